@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from genenv.chat.template import Turns
-from genenv.exporting.serving import ModelfileContent as Told, modelfile
+from genenv.exporting.serving import ModelfileContent as Told
+from genenv.exporting.serving import modelfile
 
 TURNS = Turns(
     first="",

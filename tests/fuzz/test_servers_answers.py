@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from fuzzing import Fuzz, json_values
 from genenv.backends.settings import VllmConfig
-from genenv.backends.vllm.client import Unfit, cards_in, completion_in, said
-from genenv.backends.vllm.client import Answer
+from genenv.backends.vllm.client import Answer, Unfit, cards_in, completion_in, said
 from genenv.backends.vllm.fleet import Fleet
 from genenv.errors import GenenvError
 

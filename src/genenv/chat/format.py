@@ -11,11 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from genenv.chat.assistant import ChatMessage
-from genenv.chat.tool_calls import CALL_TOKENS
 from genenv.chat.plain_text import PlainText
 from genenv.chat.reasoning import CLOSING, USUAL, spelling_of
 from genenv.chat.template import ChatTemplate
-from genenv.chat.tool_calls import ToolFormat, message_of
+from genenv.chat.tool_calls import CALL_TOKENS, ToolFormat, message_of
 from genenv.errors import GenenvError, RolloutError, first_line
 from genenv.types import Json, JsonObject, Message
 

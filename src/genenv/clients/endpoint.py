@@ -22,8 +22,8 @@ import openai
 
 from genenv.backends.settings import EndpointConfig, SamplingConfig
 from genenv.chat.assistant import ChatMessage, Reply, ToolCall
-from genenv.chat.tool_calls import arguments_of
 from genenv.chat.reasoning import answer_of, as_usual
+from genenv.chat.tool_calls import arguments_of
 from genenv.errors import ContextOverflow, RolloutError, UsageError
 from genenv.progress import advance
 from genenv.seeding import stream

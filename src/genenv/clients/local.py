@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from genenv.backends.local.sampler import LocalSampler
 from genenv.backends.settings import COLDEST, SamplingConfig
 from genenv.chat.assistant import ChatMessage, Reply
-from genenv.chat.tool_calls import read_calls
-from genenv.chat.sampler import encoded
 from genenv.chat.reasoning import answer_of
-from genenv.chat.tool_calls import numbered
+from genenv.chat.sampler import encoded
+from genenv.chat.tool_calls import numbered, read_calls
 from genenv.errors import ContextOverflow
 from genenv.sampling import Conversation, SampleRequest
 from genenv.seeding import stream

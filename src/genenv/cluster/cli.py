@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
-from genenv.backends.vllm.starting import check_players
+from genenv.backends.vllm.fleet import check_players
 from genenv.cli.console import begin
 from genenv.cli.options import Config, Overrides, check_named
-from genenv.cluster.on_ray import Typed, play
 from genenv.cluster.hosts import Needs, Plan
+from genenv.cluster.on_ray import Typed, play
 from genenv.config.files import dump_tables, read_tables
 from genenv.config.run import load_config
 from genenv.errors import GenenvError

@@ -19,12 +19,12 @@ import httpx2
 
 from genenv.backends.settings import PolicyConfig
 from genenv.backends.vllm.fleet import remove_address, write_address
-from genenv.backends.vllm.starting import VLLM_KEY
 from genenv.cluster.child import Child
 from genenv.config.run import load_config
 from genenv.errors import GenenvError, UsageError
 from genenv.files import write_whole
 from genenv.runs.folder import RunFolder
+from genenv.servers.cli import VLLM_KEY
 
 _GENENV = (sys.executable, "-m", "genenv")
 _SEVERAL = (sys.executable, "-m", "genenv.backends.local.several")

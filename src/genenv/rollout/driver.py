@@ -10,8 +10,8 @@ import functools
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 
-from genenv.chat.sampler import encoded, forced_places
 from genenv.chat.reasoning import CLOSING, answer_of
+from genenv.chat.sampler import encoded, forced_places
 from genenv.chat.tool_calls import heard
 from genenv.environments.base import Environment, Episode, OutOfTurns
 from genenv.errors import RolloutError

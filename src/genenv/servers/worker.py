@@ -1,8 +1,9 @@
-"""One thread for a model: work in the order in which it came, and requests that wait together as one batch."""
+"""One thread for a model: work in the order in which it came, requests that wait together as one batch."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import queue
 import threading
@@ -36,8 +37,8 @@ class Worker:
             slow_s: seconds that go by before each piece of work: a server that is far, or larger.
         """
         self._failed, self._slow_s = failed, slow_s
-        self._ready: deque[tuple[Callable[[], Any], asyncio.Future[Any]] | str] = deque()
-        """Pieces of work, and keys of batches, in the order in which they came."""
+        self._ready: deque[_Batch | str] = deque()
+        """Pieces of work, and keys of batches that still grow, in the order in which they came."""
         self._batches: dict[str, _Batch] = {}
         self._something = asyncio.Event()
         self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -45,7 +46,7 @@ class Worker:
 
     def put(self, work: Callable[[], T], done: asyncio.Future[T]) -> None:
         """Have something done in its turn; what comes of it is the result of `done`."""
-        self._ready.append((work, done))
+        self._ready.append(_Batch(lambda _: [work()], [(None, done)]))
         self._something.set()
 
     def sample(
@@ -65,6 +66,12 @@ class Worker:
             self._something.set()
         self._batches[key].requests.append((request, done))
 
+    async def do(self, work: Callable[[], T]) -> T:
+        """What comes of work that is done in its turn."""
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self.put(work, done)
+        return await done
+
     async def run(self) -> None:
         """Work until cancelled."""
         while True:
@@ -73,11 +80,11 @@ class Worker:
                 first = self._ready.popleft()
                 if self._slow_s:
                     await asyncio.sleep(self._slow_s)
-                if isinstance(first, str):
-                    await self._run_batch(first)
-                else:
-                    work, done = first
-                    _settle(done, await self.aside(functools.partial(self._outcome, work)))
+                answer, requests = first if isinstance(first, _Batch) else await self._grown(first)
+                asked = [request for request, _ in requests]
+                found = await self.aside(functools.partial(self._answers, answer, asked))
+                for (_, done), one in zip(requests, found, strict=True):
+                    _settle(done, one)
             self._something.clear()
 
     def close(self) -> None:
@@ -94,31 +101,25 @@ class Worker:
                 found = function()
             except BaseException as error:  # noqa: BLE001 - handed on to whoever waits
                 found = error
-            if not loop.is_closed():
+            with contextlib.suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(_settle, done, found)
 
         self._tasks.put(task)
         return await done
 
-    async def _run_batch(self, key: str) -> None:
+    async def _grown(self, key: str) -> _Batch:
+        """A batch, once no more requests come for it."""
         requests = self._batches[key].requests
         for _ in range(round(_PATIENCE_S / _QUIET_S)):
             before = len(requests)
             await asyncio.sleep(_QUIET_S)
             if len(requests) == before:
                 break
-        answer, requests = self._batches.pop(key)
-        found = await self.aside(lambda: self._answers(answer, [request for request, _ in requests]))
-        for (_, done), one in zip(requests, found, strict=True):
-            _settle(done, one)
+        return self._batches.pop(key)
 
-    def _outcome(self, work: Callable[[], Any]) -> Any:  # noqa: ANN401 - of any kind of work
-        try:
-            return work()
-        except BaseException as error:  # noqa: BLE001 - one request must not end the server
-            return self._failed(error)
-
-    def _answers(self, answer: Callable[[Sequence[Any]], Sequence[Any]], requests: Sequence[Any]) -> list[Any]:
+    def _answers(
+        self, answer: Callable[[Sequence[Any]], Sequence[Any]], requests: Sequence[Any]
+    ) -> list[Any]:
         """Answers to requests. Where the batch fails each runs alone, so that the others are answered."""
         try:
             return list(answer(requests))

@@ -21,7 +21,7 @@ import pytest
 
 from genenv.errors import UsageError
 from genenv.http.guard import Access
-from genenv.servers.tinker import clients, futures
+from genenv.servers.tinker import sessions
 from genenv.servers.tinker.checkpoints import About, Place, Shelf
 from genenv.servers.tinker.quirks import Quirks
 from genenv.servers.tinker.replies import NotHere
@@ -449,21 +449,21 @@ def test_sessions_models_samplers_and_requests_have_bounds(
 ) -> None:
     client = Client(serve("slow:0.3"))
     model = client.train(0)
-    monkeypatch.setattr(clients, "_MOST_SESSIONS", 2)
+    monkeypatch.setattr(sessions, "_MOST_SESSIONS", 2)
     idle = Client(client.url)
     assert Client(client.url).session != idle.session  # one that has nothing makes room
     assert ask(client.url, "session_heartbeat", {"session_id": idle.session})[0] == 404
     assert ask(client.url, "session_heartbeat", {"session_id": client.session})[0] == 200
-    monkeypatch.setattr(clients, "_MOST_MODELS", 1)
+    monkeypatch.setattr(sessions, "_MOST_MODELS", 1)
     lora = {"base_model": "tiny", "lora_config": {"rank": 4}, "session_id": client.session}
     status, said = ask(client.url, "create_model", {**lora, "model_seq_id": 1})
     assert (status, "as many as there may be" in said["detail"]) == (429, True)
-    monkeypatch.setattr(clients, "_MOST_SAMPLERS", 1)
+    monkeypatch.setattr(sessions, "_MOST_SAMPLERS", 1)
     sampler = {"session_id": client.session, "base_model": "tiny"}
     for number, expected in ((0, 200), (0, 200), (1, 429)):  # asked for again it is the same one
         asked = {**sampler, "sampling_session_seq_id": number}
         assert ask(client.url, "create_sampling_session", asked)[0] == expected
-    monkeypatch.setattr(futures, "_MOST_WAITING", 1)
+    monkeypatch.setattr(sessions, "_MOST_WAITING", 1)
     assert ask(client.url, "optim_step", step(model, 1))[0] == 200
     status, said = ask(client.url, "optim_step", step(model, 2))
     assert (status, "wait to be worked" in said["detail"]) == (429, True)

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from genenv.backends.served import LOSSES, Answered, Sampled, Scored
 from genenv.errors import UsageError
 from genenv.servers.tinker import replies as wire
-from genenv.servers.tinker.requests import addressed, learn_of_json, learn_of_proto
 from genenv.servers.tinker.replies import Drew, Failed, Learned, Plain, as_json, as_proto
+from genenv.servers.tinker.requests import addressed, learn_of_json, learn_of_proto
 
 pytest.importorskip("google.protobuf")
 

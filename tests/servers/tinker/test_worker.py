@@ -12,18 +12,17 @@ import pytest
 
 from genenv.backends.served import Answered, Asked
 from genenv.errors import UsageError
-from genenv.servers.tinker import worker as module
-from genenv.servers.tinker.sessions import Futures
+from genenv.servers.tinker import sessions as module
 from genenv.servers.tinker.replies import Drew, Failed, Plain, Reply
-from genenv.servers.tinker.worker import Worker
-from genenv.servers.tinker.sessions import Line
+from genenv.servers.tinker.sessions import Futures, Line
+from genenv.servers.worker import Worker
 
 
 def working(test: Any) -> None:
     """Run a test beside a worker."""
 
     async def both() -> None:
-        worker = Worker()
+        worker = Worker("tinker-server", Failed.of)
         task = asyncio.create_task(worker.run())
         try:
             await test(worker)
@@ -41,11 +40,11 @@ def future() -> asyncio.Future[Reply]:
 def test_what_waits_together_is_sampled_together_and_fails_alone() -> None:
     batches: list[int] = []
 
-    def answer(asked: Sequence[Asked]) -> list[Answered]:
+    def answer(asked: Sequence[Asked]) -> list[Reply]:
         batches.append(len(asked))
         if any(one.prompt_ids == (13,) for one in asked):
             raise UsageError("no thirteen")
-        return [Answered(sequences=()) for _ in asked]
+        return [Drew(answered=Answered(sequences=())) for _ in asked]
 
     async def test(worker: Worker) -> None:
         good = [future() for _ in range(5)]

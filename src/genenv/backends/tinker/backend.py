@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from genenv.backends.base import Opened, Role
 from genenv.backends.local import loading
 from genenv.backends.settings import ALL_LAYERS, PolicyConfig
+from genenv.backends.tinker.policy import Base, TinkerSampler, TinkerTrainer
 from genenv.backends.tinker.probe import Facts, probe
-from genenv.backends.tinker.policy import TinkerSampler
 from genenv.backends.tinker.service import Service, reason
-from genenv.backends.tinker.policy import Base, TinkerTrainer
 from genenv.chat.format import ChatFormat
 from genenv.environments.base import Environment
 from genenv.errors import GenenvError, UsageError

@@ -17,13 +17,9 @@ from genenv.backends.base import Opened, Role
 from genenv.backends.local.together import open_together
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.backends.settings import ADAPTERS_PREFIX, PolicyConfig
-from genenv.backends.vllm.client import Card, Unfit
-from genenv.backends.vllm.client import LOST
-from genenv.backends.vllm.policy import Player, WeightChecks
-from genenv.backends.vllm.fleet import Broken, Fleet, Forgot
-from genenv.backends.vllm.policy import VllmSampler
-from genenv.backends.vllm.starting import check_players
-from genenv.backends.vllm.policy import PublishingTrainer
+from genenv.backends.vllm.client import LOST, Card, Unfit
+from genenv.backends.vllm.fleet import Broken, Fleet, Forgot, check_players
+from genenv.backends.vllm.policy import Player, PublishingTrainer, VllmSampler, WeightChecks
 from genenv.environments.base import Environment
 from genenv.errors import GenenvError, UsageError
 from genenv.threads import WorkerThread as Beside

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from genenv.backends.settings import VllmConfig
+from genenv.backends.settings import PolicyConfig, VllmConfig
 from genenv.backends.vllm.client import (
     LOST,
     MOST_BYTES,
@@ -696,3 +696,16 @@ def _why(error: BaseException | None) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
     return "nothing" if error is None else (first_line(error) or type(error).__name__)
+
+
+def check_players(policy: PolicyConfig) -> None:
+    """Refuse players that servers cannot hold: they have one base, and adapters on it.
+
+    Raises:
+        UsageError: these are such.
+    """
+    if policy.tuning != "lora" or policy.simulator_model is not None:
+        raise UsageError(
+            "servers hold one base and adapters on it: add --set policy.tuning=lora, and leave "
+            "policy.simulator_model out"
+        )

@@ -16,9 +16,9 @@ from typing import Any, cast
 from genenv.benchmarks.bfcl.categories import FORMAT_SENSITIVITY, LIVE_FILES, MEMORY, MULTI_TURN
 from genenv.benchmarks.bfcl.official import NATIVE, TEXT
 from genenv.benchmarks.bfcl.single import as_sent
-from genenv.texts import clean
 from genenv.evaluation.base import Answered, Item
 from genenv.evaluation.records import Record
+from genenv.texts import clean
 from genenv.types import Json, JsonObject
 
 NAMES: Mapping[str, str] = {TEXT: "gpt-4o-mini-2024-07-18", NATIVE: "gpt-4o-mini-2024-07-18-FC"}

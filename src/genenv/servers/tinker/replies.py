@@ -1,4 +1,4 @@
-"""What clients are sent back, as JSON and as protobuf, and Protocol Buffers as far as the Tinker protocol uses them.
+"""What clients are sent back, as JSON and as protobuf; and Protocol Buffers, as far as Tinker uses them.
 
 A protobuf message is a row of fields. Each begins with its number and kind: 0 a whole number of seven bits a
 byte, 1 eight bytes, 2 a length and so many bytes, 5 four bytes.

@@ -481,7 +481,5 @@ def addressed(data: bytes, *, proto: bool) -> Addressed | None:
         with contextlib.suppress(UsageError):  # what comes later may be damaged
             for number, _, value in fields(data):
                 found.setdefault(number, value)
-        return Addressed(
-            model_id=text_of(found.get(1, b"")), seq_id=int_of(found.get(2, 0)) or None
-        )
+        return Addressed(model_id=text_of(found.get(1, b"")), seq_id=int_of(found.get(2, 0)) or None)
     return None

@@ -15,16 +15,12 @@ from genenv.backends.served import Adam, AdapterShape, Asked
 from genenv.backends.settings import BUILT_IN
 from genenv.errors import UsageError, unknown_name
 from genenv.servers.tinker import requests as bodies
-from genenv.servers.tinker.sessions import Adapters
 from genenv.servers.tinker.checkpoints import About, Place, Run, Shelf, checked_name, later
-from genenv.servers.tinker.sessions import Clients, Model, Sampler, Session
-from genenv.servers.tinker.sessions import Futures
 from genenv.servers.tinker.quirks import Quirks
-from genenv.servers.tinker.replies import NotHere
-from genenv.servers.tinker.replies import Learned, Plain, Reply
+from genenv.servers.tinker.replies import Drew, Failed, Learned, NotHere, Plain, Reply
 from genenv.servers.tinker.requests import Learn
-from genenv.servers.tinker.worker import Worker
-from genenv.servers.tinker.sessions import Line, Work
+from genenv.servers.tinker.sessions import Adapters, Clients, Futures, Line, Model, Sampler, Session, Work
+from genenv.servers.worker import Worker
 from genenv.types import Json, JsonObject
 
 if TYPE_CHECKING:
@@ -58,7 +54,7 @@ class Service:
         self._forget_after_s = forget_after_s
         self.clients, self.futures = Clients(), Futures()
         self.adapters = Adapters(base, shelf, self.clients, self.source)
-        self.worker = Worker(quirks.slow_s)
+        self.worker = Worker("tinker-server", Failed.of, quirks.slow_s)
 
     async def run(self) -> None:
         """Work, and let go of who is gone, until cancelled."""
@@ -244,7 +240,7 @@ class Service:
             self.worker.sample(
                 str(sampler.folder),
                 lambda all_asked: [
-                    self.quirks.answered(one)
+                    Drew(answered=self.quirks.answered(one))
                     for one in self.base.answer(sampler.folder, sampler.shape, all_asked)
                 ],
                 asked,

@@ -26,8 +26,7 @@ from genenv.http.parsing import AnyBody, Parser, read
 from genenv.servers.tinker import requests as bodies
 from genenv.servers.tinker.checkpoints import Shelf
 from genenv.servers.tinker.quirks import Quirks
-from genenv.servers.tinker.replies import NotHere, NotServed, TooMuch
-from genenv.servers.tinker.replies import Drew, Learned, Reply, as_json, as_proto
+from genenv.servers.tinker.replies import Drew, Learned, NotHere, NotServed, Reply, TooMuch, as_json, as_proto
 from genenv.servers.tinker.service import Library, Service
 from genenv.types import Json, JsonObject
 

@@ -1,4 +1,4 @@
-"""Who is served: sessions, the adapters that they train, what they sample with, and answers until they are fetched."""
+"""Who is served: sessions, their adapters and samplers, and answers until they are fetched."""
 
 from __future__ import annotations
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import json
+import logging
 import math
 import os
 import tempfile
+import time
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,12 +23,12 @@ from starlette.routing import Route
 
 from genenv.backends.settings import ADAPTERS_PREFIX, COLDEST
 from genenv.chat.sampler import tagged
-from genenv.errors import GenenvError, UsageError
+from genenv.errors import GenenvError, UsageError, first_line
 from genenv.http.guard import Access
 from genenv.http.parsing import AnyBody, Parser, read
 from genenv.http.server import HttpServer, Service
 from genenv.sampling import Completion, SampleRequest
-from genenv.servers.vllm.worker import Fault, Worker
+from genenv.servers.worker import Worker
 from genenv.types import Json, JsonObject
 
 if TYPE_CHECKING:
@@ -76,6 +79,8 @@ class Folders:
         mine = own.name.startswith(ADAPTERS_PREFIX) and own.stat().st_uid == os.getuid()
         return [own] if mine else []
 
+
+log = logging.getLogger(__name__)
 
 Name = Annotated[str, Field(min_length=1, max_length=1000)]
 _SCHEMA_CHARS = 262_144
@@ -190,11 +195,23 @@ def _check_tokens(where: str, ids: list[int] | tuple[int, ...], vocabulary: int)
         raise UsageError(f"{where} holds a token outside of the vocabulary, 0 to {vocabulary - 1}")
 
 
+class Fault(GenenvError):
+    """The server failed, not the request."""
+
+
+def _failure(error: BaseException) -> GenenvError:
+    """An error as whoever waits gets it; a fault of the server is logged, too."""
+    if isinstance(error, GenenvError):
+        return error
+    log.error("a request failed", exc_info=error)
+    return Fault(f"a fault of the server: {type(error).__name__}: {first_line(error)}")
+
+
 class Routes:
     """The endpoints of a server."""
 
     def __init__(
-        self, base: LoadedBase, worker: Worker, name: str, *, folders: Folders, parser: Parser
+        self, base: LoadedBase, worker: Worker, name: str, slow_s: float, *, folders: Folders, parser: Parser
     ) -> None:
         """Endpoints.
 
@@ -202,10 +219,11 @@ class Routes:
             base: what is served.
             worker: samples with it.
             name: what clients call it.
+            slow_s: seconds that go by before each batch.
             folders: where adapters are loaded from.
             parser: reads bodies.
         """
-        self._base, self._worker, self._name = base, worker, name
+        self._base, self._worker, self._name, self._slow_s = base, worker, name, slow_s
         self._folders, self._parser = folders, parser
 
     def application(self) -> Starlette:
@@ -242,12 +260,12 @@ class Routes:
             if body.load_inplace or body.lora_name not in self._base.adapters:
                 self._base.load(body.lora_name, folder)
 
-        await self._worker.aside(load)
+        await self._worker.do(load)
         return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' added successfully.")
 
     async def _unload(self, request: Request) -> Response:
         body = await self._read(request, UnloadBody)
-        if not await self._worker.aside(lambda: self._base.unload(body.lora_name)):
+        if not await self._worker.do(lambda: self._base.unload(body.lora_name)):
             return _refusal(404, f"The lora adapter '{body.lora_name}' cannot be found.")
         return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' removed successfully.")
 
@@ -260,10 +278,16 @@ class Routes:
             context_tokens=self._base.context_tokens,
             vocabulary=self._base.vocabulary,
         )
-        done = await self._worker.sample(body.model, asked)
+        found: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
+        self._worker.sample(body.model, functools.partial(self._completions, body.model), asked, found)
+        done = await found
         if not all(map(math.isfinite, done.logprobs)):
             return _refusal(400, "no token follows the schema, or the adapter's numbers are not finite")
         return JSONResponse(_answer(done, body.model))
+
+    def _completions(self, adapter: str, requests: Sequence[SampleRequest]) -> Sequence[Completion]:
+        time.sleep(self._slow_s)
+        return self._base.sample(adapter, requests)
 
     async def _read(self, request: Request, kind: type[AnyBody]) -> AnyBody:
         """A body, as it should be.
@@ -342,10 +366,10 @@ class SamplingServer(HttpServer):
 
     @contextlib.asynccontextmanager
     async def _service(self) -> AsyncGenerator[Service]:
-        worker, parser = Worker(self._base, self._slow_s), Parser()
-        routes = Routes(self._base, worker, self._name, folders=self._folders, parser=parser)
+        worker, parser = Worker("genenv-serve", _failure), Parser()
+        routes = Routes(self._base, worker, self._name, self._slow_s, folders=self._folders, parser=parser)
         try:
-            yield Service(routes.application())
+            yield Service(routes.application(), worker.run())
         finally:
             parser.close()
             worker.close()
