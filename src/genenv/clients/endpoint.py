@@ -16,6 +16,7 @@ import re
 import time
 import urllib.parse
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import fields
 from typing import Any
 
 import openai
@@ -26,6 +27,7 @@ from genenv.chat.reasoning import answer_of, as_usual
 from genenv.chat.tool_calls import arguments_of
 from genenv.errors import ContextOverflow, RolloutError, UsageError
 from genenv.progress import advance
+from genenv.sampling import SamplingParams, sampling_params
 from genenv.seeding import stream
 from genenv.texts import clean, inert, masked
 from genenv.types import JsonObject
@@ -157,7 +159,7 @@ _MAY_OVERFLOW = {400, 413, 422, 500}
 _PASSING = {408, 409, 425, 429}
 """Refusals that may be none a moment later, beside those of a server in trouble."""
 _NO_TOOLS = {400, 404, 422, 501}
-_OPTIONAL = ("temperature", "top_p", "seed")
+_OPTIONAL = (*(one.name for one in fields(SamplingParams)), "seed")
 """Left out where a server names them in a refusal: some models take none of them."""
 _MAX_TEXT = 2_000_000
 """Characters of a reply; longer ones are no answer."""
@@ -360,8 +362,7 @@ class EndpointAssistant:
         asked: dict[str, Any] = {
             "model": self.model,
             "messages": [_as_sent(message) for message in messages],
-            "temperature": self.sampling.temperature,
-            "top_p": self.sampling.top_p,
+            **sampling_params(self.sampling),
             "seed": seed,
         }
         return {**asked, "tools": list(tools)} if tools else asked

@@ -11,13 +11,13 @@ import itertools
 from collections.abc import Sequence
 
 from genenv.backends.local.sampler import LocalSampler
-from genenv.backends.settings import COLDEST, SamplingConfig
+from genenv.backends.settings import SamplingConfig
 from genenv.chat.assistant import ChatMessage, Reply
 from genenv.chat.reasoning import answer_of
 from genenv.chat.sampler import encoded
 from genenv.chat.tool_calls import numbered, read_calls
 from genenv.errors import ContextOverflow
-from genenv.sampling import Conversation, SampleRequest
+from genenv.sampling import COLDEST, Conversation, SampleRequest, sampling_params
 from genenv.seeding import stream
 from genenv.texts import clean
 from genenv.types import JsonObject
@@ -112,11 +112,10 @@ class LocalTalk:
                 prompt_ids=prompt,
                 choices=encoded(choices, sampler, thinks=thinks),
                 max_tokens=min(sampling.reply_limit(max_tokens), room),
-                temperature=sampling.temperature if sampling.temperature >= COLDEST else 0.0,
-                top_p=sampling.top_p,
                 stream=stream(self._seed, "talk", next(self._turns)),
                 conversation=self._conversation,
                 survives_cut=True,
+                **sampling_params(sampling, greedy_below=COLDEST),
             )
         )
         answer = answer_of(clean(completion.text), opened=thinks, finished=completion.finished)

@@ -46,7 +46,11 @@ class Worker:
 
     def put(self, work: Callable[[], T], done: asyncio.Future[T]) -> None:
         """Have something done in its turn; what comes of it is the result of `done`."""
-        self._ready.append(_Batch(lambda _: [work()], [(None, done)]))
+
+        def answer(_: Sequence[Any]) -> list[T]:
+            return [work()]
+
+        self._ready.append(_Batch(answer, [(None, done)]))
         self._something.set()
 
     def sample(

@@ -16,7 +16,6 @@ from genenv.algorithms.datum import Datum, Objective
 from genenv.algorithms.settings import Moments
 from genenv.backends.base import Role
 from genenv.backends.sampler_check import GAP, NEARER, QUESTION, SMALL, TOKENS, is_older, mean_gap, wrong_in
-from genenv.backends.settings import COLDEST
 from genenv.backends.tinker import service as wire
 from genenv.backends.tinker.losses import Call, Sums, calls, distance, measures, wants_own, wants_reference
 from genenv.backends.tinker.service import ServerError, Service, States
@@ -24,7 +23,7 @@ from genenv.chat.format import ChatFormat
 from genenv.chat.sampler import ChatSampler
 from genenv.errors import DataError, UpdateSkipped, UsageError
 from genenv.progress import advance
-from genenv.sampling import Completion, SampleRequest
+from genenv.sampling import COLDEST, Completion, SampleRequest, sampling_params
 from genenv.types import Message
 
 SEEDS = 2**31 - 1
@@ -73,16 +72,14 @@ class TinkerSampler(ChatSampler):
                 'replies freely, or policy.backend to "local"'
             )
         version = self.version
-        greedy = request.temperature < COLDEST
         answer = self.client.sample_async(
             prompt=tinker.ModelInput.from_ints(list(request.prompt_ids)),
             num_samples=1,
             sampling_params=tinker.SamplingParams(
                 max_tokens=request.max_tokens,
-                temperature=0.0 if greedy else request.temperature,
-                top_p=request.top_p,
                 seed=request.stream % SEEDS,
                 stop=[self.chat.end_id],
+                **sampling_params(request, greedy_below=COLDEST),
             ),
         )
         found = await self.service.within(answer, "sample")

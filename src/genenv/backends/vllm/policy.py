@@ -15,14 +15,13 @@ from genenv.algorithms.settings import Moments
 from genenv.algorithms.trainer import Trainer
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.backends.sampler_check import GAP, QUESTION, SMALL, TOKENS, is_older, mean_gap
-from genenv.backends.settings import COLDEST
 from genenv.backends.vllm.client import LOST, Unfit
 from genenv.backends.vllm.fleet import Broken, Busy, Fleet, Forgot, Refused, Server
 from genenv.chat.format import ChatFormat
 from genenv.chat.sampler import ChatSampler, forced_places, structural_tag
 from genenv.errors import GenenvError, RolloutError, UsageError
 from genenv.progress import advance
-from genenv.sampling import Completion, SampleRequest
+from genenv.sampling import COLDEST, Completion, SampleRequest, sampling_params
 from genenv.threads import WorkerThread as Beside
 from genenv.types import Message
 
@@ -86,7 +85,7 @@ class VllmSampler(ChatSampler):
         there. That there were some is.
         """
         kept = self._newest.setdefault((address, adapter), [])
-        if request.schema is not None or request.choices or request.top_p < 1:
+        if request.schema is not None or request.choices or request.truncates:
             return
         warm = request.temperature if request.temperature >= COLDEST else 1.0
         kept.append(reply._replace(temperature=warm))
@@ -122,8 +121,7 @@ class VllmSampler(ChatSampler):
         """The request by vLLM's names."""
         parameters: dict[str, Any] = {
             "max_tokens": request.max_tokens,
-            "temperature": 0.0 if request.temperature < COLDEST else request.temperature,
-            "top_p": request.top_p,
+            **sampling_params(request, greedy_below=COLDEST),
             "seed": request.stream % 2**63,
             "logprobs": 0,
             "stop_token_ids": [self.chat.end_id],

@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field, field_validator
 from genenv.backends.served import Example, Loss
 from genenv.errors import UsageError
 from genenv.http.parsing import read
+from genenv.sampling import SamplingFields
 from genenv.servers.tinker.replies import bytes_of, double_of, fields, int_of, ints_of, text_of
 
 Name = Annotated[str, Field(max_length=1000)]
@@ -148,15 +149,13 @@ class InputBody(Body):
         return tuple(token for chunk in self.chunks for token in chunk.tokens)
 
 
-class DrawBody(Body, allow_inf_nan=False):
+class DrawBody(SamplingFields, Body):
     """How completions are drawn."""
 
     max_tokens: int | None = Field(default=None, ge=0)
     seed: Seed | None = None
     stop: str | list[int] | list[str] | None = None
-    temperature: float = Field(default=1.0, ge=0, le=1e6)
     top_k: int = Field(default=-1, ge=-1)
-    top_p: float = Field(default=1.0, gt=0, le=1)
 
     @field_validator("stop", mode="before")
     @classmethod

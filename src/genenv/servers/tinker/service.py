@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from genenv.backends.served import Adam, AdapterShape, Asked
 from genenv.backends.settings import BUILT_IN
 from genenv.errors import UsageError, unknown_name
+from genenv.sampling import sampling_params
 from genenv.servers.tinker import requests as bodies
 from genenv.servers.tinker.checkpoints import About, Place, Run, Shelf, checked_name, later
 from genenv.servers.tinker.quirks import Quirks
@@ -348,14 +349,13 @@ def _asked(body: bodies.SampleBody) -> Asked:
         prompt_ids=body.prompt.ids(),
         samples=body.num_samples,
         max_tokens=draw.max_tokens,
-        temperature=draw.temperature,
         top_k=draw.top_k or -1,
-        top_p=draw.top_p,
         stop_ids=tuple(stop for stop in stops if isinstance(stop, int)),
         stop_texts=tuple(stop for stop in stops if isinstance(stop, str) and stop),
         seed=draw.seed,
         prompt_logprobs=bool(body.prompt_logprobs),
         top_prompt_logprobs=body.topk_prompt_logprobs,
+        **sampling_params(draw),
     )
 
 

@@ -21,13 +21,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from genenv.backends.settings import ADAPTERS_PREFIX, COLDEST
+from genenv.backends.settings import ADAPTERS_PREFIX
 from genenv.chat.sampler import tagged
 from genenv.errors import GenenvError, UsageError, first_line
 from genenv.http.guard import Access
 from genenv.http.parsing import AnyBody, Parser, read
 from genenv.http.server import HttpServer, Service
-from genenv.sampling import Completion, SampleRequest
+from genenv.sampling import COLDEST, Completion, SampleRequest, SamplingFields, sampling_params
 from genenv.servers.worker import Worker
 from genenv.types import Json, JsonObject
 
@@ -117,16 +117,14 @@ class StructuredBody(BaseModel, extra="forbid"):
         return schema
 
 
-class SamplingBody(BaseModel, extra="forbid", allow_inf_nan=False):
+class SamplingBody(SamplingFields, extra="forbid"):
     """`sampling_params`."""
 
     n: int = Field(default=1, ge=1, le=1)
     max_tokens: int = Field(ge=1)
-    temperature: float = Field(default=1.0, ge=0, le=1e6)
-    top_p: float = Field(default=1.0, gt=0, le=1)
     seed: int = Field(default=0, ge=-(2**63), lt=2**63)
     logprobs: int | None = Field(default=None, ge=0, le=0)
-    stop_token_ids: Ids = []
+    stop_token_ids: Ids = Field(default=[])
     skip_special_tokens: bool = True
     detokenize: bool = True
     structured_outputs: StructuredBody | None = None
@@ -160,11 +158,10 @@ class GenerateBody(BaseModel, extra="ignore"):
         return SampleRequest(
             prompt_ids=tuple(self.token_ids),
             max_tokens=asked.max_tokens,
-            temperature=0.0 if asked.temperature < COLDEST else asked.temperature,
-            top_p=asked.top_p,
             stream=asked.seed % 2**64,
             schema=None if held is None else held.json_,
             choices=() if held is None else _choices(held.structural_tag, end_id, vocabulary),
+            **sampling_params(asked, greedy_below=COLDEST),
         )
 
 
