@@ -27,7 +27,8 @@ from genenv.algorithms.datum import Objective
 from genenv.algorithms.settings import OptimizerConfig
 from genenv.backends.base import Role, open_backend
 from genenv.backends.settings import PolicyConfig, VllmConfig
-from genenv.backends.vllm.fleet import Fleet, Refused
+from genenv.backends.vllm.client import Refused
+from genenv.backends.vllm.fleet import Fleet
 from genenv.errors import UsageError
 from genenv.sampling import SampleRequest
 from genenv.types import Message

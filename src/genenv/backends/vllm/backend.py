@@ -17,8 +17,8 @@ from genenv.backends.base import Opened, Role
 from genenv.backends.local.together import open_together
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.backends.settings import ADAPTERS_PREFIX, PolicyConfig
-from genenv.backends.vllm.client import LOST, Card, Unfit
-from genenv.backends.vllm.fleet import Broken, Fleet, Forgot, check_players
+from genenv.backends.vllm.client import LOST, Broken, Card, Forgot, Unfit
+from genenv.backends.vllm.fleet import Fleet, check_players
 from genenv.backends.vllm.policy import Player, PublishingTrainer, VllmSampler, WeightChecks
 from genenv.environments.base import Environment
 from genenv.errors import GenenvError, UsageError

@@ -7,7 +7,7 @@ followed, and compressed answers are not unpacked.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -18,7 +18,7 @@ import pydantic_core
 from pydantic import BaseModel, Field, StrictFloat, StrictInt, StrictStr, ValidationError
 
 from genenv.backends.sampler_check import wrong_in
-from genenv.errors import UsageError, first_line
+from genenv.errors import RolloutError, UsageError, first_line
 from genenv.texts import inert
 
 LOST = (aiohttp.ClientError, OSError)
@@ -137,10 +137,27 @@ class Connections:
 
 _BYTES_A_TOKEN, _BYTES = 4096, 2**20
 _MOST_SAID = 300
+_FULL = (429, 503)
+"""Statuses of a server that has too much to do at the moment."""
+_LATER = (408, 425)
+"""Statuses of a server that may answer later, besides those of 500 and more."""
 
 
 class Unfit(Exception):
     """A server does not do what sampling for a run needs. The message goes on after its address."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampled:
+    """One completion, and who sampled it."""
+
+    address: str
+    token_ids: tuple[int, ...]  # [T]
+    logprobs: tuple[float, ...]  # [T] nats
+
+
+class Refused(RolloutError):
+    """A server does not want a request, and no other would."""
 
 
 class _Token(BaseModel):
@@ -176,7 +193,7 @@ def most_bytes(max_tokens: int) -> int:
     return _BYTES + _BYTES_A_TOKEN * max_tokens
 
 
-def completion_in(
+def parse_completion(
     answer: Answer, *, max_tokens: int, vocabulary: int
 ) -> tuple[tuple[int, ...], tuple[float, ...]]:
     """[T] sampled tokens, and [T] their log-probabilities. Nats.
@@ -201,13 +218,13 @@ def completion_in(
     return tuple(ids), tuple(logprobs)
 
 
-def cards_in(address: str, answer: Answer) -> list[Card]:
+def parse_cards(address: str, answer: Answer) -> list[Card]:
     """What a server says of its models.
 
     Raises:
         UsageError: it serves none, or is no server of models.
     """
-    problem = f"/v1/models says status {answer.status}, {said(answer)}"
+    problem = f"/v1/models says status {answer.status}, {refusal_text(answer)}"
     if answer.status == 200:
         try:
             return _Cards.model_validate(answer.json()).data
@@ -216,7 +233,7 @@ def cards_in(address: str, answer: Answer) -> list[Card]:
     raise UsageError(f"what answers at {address} is no vLLM server, or serves nothing: {problem}")
 
 
-def said(answer: Answer) -> str:
+def refusal_text(answer: Answer) -> str:
     """What a server says of a request that it refuses, in one short line."""
     text: Any = answer.text
     try:
@@ -233,3 +250,68 @@ def _problem(error: ValueError) -> str:
         return f"no JSON: {first_line(error)}"
     first = error.errors(include_input=False, include_url=False)[0]
     return inert(f"{'.'.join(map(str, first['loc'])) or 'all of it'}: {first['msg']}")
+
+
+class Broken(Exception):
+    """An answer that is none; the server may have ended in the middle."""
+
+
+class Busy(Broken):
+    """A server is full; it knows all that it knew, and takes requests again later."""
+
+
+class Forgot(Exception):
+    """A server does not know an adapter that it has loaded."""
+
+
+def check_room(answer: Answer) -> None:
+    """Go on with what a server answers that is not full.
+
+    Raises:
+        Busy: it is.
+    """
+    if answer.status in _FULL:
+        raise Busy(f"status {answer.status}: {refusal_text(answer)}")
+
+
+def check_status(address: str, answer: Answer) -> None:
+    """Go on with an answer of status 200 alone.
+
+    Raises:
+        Refused: the request is wrong.
+        Unfit: the server does not do what is asked.
+        Forgot, Broken, Busy: see there.
+    """
+    if answer.status == 200:
+        return
+    check_room(answer)
+    what = f"status {answer.status}: {refusal_text(answer)}"
+    if answer.status in (400, 422):
+        raise Refused(f"{address} refuses the request: {refusal_text(answer)}")
+    if answer.status == 403:
+        raise Unfit(
+            f"takes no token ids ({refusal_text(answer)}): start it with --enable-scale-out, as "
+            "`genenv serve --vllm` does"
+        )
+    if answer.status == 404:
+        raise Forgot(f"it does not know the adapter: {refusal_text(answer)}")
+    if answer.status >= 500 or answer.status in _LATER:
+        raise Broken(what)
+    raise Unfit(f"answers with what is no completion: {what}")
+
+
+def check_among(ids: tuple[int, ...], among: Sequence[tuple[int, ...]], most: int) -> None:
+    """Hold a completion to those that it could be, or to the beginning of one where it was cut off.
+
+    Raises:
+        Unfit: it is none of them.
+    """
+    if among and ids not in among and not any(len(ids) == most and one[:most] == ids for one in among):
+        raise Unfit("answers with a reply that is none of those that were possible")
+
+
+def why(error: BaseException | None) -> str:
+    """An error in one line."""
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    return "nothing" if error is None else (first_line(error) or type(error).__name__)

@@ -1,5 +1,16 @@
 # pyright: standard
-"""Servers that come and go: each keeps its address in a file of its own, in a folder that all can see."""
+"""The vLLM servers of a run: each request goes to one of them, and to another where that one is lost.
+
+A server is asked by its own protocol for tokens, token ids in, token ids and log-probabilities out
+(`/inference/v1/generate`), and loads adapters by `/v1/load_lora_adapter`.
+
+Each server is checked before its first request (`admit`), and so is one that was lost meanwhile. One whose
+answers have another form than the protocol's is excluded: its requests go to the others, and where there is
+no other the run stops. Where it does not answer at all it is asked again later. One that is full (status 429
+or 503) is asked again after a moment, unless another server has room.
+
+Servers may come and go: each then keeps its address in a file of its own, in a folder that all can see.
+"""
 
 from __future__ import annotations
 
@@ -23,20 +34,42 @@ from genenv.backends.vllm.client import (
     MOST_BYTES,
     NO_ADDRESS,
     Answer,
+    Broken,
+    Busy,
     Card,
     Connections,
+    Forgot,
+    Sampled,
     TooLarge,
     Unfit,
-    cards_in,
-    completion_in,
+    check_among,
+    check_room,
+    check_status,
     most_bytes,
-    said,
+    parse_cards,
+    parse_completion,
+    refusal_text,
+    why,
 )
-from genenv.errors import GenenvError, RolloutError, UsageError, first_line
+from genenv.errors import GenenvError, RolloutError, UsageError
 from genenv.http.guard import key_headers
+
+log = logging.getLogger(__name__)
 
 _SUFFIX = ".address"
 _LOOKS_LIKE_ONE = re.compile(r"https?://[^\s/@?#]+")
+_SPREAD = 8
+"""Requests of one prompt go to one server, which reads it once, unless that has so many more to do."""
+_MEETING_S = 30.0
+_LOOKS_S = 5.0
+"""So often one who waits for a free server looks again, as one that was lost may be back."""
+_KNOCKS_S = 1.0
+"""So often, and for so long, those that rest are asked whether they are back, while nobody else answers."""
+_READS_S = 1.0
+"""The folder of addresses is read at most so often."""
+_KEPT = "committed rounds are kept, continue with --resume"
+_USUAL_TOKENS = 16
+"""So many a completion has at most where a request does not say it, as in vLLM."""
 
 
 def write_address(folder: Path, name: str, address: str) -> None:
@@ -141,39 +174,6 @@ class Server:
         self.full_until, self.full_s, self.full_since = 0.0, _FULL_S, None
 
 
-log = logging.getLogger(__name__)
-
-_SPREAD = 8
-"""Requests of one prompt go to one server, which reads it once, unless that has so many more to do."""
-_MEETING_S = 30.0
-_LOOKS_S = 5.0
-"""So often one who waits for a free server looks again, as one that was lost may be back."""
-_KNOCKS_S = 1.0
-"""So often, and for so long, those that rest are asked whether they are back, while nobody else answers."""
-_READS_S = 1.0
-"""The folder of addresses is read at most so often."""
-_KEPT = "committed rounds are kept, continue with --resume"
-_USUAL_TOKENS = 16
-"""So many a completion has at most where a request does not say it, as in vLLM."""
-_FULL = (429, 503)
-"""Statuses of a server that has too much to do at the moment."""
-_LATER = (408, 425)
-"""Statuses of a server that may answer later, besides those of 500 and more."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sampled:
-    """One completion, and who sampled it."""
-
-    address: str
-    token_ids: tuple[int, ...]  # [T]
-    logprobs: tuple[float, ...]  # [T] nats
-
-
-class Refused(RolloutError):
-    """A server does not want a request, and no other would."""
-
-
 class Fleet:
     """All servers of a run."""
 
@@ -225,45 +225,31 @@ class Fleet:
         until = time.monotonic() + self.config.timeout_s
         while True:
             self._look()
-            try:
-                return await self._met()
-            except _Nobody as error:
-                if self.config.addresses_folder is None or time.monotonic() > until:
-                    raise UsageError(str(error)) from error
-            await asyncio.sleep(_READS_S)
-
-    async def _met(self) -> Mapping[str, Sequence[Card]]:
-        """Those that answer now, and what they say.
-
-        Raises:
-            UsageError: one is no such server.
-        """
-        found: dict[str, Sequence[Card]] = {}
-        missing: list[_Nobody] = []
-        for server in tuple(self.servers):
-            try:
-                found[server.address] = await self.cards(server)
-            except Unfit as error:
-                raise UsageError(f"{server.address} {error}") from error
-            except NO_ADDRESS as error:
-                raise UsageError(f"{server.address} is no address: {_why(error)}") from error
-            except (*LOST, Broken) as error:
-                self.note_lost(server, error)
-                missing.append(
-                    _Nobody(
-                        f"no vLLM server answers at {server.address}: {_why(error)}; start one (`genenv "
+            found: dict[str, Sequence[Card]] = {}
+            missing: list[str] = []
+            for server in tuple(self.servers):
+                try:
+                    found[server.address] = await self.cards(server)
+                except Unfit as error:
+                    raise UsageError(f"{server.address} {error}") from error
+                except NO_ADDRESS as error:
+                    raise UsageError(f"{server.address} is no address: {why(error)}") from error
+                except (*LOST, Broken) as error:
+                    self.note_lost(server, error)
+                    missing.append(
+                        f"no vLLM server answers at {server.address}: {why(error)}; start one (`genenv "
                         "serve`), or set policy.vllm.addresses"
                     )
+            if found:
+                return found
+            if self.config.addresses_folder is None or time.monotonic() > until:
+                missing.append(
+                    f"{self.config.addresses_folder} (policy.vllm.addresses_folder) holds no address of a "
+                    "server; each server writes its own there, in a file that ends in .address, without user "
+                    "and password"
                 )
-                continue
-        if found:
-            return found
-        if missing:
-            raise missing[0]
-        raise _Nobody(
-            f"{self.config.addresses_folder} (policy.vllm.addresses_folder) holds no address of a server; "
-            "each server writes its own there, in a file that ends in .address, without user and password"
-        )
+                raise UsageError(missing[0])
+            await asyncio.sleep(_READS_S)
 
     async def cards(self, server: Server) -> Sequence[Card]:
         """What a server says of its models.
@@ -277,8 +263,8 @@ class Fleet:
             answer = await self._unless_moved(server, asked)
         except TooLarge as error:
             raise UsageError(f"what answers at {server.address} is no vLLM server: {error}") from error
-        _check_room(answer)
-        return cards_in(server.address, answer)
+        check_room(answer)
+        return parse_cards(server.address, answer)
 
     async def show(self, name: str, folder: Path, *, instead_of: str | None) -> None:
         """Have all servers load an adapter; one that is lost loads it before its next request.
@@ -356,8 +342,8 @@ class Fleet:
             answer = await self._post(server, "/inference/v1/generate", body, most=most_bytes(most))
         except TooLarge as error:
             raise Unfit(f"answers with what is no completion: {error}") from error
-        _check_status(server, answer)
-        found, logprobs = completion_in(answer, max_tokens=most, vocabulary=self.vocabulary)
+        check_status(server.address, answer)
+        found, logprobs = parse_completion(answer, max_tokens=most, vocabulary=self.vocabulary)
         return Sampled(address=server.address, token_ids=found, logprobs=logprobs)
 
     async def generate(
@@ -395,7 +381,7 @@ class Fleet:
             try:
                 await self._admitted(server)
                 found = await self.ask(server, name, ids, parameters)
-                _check_among(found.token_ids, among, int(parameters.get("max_tokens", 0)))
+                check_among(found.token_ids, among, int(parameters.get("max_tokens", 0)))
                 server.served()
                 return found
             except Unfit as error:  # which loses no try: each server is excluded once
@@ -419,7 +405,7 @@ class Fleet:
             finally:
                 server.busy -= 1
                 self._let_on()
-        raise RolloutError(f"a request was lost {most} times, the last time by {who}: {_why(problem)}")
+        raise RolloutError(f"a request was lost {most} times, the last time by {who}: {why(problem)}")
 
     def exclude(self, server: Server, error: Exception) -> None:
         """Ask nothing more of a server.
@@ -541,15 +527,15 @@ class Fleet:
         if answer.status == 200 or "already been loaded" in answer.text:
             server.adapters[name] = folder
             return
-        _check_room(answer)
+        check_room(answer)
         if answer.status >= 500:
-            raise Broken(f"it cannot load an adapter: {said(answer)}")
+            raise Broken(f"it cannot load an adapter: {refusal_text(answer)}")
         if answer.status in (404, 405) and "Loading lora" not in answer.text:
             raise Unfit(
                 "loads no adapters while it runs: start it with --enable-lora and "
                 "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1, as `genenv serve` does"
             )
-        raise Unfit(f"cannot load {folder}: {said(answer)} (status {answer.status})")
+        raise Unfit(f"cannot load {folder}: {refusal_text(answer)} (status {answer.status})")
 
     async def _post(
         self, server: Server, path: str, body: Mapping[str, Any], *, most: int = MOST_BYTES
@@ -626,76 +612,8 @@ class Fleet:
 
     def note_lost(self, server: Server, error: Exception) -> None:
         """Leave a server alone for a while."""
-        log.warning("%s does not answer (%s): its requests go elsewhere", server.address, _why(error))
+        log.warning("%s does not answer (%s): its requests go elsewhere", server.address, why(error))
         server.lost()
-
-
-class _Nobody(Exception):
-    """No server answers yet."""
-
-
-class Broken(Exception):
-    """An answer that is none; the server may have ended in the middle."""
-
-
-class Busy(Broken):
-    """A server is full; it knows all that it knew, and takes requests again later."""
-
-
-class Forgot(Exception):
-    """A server does not know an adapter that it has loaded."""
-
-
-def _check_room(answer: Answer) -> None:
-    """Go on with what a server answers that is not full.
-
-    Raises:
-        Busy: it is.
-    """
-    if answer.status in _FULL:
-        raise Busy(f"status {answer.status}: {said(answer)}")
-
-
-def _check_status(server: Server, answer: Answer) -> None:
-    """Go on with an answer of status 200 alone.
-
-    Raises:
-        Refused: the request is wrong.
-        Unfit: the server does not do what is asked.
-        Forgot, Broken, Busy: see there.
-    """
-    if answer.status == 200:
-        return
-    _check_room(answer)
-    what = f"status {answer.status}: {said(answer)}"
-    if answer.status in (400, 422):
-        raise Refused(f"{server.address} refuses the request: {said(answer)}")
-    if answer.status == 403:
-        raise Unfit(
-            f"takes no token ids ({said(answer)}): start it with --enable-scale-out, as "
-            "`genenv serve --vllm` does"
-        )
-    if answer.status == 404:
-        raise Forgot(f"it does not know the adapter: {said(answer)}")
-    if answer.status >= 500 or answer.status in _LATER:
-        raise Broken(what)
-    raise Unfit(f"answers with what is no completion: {what}")
-
-
-def _check_among(ids: tuple[int, ...], among: Sequence[tuple[int, ...]], most: int) -> None:
-    """Hold a completion to those that it could be, or to the beginning of one where it was cut off.
-
-    Raises:
-        Unfit: it is none of them.
-    """
-    if among and ids not in among and not any(len(ids) == most and one[:most] == ids for one in among):
-        raise Unfit("answers with a reply that is none of those that were possible")
-
-
-def _why(error: BaseException | None) -> str:
-    if isinstance(error, TimeoutError):
-        return "no answer in time"
-    return "nothing" if error is None else (first_line(error) or type(error).__name__)
 
 
 def check_players(policy: PolicyConfig) -> None:

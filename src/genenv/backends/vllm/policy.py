@@ -15,8 +15,8 @@ from genenv.algorithms.settings import Moments
 from genenv.algorithms.trainer import Trainer
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.backends.sampler_check import GAP, QUESTION, SMALL, TOKENS, is_older, mean_gap
-from genenv.backends.vllm.client import LOST, Unfit
-from genenv.backends.vllm.fleet import Broken, Busy, Fleet, Forgot, Refused, Server
+from genenv.backends.vllm.client import LOST, Broken, Busy, Forgot, Refused, Unfit
+from genenv.backends.vllm.fleet import Fleet, Server
 from genenv.chat.format import ChatFormat
 from genenv.chat.sampler import ChatSampler, forced_places, structural_tag
 from genenv.errors import GenenvError, RolloutError, UsageError
