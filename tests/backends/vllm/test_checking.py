@@ -86,7 +86,7 @@ def test_each_server_is_checked_when_a_run_begins_not_the_first_that_is_asked(ur
 def test_a_server_that_comes_later_is_checked_before_its_first_request(
     urls: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(fleets, "_READS_S", 0.0)
+    monkeypatch.setattr(fleets, "_REFRESH_S", 0.0)
     write_address(tmp_path, "a", urls[0])
     found = opened(addresses_folder=str(tmp_path))
 
@@ -94,7 +94,7 @@ def test_a_server_that_comes_later_is_checked_before_its_first_request(
         fleet = cast(VllmSampler, found.samplers["agent"]).fleet
         write_address(tmp_path, "b", urls[2])
         write_address(tmp_path, "c", urls[1])
-        fleet._look()
+        fleet._refresh_addresses()
         await sampled(found, 12)
         by_address = {server.address: server for server in fleet.servers}
         assert f"{urls[2]} does not sample from the agent's version 0" in caplog.text

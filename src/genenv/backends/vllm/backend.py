@@ -102,7 +102,7 @@ async def _shown(fleet: Fleet, players: Sequence[Player], checks: WeightChecks) 
             holds = await players[0].sampler.holds_choices(server)
             gaps[server.address] = await checks.gap(server)
         except (*LOST, Broken, Forgot) as error:
-            fleet.note_lost(server, error)
+            fleet.mark_lost(server, error)
         except Unfit as error:
             fleet.exclude(server, error)
         else:

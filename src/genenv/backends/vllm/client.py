@@ -300,7 +300,7 @@ def check_status(address: str, answer: Answer) -> None:
     raise Unfit(f"answers with what is no completion: {what}")
 
 
-def check_among(ids: tuple[int, ...], among: Sequence[tuple[int, ...]], most: int) -> None:
+def check_choices(ids: tuple[int, ...], among: Sequence[tuple[int, ...]], most: int) -> None:
     """Hold a completion to those that it could be, or to the beginning of one where it was cut off.
 
     Raises:

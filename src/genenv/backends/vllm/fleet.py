@@ -42,7 +42,7 @@ from genenv.backends.vllm.client import (
     Sampled,
     TooLarge,
     Unfit,
-    check_among,
+    check_choices,
     check_room,
     check_status,
     most_bytes,
@@ -60,12 +60,12 @@ _SUFFIX = ".address"
 _LOOKS_LIKE_ONE = re.compile(r"https?://[^\s/@?#]+")
 _SPREAD = 8
 """Requests of one prompt go to one server, which reads it once, unless that has so many more to do."""
-_MEETING_S = 30.0
-_LOOKS_S = 5.0
+_MEET_TIMEOUT_S = 30.0
+_RECHECK_S = 5.0
 """So often one who waits for a free server looks again, as one that was lost may be back."""
-_KNOCKS_S = 1.0
+_PING_S = 1.0
 """So often, and for so long, those that rest are asked whether they are back, while nobody else answers."""
-_READS_S = 1.0
+_REFRESH_S = 1.0
 """The folder of addresses is read at most so often."""
 _KEPT = "committed rounds are kept, continue with --resume"
 _USUAL_TOKENS = 16
@@ -191,7 +191,7 @@ class Fleet:
         self.config = config
         self._headers = key_headers(config.key_variable)
         self.servers = [Server(address.rstrip("/")) for address in config.addresses]
-        self._read_at, self._knocked_at = -_READS_S, -_KNOCKS_S
+        self._refreshed_at, self._pinged_at = -_REFRESH_S, -_PING_S
         self.wanted: dict[str, Path] = {}
         """Adapters that all of them should have, and the folders these are in."""
         self.chooses = True
@@ -224,7 +224,7 @@ class Fleet:
         """
         until = time.monotonic() + self.config.timeout_s
         while True:
-            self._look()
+            self._refresh_addresses()
             found: dict[str, Sequence[Card]] = {}
             missing: list[str] = []
             for server in tuple(self.servers):
@@ -235,7 +235,7 @@ class Fleet:
                 except NO_ADDRESS as error:
                     raise UsageError(f"{server.address} is no address: {why(error)}") from error
                 except (*LOST, Broken) as error:
-                    self.note_lost(server, error)
+                    self.mark_lost(server, error)
                     missing.append(
                         f"no vLLM server answers at {server.address}: {why(error)}; start one (`genenv "
                         "serve`), or set policy.vllm.addresses"
@@ -249,7 +249,7 @@ class Fleet:
                     "and password"
                 )
                 raise UsageError(missing[0])
-            await asyncio.sleep(_READS_S)
+            await asyncio.sleep(_REFRESH_S)
 
     async def cards(self, server: Server) -> Sequence[Card]:
         """What a server says of its models.
@@ -258,9 +258,9 @@ class Fleet:
             UsageError: it serves none.
             NO_ADDRESS, LOST, Broken: it does not answer, or is full.
         """
-        asked = self._connections().get(server.address, "/v1/models", timeout_s=_MEETING_S)
+        asked = self._connections().get(server.address, "/v1/models", timeout_s=_MEET_TIMEOUT_S)
         try:
-            answer = await self._unless_moved(server, asked)
+            answer = await self._response_unless_moved(server, asked)
         except TooLarge as error:
             raise UsageError(f"what answers at {server.address} is no vLLM server: {error}") from error
         check_room(answer)
@@ -281,7 +281,7 @@ class Fleet:
         self.wanted[name] = folder
         if instead_of is not None:
             self.wanted.pop(instead_of, None)
-        self._look()
+        self._refresh_addresses()
         for server in tuple(self.servers):
             if server.excluded or server.rests_until > time.monotonic():
                 continue
@@ -293,11 +293,11 @@ class Fleet:
             except Busy as error:
                 log.info("%s is full, and loads %s before its next request: %s", server.address, name, error)
             except (*LOST, Broken) as error:
-                self.note_lost(server, error)
+                self.mark_lost(server, error)
             except (Unfit, TooLarge) as error:
                 self.exclude(server, error)
 
-    def present(self) -> list[Server]:
+    def available(self) -> list[Server]:
         """Those that answer, as far as is known."""
         return [s for s in self.servers if not s.excluded and s.rests_until <= time.monotonic()]
 
@@ -309,25 +309,19 @@ class Fleet:
         """
         until, some = time.monotonic() + self.config.timeout_s, False
         while not some:
-            for server in self.present():
+            for server in self.available():
                 yield server
                 some |= server.rests_until <= time.monotonic()
             if not some and time.monotonic() > until:
-                raise self._silent()
+                raise self._no_server_error()
             if not some:
-                await self._knock()
+                await self._ping_resting()
                 await asyncio.sleep(0.2)
 
     async def ask(
         self, server: Server, name: str, ids: Sequence[int], parameters: Mapping[str, Any]
     ) -> Sampled:
-        """One completion of one server, which is asked once.
-
-        Args:
-            server: who is asked.
-            name: the adapter's.
-            ids: the prompt.
-            parameters: of the sampling, by vLLM's names.
+        """One completion of one server, which is asked once; `generate` has the arguments.
 
         Raises:
             Unfit: its answer is no completion.
@@ -352,8 +346,7 @@ class Fleet:
         ids: Sequence[int],
         parameters: Mapping[str, Any],
         *,
-        tries: int | None = None,
-        among: Sequence[tuple[int, ...]] = (),
+        choices: Sequence[tuple[int, ...]] = (),
     ) -> Sampled:
         """One completion.
 
@@ -361,8 +354,7 @@ class Fleet:
             name: the adapter's.
             ids: the prompt.
             parameters: of the sampling, by vLLM's names.
-            tries: how often it is asked in all; left out, `policy.vllm.tries` times.
-            among: what the completion must be one of; nothing: anything.
+            choices: what the completion must be one of; nothing: anything.
 
         Raises:
             Refused: the request itself is wrong.
@@ -370,18 +362,18 @@ class Fleet:
             GenenvError: no server answers any more, or all are excluded.
         """
         problem: Exception | None = None
-        most = self.config.tries if tries is None else tries
+        most = self.config.tries
         forgotten: set[str] = set()
         attempt, who = 0, ""
         while attempt < most:
             self.asked_again += attempt > 0
-            server = await self._chosen(ids)
+            server = await self._choose_server(ids)
             server.busy += 1
             attempt, who = attempt + 1, server.address
             try:
-                await self._admitted(server)
+                await self._ensure_admitted(server)
                 found = await self.ask(server, name, ids, parameters)
-                check_among(found.token_ids, among, int(parameters.get("max_tokens", 0)))
+                check_choices(found.token_ids, choices, int(parameters.get("max_tokens", 0)))
                 server.served()
                 return found
             except Unfit as error:  # which loses no try: each server is excluded once
@@ -398,13 +390,13 @@ class Fleet:
                 if server.full(self.config.timeout_s):
                     attempt -= 1
                 else:
-                    self.note_lost(server, error)
+                    self.mark_lost(server, error)
             except (*LOST, Broken) as error:
                 problem = error
-                self.note_lost(server, error)
+                self.mark_lost(server, error)
             finally:
                 server.busy -= 1
-                self._let_on()
+                self._wake_next()
         raise RolloutError(f"a request was lost {most} times, the last time by {who}: {why(problem)}")
 
     def exclude(self, server: Server, error: Exception) -> None:
@@ -425,7 +417,7 @@ class Fleet:
                 f"policy.vllm.addresses; {_KEPT}"
             ) from error
 
-    async def _admitted(self, server: Server) -> None:
+    async def _ensure_admitted(self, server: Server) -> None:
         """Have a server checked, before anything is asked of it; others who want the same wait.
 
         Raises:
@@ -441,18 +433,20 @@ class Fleet:
         if server.excluded:
             raise Unfit(server.excluded)
 
-    async def _chosen(self, ids: Sequence[int]) -> Server:
+    async def _choose_server(self, ids: Sequence[int]) -> Server:
         """A server that answers, the same for the same prompt as long as it has not much more to do."""
         until = time.monotonic() + self.config.timeout_s
         while True:
             now = time.monotonic()
             if not self.servers or any(server.rests_until > now for server in self.servers):
-                self._look()
+                self._refresh_addresses()
             answering = [s for s in self.servers if s.rests_until <= now and not s.excluded]
             with_room = [server for server in answering if server.full_until <= now]
             there = [server for server in with_room if server.busy < self.config.at_once]
             if answering and not there:
-                await self._turn(min(s.full_until - now for s in answering) if not with_room else _LOOKS_S)
+                await self._wait_for_slot(
+                    min(s.full_until - now for s in answering) if not with_room else _RECHECK_S
+                )
                 until = time.monotonic() + self.config.timeout_s
                 continue
             if there:
@@ -462,32 +456,32 @@ class Fleet:
                     return usual
                 return min(there, key=lambda server: server.busy)
             if now > until:
-                raise self._silent()
-            await self._knock()
+                raise self._no_server_error()
+            await self._ping_resting()
             await asyncio.sleep(0.2)
 
-    def _silent(self) -> GenenvError:
+    def _no_server_error(self) -> GenenvError:
         shown = ", ".join(server.address for server in self.servers) or self.config.addresses_folder
         return GenenvError(
             f"none of {shown} has answered for {self.config.timeout_s:g} s (policy.vllm.timeout_s); "
             f"{_KEPT} when one does"
         )
 
-    async def _knock(self) -> None:
+    async def _ping_resting(self) -> None:
         """Find out whether one that rests is back, where no other answers: no request loses a try by it."""
-        if time.monotonic() < self._knocked_at + _KNOCKS_S:
+        if time.monotonic() < self._pinged_at + _PING_S:
             return
-        self._knocked_at = time.monotonic()
+        self._pinged_at = time.monotonic()
 
         async def knock(server: Server) -> None:
             with contextlib.suppress(*LOST, TooLarge):
-                answer = await self._connections().get(server.address, "/v1/models", timeout_s=_KNOCKS_S)
+                answer = await self._connections().get(server.address, "/v1/models", timeout_s=_PING_S)
                 if answer.status == 200:
                     server.found()
 
         await asyncio.gather(*map(knock, self.servers))
 
-    async def _turn(self, seconds: float) -> None:
+    async def _wait_for_slot(self, seconds: float) -> None:
         """Wait until a server may be free, or has been lost; those who came first are first.
 
         Args:
@@ -496,15 +490,15 @@ class Fleet:
         free: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(free)
         try:
-            await asyncio.wait_for(free, min(seconds, _LOOKS_S))
+            await asyncio.wait_for(free, min(seconds, _RECHECK_S))
         except TimeoutError:
             return
         except asyncio.CancelledError:
             if free.done() and not free.cancelled():  # the turn is somebody else's
-                self._let_on()
+                self._wake_next()
             raise
 
-    def _let_on(self) -> None:
+    def _wake_next(self) -> None:
         """Let the next one of those who wait look again."""
         while self._waiting:
             free = self._waiting.popleft()
@@ -549,9 +543,9 @@ class Fleet:
         asked = self._connections().post(
             server.address, path, body, timeout_s=self.config.timeout_s, most=most
         )
-        return await self._unless_moved(server, asked)
+        return await self._response_unless_moved(server, asked)
 
-    async def _unless_moved(self, server: Server, asked: Coroutine[Any, Any, Answer]) -> Answer:
+    async def _response_unless_moved(self, server: Server, asked: Coroutine[Any, Any, Answer]) -> Answer:
         """What a server answers; one that has moved is not waited for, as it may never answer.
 
         Raises:
@@ -559,18 +553,18 @@ class Fleet:
             Unfit: it does not take the key.
         """
         if self.config.addresses_folder is None:
-            return self._keyed(await asked)
+            return self._with_valid_key(await asked)
         waiting = asyncio.ensure_future(asked)
         try:
-            while not (await asyncio.wait({waiting}, timeout=_LOOKS_S))[0]:
-                self._look()
+            while not (await asyncio.wait({waiting}, timeout=_RECHECK_S))[0]:
+                self._refresh_addresses()
                 if not server.named:
                     raise Broken("it has moved, or is no more")
-            return self._keyed(waiting.result())
+            return self._with_valid_key(waiting.result())
         finally:
             waiting.cancel()
 
-    def _keyed(self, answer: Answer) -> Answer:
+    def _with_valid_key(self, answer: Answer) -> Answer:
         """An answer, unless it is that the key is missing or wrong.
 
         Raises:
@@ -583,11 +577,11 @@ class Fleet:
             )
         return answer
 
-    def _look(self) -> None:
+    def _refresh_addresses(self) -> None:
         """Read the folder of addresses: servers that are new there come in, those that have left it go."""
-        if self.config.addresses_folder is None or time.monotonic() < self._read_at + _READS_S:
+        if self.config.addresses_folder is None or time.monotonic() < self._refreshed_at + _REFRESH_S:
             return
-        self._read_at = time.monotonic()
+        self._refreshed_at = time.monotonic()
         found = read_addresses(Path(self.config.addresses_folder))
         if not found:  # all of them are about to come, or the disk is away
             return
@@ -610,7 +604,7 @@ class Fleet:
             self._by_loop[loop] = Connections(self._headers)
         return self._by_loop[loop]
 
-    def note_lost(self, server: Server, error: Exception) -> None:
+    def mark_lost(self, server: Server, error: Exception) -> None:
         """Leave a server alone for a while."""
         log.warning("%s does not answer (%s): its requests go elsewhere", server.address, why(error))
         server.lost()

@@ -64,7 +64,7 @@ class VllmSampler(ChatSampler):
             )
         version, adapter = self.version, self.adapter
         done = await self.fleet.generate(
-            adapter, request.prompt_ids, self.parameters(request), among=request.choices
+            adapter, request.prompt_ids, self.parameters(request), choices=request.choices
         )
         ids = done.token_ids
         self._keep(done.address, adapter, request, Reply(request.prompt_ids, ids, done.logprobs, 1.0))
@@ -317,7 +317,7 @@ class WeightChecks:
         """
         for player in self._players:
             for (address, name), replies in player.sampler.taken().items():
-                server = next((one for one in self._fleet.present() if one.address == address), None)
+                server = next((one for one in self._fleet.available() if one.address == address), None)
                 if sum(len(one.token_ids) for one in replies) < TOKENS and server is not None:
                     try:
                         replies = [*replies, await self._asked(server, player, name)]
