@@ -27,14 +27,14 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from genenv.environments import FOLDER_MARK
 from genenv.errors import DataError, UsageError, first_line
 from genenv.texts import inert
-from genenv.tools.leaves import ANY, KEY
+from genenv.tools.discover.recipes import Graph
+from genenv.tools.discover.result_values import read
+from genenv.tools.discover.state_values import ANY, KEY
+from genenv.tools.language.value_wordings import Sayings, with_words_of
 from genenv.tools.parts import Starts, Together
-from genenv.tools.recipes import Graph
-from genenv.tools.sayings import Sayings, with_words_of
-from genenv.tools.sources import McpSource, PythonSource, Source
 from genenv.tools.spec import SIZES, Program, Size
-from genenv.tools.told import read
-from genenv.tools.world import LimitedWorld, World
+from genenv.tools.worlds.base import LimitedWorld, World
+from genenv.tools.worlds.sources import McpSource, PythonSource, Source
 from genenv.types import Json
 from genenv.untrusted.documents import read_toml
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from pydantic import BaseModel, Field
 
 from genenv.tools.spec import Program
-from genenv.tools.world import Call
+from genenv.tools.worlds.base import Call
 
 
 class Starts(BaseModel, frozen=True, extra="forbid"):
