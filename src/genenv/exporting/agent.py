@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from genenv.backends.settings import EMBEDDED, TINY
-from genenv.chat.template import turns_of
 from genenv.config.run import RunConfig, load_config
 from genenv.config.version import __version__
 from genenv.environments import is_folder as is_folder
 from genenv.errors import DataError, UsageError, disk_is_full, first_line
 from genenv.evaluation.policy_under_test import NamedPlayer, check_weights, player_of
-from genenv.exporting.serving import Form, Served, Way, modelfile, ways
-from genenv.exporting.serving import ModelfileContent as Told
+from genenv.exporting.exporters import Form, Served, Way, ways
 from genenv.files import check_writable, filled
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.glance import first_messages, last_measured
@@ -26,7 +24,7 @@ from genenv.runs.store.identity import read_last_round
 from genenv.texts import inert, json_line
 
 if TYPE_CHECKING:
-    from genenv.backends.local.export.agent import Nearness, TrainedAgent
+    from genenv.backends.local.export.agent import Nearness
     from genenv.chat.template import ChatTemplate
 
 
@@ -122,21 +120,7 @@ class Source:
         return getattr(self.config.environment.settings, "style", "") == "native"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
-    """What was written."""
-
-    form: Form
-    dtype: str
-    base: str
-    """Under which name or folder others load the base."""
-    same_base: bool = True
-    """Whether what they load has the weights that the run began with."""
-    template: ChatTemplate
-    nearness: Nearness | None = None
-
-
-def facts(source: Source, made: Made, today: str) -> list[tuple[str, str]]:
+def facts(source: Source, made: Written, today: str) -> list[tuple[str, str]]:
     """The table at the top of the README."""
     config, run = source.config, source.folder.path.as_posix()
     policy, agent = config.policy, config.agent
@@ -145,7 +129,7 @@ def facts(source: Source, made: Made, today: str) -> list[tuple[str, str]]:
         ("run", f"`{run}`, round {source.round} of {config.run.rounds}, seed {config.run.seed}"),
         ("trained on", f"tasks of `{config.environment.name}`, by genenv"),
         ("what learned", _learned(source)),
-        ("written", f"{today}, by genenv {__version__}: {_form(made)}"),
+        ("written", f"{today}, by genenv {__version__}: {made.what}"),
         ("window", f"{policy.context_tokens} tokens, of which a reply had at most {agent.max_new_tokens}"),
     ]
     measured = last_measured(source.folder.pool, "agent/eval_success", source.round)
@@ -171,12 +155,8 @@ def facts(source: Source, made: Made, today: str) -> list[tuple[str, str]]:
     return found
 
 
-def notes(source: Source, made: Made) -> list[str]:
+def notes(source: Source, made: Written, template: ChatTemplate) -> Iterator[str]:
     """What those who serve the agent should know."""
-    return list(_notes(source, made))
-
-
-def _notes(source: Source, made: Made) -> Iterator[str]:
     policy = source.config.policy
     yield (
         "It was trained on prompts of one form, and knows what to do with those: `example.json` has one."
@@ -193,17 +173,16 @@ def _notes(source: Source, made: Made) -> Iterator[str]:
             f"In the run a thought was closed after {policy.max_thinking_tokens} tokens; a server does not "
             "do that."
         )
-    if not made.template.takes_system:
+    if not template.takes_system:
         yield "The chat template takes no system message: put what it says before the first user message."
-    if not made.template.takes_tool_role:
+    if not template.takes_tool_role:
         yield "The chat template takes no tool messages: say as the user what a tool found."
     if not made.same_base:
         yield (
             f"The run began with the 4-bit weights of {EMBEDDED}, which come as a package; on the weights of "
             f"{made.base} the adapter answers a little differently. Merged, the agent has its own weights."
         )
-    if made.form is Form.GGUF:
-        yield "llama.cpp reads texts as they are: accents that were typed as two characters stay two."
+    yield from made.notes
     yield "The licence of the base model holds for this one."
 
 
@@ -222,14 +201,6 @@ def _learned(source: Source) -> str:
     return f"LoRA adapters of rank {policy.lora_rank}, alpha {policy.lora_alpha:g}, on {policy.lora_targets}"
 
 
-def _form(made: Made) -> str:
-    return {
-        Form.MODEL: f"the whole model, {made.dtype} safetensors",
-        Form.ADAPTER: "the adapter alone, for PEFT",
-        Form.GGUF: f"the whole model, {made.dtype} GGUF",
-    }[made.form]
-
-
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 _COMPARED = 4
 """Tasks of the run on which the merged model is compared with base and adapter."""
@@ -241,7 +212,8 @@ class Wanted:
 
     run: str
     """`runs/demo`, or a round of it, `runs/demo@8`."""
-    form: Form
+    form: str
+    """Name of an exporter: `model`, `adapter`, `gguf`, or one of an installed package."""
     out: Path | None = None
     """None: a folder under `exports/` that is called like the run."""
     dtype: str = "auto"
@@ -271,11 +243,11 @@ def export_agent(wanted: Wanted, today: Callable[[], str]) -> Exported:
     """
     source = _source(wanted.run)
     config = source.config.policy
-    if wanted.form is Form.ADAPTER and config.tuning == "full":
+    if wanted.form == Form.ADAPTER and config.tuning == "full":
         raise UsageError(f"{wanted.run} has trained all weights, there is no adapter; leave --adapter out")
-    if wanted.form is Form.ADAPTER and wanted.dtype != "auto":
+    if wanted.form == Form.ADAPTER and wanted.dtype != "auto":
         raise UsageError("an adapter is written as it was trained; leave --dtype out")
-    ending = "" if wanted.form is Form.MODEL else f"-{wanted.form}"
+    ending = "" if wanted.form == Form.MODEL else f"-{wanted.form}"
     out = wanted.out or Path("exports") / f"{source.name}{ending}"
     check_vacant(out)
     with new_folder(out) as folder:
@@ -317,10 +289,13 @@ def _written(wanted: Wanted, source: Source, folder: Path, out: Path, today: str
 
     config = source.config.policy
     agent = TrainedAgent(config.model, config, source.weights)
-    if wanted.form is Form.ADAPTER:
-        made = _adapter(source, agent, folder)
-    else:
-        made = _merged(wanted, source, agent, folder)
+    export = Export(
+        agent=agent,
+        name=source.name,
+        dtype=wanted.dtype,
+        tasks=first_messages(source.folder.pool, _COMPARED),
+    )
+    made = exporter_named(wanted.form).write(export, folder)
     example = _example(source)
     if example:
         (folder / "example.json").write_text(example, encoding="utf-8")
@@ -337,42 +312,10 @@ def _written(wanted: Wanted, source: Source, folder: Path, out: Path, today: str
     )
     found = ways(served)
     about = facts(source, made, today)
-    card = Card(title=source.name, facts=about, ways=found, notes=notes(source, made))
+    card = Card(title=source.name, facts=about, ways=found, notes=[*notes(source, made, agent.chat.template)])
     (folder / "README.md").write_text(readme(card), encoding="utf-8")
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     return Exported(folder=out, bytes=size, nearness=made.nearness, ways=found)
-
-
-def _adapter(source: Source, agent: TrainedAgent, folder: Path) -> Made:
-    from genenv.backends.local.export.folder import save_adapter
-
-    base, same = agent.shared_base()
-    save_adapter(agent, folder, base)
-    return Made(form=Form.ADAPTER, dtype="float32", base=base, same_base=same, template=agent.chat.template)
-
-
-def _merged(wanted: Wanted, source: Source, agent: TrainedAgent, folder: Path) -> Made:
-    from genenv.backends.local.export import gguf_model
-    from genenv.backends.local.export.folder import save_model
-
-    vocabulary = gguf_model.check(agent) if wanted.form is Form.GGUF else None
-    own = "float16" if wanted.form is Form.GGUF else agent.own_dtype()
-    dtype = own if wanted.dtype == "auto" else wanted.dtype
-    nearness = agent.merge(dtype, first_messages(source.folder.pool, _COMPARED))
-    template = agent.chat.template
-    if vocabulary is None:
-        save_model(agent, folder)
-    else:
-        file = f"{source.name}.gguf"
-        gguf_model.save_gguf(agent, vocabulary, folder / file, name=source.name, dtype=dtype)
-        told = Told(
-            gguf=file,
-            turns=turns_of(template, vocabulary.begin),
-            end=agent.end,
-            context_tokens=agent.context_tokens,
-        )
-        (folder / "Modelfile").write_text(modelfile(told), encoding="utf-8")
-    return Made(form=wanted.form, dtype=dtype, base=agent.base, template=template, nearness=nearness)
 
 
 def _example(source: Source) -> str:
