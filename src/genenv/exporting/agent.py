@@ -16,7 +16,7 @@ from genenv.config.version import __version__
 from genenv.environments import is_folder as is_folder
 from genenv.errors import DataError, UsageError, disk_is_full, first_line
 from genenv.evaluation.policy_under_test import NamedPlayer, check_weights, player_of
-from genenv.exporting.exporters import Form, Served, Way, ways
+from genenv.exporting.exporters import Export, Form, Served, Way, Written, exporter_named, ways
 from genenv.files import check_writable, filled
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.glance import first_messages, last_measured
