@@ -42,7 +42,7 @@ from genenv.environments import load_environment
 from genenv.errors import GenenvError
 from genenv.runs.folder import RunFolder
 from genenv.simulator.source import VariationSource
-from genenv.threads import WorkerThread as Beside
+from genenv.threads import WorkerThread
 from genenv.training.loop import CoEvolution
 from genenv.training.policies import Players
 
@@ -134,7 +134,7 @@ def made_up(
     model = LocalModel("tiny", PolicyConfig(model="tiny", device="cpu", threads=1, compiled=False))
     fleet = Fleet(VllmConfig(addresses=tuple(addresses)))
     sampler = VllmSampler(fleet, model.chat, context_tokens=model.context_tokens, max_thinking_tokens=None)
-    beside = Beside("genenv-trainer")
+    beside = WorkerThread("genenv-trainer")
     closing.callback(beside.close)
     players = Players(
         agent=Agent(sampler, Idle(beside, learning), config.agent, seed=0),
@@ -162,7 +162,7 @@ class Source(VariationSource):
 class Idle(ScriptedTrainer):
     """Blocks its thread as long as an update would."""
 
-    def __init__(self, beside: Beside, seconds: float) -> None:
+    def __init__(self, beside: WorkerThread, seconds: float) -> None:
         super().__init__()
         self._beside, self._seconds = beside, seconds
 

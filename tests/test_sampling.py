@@ -7,7 +7,7 @@ from dataclasses import fields
 from genenv.backends.served import Asked
 from genenv.backends.settings import SamplingConfig
 from genenv.sampling import COLDEST, SampleRequest, SamplingFields, SamplingParams, sampling_params
-from genenv.servers.tinker.requests import DrawBody
+from genenv.servers.tinker.requests import SamplingParamsBody
 from genenv.servers.vllm.serving import SamplingBody
 
 NAMES = {one.name for one in fields(SamplingParams)}
@@ -19,7 +19,7 @@ def test_requests_settings_and_both_protocols_have_all_parameters() -> None:
     }
     for kind in (SampleRequest, Asked):
         assert {one.name for one in fields(kind)} >= NAMES
-    for body in (SamplingConfig, DrawBody, SamplingBody):
+    for body in (SamplingConfig, SamplingParamsBody, SamplingBody):
         assert set(body.model_fields) >= NAMES
 
 

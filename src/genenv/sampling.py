@@ -105,7 +105,7 @@ class Sampler(Protocol):
     """The longest sequence it can handle."""
 
     @property
-    def closing(self) -> tuple[int, ...]:
+    def end_of_thought(self) -> tuple[int, ...]:
         """What ends the thought that `render` begins; nothing where it begins none."""
         ...
 
@@ -161,7 +161,7 @@ class Sampler(Protocol):
 
 
 _blocked_s = 0.0
-_BESIDE = ContextVar("beside", default=False)
+_IN_WORKER = ContextVar("in_worker", default=False)
 
 
 def blocked_s() -> float:
@@ -173,7 +173,7 @@ def blocked_s() -> float:
 def blocking() -> Generator[None]:
     """Count the time in here as such: the loop does nothing else meanwhile."""
     global _blocked_s
-    if _BESIDE.get():
+    if _IN_WORKER.get():
         yield
         return
     start = time.monotonic()
@@ -186,8 +186,8 @@ def blocking() -> Generator[None]:
 @contextlib.contextmanager
 def not_blocking() -> Generator[None]:
     """For what runs in another thread than the event loop: `blocking` counts nothing in here."""
-    before = _BESIDE.set(True)
+    before = _IN_WORKER.set(True)
     try:
         yield
     finally:
-        _BESIDE.reset(before)
+        _IN_WORKER.reset(before)

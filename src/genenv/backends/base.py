@@ -48,9 +48,9 @@ class Opened:
     """The settings with all decided that was left to the machine and the models."""
     warms_up: bool = True
     """Whether imitating known solutions makes a difference."""
-    apart: bool = False
+    parallel_updates: bool = False
     """Whether the two players have devices of their own, so that they can learn at the same time."""
-    overlaps: bool = False
+    async_rollouts: bool = False
     """Whether samplers go on with the weights that were published while trainers learn."""
     found: Mapping[str, object] = field(default_factory=dict[str, object])
     """What was found out of a server, for the run's records."""

@@ -16,7 +16,7 @@ from genenv.texts import clean
 from genenv.types import JsonObject, Message
 
 
-def encoded(texts: Sequence[str], sampler: Sampler, *, thinks: bool) -> tuple[tuple[int, ...], ...]:
+def encode_choices(texts: Sequence[str], sampler: Sampler, *, thinks: bool) -> tuple[tuple[int, ...], ...]:
     """Replies to choose from as they would be sampled.
 
     Args:
@@ -50,7 +50,7 @@ def structural_tag(choices: Sequence[tuple[int, ...]]) -> str:
     return json.dumps({"type": "structural_tag", "format": {"type": "or", "elements": spelled}})
 
 
-def tagged(tag: str, end_id: int) -> tuple[tuple[int, ...], ...]:
+def parse_structural_tag(tag: str, end_id: int) -> tuple[tuple[int, ...], ...]:
     """The replies that `structural_tag` wrote down.
 
     Raises:
@@ -146,7 +146,7 @@ class ChatSampler(ABC):
         self._max_thinking_tokens = max_thinking_tokens
 
     @property
-    def closing(self) -> tuple[int, ...]:
+    def end_of_thought(self) -> tuple[int, ...]:
         """What ends the thought that the chat template begins; nothing where it begins none."""
         return self.chat.encode(self.chat.spelling.closing) if self.chat.opens_thought else ()
 

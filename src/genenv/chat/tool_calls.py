@@ -283,40 +283,42 @@ _PROBE: JsonObject = {
     },
 }
 _PROBE_CALL = ToolCall(name="probe_tool", arguments={"x": "y"}, id="call00000")
-_SAID = "\u2403"
+_MARK_TEXT = "\u2403"
 _IN_THE_PROMPT = "describe them in the prompt (environment.style = 'python' or 'json'), or use another model"
-_ASKED: ChatMessage = {"role": "user", "content": "u"}
+_USER_MESSAGE: ChatMessage = {"role": "user", "content": "u"}
 
 
 class ToolFormat:
     """How one template writes tools, calls and what tools say."""
 
     def __init__(
-        self, template: ChatTemplate, end: str, sounds: Callable[[str], str], spelling: Spelling = USUAL
+        self, template: ChatTemplate, end: str, read_reply: Callable[[str], str], spelling: Spelling = USUAL
     ) -> None:
         """Take a template.
 
         Args:
             template: applied to messages and tools.
             end: the token that ends an assistant's turn.
-            sounds: what the template writes as it is heard from a model: special tokens are left out.
+            read_reply: what the template writes as it is read from a model: special tokens are left out.
             spelling: of thoughts.
         """
-        self._template, self._end, self._sounds, self._spelling = template, end, sounds, spelling
+        self._template, self._end, self._read_reply, self._spelling = template, end, read_reply, spelling
 
     @functools.cached_property
     def is_readable(self) -> bool:
         """Whether the template writes down tools, and calls in a form that can be read again."""
         try:
-            before = self._template.text([_ASKED], [_PROBE], reply=True)
-            after = self._template.text([_ASKED, _said((_PROBE_CALL,))], [_PROBE], reply=False)
+            before = self._template.text([_USER_MESSAGE], [_PROBE], reply=True)
+            after = self._template.text(
+                [_USER_MESSAGE, _assistant_message((_PROBE_CALL,))], [_PROBE], reply=False
+            )
         except Exception:  # noqa: BLE001 - templates are programs: they raise what they like
             return False
         written = self._written(before, after)
         if written is None:
             begins = os.path.commonprefix([before, after])  # noqa: RUF071 - it is text, letter by letter
             written = after[len(begins) :]
-        calls = read_calls(answer_of(self._sounds(written)))[1]
+        calls = read_calls(answer_of(self._read_reply(written)))[1]
         found = [(call.name, call.arguments) for call in calls]
         return "probe_tool" in before and found == [(_PROBE_CALL.name, _PROBE_CALL.arguments)]
 
@@ -345,15 +347,17 @@ class ToolFormat:
         solution = f"<tool_call>{call}</tool_call>"
         try:
             self.reply(message_of(solution), [_PROBE])
-            told = self.continuation([{"role": "tool", "content": _SAID}], [_PROBE], message_of(solution))
-            return _SAID in told
+            told = self.continuation(
+                [{"role": "tool", "content": _MARK_TEXT}], [_PROBE], message_of(solution)
+            )
+            return _MARK_TEXT in told
         except Exception:  # noqa: BLE001 - as above
             return False
 
     def reply(self, message: ChatMessage, tools: Sequence[JsonObject]) -> str:
         """What a model would have to say for its turn to be this message, up to the end of the turn."""
-        prompt = self._template.text([_ASKED], tools, reply=True)
-        whole = self._template.text([_ASKED, message], tools, reply=False)
+        prompt = self._template.text([_USER_MESSAGE], tools, reply=True)
+        whole = self._template.text([_USER_MESSAGE, message], tools, reply=False)
         written = self._written(prompt, whole)
         if written is None or self._end not in written:
             raise RolloutError("the chat template writes such a reply otherwise than a model could say it")
@@ -371,8 +375,8 @@ class ToolFormat:
             else m
             for m in messages
         ]
-        before = self._template.text([_ASKED, after], tools, reply=False)
-        whole = self._template.text([_ASKED, after, *messages], tools, reply=True)
+        before = self._template.text([_USER_MESSAGE, after], tools, reply=False)
+        whole = self._template.text([_USER_MESSAGE, after, *messages], tools, reply=True)
         return self._end.join(whole.split(self._end)[before.count(self._end) :])
 
     def _written(self, prompt: str, whole: str) -> str | None:
@@ -387,7 +391,7 @@ class ToolFormat:
         return self._spelling.closing + whole[len(header) :] if whole.startswith(header) else None
 
 
-def heard(text: str, tools: Sequence[JsonObject] = ()) -> str:
+def normalize_tool_calls(text: str, tools: Sequence[JsonObject] = ()) -> str:
     """A model's answer with the calls in it as an environment reads them."""
     return as_text(*read_calls(text, tools))
 
@@ -401,13 +405,13 @@ def as_text(words: str, calls: Iterable[ToolCall]) -> str:
 def message_of(text: str) -> ChatMessage:
     """The message that text in an environment's form is."""
     words, calls = read_calls(text)
-    return _said(numbered(calls), words)
+    return _assistant_message(with_call_ids(calls), words)
 
 
-def numbered(calls: Iterable[ToolCall]) -> tuple[ToolCall, ...]:
+def with_call_ids(calls: Iterable[ToolCall]) -> tuple[ToolCall, ...]:
     """Calls with ids: nine letters and digits, as the strictest templates want them."""
     return tuple(replace(call, id=call.id or f"call{index:05d}") for index, call in enumerate(calls))
 
 
-def _said(calls: Iterable[ToolCall], words: str = "") -> ChatMessage:
+def _assistant_message(calls: Iterable[ToolCall], words: str = "") -> ChatMessage:
     return Reply(text=words, calls=tuple(calls)).message()

@@ -14,8 +14,8 @@ from genenv.backends.local.sampler import LocalSampler
 from genenv.backends.settings import SamplingConfig
 from genenv.chat.assistant import ChatMessage, Reply
 from genenv.chat.reasoning import answer_of
-from genenv.chat.sampler import encoded
-from genenv.chat.tool_calls import numbered, read_calls
+from genenv.chat.sampler import encode_choices
+from genenv.chat.tool_calls import read_calls, with_call_ids
 from genenv.errors import ContextOverflow
 from genenv.sampling import COLDEST, Conversation, SampleRequest, sampling_params
 from genenv.seeding import stream
@@ -110,7 +110,7 @@ class LocalTalk:
         completion = await sampler.sample(
             SampleRequest(
                 prompt_ids=prompt,
-                choices=encoded(choices, sampler, thinks=thinks),
+                choices=encode_choices(choices, sampler, thinks=thinks),
                 max_tokens=min(sampling.reply_limit(max_tokens), room),
                 stream=stream(self._seed, "talk", next(self._turns)),
                 conversation=self._conversation,
@@ -122,7 +122,7 @@ class LocalTalk:
         words, calls = read_calls(answer, tools) if tools else (answer, ())
         return Reply(
             text=words,
-            calls=numbered(calls),
+            calls=with_call_ids(calls),
             finished=completion.finished,
             prompt_tokens=len(prompt),
             tokens=len(completion.token_ids),

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from genenv.backends.vllm.fleet import check_players
+from genenv.backends.vllm.fleet import check_policies
 from genenv.cli.console import begin
 from genenv.cli.options import Config, Overrides, check_named
 from genenv.cluster.hosts import Needs, Plan
@@ -53,7 +53,7 @@ def launch(  # noqa: PLR0913 - a command has the options it has
     """Play a run on a Ray cluster: servers that sample, and a trainer."""
     check_named(config, "--resume --out RUN", run=resume)
     if not resume:
-        check_players(load_config(config, overrides).policy)
+        check_policies(load_config(config, overrides).policy)
     plan = Plan(
         run=out.absolute(),
         servers=servers,

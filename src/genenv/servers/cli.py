@@ -238,9 +238,9 @@ def tinker_server(  # noqa: PLR0913 - Typer: a parameter an option
             f"this command needs {' and '.join(missing)}: pip install 'genenv[tinker-server]', or the same "
             "of your clone"
         )
-    from genenv.servers.tinker.quirks import Quirks
+    from genenv.servers.tinker.imitation import ServerImitation
 
-    Quirks(quirk)  # wrong ones are told before a model is loaded
+    ServerImitation(quirk)  # wrong ones are told before a model is loaded
     policy = load_config(None, overrides).policy
     variable = policy.tinker.key_variable
     given = key_in(variable)

@@ -100,7 +100,9 @@ def test_a_server_that_comes_later_is_checked_before_its_first_request(
         assert f"{urls[2]} does not sample from the agent's version 0" in caplog.text
         assert by_address[urls[2]].excluded
         assert by_address[urls[1]].checked
-        assert {address for address, _ in cast(VllmSampler, found.samplers["agent"]).taken()} == set(urls[:2])
+        assert {address for address, _ in cast(VllmSampler, found.samplers["agent"]).take_replies()} == set(
+            urls[:2]
+        )
 
     played(found, play)
 

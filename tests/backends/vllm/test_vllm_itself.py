@@ -182,7 +182,7 @@ async def gone(address: str) -> None:
     fleet = Fleet(VllmConfig(addresses=(address,)))
     try:
         with pytest.raises(UsageError, match=r"cannot load /nowhere: .*No adapter found"):
-            await fleet.show("gone", Path("/nowhere"), instead_of=None)
+            await fleet.load_adapter("gone", Path("/nowhere"), instead_of=None)
     finally:
         await fleet.close()
 

@@ -16,7 +16,7 @@ from genenv.chat.format import ChatFormat
 from genenv.environments.base import Environment
 from genenv.errors import GenenvError, UsageError
 from genenv.seeding import stream
-from genenv.threads import run_coroutine as apart
+from genenv.threads import run_coroutine
 from genenv.types import Message
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ def open_tinker(config: PolicyConfig, roles: Sequence[Role], env: Environment, s
     _check(config, roles)
     service = Service.connect(config.tinker)
     try:
-        opened = apart(lambda: _open(service, config, roles, seed), _OPENING_S)
+        opened = run_coroutine(lambda: _open(service, config, roles, seed), _OPENING_S)
     except GenenvError as error:
         raise UsageError(str(error)) from error
     except TimeoutError as error:
@@ -92,10 +92,10 @@ async def _open(service: Service, config: PolicyConfig, roles: Sequence[Role], s
         samplers=samplers,
         trainers=trainers,
         settled=config,
-        apart=True,
+        parallel_updates=True,
         # where a state cannot be taken back into a client, a new one takes its place, and weights that
         # the one before has published may go with it while somebody samples with them
-        overlaps=all(one.live_load for one in facts.values()),
+        async_rollouts=all(one.live_load for one in facts.values()),
         close=service.close,
         found={"server": service.address, "models": {model: one.said() for model, one in facts.items()}},
     )

@@ -23,7 +23,7 @@ from tinker.lib.client_connection_pool_type import ClientConnectionPoolType
 from genenv.algorithms.datum import Datum
 from genenv.backends.settings import TinkerConfig
 from genenv.errors import GenenvError, UsageError, first_line
-from genenv.threads import run_coroutine as apart
+from genenv.threads import run_coroutine
 
 T = TypeVar("T")
 
@@ -75,7 +75,7 @@ class Service:
             return client
 
         try:
-            client = apart(opened, min(_MEETING_S, settings.timeout_s))
+            client = run_coroutine(opened, min(_MEETING_S, settings.timeout_s))
         except Exception as error:
             raise UsageError(f"the Tinker server at {address} opens no session: {reason(error)}") from error
         return cls(address, client, settings.timeout_s)

@@ -17,7 +17,7 @@ import aiohttp
 import pydantic_core
 from pydantic import BaseModel, Field, StrictFloat, StrictInt, StrictStr, ValidationError
 
-from genenv.backends.sampler_check import wrong_in
+from genenv.backends.sampler_check import completion_problem
 from genenv.errors import RolloutError, UsageError, first_line
 from genenv.texts import inert
 
@@ -91,20 +91,22 @@ class Connections:
             LOST: see there.
             TooLarge: the answer does not end in time.
         """
-        return await self._asked("GET", base + path, None, timeout_s, most)
+        return await self._request("GET", base + path, None, timeout_s, most)
 
     async def post(
         self, base: str, path: str, body: Mapping[str, Any], *, timeout_s: float, most: int = MOST_BYTES
     ) -> Answer:
         """Ask with a JSON body; raises as `get` does."""
         written = json.dumps(body, separators=(",", ":")).encode()
-        return await self._asked("POST", base + path, written, timeout_s, most)
+        return await self._request("POST", base + path, written, timeout_s, most)
 
     async def close(self) -> None:
         """End them."""
         await self._session.close()
 
-    async def _asked(self, method: str, url: str, body: bytes | None, timeout_s: float, most: int) -> Answer:
+    async def _request(
+        self, method: str, url: str, body: bytes | None, timeout_s: float, most: int
+    ) -> Answer:
         async with self._session.request(
             method,
             url,
@@ -213,7 +215,7 @@ def parse_completion(
             f"answers with what is no completion ({_problem(error)}); vLLM does from 0.32 on"
         ) from error
     ids, logprobs = choice.token_ids, [float(one.logprob) for one in choice.logprobs.content]
-    if (wrong := wrong_in(ids, logprobs, max_tokens=max_tokens, vocabulary=vocabulary)) is not None:
+    if (wrong := completion_problem(ids, logprobs, max_tokens=max_tokens, vocabulary=vocabulary)) is not None:
         raise Unfit(f"answers {wrong}")
     return tuple(ids), tuple(logprobs)
 

@@ -194,7 +194,7 @@ class Fleet:
         self._refreshed_at, self._pinged_at = -_REFRESH_S, -_PING_S
         self.wanted: dict[str, Path] = {}
         """Adapters that all of them should have, and the folders these are in."""
-        self.chooses = True
+        self.holds_choices = True
         """Whether servers hold a reply to one of some, which is found out when they are opened."""
         self.vocabulary = 2**31
         """How many tokens the model knows."""
@@ -266,7 +266,7 @@ class Fleet:
         check_room(answer)
         return parse_cards(server.address, answer)
 
-    async def show(self, name: str, folder: Path, *, instead_of: str | None) -> None:
+    async def load_adapter(self, name: str, folder: Path, *, instead_of: str | None) -> None:
         """Have all servers load an adapter; one that is lost loads it before its next request.
 
         Args:
@@ -610,7 +610,7 @@ class Fleet:
         server.lost()
 
 
-def check_players(policy: PolicyConfig) -> None:
+def check_policies(policy: PolicyConfig) -> None:
     """Refuse players that servers cannot hold: they have one base, and adapters on it.
 
     Raises:

@@ -14,7 +14,14 @@ from genenv.algorithms.datum import Datum, Objective
 from genenv.algorithms.settings import Moments
 from genenv.algorithms.trainer import Trainer
 from genenv.backends.local.trainer import LocalTrainer
-from genenv.backends.sampler_check import GAP, QUESTION, SMALL, TOKENS, is_older, mean_gap
+from genenv.backends.sampler_check import (
+    MAX_GAP,
+    PROBE_PROMPT,
+    PROBE_TOKENS,
+    ROUNDING_GAP,
+    is_older,
+    mean_gap,
+)
 from genenv.backends.vllm.client import LOST, Broken, Busy, Forgot, Refused, Unfit
 from genenv.backends.vllm.fleet import Fleet, Server
 from genenv.chat.format import ChatFormat
@@ -22,7 +29,7 @@ from genenv.chat.sampler import ChatSampler, forced_places, structural_tag
 from genenv.errors import GenenvError, RolloutError, UsageError
 from genenv.progress import advance
 from genenv.sampling import COLDEST, Completion, SampleRequest, sampling_params
-from genenv.threads import WorkerThread as Beside
+from genenv.threads import WorkerThread
 from genenv.types import Message
 
 
@@ -56,7 +63,7 @@ class VllmSampler(ChatSampler):
             UsageError: the reply has to be one of some, and the servers mix such requests up.
             GenenvError: no server answers, or none as it should.
         """
-        if request.choices and not self.fleet.chooses:
+        if request.choices and not self.fleet.holds_choices:
             raise UsageError(
                 "these servers take one list of replies for another (xgrammar 0.2.8 keeps the first one's "
                 "tokens): set the environment so that the agent replies freely, or take servers of "
@@ -79,7 +86,7 @@ class VllmSampler(ChatSampler):
         )
 
     def _keep(self, address: str, adapter: str, request: SampleRequest, reply: Reply) -> None:
-        """Keep the newest replies of a server for `taken`, as few as have enough tokens.
+        """Keep the newest replies of a server for `take_replies`, as few as have enough tokens.
 
         Those that were held to something are not kept: servers differ in whose log-probabilities they give
         there. That there were some is.
@@ -89,10 +96,10 @@ class VllmSampler(ChatSampler):
             return
         warm = request.temperature if request.temperature >= COLDEST else 1.0
         kept.append(reply._replace(temperature=warm))
-        while sum(len(one.token_ids) for one in kept[1:]) >= TOKENS:
+        while sum(len(one.token_ids) for one in kept[1:]) >= PROBE_TOKENS:
             del kept[0]
 
-    def taken(self) -> Mapping[tuple[str, str], list[Reply]]:
+    def take_replies(self) -> Mapping[tuple[str, str], list[Reply]]:
         """By server and adapter: the newest replies since this was called last."""
         found, self._newest = self._newest, {}
         return found
@@ -149,7 +156,7 @@ class PublishingTrainer:
         own: LocalTrainer,
         fleet: Fleet,
         sampler: VllmSampler,
-        beside: Beside | None,
+        worker: WorkerThread | None,
         *,
         name: str,
         folder: Path,
@@ -160,21 +167,21 @@ class PublishingTrainer:
             own: learns.
             fleet: samples.
             sampler: is told what to ask for.
-            beside: a thread in which it learns while others sample, one for all whose weights are of one
+            worker: a thread in which it learns while others sample, one for all whose weights are of one
                 model; None where nobody does. On a CPU a second thread makes those of its products wait.
             name: of the player's adapters, unlike those of other runs.
             folder: for them, on a disk that the servers see too.
         """
-        self._own, self._fleet, self._sampler, self._beside = own, fleet, sampler, beside
+        self._own, self._fleet, self._sampler, self._worker = own, fleet, sampler, worker
         self._name, self._folder = name, folder
-        self._shown: list[str] = []
+        self._published: list[str] = []
         """Those that servers have."""
         self._written: dict[str, int] = {}
         """Versions by name that are still on the disk: the first one, and the newest."""
         self._count = 0
 
     async def _run(self, made: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        return await (made() if self._beside is None else self._beside.run(made))
+        return await (made() if self._worker is None else self._worker.run(made))
 
     async def forward_backward(self, data: Sequence[Datum], objective: Objective) -> Mapping[str, float]:
         """See `Trainer`."""
@@ -207,7 +214,7 @@ class PublishingTrainer:
     async def publish(self) -> int:
         """Write the weights out as one more version and have every server load it. See `Trainer`."""
         version = await self._own.publish()
-        await self.show()
+        await self.publish_current()
         return version
 
     async def save(self, folder: Path) -> None:
@@ -217,9 +224,9 @@ class PublishingTrainer:
     async def load(self, folder: Path) -> None:
         """See `Trainer`."""
         await self._own.load(folder)
-        await self.show()
+        await self.publish_current()
 
-    async def show(self) -> None:
+    async def publish_current(self) -> None:
         """Have every server load the weights as they are; those before the last one are given up."""
         version = self._own.weights.version
         name = f"{self._name}-{self._count}-v{version}"  # a version that is shown again may be another's
@@ -227,11 +234,11 @@ class PublishingTrainer:
         folder = self._folder / name
         self._own.weights.write_adapter(folder)
         self._written[name] = version
-        gone = self._shown.pop(0) if len(self._shown) >= self._fleet.config.kept else None
-        self._shown.append(name)
-        await self._fleet.show(name, folder.resolve(), instead_of=gone)
+        gone = self._published.pop(0) if len(self._published) >= self._fleet.config.kept else None
+        self._published.append(name)
+        await self._fleet.load_adapter(name, folder.resolve(), instead_of=gone)
         self._sampler.adapter, self._sampler.version = name, version
-        for old in list(self._written)[1 : -max(2, len(self._shown))]:
+        for old in list(self._written)[1 : -max(2, len(self._published))]:
             del self._written[old]
             shutil.rmtree(self._folder / old, ignore_errors=True)
 
@@ -261,7 +268,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Player:
+class ServedPolicy:
     """One of those that learn here and sample there."""
 
     name: str
@@ -272,8 +279,8 @@ class Player:
 class WeightChecks:
     """Holds what servers sample to the weights here."""
 
-    def __init__(self, fleet: Fleet, players: Sequence[Player]) -> None:
-        self._fleet, self._players = fleet, players
+    def __init__(self, fleet: Fleet, policies: Sequence[ServedPolicy]) -> None:
+        self._fleet, self._policies = fleet, policies
 
     async def admit(self, server: Server) -> None:
         """Find out whether a server that answers from here on samples from the weights here.
@@ -301,13 +308,13 @@ class WeightChecks:
             Unfit: it is too large.
             LOST: it does not answer.
         """
-        player = self._players[0]
-        name = player.sampler.adapter
+        policy = self._policies[0]
+        name = policy.sampler.adapter
         try:
-            replies = [await self._asked(server, player, name)]
+            replies = [await self._probe_reply(server, policy, name)]
         except Refused as error:
-            raise Unfit(f"refuses a request of {TOKENS} tokens: {error}") from error
-        return await self._held(player, name, replies)
+            raise Unfit(f"refuses a request of {PROBE_TOKENS} tokens: {error}") from error
+        return await self._verified_gap(policy, name, replies)
 
     async def check(self) -> None:
         """Check what was sampled since the last check, before anybody learns from it.
@@ -315,18 +322,18 @@ class WeightChecks:
         Raises:
             GenenvError: a server did not sample from the weights that it was asked for; names both.
         """
-        for player in self._players:
-            for (address, name), replies in player.sampler.taken().items():
+        for policy in self._policies:
+            for (address, name), replies in policy.sampler.take_replies().items():
                 server = next((one for one in self._fleet.available() if one.address == address), None)
-                if sum(len(one.token_ids) for one in replies) < TOKENS and server is not None:
+                if sum(len(one.token_ids) for one in replies) < PROBE_TOKENS and server is not None:
                     try:
-                        replies = [*replies, await self._asked(server, player, name)]
+                        replies = [*replies, await self._probe_reply(server, policy, name)]
                     except (*LOST, Broken, Forgot, Refused, Unfit) as error:
                         log.info("%s could not be asked once more: %s", address, error)
-                if not replies or not player.trainer.has_written(name):
+                if not replies or not policy.trainer.has_written(name):
                     continue
                 try:
-                    gap = await self._held(player, name, replies)
+                    gap = await self._verified_gap(policy, name, replies)
                 except Unfit as error:
                     raise GenenvError(
                         f"{address} {error}; what it sampled in this round is not learned from: start it "
@@ -335,26 +342,26 @@ class WeightChecks:
                     ) from error
                 log.info("%s: gap of %s is %.2g nats", address, name, gap)
 
-    async def _asked(self, server: Server, player: Player, name: str) -> Reply:
+    async def _probe_reply(self, server: Server, policy: ServedPolicy, name: str) -> Reply:
         """A reply to a question of our own."""
-        prompt = player.sampler.render([Message(role="user", content=QUESTION)], first=True)
-        request = SampleRequest(prompt_ids=prompt, max_tokens=TOKENS)
-        done = await self._fleet.ask(server, name, prompt, player.sampler.parameters(request))
+        prompt = policy.sampler.render([Message(role="user", content=PROBE_PROMPT)], first=True)
+        request = SampleRequest(prompt_ids=prompt, max_tokens=PROBE_TOKENS)
+        done = await self._fleet.ask(server, name, prompt, policy.sampler.parameters(request))
         return Reply(prompt_ids=prompt, token_ids=done.token_ids, logprobs=done.logprobs, temperature=1.0)
 
-    async def _held(self, player: Player, name: str, replies: Sequence[Reply]) -> float:
+    async def _verified_gap(self, policy: ServedPolicy, name: str, replies: Sequence[Reply]) -> float:
         """The gap of replies to the weights that they should be of. Nats.
 
         Raises:
             Unfit: it is too large, or other weights are nearer.
         """
-        gap = await self._mean_gap(player, name, replies)
-        what = f"the {player.name}'s version {player.trainer.version_of(name)}"
-        if not gap <= GAP:
+        gap = await self._mean_gap(policy, name, replies)
+        what = f"the {policy.name}'s version {policy.trainer.version_of(name)}"
+        if not gap <= MAX_GAP:
             usual = [one._replace(temperature=1.0) for one in replies]
             if (
                 any(one.temperature != 1 for one in replies)
-                and await self._mean_gap(player, name, usual) <= GAP
+                and await self._mean_gap(policy, name, usual) <= MAX_GAP
             ):
                 raise Unfit(
                     "gives log-probabilities at temperature 1, whatever the sampling's: start it with "
@@ -362,18 +369,18 @@ class WeightChecks:
                 )
             raise Unfit(
                 f"does not sample from {what}: its log-probabilities are {gap:.2f} nats from those of the "
-                f"weights here, where {GAP:g} is the most"
+                f"weights here, where {MAX_GAP:g} is the most"
             )
-        for older in player.trainer.older(name) if gap > SMALL else ():
+        for older in policy.trainer.older(name) if gap > ROUNDING_GAP else ():
             tokens = sum(len(one.token_ids) for one in replies)
-            if is_older(gap, await self._mean_gap(player, older, replies), tokens=tokens):
+            if is_older(gap, await self._mean_gap(policy, older, replies), tokens=tokens):
                 raise Unfit(
                     f"does not sample from {what}, which it says it has loaded, but from version "
-                    f"{player.trainer.version_of(older)}"
+                    f"{policy.trainer.version_of(older)}"
                 )
         return gap
 
-    async def _mean_gap(self, player: Player, name: str, replies: Sequence[Reply]) -> float:
+    async def _mean_gap(self, policy: ServedPolicy, name: str, replies: Sequence[Reply]) -> float:
         data = [
             Datum(
                 prompt_ids=one.prompt_ids,
@@ -384,5 +391,5 @@ class WeightChecks:
             )
             for one in replies
         ]
-        rows = await player.trainer.logprobs_as_written(data, name)
+        rows = await policy.trainer.logprobs_as_written(data, name)
         return mean_gap([reply.logprobs for reply in replies], rows)

@@ -170,14 +170,14 @@ class NotServed(UsageError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plain:
+class JsonReply:
     """An answer that is JSON for everybody."""
 
     json: Mapping[str, Json]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Learned:
+class TrainReply:
     """Of forward and forward_backward."""
 
     scored: Scored
@@ -185,14 +185,14 @@ class Learned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drew:
+class SampledReply:
     """Of asample."""
 
     answered: Answered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failed:
+class FailedReply:
     """A request that could not be done."""
 
     error: str
@@ -200,30 +200,30 @@ class Failed:
     """`user`, `server` or `unknown`."""
 
     @staticmethod
-    def of(error: BaseException) -> Failed:
+    def of(error: BaseException) -> FailedReply:
         """What a client is told of an error: what it can mend in one sentence; all else is logged, too."""
         if isinstance(error, GenenvError):
-            return Failed(error=str(error))
+            return FailedReply(error=str(error))
         if isinstance(error, RuntimeError | MemoryError) and out_of_memory(error):
-            return Failed(
+            return FailedReply(
                 error="memory ran out, also with smaller batches; send fewer or shorter sequences",
                 category="server",
             )
         log.error("a request failed", exc_info=error)
-        return Failed(error=f"a fault of the server: {type(error).__name__}: {error}", category="server")
+        return FailedReply(error=f"a fault of the server: {type(error).__name__}: {error}", category="server")
 
 
-Reply = Plain | Learned | Drew | Failed
+Reply = JsonReply | TrainReply | SampledReply | FailedReply
 
 
 def as_json(reply: Reply) -> Mapping[str, Json]:
     """An answer in JSON."""
     match reply:
-        case Plain():
+        case JsonReply():
             return reply.json
-        case Failed():
+        case FailedReply():
             return {"error": reply.error, "category": reply.category}
-        case Learned():
+        case TrainReply():
             scored = reply.scored
             outputs: list[Json] = [
                 {name: _tensor(values) for name, values in zip(_FIELDS, pair, strict=True)}
@@ -231,7 +231,7 @@ def as_json(reply: Reply) -> Mapping[str, Json]:
             ]
             metrics: dict[str, Json] = dict(reply.metrics)
             return {"loss_fn_output_type": _RECORD, "loss_fn_outputs": outputs, "metrics": metrics}
-        case Drew():
+        case SampledReply():
             return _drew(reply.answered)
 
 
@@ -270,13 +270,13 @@ def _drew(answered: Answered) -> Mapping[str, Json]:
 def as_proto(reply: Reply) -> bytes | None:
     """An answer in protobuf; None where it has no such form."""
     match reply:
-        case Learned():
+        case TrainReply():
             return (
                 put_text(1, _RECORD)
                 + b"".join(put_bytes(2, _records(part)) for part in _alike(reply.scored))
                 + put_numbers(3, reply.metrics)
             )
-        case Drew():
+        case SampledReply():
             return _drew_proto(reply.answered)
         case _:
             return None

@@ -41,7 +41,7 @@ class Addressed(Body):
     seq_id: Number | None = None
 
 
-class AdamBody(Body, allow_inf_nan=False):
+class AdamParamsBody(Body, allow_inf_nan=False):
     """A step of AdamW."""
 
     learning_rate: float = Field(default=1e-4, ge=0)
@@ -55,7 +55,7 @@ class AdamBody(Body, allow_inf_nan=False):
 class StepBody(Addressed):
     """optim_step."""
 
-    adam_params: AdamBody
+    adam_params: AdamParamsBody
 
 
 class LoraBody(Body):
@@ -76,7 +76,7 @@ class SessionBody(Body):
     sdk_version: Name = ""
 
 
-class BeatBody(Body):
+class HeartbeatBody(Body):
     """session_heartbeat."""
 
     session_id: Name
@@ -149,7 +149,7 @@ class InputBody(Body):
         return tuple(token for chunk in self.chunks for token in chunk.tokens)
 
 
-class DrawBody(SamplingFields, Body):
+class SamplingParamsBody(SamplingFields, Body):
     """How completions are drawn."""
 
     max_tokens: int | None = Field(default=None, ge=0)
@@ -175,7 +175,7 @@ class SampleBody(Body):
 
     num_samples: int = Field(default=1, ge=1, le=4096)
     prompt: InputBody
-    sampling_params: DrawBody
+    sampling_params: SamplingParamsBody
     base_model: Name | None = None
     model_path: Name | None = None
     sampling_session_id: Name | None = None
@@ -197,7 +197,7 @@ class PathBody(Body):
     tinker_path: Name
 
 
-class LifeBody(Body):
+class TtlBody(Body):
     """How long a checkpoint stays; null: for good."""
 
     ttl_seconds: Seconds | None = None
@@ -260,7 +260,7 @@ class DatumBody(Body):
     loss_fn_inputs: Annotated[dict[Name, TensorBody], Field(max_length=_MOST_TENSORS)]
 
 
-class LearnInputBody(Body):
+class TrainInputBody(Body):
     """What forward_backward learns from."""
 
     data: Annotated[list[DatumBody], Field(fail_fast=True, max_length=_MOST_DATA)]
@@ -268,15 +268,15 @@ class LearnInputBody(Body):
     loss_fn_config: Annotated[dict[Name, float], Field(max_length=_MOST_TENSORS)] | None = None
 
 
-class LearnBody(Addressed):
+class TrainBody(Addressed):
     """forward_backward and forward, as older clients send them."""
 
-    forward_backward_input: LearnInputBody | None = None
-    forward_input: LearnInputBody | None = None
+    forward_backward_input: TrainInputBody | None = None
+    forward_input: TrainInputBody | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Learn:
+class TrainRequest:
     """Data to learn from, however they were sent."""
 
     model_id: str
@@ -310,9 +310,9 @@ class _Sizes:
         return example
 
 
-def learn_of_json(data: bytes, *, forward_only: bool) -> Learn:
+def learn_of_json(data: bytes, *, forward_only: bool) -> TrainRequest:
     """Data to learn from, in JSON. Raises a UsageError where they are none."""
-    body = read(LearnBody, data)
+    body = read(TrainBody, data)
     given = body.forward_input or body.forward_backward_input
     if given is None:
         raise UsageError("the body has neither forward_backward_input nor forward_input")
@@ -325,7 +325,7 @@ def learn_of_json(data: bytes, *, forward_only: bool) -> Learn:
         )
         for i, datum in enumerate(given.data)
     ]
-    return Learn(
+    return TrainRequest(
         model_id=body.model_id,
         seq_id=body.seq_id,
         examples=examples,
@@ -335,7 +335,7 @@ def learn_of_json(data: bytes, *, forward_only: bool) -> Learn:
     )
 
 
-def learn_of_proto(data: bytes) -> Learn:
+def learn_of_proto(data: bytes) -> TrainRequest:
     """Data to learn from, in protobuf. Raises a UsageError where they are none."""
     found, sizes = _Proto(), _Sizes()
     for number, _, value in fields(data):
@@ -354,7 +354,7 @@ def learn_of_proto(data: bytes) -> Learn:
             found.config[text_of(parts.get(1, b""))] = double_of(parts.get(2, bytes(8)))
         elif number == 6:
             found.forward_only = bool(int_of(value))
-    return Learn(
+    return TrainRequest(
         model_id=found.model_id,
         seq_id=found.seq_id or None,
         examples=found.examples,

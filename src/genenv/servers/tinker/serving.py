@@ -24,9 +24,18 @@ from genenv.http import server as http_server
 from genenv.http.guard import MIB, Access
 from genenv.http.parsing import AnyBody, Parser, read
 from genenv.servers.tinker import requests as bodies
-from genenv.servers.tinker.checkpoints import Shelf
-from genenv.servers.tinker.quirks import Quirks
-from genenv.servers.tinker.replies import Drew, Learned, NotHere, NotServed, Reply, TooMuch, as_json, as_proto
+from genenv.servers.tinker.checkpoints import CheckpointStore
+from genenv.servers.tinker.imitation import ServerImitation
+from genenv.servers.tinker.replies import (
+    NotHere,
+    NotServed,
+    Reply,
+    SampledReply,
+    TooMuch,
+    TrainReply,
+    as_json,
+    as_proto,
+)
 from genenv.servers.tinker.service import Library, Service
 from genenv.types import Json, JsonObject
 
@@ -81,7 +90,7 @@ class Routes:
             self._route("POST", "client/dynamic_config", lambda _: {"refresh_interval_sec": 300}),
             self._route("POST", "telemetry", lambda _: {"status": "accepted"}),
             self._post("create_session", bodies.SessionBody, service.create_session),
-            self._post("session_heartbeat", bodies.BeatBody, service.heartbeat),
+            self._post("session_heartbeat", bodies.HeartbeatBody, service.heartbeat),
             self._post("create_model", bodies.ModelBody, service.create_model),
             self._post("get_info", bodies.OfModelBody, service.get_info),
             self._post("unload_model", bodies.OfModelBody, service.unload_model),
@@ -112,7 +121,7 @@ class Routes:
             return Answer(204, None)
 
         async def keep(request: Request, sent: bytes) -> Answer:
-            life = await self._read(bodies.LifeBody, sent)
+            life = await self._read(bodies.TtlBody, sent)
             library.keep_for(**request.path_params, seconds=life.ttl_seconds)
             return Answer(204, None)
 
@@ -176,7 +185,7 @@ class Routes:
             again = {"type": "try_again", "request_id": asked.request_id, "queue_state": "active"}
             return Answer(408, {**again})
         packed = _PROTO in request.headers.get("accept", "")
-        if isinstance(reply, Learned | Drew):
+        if isinstance(reply, TrainReply | SampledReply):
             return Answer(200, await asyncio.to_thread(_written, reply, packed=packed))
         return Answer(200, as_json(reply))
 
@@ -185,7 +194,7 @@ class Routes:
         quirks, path = self._service.quirks, f"/api/v1/{path}"
 
         async def answer(request: Request) -> Response:
-            instead = quirks.instead(path)
+            instead = quirks.replaced_response(path)
             if instead is not None:
                 return Response(instead.body, instead.status, media_type=instead.media_type)
             if path != "/api/v1/healthz" and not any(request.headers.get(name) for name in _KEY_HEADERS):
@@ -214,7 +223,7 @@ class Routes:
         if isinstance(found.body, bytes):
             return Response(found.body, found.status, media_type=_PROTO)
         text = found.body if isinstance(found.body, str) else json.dumps(found.body)
-        return Response(self._service.quirks.said(text), found.status, media_type=_JSON)
+        return Response(self._service.quirks.response_text(text), found.status, media_type=_JSON)
 
 
 class TooLarge(UsageError):
@@ -365,15 +374,15 @@ class TinkerServer(http_server.HttpServer):
         """
         source = source_of(base.model.source)
         served = name or base.model.source
-        self._base, self._quirks, self._names = base, Quirks(quirks), (served, source)
-        self._forget_after_s, self._shelf = forget_after_s, Shelf(out)
+        self._base, self._quirks, self._names = base, ServerImitation(quirks), (served, source)
+        self._forget_after_s, self._store = forget_after_s, CheckpointStore(out)
         self.name = served
         """What clients call the base."""
         super().__init__(host, port, access)
 
     @contextlib.asynccontextmanager
     async def _service(self) -> AsyncGenerator[http_server.Service]:
-        service = Service(self._base, self._shelf, self._names, self._quirks, self._forget_after_s)
+        service = Service(self._base, self._store, self._names, self._quirks, self._forget_after_s)
         parser = Parser()
         try:
             yield http_server.Service(application(service, parser), service.run())

@@ -15,8 +15,16 @@ from typing import TYPE_CHECKING
 
 from genenv.backends.served import AdapterShape
 from genenv.errors import UsageError
-from genenv.servers.tinker.checkpoints import About, Kind, Place, Run, Shelf, later, now
-from genenv.servers.tinker.replies import Failed, NotHere, Plain, Reply, TooMuch
+from genenv.servers.tinker.checkpoints import (
+    CheckpointInfo,
+    CheckpointPath,
+    CheckpointStore,
+    Kind,
+    Run,
+    later,
+    now,
+)
+from genenv.servers.tinker.replies import FailedReply, JsonReply, NotHere, Reply, TooMuch
 from genenv.servers.tinker.requests import SaveBody
 from genenv.servers.worker import Worker
 
@@ -33,7 +41,7 @@ _MOST_EARLY = 8192
 """So many refused requests to a model are remembered, so that others do not wait for them."""
 
 
-class Line:
+class RequestOrder:
     """Requests to one model: each waits until those with smaller numbers are on their way."""
 
     def __init__(self, worker: Worker) -> None:
@@ -56,7 +64,7 @@ class Line:
         """A request was refused: those after it do not wait for it."""
         if number is not None and number >= self._next and len(self._early) < _MOST_EARLY:
             loop = asyncio.get_running_loop()
-            self.put(number, lambda: Failed(error="refused"), loop.create_future())
+            self.put(number, lambda: FailedReply(error="refused"), loop.create_future())
 
     def _give_up(self, missing: int) -> None:
         """Fail what waits for a request that has not come."""
@@ -66,7 +74,7 @@ class Line:
             _, done = self._early.pop(number)
             if not done.done():
                 done.set_result(
-                    Failed(error=f"request {missing} never came, which request {number} waited for")
+                    FailedReply(error=f"request {missing} never came, which request {number} waited for")
                 )
             self._next = number + 1
 
@@ -196,7 +204,7 @@ class Model:
     session: str
     shape: AdapterShape
     user_metadata: Mapping[str, str]
-    line: Line
+    line: RequestOrder
     learner: Learner | None = None
     """None until it is made."""
     steps: int = 0
@@ -323,16 +331,16 @@ class Clients:
 class Adapters:
     """The adapters of all clients. Its methods run in the thread."""
 
-    def __init__(self, base: ServedBase, shelf: Shelf, clients: Clients, source: str) -> None:
+    def __init__(self, base: ServedBase, store: CheckpointStore, clients: Clients, source: str) -> None:
         """Where they are.
 
         Args:
             base: what they are adapters of.
-            shelf: their checkpoints.
+            store: their checkpoints.
             clients: whose they are.
             source: what the base is, for checkpoints.
         """
-        self._base, self._shelf, self._clients, self._source = base, shelf, clients, source
+        self._base, self._store, self._clients, self._source = base, store, clients, source
         self._numbers = itertools.count()
 
     def make(self, model: Model, seed: int | None) -> None:
@@ -346,7 +354,7 @@ class Adapters:
                 time=now(),
                 user_metadata=model.user_metadata,
             )
-            self._shelf.note_run(run)
+            self._store.note_run(run)
         except BaseException:
             self._clients.models.pop(model.id, None)
             raise
@@ -358,7 +366,7 @@ class Adapters:
             UsageError: it is of another base or shape, or lacks what is asked for.
             DataError: it is damaged.
         """
-        place, about = self._shelf.find(path)
+        place, about = self._store.find(path)
         self.check_base(path, about)
         if about.shape != model.shape:
             raise UsageError(
@@ -366,10 +374,10 @@ class Adapters:
             )
         if optimizer and place.kind != "weights":
             raise UsageError(f"{path} holds no optimizer: it was saved for samplers; load it without")
-        model.ready().load(self._shelf.folder(place), optimizer=optimizer)
+        model.ready().load(self._store.folder(place), optimizer=optimizer)
         model.before = about.steps
 
-    def write(self, model: Model, kind: Kind, name: str, asked: SaveBody) -> Place:
+    def write(self, model: Model, kind: Kind, name: str, asked: SaveBody) -> CheckpointPath:
         """Write a checkpoint.
 
         Raises:
@@ -377,8 +385,8 @@ class Adapters:
             DataError: the disk is full.
         """
         learner = model.ready()
-        place = Place(run=model.id, kind=kind, name=name)
-        about = About(
+        place = CheckpointPath(run=model.id, kind=kind, name=name)
+        about = CheckpointInfo(
             base_model=self._source,
             rank=model.shape.rank,
             train_mlp=model.shape.mlp,
@@ -389,13 +397,13 @@ class Adapters:
             expires_at=later(asked.ttl_seconds),
         )
         save = learner.save if kind == "weights" else learner.save_adapter
-        self._shelf.write(place, about, save, overwrite=asked.overwrite)
-        self._base.forget(self._shelf.folder(place))
+        self._store.write(place, about, save, overwrite=asked.overwrite)
+        self._base.forget(self._store.folder(place))
         return place
 
     def pass_on(self, model: Model, sampler: str) -> None:
         """Make a sampler, without a checkpoint, of a model as it is; the oldest ones go."""
-        folder = self._shelf.passing(next(self._numbers))
+        folder = self._store.passing(next(self._numbers))
         model.ready().save_adapter(folder)
         try:
             self._clients.add_sampler(
@@ -415,9 +423,9 @@ class Adapters:
             model.learner = None
         while model.passing:
             self._drop_sampler(model.passing.popleft())
-        return Plain(json={"type": "unload_model", "model_id": model.id})
+        return JsonReply(json={"type": "unload_model", "model_id": model.id})
 
-    def check_base(self, path: str, about: About) -> None:
+    def check_base(self, path: str, about: CheckpointInfo) -> None:
         """Whether a checkpoint is of this base.
 
         Raises:

@@ -22,7 +22,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from genenv.backends.settings import ADAPTERS_PREFIX
-from genenv.chat.sampler import tagged
+from genenv.chat.sampler import parse_structural_tag
 from genenv.errors import GenenvError, UsageError, first_line
 from genenv.http.guard import Access
 from genenv.http.parsing import AnyBody, Parser, read
@@ -174,7 +174,7 @@ def _choices(tag: str | None, end_id: int, vocabulary: int) -> tuple[tuple[int, 
     if tag is None:
         return ()
     try:
-        replies = tagged(tag, end_id)
+        replies = parse_structural_tag(tag, end_id)
     except ValueError as error:
         raise UsageError(str(error)) from error
     for reply in replies:
