@@ -8,7 +8,7 @@ from genenv.backends.served import Asked
 from genenv.backends.settings import SamplingConfig
 from genenv.sampling import COLDEST, SampleRequest, SamplingFields, SamplingParams, sampling_params
 from genenv.servers.tinker.requests import SamplingParamsBody
-from genenv.servers.vllm.serving import SamplingBody
+from genenv.servers.vllm import SamplingBody
 
 NAMES = {one.name for one in fields(SamplingParams)}
 

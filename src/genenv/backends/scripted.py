@@ -1,4 +1,4 @@
-"""Players that are Python functions: for tests, and for trying an environment before any model is at hand."""
+"""Policies that are Python functions: for tests, and for trying an environment before any model is at hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replies of which one must be given: as tokens, and which of their tokens are no choice."""
+"""What samplers of chat models share: messages to token ids, replies held to choices, thoughts of bounded length."""
 
 from __future__ import annotations
 

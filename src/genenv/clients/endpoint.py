@@ -1,5 +1,5 @@
 # pyright: standard
-"""The official client, with a bound on what a server may send and secrets that are never shown.
+"""Any OpenAI-compatible endpoint as an assistant: the official client, retries, a rate and a cost limit.
 
 A server is not trusted: an answer without an end, one that unpacks to gigabytes, and one that quotes the key
 cost the item that was asked, not the evaluation.

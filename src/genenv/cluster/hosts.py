@@ -1,4 +1,8 @@
-"""What a run asks of a cluster, and the command lines of its parts; its folders are on a shared disk."""
+"""What a run asks of a cluster, and what runs on its nodes: a server, the trainer, a look at the disk.
+
+Nothing here survives its node, and nothing needs to: a server that begins anew elsewhere says so by a file,
+and the trainer goes on with what is committed. All folders are on a shared disk.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # pyright: standard
-"""A folder that is there whole or not at all."""
+"""Exports a trained agent from a run into a folder, whole or not at all, with a README."""
 
 from __future__ import annotations
 

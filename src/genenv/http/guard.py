@@ -1,4 +1,10 @@
-"""API keys of servers: where clients and servers find one, and how it is sent."""
+"""Keys of HTTP servers, and their middleware, which refuses a request before a route sees it.
+
+A page in a browser can send requests to every server that the browser's machine reaches, and after DNS
+rebinding read the answers. So a request that comes from a page is refused, and so is one whose Host header is
+no name of the server. Beyond loopback each request needs the key. Bodies, and the number of requests under
+way, have limits.
+"""
 
 from __future__ import annotations
 

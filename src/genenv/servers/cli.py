@@ -92,7 +92,7 @@ def serve(  # noqa: PLR0913 - Typer: a parameter an option
     begin(f"loading {model}")
     from genenv.backends.local.arithmetic import chosen
     from genenv.backends.local.served.loaded import LoadedBase
-    from genenv.servers.vllm.serving import SamplingServer
+    from genenv.servers.vllm import SamplingServer
 
     given = key_in(variable)
     access = Access(

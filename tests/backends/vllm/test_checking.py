@@ -24,7 +24,7 @@ from genenv.backends.vllm.fleet import write_address
 from genenv.backends.vllm.policy import VllmSampler
 from genenv.errors import GenenvError, RolloutError, UsageError
 from genenv.sampling import SampleRequest
-from genenv.servers.vllm.serving import SamplingServer
+from genenv.servers.vllm import SamplingServer
 from lessons import imitated
 from liars import Bend, Liar, Lie, louder, lying, other_tokens, stale
 from policies_on_servers import HERE, lines_of, opened, played, request

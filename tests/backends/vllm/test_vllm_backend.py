@@ -23,7 +23,7 @@ from genenv.backends.vllm.fleet import read_addresses, remove_address, write_add
 from genenv.backends.vllm.policy import VllmSampler
 from genenv.errors import GenenvError, UsageError
 from genenv.sampling import SampleRequest
-from genenv.servers.vllm.serving import SamplingServer
+from genenv.servers.vllm import SamplingServer
 from lessons import imitated
 from policies_on_servers import HERE, lines_of, opened, played, request
 from typed import succeeds

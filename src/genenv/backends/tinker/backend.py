@@ -1,5 +1,5 @@
 # pyright: standard
-"""Opens both players on a Tinker server: two adapters on one base, and what the server was found to do."""
+"""Opens both policies on a Tinker server: two adapters on one base, and what the server was found to do."""
 
 from __future__ import annotations
 

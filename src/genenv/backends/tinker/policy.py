@@ -1,5 +1,11 @@
 # pyright: standard
-"""A player on a Tinker server, as it answers: token ids there, token ids and log-probabilities back."""
+"""A policy on a Tinker server: token ids there, token ids and log-probabilities back; AdamW there, state by path.
+
+A step that goes too far, or a loss that is no number, is undone by restoring a state that was saved before:
+an accumulated gradient cannot be discarded there in any other way.
+
+Shapes: T = tokens of a completion.
+"""
 
 from __future__ import annotations
 

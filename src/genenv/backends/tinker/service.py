@@ -1,5 +1,15 @@
 # pyright: standard
-"""A Tinker server, as it is spoken to: within limits of time, and each refusal is one sentence."""
+"""A connection to a Tinker server: within limits of time, each refusal is one sentence.
+
+Saved states are named, and deleted when no checkpoint names them any more. Sequences are encoded as the
+protocol has them: each place predicts the next token, with inputs for each target.
+
+    input   x_1 ... x_{n-1}        target   x_2 ... x_n
+
+Inputs of a target (weights, advantages, log-probabilities) are 0 for the prompt's.
+
+Shapes: T = tokens of a completion.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # pyright: standard
-"""Opens both players here to learn, and on servers to sample: adapters on one base that all of them hold."""
+"""Opens both policies: they train here, and sample on servers that hold the same base."""
 
 from __future__ import annotations
 

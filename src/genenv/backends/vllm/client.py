@@ -1,7 +1,9 @@
-"""HTTP as servers that sample are asked: many small requests, each of which should cost the loop little.
+"""HTTP to vLLM servers: many small requests, and their responses, held to their form.
 
-Nothing that a server sends is trusted: an answer has a largest size and a last moment, redirects are not
-followed, and compressed answers are not unpacked.
+Nothing that a server sends is trusted: a response has a largest size and a last moment, redirects are not
+followed, and compressed responses are not unpacked.
+
+Shapes: T = sampled tokens.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What clients send in JSON; `data` reads what they want learned."""
+"""What clients of a Tinker server send, in JSON and protobuf."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients can ask for: adapters that learn, samplers, sessions. Runs in one event loop."""
+"""What clients can ask of a Tinker server: adapters that train, samplers, sessions, checkpoints. One event loop."""
 
 from __future__ import annotations
 

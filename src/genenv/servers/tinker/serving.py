@@ -1,4 +1,4 @@
-"""HTTP: the routes of the protocol, each a line of `ROUTES`; every refusal is a sentence in `detail`."""
+"""HTTP routes of the Tinker protocol, and `genenv tinker-server` as a server of this process."""
 
 from __future__ import annotations
 

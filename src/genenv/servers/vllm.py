@@ -1,4 +1,8 @@
-"""The folders from which a server loads adapters: those that were named at its start."""
+"""`genenv serve` as a server of this process: the sampling routes of vLLM over the local engine.
+
+What is not served is refused, not left unread. Adapters are loaded only from folders that were named at the
+start.
+"""
 
 from __future__ import annotations
 
