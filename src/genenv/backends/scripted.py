@@ -1,4 +1,4 @@
-"""Policies that are Python functions: for tests, and for trying an environment before any model is at hand."""
+"""Policies that are Python functions: for tests, and for trying an environment without a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What samplers of chat models share: messages to token ids, replies held to choices, thoughts of bounded length."""
+"""What samplers of chat models share: messages to token ids, choices, thoughts of bounded length."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """A program that ends when whoever started it is gone: what it prints, and how it is stopped.
 
 `python -m genenv.cluster.child WORD...` runs the program. Who started it holds the other end of its input. A
-line `interrupt` there is Ctrl-C for the program. The end of the input, which a kill brings about as well, ends
-the program with all that it has started.
+line `interrupt` there is Ctrl-C for the program. The end of the input, which a kill brings about as well,
+ends the program with all that it has started.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # pyright: standard
-"""A policy on a Tinker server: token ids there, token ids and log-probabilities back; AdamW there, state by path.
+"""A policy on a Tinker server: it samples and trains there, and its state is a path there.
 
 A step that goes too far, or a loss that is no number, is undone by restoring a state that was saved before:
 an accumulated gradient cannot be discarded there in any other way.

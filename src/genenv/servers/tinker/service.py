@@ -1,4 +1,4 @@
-"""What clients can ask of a Tinker server: adapters that train, samplers, sessions, checkpoints. One event loop."""
+"""What clients can ask of a Tinker server: adapters that train, samplers, sessions, checkpoints."""
 
 from __future__ import annotations
 
