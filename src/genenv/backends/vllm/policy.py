@@ -2,9 +2,9 @@
 """A policy that trains here and samples on vLLM servers, and the checks that both have the same weights.
 
 Every completion names the version of the weights that wrote it. Each version is a folder of its own, which
-all servers load. Each server is checked before its first request, and again in each round, with replies of that
-round for each version of each policy that it answered with. They are checked before anybody learns from them.
-What a gap is, and how large one may be: `genenv.backends.sampler_check`.
+all servers load. Each server is checked before its first request, and again in each round: with replies of
+that round, for each version of each policy that it answered with, before anybody learns from them. What a gap
+is, and how large one may be: `genenv.backends.sampler_check`.
 """
 
 from __future__ import annotations
