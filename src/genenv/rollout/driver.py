@@ -243,7 +243,7 @@ class _Oracle:
 
     def __init__(self, sampler: Sampler, replies: Sequence[str]) -> None:
         self.encode_reply, self.end_round = sampler.encode_reply, sampler.end_round
-        self.closing = sampler.end_of_thought
+        self.end_of_thought = sampler.end_of_thought
         self.context_tokens, self.left_out = sampler.context_tokens, sampler.left_out
         self._sampler, self._replies = sampler, iter(replies)
         self._tools: Sequence[JsonObject] = ()
@@ -261,7 +261,7 @@ class _Oracle:
 
     async def sample(self, request: SampleRequest) -> Completion:
         text = next(self._replies, "")
-        if self.closing and not self._tools:  # with tools the template's own form has it
+        if self.end_of_thought and not self._tools:  # with tools the template's own form has it
             text = CLOSING + text
         ids = self.encode_reply(text, self._tools)
         if len(request.prompt_ids) + len(ids) > self.context_tokens:
