@@ -18,7 +18,7 @@ from bfcl_single import Tally, summary_of
 
 from genenv.benchmarks.bfcl.benchmark import Bfcl
 from genenv.benchmarks.bfcl.data import MemoryTask
-from genenv.chat.call_formats import arguments_of
+from genenv.chat.tool_calls import arguments_of
 from genenv.evaluation.base import Item
 
 Words = dict[str, Any]

@@ -24,7 +24,7 @@ from bfcl_official import OFFICIAL, ScriptedHandler
 from genenv.benchmarks.bfcl.benchmark import Bfcl
 from genenv.benchmarks.bfcl.data import checks_calls
 from genenv.benchmarks.bfcl.official import NeedsEvaluation, decoded
-from genenv.chat.call_formats import UNREADABLE
+from genenv.chat.tool_calls import UNREADABLE
 from genenv.evaluation.base import Item
 
 Tally = dict[str, Counter[str]]

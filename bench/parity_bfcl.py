@@ -55,7 +55,7 @@ from genenv.benchmarks.bfcl.official import commands
 from genenv.benchmarks.bfcl.scoring import NOT_MEASURED
 from genenv.benchmarks.bfcl.single_turn import shown, tools, with_system_prompt
 from genenv.chat.assistant import Reply, ToolCall
-from genenv.chat.call_formats import arguments_of
+from genenv.chat.tool_calls import arguments_of
 from genenv.evaluation.base import Item, Prices
 from genenv.evaluation.data import DataFolder
 from genenv.evaluation.evaluate import Export

@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from genenv.agent.settings import AgentConfig
 from genenv.chat.assistant import ChatMessage, Talk
-from genenv.chat.tool_format import as_text
+from genenv.chat.tool_calls import as_text
 from genenv.config.run import RunConfig, as_tables, load_config
 from genenv.environments import load_environment
 from genenv.environments.base import Environment, Episode, OutOfTurns

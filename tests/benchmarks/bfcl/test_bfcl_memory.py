@@ -17,7 +17,7 @@ from genenv.benchmarks.bfcl.benchmark import Bfcl, BfclSettings
 from genenv.benchmarks.bfcl.data import MemoryTask, items_of
 from genenv.benchmarks.bfcl.worker import Worker, worker
 from genenv.chat.assistant import Reply
-from genenv.chat.call_formats import UNREADABLE
+from genenv.chat.tool_calls import UNREADABLE
 from genenv.errors import ContextOverflow, RolloutError, UsageError
 from genenv.evaluation import evaluate as evaluation
 from genenv.evaluation.base import Item

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from genenv.benchmarks.bfcl.benchmark import Bfcl, BfclSettings
 from genenv.benchmarks.bfcl.single_turn import grade_question
-from genenv.chat.call_formats import UNREADABLE
+from genenv.chat.tool_calls import UNREADABLE
 from genenv.errors import UsageError
 from recited import Recited
 

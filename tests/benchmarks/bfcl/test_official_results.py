@@ -14,7 +14,7 @@ from genenv.benchmarks.bfcl.benchmark import Bfcl, BfclSettings
 from genenv.benchmarks.bfcl.data import items_of
 from genenv.benchmarks.bfcl.multi_turn import native_commands
 from genenv.benchmarks.bfcl.official import commands
-from genenv.chat.call_formats import UNREADABLE
+from genenv.chat.tool_calls import UNREADABLE
 from genenv.evaluation.results import Record
 from genenv.evaluation.runner import Runner
 from recited import Recited

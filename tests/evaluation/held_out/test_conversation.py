@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from genenv.chat.assistant import Reply, ToolCall
-from genenv.chat.call_formats import read_calls
+from genenv.chat.tool_calls import read_calls
 from genenv.environments import load_environment
 from genenv.environments.base import OutOfTurns
 from genenv.errors import ContextOverflow, RolloutError, UsageError

@@ -41,7 +41,7 @@ from genenv.benchmarks.bfcl.data import (
 )
 from genenv.benchmarks.bfcl.official import NATIVE, TEXT
 from genenv.benchmarks.bfcl.single_turn import as_sent
-from genenv.chat.call_formats import clean
+from genenv.texts import clean
 from genenv.evaluation.base import Answered, Grade, Graded, Item, Prices, clusters_of
 from genenv.evaluation.results import Record
 from genenv.statistics import Figure, Part, rate, weighted

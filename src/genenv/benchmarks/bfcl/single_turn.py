@@ -18,7 +18,7 @@ from typing import Any, cast
 from genenv.benchmarks.bfcl.data import Function, Question, checks_calls, language_of, openapi_types
 from genenv.benchmarks.bfcl.worker import Stopped, worker
 from genenv.chat.assistant import Reply, Talk
-from genenv.chat.call_formats import UNREADABLE
+from genenv.chat.tool_calls import UNREADABLE
 from genenv.evaluation.base import Grade
 from genenv.types import Json, JsonObject
 

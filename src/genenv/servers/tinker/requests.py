@@ -1,21 +1,212 @@
-"""What clients want learned, in protobuf or in JSON: tokens, targets, and what goes with each of them."""
+"""What clients of a Tinker server send, in JSON and protobuf."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, cast
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
+from pydantic import BaseModel, Field, field_validator
 
 from genenv.backends.served import Example, Loss
 from genenv.errors import UsageError
 from genenv.http.parsing import read
-from genenv.servers.tinker import wire
-from genenv.servers.tinker.bodies import Addressed, Body, Ids, InputBody, Name, not_text
+from genenv.sampling import SamplingFields
+from genenv.servers.tinker.replies import bytes_of, double_of, fields, int_of, ints_of, text_of
+
+Name = Annotated[str, Field(max_length=1000)]
+Number = Annotated[int, Field(ge=0, lt=2**63)]
+"""Of a request, a model or a sampler, as its client counts them."""
+Seed = Annotated[int, Field(ge=-(2**63), lt=2**64)]
+Seconds = Annotated[int, Field(ge=1, le=3_000_000_000)]
+Ids = Annotated[list[int], Field(fail_fast=True)]
+Metadata = Annotated[dict[Name, object], Field(max_length=1000)]
+
+
+_MOST_CHUNKS = 4096
+_MOST_STOPS, _STOP_CHARS = 256, 200
+
+
+class Body(BaseModel, extra="ignore", protected_namespaces=()):
+    """A JSON body; what newer clients add is left unread."""
+
+
+class Addressed(Body):
+    """A request to one model, in the order of `seq_id`."""
+
+    model_id: Name
+    seq_id: Number | None = None
+
+
+class AdamParamsBody(Body, allow_inf_nan=False):
+    """A step of AdamW."""
+
+    learning_rate: float = Field(default=1e-4, ge=0)
+    beta1: float = Field(default=0.9, ge=0, lt=1)
+    beta2: float = Field(default=0.95, ge=0, lt=1)
+    eps: float = Field(default=1e-12, ge=0)
+    weight_decay: float = Field(default=0.0, ge=0)
+    grad_clip_norm: float = Field(default=0.0, ge=0)
+
+
+class StepBody(Addressed):
+    """optim_step."""
+
+    adam_params: AdamParamsBody
+
+
+class LoraBody(Body):
+    """The adapter that create_model asks for."""
+
+    rank: int = Field(ge=1, le=1024)
+    seed: Seed | None = None
+    train_unembed: bool = True
+    train_mlp: bool = True
+    train_attn: bool = True
+
+
+class SessionBody(Body):
+    """create_session."""
+
+    tags: Annotated[list[Name], Field(fail_fast=True, max_length=1000)] = []
+    user_metadata: Metadata | None = None
+    sdk_version: Name = ""
+
+
+class HeartbeatBody(Body):
+    """session_heartbeat."""
+
+    session_id: Name
+
+
+class ModelBody(Body):
+    """create_model."""
+
+    session_id: Name
+    model_seq_id: Number
+    base_model: Name
+    lora_config: LoraBody | None = None
+    user_metadata: Metadata | None = None
+
+
+class OfModelBody(Body):
+    """get_info and unload_model."""
+
+    model_id: Name
+
+
+class SaveBody(Addressed):
+    """save_weights and save_weights_for_sampler."""
+
+    path: Name | None = None
+    ttl_seconds: Seconds | None = None
+    overwrite: bool = False
+    sampling_session_seq_id: Number | None = None
+
+
+class LoadBody(Body):
+    """load_weights: into a model, or into one that is made for it."""
+
+    model_id: Name | None = None
+    seq_id: Number | None = None
+    session_id: Name | None = None
+    model_seq_id: Number | None = None
+    base_model: Name | None = None
+    user_metadata: Metadata | None = None
+    path: Name
+    optimizer: bool = False
+
+
+class SamplerBody(Body):
+    """create_sampling_session."""
+
+    session_id: Name
+    sampling_session_seq_id: Number
+    base_model: Name | None = None
+    model_path: Name | None = None
+
+
+class ChunkBody(Body):
+    """A piece of a model's input."""
+
+    type: Name = "encoded_text"
+    tokens: Ids = []
+
+
+class InputBody(Body):
+    """A model's input."""
+
+    chunks: Annotated[list[ChunkBody], Field(fail_fast=True, max_length=_MOST_CHUNKS)]
+
+    def ids(self) -> tuple[int, ...]:
+        """Its tokens. Raises a UsageError where it is not text alone."""
+        for chunk in self.chunks:
+            if chunk.type != "encoded_text":
+                raise not_text(chunk.type)
+        return tuple(token for chunk in self.chunks for token in chunk.tokens)
+
+
+class SamplingParamsBody(SamplingFields, Body):
+    """How completions are drawn."""
+
+    max_tokens: int | None = Field(default=None, ge=0)
+    seed: Seed | None = None
+    stop: str | list[int] | list[str] | None = None
+    top_k: int = Field(default=-1, ge=-1)
+
+    @field_validator("stop", mode="before")
+    @classmethod
+    def _check_stops(cls, stop: object) -> object:
+        """Each token of a completion is held against all of them."""
+        several = cast("list[object]", stop if isinstance(stop, list) else [stop])
+        if len(several) > _MOST_STOPS:
+            raise ValueError(f"there are more than {_MOST_STOPS} stops")
+        texts = [one for one in several if isinstance(one, str)]
+        if any(len(text) > _STOP_CHARS for text in texts):
+            raise ValueError(f"a stop has more than {_STOP_CHARS} characters")
+        return cast(object, stop)
+
+
+class SampleBody(Body):
+    """asample."""
+
+    num_samples: int = Field(default=1, ge=1, le=4096)
+    prompt: InputBody
+    sampling_params: SamplingParamsBody
+    base_model: Name | None = None
+    model_path: Name | None = None
+    sampling_session_id: Name | None = None
+    seq_id: Number | None = None
+    prompt_logprobs: bool | None = None
+    topk_prompt_logprobs: int = Field(default=0, ge=0, le=1000)
+
+
+class FetchBody(Body):
+    """retrieve_future."""
+
+    request_id: Name
+    allow_metadata_only: bool = False
+
+
+class PathBody(Body):
+    """weights_info."""
+
+    tinker_path: Name
+
+
+class TtlBody(Body):
+    """How long a checkpoint stays; null: for good."""
+
+    ttl_seconds: Seconds | None = None
+
+
+def not_text(kind: str) -> UsageError:
+    """The error for an input that is not text."""
+    return UsageError(f"an input holds a chunk of type {kind!r}; this server takes text alone (encoded_text)")
+
 
 _DTYPES: Mapping[int, npt.DTypeLike] = {1: np.float32, 2: np.int64, 3: np.int32}
 """Number formats of tensors by their number in the protocol."""
@@ -69,7 +260,7 @@ class DatumBody(Body):
     loss_fn_inputs: Annotated[dict[Name, TensorBody], Field(max_length=_MOST_TENSORS)]
 
 
-class LearnInputBody(Body):
+class TrainInputBody(Body):
     """What forward_backward learns from."""
 
     data: Annotated[list[DatumBody], Field(fail_fast=True, max_length=_MOST_DATA)]
@@ -77,15 +268,15 @@ class LearnInputBody(Body):
     loss_fn_config: Annotated[dict[Name, float], Field(max_length=_MOST_TENSORS)] | None = None
 
 
-class LearnBody(Addressed):
+class TrainBody(Addressed):
     """forward_backward and forward, as older clients send them."""
 
-    forward_backward_input: LearnInputBody | None = None
-    forward_input: LearnInputBody | None = None
+    forward_backward_input: TrainInputBody | None = None
+    forward_input: TrainInputBody | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Learn:
+class TrainRequest:
     """Data to learn from, however they were sent."""
 
     model_id: str
@@ -119,9 +310,9 @@ class _Sizes:
         return example
 
 
-def learn_of_json(data: bytes, *, forward_only: bool) -> Learn:
+def learn_of_json(data: bytes, *, forward_only: bool) -> TrainRequest:
     """Data to learn from, in JSON. Raises a UsageError where they are none."""
-    body = read(LearnBody, data)
+    body = read(TrainBody, data)
     given = body.forward_input or body.forward_backward_input
     if given is None:
         raise UsageError("the body has neither forward_backward_input nor forward_input")
@@ -134,7 +325,7 @@ def learn_of_json(data: bytes, *, forward_only: bool) -> Learn:
         )
         for i, datum in enumerate(given.data)
     ]
-    return Learn(
+    return TrainRequest(
         model_id=body.model_id,
         seq_id=body.seq_id,
         examples=examples,
@@ -144,26 +335,26 @@ def learn_of_json(data: bytes, *, forward_only: bool) -> Learn:
     )
 
 
-def learn_of_proto(data: bytes) -> Learn:
+def learn_of_proto(data: bytes) -> TrainRequest:
     """Data to learn from, in protobuf. Raises a UsageError where they are none."""
     found, sizes = _Proto(), _Sizes()
-    for number, _, value in wire.fields(data):
+    for number, _, value in fields(data):
         if number == 1:
-            found.model_id = wire.text_of(value)
+            found.model_id = text_of(value)
         elif number == 2:
-            found.seq_id = wire.int_of(value)
+            found.seq_id = int_of(value)
         elif number == 3:
             if len(found.examples) >= _MOST_DATA:
                 raise UsageError(f"the request has more than {_MOST_DATA} data; send fewer at a time")
-            found.examples.append(sizes.check(_datum(wire.bytes_of(value), len(found.examples))))
+            found.examples.append(sizes.check(_datum(bytes_of(value), len(found.examples))))
         elif number == 4:
-            found.loss_fn = wire.text_of(value)
+            found.loss_fn = text_of(value)
         elif number == 5:
-            parts = {number: inner for number, _, inner in wire.fields(wire.bytes_of(value))}
-            found.config[wire.text_of(parts.get(1, b""))] = wire.double_of(parts.get(2, bytes(8)))
+            parts = {number: inner for number, _, inner in fields(bytes_of(value))}
+            found.config[text_of(parts.get(1, b""))] = double_of(parts.get(2, bytes(8)))
         elif number == 6:
-            found.forward_only = bool(wire.int_of(value))
-    return Learn(
+            found.forward_only = bool(int_of(value))
+    return TrainRequest(
         model_id=found.model_id,
         seq_id=found.seq_id or None,
         examples=found.examples,
@@ -188,39 +379,39 @@ class _Proto:
 def _datum(data: bytes, place: int) -> Example:
     ids: list[int] = []
     inputs: dict[str, Array] = {}
-    for number, _, value in wire.fields(data):
-        inner = wire.bytes_of(value)
+    for number, _, value in fields(data):
+        inner = bytes_of(value)
         if number == 1:
             ids += _chunk(inner)
         elif number == 2:
-            parts = {number: one for number, _, one in wire.fields(inner)}
-            inputs[wire.text_of(parts.get(1, b""))] = _tensor(wire.bytes_of(parts.get(2, b"")))
+            parts = {number: one for number, _, one in fields(inner)}
+            inputs[text_of(parts.get(1, b""))] = _tensor(bytes_of(parts.get(2, b"")))
         if len(inputs) > _MOST_TENSORS or len(ids) > _MOST_TOKENS:
             raise UsageError(f"datum {place} has more than {_MOST_TENSORS} tensors or {_MOST_TOKENS} tokens")
     return _example(inputs, tuple(ids), place)
 
 
 def _chunk(data: bytes) -> list[int]:
-    for number, _, value in wire.fields(data):
+    for number, _, value in fields(data):
         if number != 1:
             raise not_text({2: "image", 3: "dmel"}.get(number, "unknown"))
-        for inner, _, tokens in wire.fields(wire.bytes_of(value)):
+        for inner, _, tokens in fields(bytes_of(value)):
             if inner == 1:
-                return [int(one) for one in _numbers(wire.bytes_of(tokens), np.int32)]
+                return [int(one) for one in _numbers(bytes_of(tokens), np.int32)]
     return []
 
 
 def _tensor(data: bytes) -> Array:
     dense, sparse, dtype, shape = b"", None, 0, list[int]()
-    for number, kind, value in wire.fields(data):
+    for number, kind, value in fields(data):
         if number == 1:
-            dense = wire.bytes_of(value)
+            dense = bytes_of(value)
         elif number == 2:
-            sparse = {number: wire.bytes_of(one) for number, _, one in wire.fields(wire.bytes_of(value))}
+            sparse = {number: bytes_of(one) for number, _, one in fields(bytes_of(value))}
         elif number == 3:
-            dtype = wire.int_of(value)
+            dtype = int_of(value)
         elif number == 4:
-            shape += wire.ints_of(kind, value)
+            shape += ints_of(kind, value)
             if len(shape) > _MOST_AXES:
                 raise UsageError(f"a tensor with more than {_MOST_AXES} axes")
     if dtype not in _DTYPES:
@@ -287,9 +478,7 @@ def addressed(data: bytes, *, proto: bool) -> Addressed | None:
             return read(Addressed, data)
         found: dict[int, int | bytes] = {}
         with contextlib.suppress(UsageError):  # what comes later may be damaged
-            for number, _, value in wire.fields(data):
+            for number, _, value in fields(data):
                 found.setdefault(number, value)
-        return Addressed(
-            model_id=wire.text_of(found.get(1, b"")), seq_id=wire.int_of(found.get(2, 0)) or None
-        )
+        return Addressed(model_id=text_of(found.get(1, b"")), seq_id=int_of(found.get(2, 0)) or None)
     return None

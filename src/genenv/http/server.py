@@ -17,8 +17,7 @@ from starlette.applications import Starlette
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from genenv.errors import UsageError
-from genenv.http.guard import Access, Guard, detail
-from genenv.http.keys import is_loopback, new_key
+from genenv.http.guard import Access, Guard, detail, is_loopback, new_key
 from genenv.types import JsonObject
 
 _GRACE_S = 2

@@ -1,8 +1,10 @@
 # pyright: standard
-"""A player on a Tinker server, as it learns: credit there, steps of AdamW there, its state by path.
+"""A policy on a Tinker server: it samples and trains there, and its state is a path there.
 
-A step that goes too far, or a loss that is no number, is taken back by going back to a state that was saved
-before: an accumulated gradient cannot be forgotten there in any other way.
+A step that goes too far, or a loss that is no number, is undone by restoring a state that was saved before:
+an accumulated gradient cannot be discarded there in any other way.
+
+Shapes: T = tokens of a completion.
 """
 
 from __future__ import annotations
@@ -19,24 +21,104 @@ import tinker
 from genenv.algorithms.datum import Datum, Objective
 from genenv.algorithms.settings import Moments
 from genenv.backends.base import Role
-from genenv.backends.sampled import GAP, NEARER, QUESTION, SMALL, TOKENS, is_older, mean_gap
-from genenv.backends.tinker import wire
-from genenv.backends.tinker.losses import (
-    Call,
-    Sums,
-    calls,
-    distance,
-    measures,
-    wants_own,
-    wants_reference,
+from genenv.backends.sampler_check import (
+    MAX_GAP,
+    OLDER_RATIO,
+    PROBE_PROMPT,
+    PROBE_TOKENS,
+    ROUNDING_GAP,
+    completion_problem,
+    is_older,
+    mean_gap,
 )
-from genenv.backends.tinker.sampler import TinkerSampler
-from genenv.backends.tinker.service import ServerError, Service
-from genenv.backends.tinker.states import States
+from genenv.backends.tinker import service as wire
+from genenv.backends.tinker.losses import Call, Sums, calls, distance, measures, wants_own, wants_reference
+from genenv.backends.tinker.service import ServerError, Service, States
+from genenv.chat.format import ChatFormat
+from genenv.chat.sampler import ChatSampler
 from genenv.errors import DataError, UpdateSkipped, UsageError
 from genenv.progress import advance
-from genenv.sampling import SampleRequest
+from genenv.sampling import COLDEST, Completion, SampleRequest, sampling_params
 from genenv.types import Message
+
+SEEDS = 2**31 - 1
+"""Seeds of requests are below it: servers take 32 bits with a sign."""
+
+
+class TinkerSampler(ChatSampler):
+    """Samples with the weights that its trainer published last.
+
+    Nothing holds a completion to a schema there: a simulator that was warmed up writes freely, and the gate
+    refuses. Log-probabilities are those at temperature 1, whatever the sampling's.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        client: tinker.SamplingClient,
+        chat: ChatFormat,
+        *,
+        context_tokens: int,
+        max_thinking_tokens: int | None = None,
+    ) -> None:
+        """A sampler.
+
+        Args:
+            service: the server.
+            client: the weights there.
+            chat: the model's chat format.
+            context_tokens: the longest sequence.
+            max_thinking_tokens: closes thoughts after so many tokens; None: never.
+        """
+        super().__init__(chat, context_tokens=context_tokens, max_thinking_tokens=max_thinking_tokens)
+        self.service = service
+        self.client, self.version = client, 0
+
+    async def _sample(self, request: SampleRequest) -> Completion:
+        """One completion.
+
+        Raises:
+            UsageError: the reply has to be one of some, which a server cannot be asked for.
+            ServerError: the server does not answer.
+        """
+        if request.choices:
+            raise UsageError(
+                "a Tinker server cannot be held to a list of replies: set the environment so that the agent "
+                'replies freely, or policy.backend to "local"'
+            )
+        version = self.version
+        answer = self.client.sample_async(
+            prompt=tinker.ModelInput.from_ints(list(request.prompt_ids)),
+            num_samples=1,
+            sampling_params=tinker.SamplingParams(
+                max_tokens=request.max_tokens,
+                seed=request.stream % SEEDS,
+                stop=[self.chat.end_id],
+                **sampling_params(request, greedy_below=COLDEST),
+            ),
+        )
+        found = await self.service.within(answer, "sample")
+        (sequence,) = found.sequences
+        ids = tuple(map(int, sequence.tokens))
+        logprobs = tuple(map(float, sequence.logprobs or ()))
+        limits = {"max_tokens": request.max_tokens, "vocabulary": len(self.chat.tokenizer)}
+        if (wrong := completion_problem(ids, logprobs, **limits)) is not None:
+            raise ServerError(
+                f"the Tinker server at {self.service.address} answers {wrong}; committed rounds are kept, "
+                "continue with --resume"
+            )
+        advance(tokens=len(ids))
+        return Completion(
+            token_ids=ids,
+            logprobs=logprobs,
+            text=self.chat.decode(ids),
+            finished=ids[-1:] == (self.chat.end_id,),
+            version=version,
+        )
+
+    def end_round(self) -> None:
+        """Nothing is kept here."""
+
 
 STATE = "tinker.json"
 """File, inside a player's checkpoint, of where its weights are."""
@@ -92,9 +174,9 @@ class TinkerTrainer:
         sampled with in the place of those that are trained."""
         self._reference_path: str | None = None
         self._watched: tuple[Sequence[Datum], Sequence[tuple[float, ...]]] | None = None
-        self._before: str | None = None
+        self._restore_point: str | None = None
         """A state before the last step."""
-        self._made: list[Call] = []
+        self._passes_made: list[Call] = []
         """Passes since then."""
         self._rate, self._stepped = 0.0, False
         """Learning rate of the last step, and whether there was one since then."""
@@ -109,14 +191,14 @@ class TinkerTrainer:
             raise UsageError(
                 "a Tinker server gives no entropy to learn from: set agent.entropy_coefficient to 0"
             )
-        await self._secure()
+        await self._save_restore_point()
         sums = self.base.sums
         own = await self._rows(data, wants_own(data, objective, sums))
         reference = await self._reference_rows(data, wants_reference(data, objective))
         made = calls(data, objective, own, reference, sums)
-        now = own | await self._passes(made, data)
+        now = own | await self._run_passes(made, data)
         if self._watched is not None:
-            self._made += made
+            self._passes_made += made
         return measures(data, objective, now, reference)
 
     async def step(self, learning_rate: float) -> Mapping[str, float]:
@@ -141,14 +223,14 @@ class TinkerTrainer:
 
     async def shorten(self, fraction: float) -> None:
         """Go back to before the last step, and make it again with a smaller learning rate. See `Trainer`."""
-        made = list(self._made)
-        await self._go_back()
+        made = list(self._passes_made)
+        await self._restore()
         if fraction <= 0:
             self._steps -= 1
             return
-        await self._again(made)
+        await self._repeat_passes(made)
         await self._step(self._rate * fraction)
-        self._made, self._stepped = made, True
+        self._passes_made, self._stepped = made, True
 
     async def logprobs(self, data: Sequence[Datum], *, reference: bool = False) -> list[tuple[float, ...]]:
         """Log-probabilities of whole completions, each token's, at temperature 1; see `Trainer`."""
@@ -159,22 +241,22 @@ class TinkerTrainer:
     async def anchor(self, moments: Moments) -> None:
         """The present weights become the reference. See `Trainer`."""
         path = await self.states.save(self.client)
-        await self._refer_to(path)
+        await self._set_reference(path)
         if moments == "none":
             await self._open(path, optimizer=False)
             self._steps, self._ramped = 0, True
-            await self._show()  # what the client before had published may go with it
+            await self._publish_sampler()  # what the client before had published may go with it
         self._known.clear()
 
     async def publish(self) -> int:
         """Have the server sample with the present weights. See `Trainer`."""
-        before, self._before = self._before, None
-        self._watched, self._made, self._stepped = None, [], False
+        before, self._restore_point = self._restore_point, None
+        self._watched, self._passes_made, self._stepped = None, [], False
         if before is not None:
             await self.states.delete(before)
         self._known.clear()
         self.version += 1
-        await self._show()
+        await self._publish_sampler()
         return self.version
 
     async def save(self, folder: Path) -> None:
@@ -210,17 +292,17 @@ class TinkerTrainer:
             raise DataError(f"{path} is of {model}, and the settings say {self.base.model}")
         await self._open(state, optimizer=True)
         if reference:
-            await self._refer_to(str(reference))
+            await self._set_reference(str(reference))
         self.version, self._steps, self._ramped = version, steps, self._ramps_when_loaded
-        await self._show()
+        await self._publish_sampler()
 
-    async def _secure(self) -> None:
+    async def _save_restore_point(self) -> None:
         """Know a state to go back to: from before the update, and before each step that may be shortened."""
-        if self._before is None or (self._watched is not None and self._stepped):
-            self._before = await self.states.save(self.client, replaces=self._before)
-            self._made, self._stepped = [], False
+        if self._restore_point is None or (self._watched is not None and self._stepped):
+            self._restore_point = await self.states.save(self.client, replaces=self._restore_point)
+            self._passes_made, self._stepped = [], False
 
-    async def _passes(self, made: Sequence[Call], data: Sequence[Datum]) -> dict[int, tuple[float, ...]]:
+    async def _run_passes(self, made: Sequence[Call], data: Sequence[Datum]) -> dict[int, tuple[float, ...]]:
         """Ask for passes, all at once.
 
         Returns:
@@ -233,7 +315,7 @@ class TinkerTrainer:
         try:
             answers = [await self.service.within(answer, "learn") for answer in asked]
         except ServerError as refused:
-            await self._unless_finite(refused)
+            await self._restore_unless_finite(refused)
             raise
         found: dict[int, tuple[float, ...]] = {}
         for call, answer in zip(made, answers, strict=True):
@@ -241,13 +323,13 @@ class TinkerTrainer:
             rows = wire.logprobs_of(answer.loss_fn_outputs, own)
             sums = [float(value) for name, value in answer.metrics.items() if "loss" in name]
             if not wire.all_finite([*rows, sums, *wire.losses_of(answer.loss_fn_outputs)]):
-                await self._go_back()
+                await self._restore()
                 raise UpdateSkipped("the server's loss is not finite; the update so far is taken back")
             found |= dict(zip(call.places, rows, strict=True))
             advance(tokens=sum(len(one.prompt_ids) + len(one.completion_ids) for one in own), items=len(own))
         return found
 
-    async def _again(self, made: Sequence[Call]) -> None:
+    async def _repeat_passes(self, made: Sequence[Call]) -> None:
         for call in made:
             asked = self.client.forward_backward(list(call.sequences), call.loss, call.config)
             await self.service.within(asked, "learn again, with a shorter step")
@@ -267,37 +349,37 @@ class TinkerTrainer:
         try:
             answer = await self.service.within(asked, "make a step")
         except ServerError as refused:
-            await self._unless_finite(refused)
+            await self._restore_unless_finite(refused)
             raise
         norms = [float(v) for name, v in (answer.metrics or {}).items() if "grad_norm" in name]
         if not wire.all_finite([norms]):
-            await self._go_back()
+            await self._restore()
             raise UpdateSkipped("the server's gradient is not finite; the update so far is taken back")
         return {"grad_norm": norms[0]} if norms else {}
 
-    async def _unless_finite(self, refused: ServerError) -> None:
+    async def _restore_unless_finite(self, refused: ServerError) -> None:
         """Go back, where what a server refuses is a number that is none.
 
         Raises:
             UpdateSkipped: it is.
         """
         if isinstance(refused.__cause__, tinker.RequestFailedError) and "finite" in str(refused):
-            await self._go_back()
+            await self._restore()
             raise UpdateSkipped(f"{refused.__cause__}; the update so far is taken back") from refused
 
-    async def _go_back(self) -> None:
+    async def _restore(self) -> None:
         """The weights and the moments are those of the state that was saved."""
-        if self._before is None:
+        if self._restore_point is None:
             raise RuntimeError("nothing was saved to go back to")
         if self.base.live_load:
-            asked = self.client.load_state_with_optimizer(self._before)
+            asked = self.client.load_state_with_optimizer(self._restore_point)
             await self.service.within(asked, "go back to before the step")
         else:
-            await self._forget_gradient()
-            await self._open(self._before, optimizer=True)
-        self._made, self._stepped = [], False
+            await self._discard_gradient()
+            await self._open(self._restore_point, optimizer=True)
+        self._passes_made, self._stepped = [], False
 
-    async def _forget_gradient(self) -> None:
+    async def _discard_gradient(self) -> None:
         """Have a step spend it before an adapter goes: a server may keep it for who gets the place."""
         nothing = tinker.AdamParams(learning_rate=0.0)
         with contextlib.suppress(ServerError):
@@ -308,7 +390,7 @@ class TinkerTrainer:
         old, self.client = self.client, await self.states.opened(path, optimizer=optimizer)
         await self.states.let_go(old)
 
-    async def _show(self) -> None:
+    async def _publish_sampler(self) -> None:
         before, asked = self.sampler.client, self.client.save_weights_and_get_sampling_client_async()
         self.sampler.client = await self.service.within(asked, "publish weights")
         self.sampler.version = self.version
@@ -323,8 +405,8 @@ class TinkerTrainer:
         Raises:
             ServerError: it samples with other weights.
         """
-        prompt = self.sampler.render([Message(role="user", content=QUESTION)], first=True)
-        most = min(TOKENS, self.sampler.context_tokens - len(prompt))
+        prompt = self.sampler.render([Message(role="user", content=PROBE_PROMPT)], first=True)
+        most = min(PROBE_TOKENS, self.sampler.context_tokens - len(prompt))
         if most < 1:
             return
         done = await self.sampler.sample(SampleRequest(prompt_ids=prompt, max_tokens=most))
@@ -333,9 +415,9 @@ class TinkerTrainer:
         gap = mean_gap([done.logprobs], await self.logprobs([datum]))
         what = f"the Tinker server at {self.service.address} does not sample from version {self.version} of"
         what += f" the weights of {self.base.model} that it was asked to publish"
-        if not gap <= GAP:
+        if not gap <= MAX_GAP:
             raise ServerError(f"{what}: its log-probabilities are {gap:.2f} nats from those that it scores")
-        if gap <= max(SMALL, NEARER * self.base.gap):
+        if gap <= max(ROUNDING_GAP, OLDER_RATIO * self.base.gap):
             return  # as large as between a sampler and a trainer of equal weights
         try:
             older = await self._scored_alone(datum, before)
@@ -344,7 +426,7 @@ class TinkerTrainer:
         if is_older(gap, mean_gap([done.logprobs], [older]), tokens=len(done.token_ids)):
             raise ServerError(f"{what}, but from those before; committed rounds are kept")
 
-    async def _refer_to(self, path: str) -> None:
+    async def _set_reference(self, path: str) -> None:
         before, self._reference = self._reference, await self.states.opened(path, optimizer=False)
         self._reference_path = path
         if before is not None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from genenv.exporting.serving import Form, Served, ways
+from genenv.exporting.exporters import Form, Served, ways
 
 
 def commands(form: Form, **changes: Any) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from genenv.backends.sampled import is_older
+from genenv.backends.sampler_check import is_older
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,10 @@
-"""What samplers elsewhere answer, held to what can be: to its form, and to the weights that it should be of.
+"""Checks of what remote samplers answer: its form, and whether it is of the weights that it should be of.
 
     gap = mean |log pi(sampler) - log pi(trainer)| over sampled tokens, nats
 
 Rounding makes it about 1e-6 in float32 and 1e-2 in bfloat16. Another model, other tokens than those that were
-sampled, or numbers that are no log-probabilities make it larger than `GAP`. Weights that are an update older
-may be nearer than that: then they are several times nearer than the present ones (`is_older`).
+sampled, or numbers that are no log-probabilities make it larger than `MAX_GAP`. Weights of the update before
+may be nearer than that. They are then several times nearer than the present ones (`is_older`).
 
 Shapes: T = tokens of a completion.
 """
@@ -15,15 +15,15 @@ import math
 from collections.abc import Sequence
 from statistics import fmean
 
-GAP = 0.5
+MAX_GAP = 0.5
 """Nats: beyond, what was sampled is of other weights."""
-SMALL = 1e-4
+ROUNDING_GAP = 1e-4
 """Nats: a gap of rounding alone."""
-TOKENS = 24
+PROBE_TOKENS = 24
 """Over fewer tokens a mean says little."""
-QUESTION = "Count from one to ten in words."
+PROBE_PROMPT = "Count from one to ten in words."
 """Is asked where no reply is at hand that can be scored."""
-NEARER = 4.0
+OLDER_RATIO = 4.0
 """Older weights that are so many times nearer are those that were sampled from: what rounding adds does not
 follow the difference between two versions."""
 _FEWEST = 8
@@ -32,7 +32,7 @@ _ROUNDING = 1e-3
 """A log-probability may be so much above 0, nats: sums of low precision."""
 
 
-def wrong_in(
+def completion_problem(
     ids: Sequence[int], logprobs: Sequence[float], *, max_tokens: int, vocabulary: int
 ) -> str | None:
     """What is wrong with a completion, as it goes on after "answers"; None where nothing is.
@@ -77,4 +77,4 @@ def is_older(gap: float, gap_to_older: float, *, tokens: int) -> bool:
         gap_to_older: to the older ones, by what scored for the other gap. Nats.
         tokens: over which both are means; of few nothing can be said.
     """
-    return tokens >= _FEWEST and gap > SMALL and NEARER * gap_to_older < gap
+    return tokens >= _FEWEST and gap > ROUNDING_GAP and OLDER_RATIO * gap_to_older < gap

@@ -1,4 +1,4 @@
-"""The manners of other servers of the protocol, for tests of clients: each is asked for by its name.
+"""Imitates other servers of the protocol, for tests of clients: each deviation is asked for by its name.
 
 They act at a few seams: before a request is looked at, on what is to be learned, and on what is answered.
 """
@@ -15,7 +15,7 @@ import numpy as np
 from genenv.backends.served import LOSSES, Answered, Asked, Example, Loss, Scored
 from genenv.errors import UsageError, unknown_name
 
-QUIRKS: Mapping[str, str] = {
+IMITATIONS: Mapping[str, str] = {
     "mean-cross-entropy": "cross_entropy is divided by the sum of a sequence's weights",
     "mean-losses": "so are all losses, by the length where there are no weights, and a step by how many "
     "sequences it has, as in SkyRL 0.4.0",
@@ -42,7 +42,7 @@ _FORGETS_AFTER = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Instead:
+class ReplacedResponse:
     """An answer in place of the one that was due."""
 
     status: int
@@ -50,8 +50,8 @@ class Instead:
     body: str
 
 
-class Quirks:
-    """Those of one server; none where none are named."""
+class ServerImitation:
+    """The deviations of one server; none where none are named."""
 
     def __init__(self, names: Sequence[str] = ()) -> None:
         """Read names such as `slow:0.5`.
@@ -75,7 +75,7 @@ class Quirks:
 
     def _add(self, name: str) -> None:
         kind, colon, value = name.partition(":")
-        if not colon and name in QUIRKS:
+        if not colon and name in IMITATIONS:
             self._flags.add(name)
         elif kind == "lacks-loss" and value in LOSSES:
             self._lacks.add(value)
@@ -84,31 +84,35 @@ class Quirks:
         elif kind == "forgets" and (value.isdecimal() or not colon):
             self._forgets_after = int(value) if value else _FORGETS_AFTER
         else:
-            raise unknown_name("quirk", name, QUIRKS)
+            raise unknown_name("quirk", name, IMITATIONS)
 
     @classmethod
     def none(cls) -> Self:
         """As the official service behaves."""
         return cls()
 
-    def instead(self, path: str) -> Instead | None:
+    def replaced_response(self, path: str) -> ReplacedResponse | None:
         """An answer in place of a request; None: it is looked at."""
         number = next(self._requests)
         if number % _NOW_AND_THEN == 0 and path != "/api/v1/healthz":
             if "html" in self._flags:
-                return Instead(status=502, media_type="text/html", body="<html>502 Bad Gateway</html>")
+                return ReplacedResponse(
+                    status=502, media_type="text/html", body="<html>502 Bad Gateway</html>"
+                )
             if "429" in self._flags:
-                return Instead(status=429, media_type="application/json", body='{"detail": "slow down"}')
+                return ReplacedResponse(
+                    status=429, media_type="application/json", body='{"detail": "slow down"}'
+                )
         return None
 
-    def said(self, body: str) -> str:
-        """An answer in JSON as it is sent."""
+    def response_text(self, body: str) -> str:
+        """A response in JSON, as it is sent."""
         if "half-json" in self._flags and next(self._cut) % _NOW_AND_THEN == 0:
             return body[: len(body) // 2]
         return body
 
-    def asked_of_a_model(self) -> None:
-        """A model is asked for something.
+    def count_model_request(self) -> None:
+        """Count a request to a model.
 
         Raises:
             UsageError: it is forgotten.
@@ -116,8 +120,8 @@ class Quirks:
         if next(self._of_models) > self._forgets_after:
             raise UsageError("Model not loaded")
 
-    def learned(self, examples: Sequence[Example], loss: Loss) -> Sequence[Example]:
-        """Data as they are learned.
+    def training_data(self, examples: Sequence[Example], loss: Loss) -> Sequence[Example]:
+        """Training data as the loss gets them.
 
         Raises:
             UsageError: the loss is not there.
@@ -130,12 +134,12 @@ class Quirks:
             return [_averaged(one, loss) for one in examples]
         return examples
 
-    def shared_by(self, sequences: int) -> int:
+    def gradient_divisor(self, sequences: int) -> int:
         """What the gradient of so many sequences is divided by."""
         return max(1, sequences) if "mean-losses" in self._flags else 1
 
-    def scored(self, scored: Scored) -> Scored:
-        """What is said of data that were learned."""
+    def train_result(self, scored: Scored) -> Scored:
+        """The result of a training pass, as it is sent."""
         if "nan" not in self._flags:
             return scored
         return Scored(
@@ -151,7 +155,7 @@ class Quirks:
         if steps and "no-live-load" in self._flags:
             raise UsageError("weights can be loaded into a fresh client alone")
 
-    def shape_is_told(self) -> bool:
+    def tells_shape(self) -> bool:
         """Whether it is said which layers of a checkpoint are adapted."""
         return "bare-weights-info" not in self._flags
 
@@ -164,12 +168,12 @@ class Quirks:
         if not loaded and "bound-samplers" in self._flags:
             raise UsageError("Model not loaded")
 
-    def asked(self, asked: Asked) -> Asked:
-        """What is sampled."""
+    def sample_request(self, asked: Asked) -> Asked:
+        """A sampling request, as it is answered."""
         return replace(asked, seed=None) if "seedless" in self._flags else asked
 
-    def answered(self, answered: Answered) -> Answered:
-        """What is said of what was sampled."""
+    def sample_result(self, answered: Answered) -> Answered:
+        """A sampling result, as it is sent."""
         if "noisy-sampler" in self._flags:
             noisy = [
                 replace(one, logprobs=one.logprobs + _drawn(self._noise, len(one.logprobs)))
