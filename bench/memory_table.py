@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from transformers import Qwen3Config
 
-from genenv.backends.local.fitting import needs, shape_in
+from genenv.backends.local.memory_estimate import needs, shape_in
 from genenv.backends.settings import PolicyConfig
 
 SIZES = {

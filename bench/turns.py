@@ -63,7 +63,7 @@ def our_sampler(model: str, *, dtype: str, **settings: int) -> LocalSampler:
     """Our sampler with a fresh adapter, on as many threads as are fastest; settings are those of a run."""
     from genenv.backends.local.hardware import choose_threads
     from genenv.backends.local.model import LocalModel
-    from genenv.backends.local.player_weights import PlayerWeights
+    from genenv.backends.local.policy_weights import PlayerWeights
     from genenv.backends.local.sampler import LocalSampler
     from genenv.backends.settings import PolicyConfig
 

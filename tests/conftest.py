@@ -155,7 +155,7 @@ class TinyModels:
         self, kind: str = "llama", *, adapter: str | None = "agent", noise: float = 0.0, **config: Any
     ) -> Any:
         """A sampler on a model of its own; with noise, its adapter already says something."""
-        from genenv.backends.local.player_weights import PlayerWeights
+        from genenv.backends.local.policy_weights import PlayerWeights
         from genenv.backends.local.sampler import LocalSampler
 
         model = self.model(kind, **config)

@@ -10,7 +10,7 @@ import torch
 
 from genenv.backends.local.model import LocalModel
 from genenv.backends.local.packing import Bundle, Packed
-from genenv.backends.local.player_weights import PlayerWeights
+from genenv.backends.local.policy_weights import PlayerWeights
 from genenv.backends.local.sampler import LocalSampler
 from genenv.config.run import dump_toml, load_config
 from genenv.runs.folder import RunFolder

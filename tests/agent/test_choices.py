@@ -192,7 +192,7 @@ def test_a_template_that_begins_a_thought_gets_an_empty_one(
     tiny: Any, env: Any, toy: Any, templates: dict[str, str]
 ) -> None:
     from genenv.backends.local.model import LocalModel
-    from genenv.backends.local.player_weights import PlayerWeights
+    from genenv.backends.local.policy_weights import PlayerWeights
     from genenv.backends.local.sampler import LocalSampler
     from genenv.backends.settings import PolicyConfig
 

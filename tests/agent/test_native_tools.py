@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from genenv.backends.local.model import LocalModel
-from genenv.backends.local.player_weights import PlayerWeights
+from genenv.backends.local.policy_weights import PlayerWeights
 from genenv.backends.local.sampler import LocalSampler
 from genenv.backends.scripted import ScriptedSampler
 from genenv.backends.settings import PolicyConfig, SamplingConfig

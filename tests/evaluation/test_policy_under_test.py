@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from genenv.backends.local.model import LocalModel
-from genenv.backends.local.player_weights import PlayerWeights
+from genenv.backends.local.policy_weights import PlayerWeights
 from genenv.backends.local.sampler import LocalSampler
 from genenv.backends.settings import EndpointConfig, PolicyConfig, SamplingConfig
 from genenv.config.run import dump_toml, load_config

@@ -37,7 +37,7 @@ def show_fit(config: RunConfig, console: Console, *, processes: int = 1) -> None
         raise UsageError(
             "two base models are not worked out: ask for each with policy.simulator_model left out"
         )
-    from genenv.backends.local.fitting import worked_out
+    from genenv.backends.local.memory_estimate import worked_out
 
     sections = {"agent": config.agent, "simulator": config.simulator}
     if config.simulator.source != "model":

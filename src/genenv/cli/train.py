@@ -45,7 +45,7 @@ OtherArithmetic = Annotated[
     ),
 ]
 
-_LOCAL = "genenv.backends.local.together"
+_LOCAL = "genenv.backends.local.backend"
 
 
 def train(  # noqa: PLR0913 - a command has the options it has

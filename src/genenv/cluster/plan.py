@@ -11,7 +11,7 @@ from pathlib import Path
 from genenv.backends.settings import PolicyConfig
 
 _GENENV = (sys.executable, "-m", "genenv")
-_SEVERAL = (sys.executable, "-m", "genenv.backends.local.several")
+_SEVERAL = (sys.executable, "-m", "genenv.backends.local.launch_ranks")
 _NOT_SERVED = frozenset(("backend", "model", "simulator_model", "tuning"))
 """Settings of the policies that are none of a server's."""
 

@@ -136,7 +136,7 @@ def _whole(
 ) -> Assistant:
     """A model as it is, without an adapter."""
     from genenv.backends.local.model import LocalModel
-    from genenv.backends.local.player_weights import PlayerWeights
+    from genenv.backends.local.policy_weights import PlayerWeights
     from genenv.backends.local.sampler import LocalSampler
     from genenv.clients.local import LocalAssistant
 
@@ -148,7 +148,7 @@ def _whole(
 
 def _of_run(named: NamedPlayer, policy: PolicyConfig, sampling: SamplingConfig) -> Assistant:
     from genenv.backends.local.model import LocalModel
-    from genenv.backends.local.player_weights import PlayerWeights
+    from genenv.backends.local.policy_weights import PlayerWeights
     from genenv.backends.local.sampler import LocalSampler
     from genenv.clients.local import LocalAssistant
 

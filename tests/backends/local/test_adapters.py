@@ -16,7 +16,7 @@ import transformers
 from genenv.algorithms.datum import Objective
 from genenv.algorithms.settings import OptimizerConfig
 from genenv.backends.local.adapters import sentence, unadapted, with_adapter
-from genenv.backends.local.player_weights import ADAPTER
+from genenv.backends.local.policy_weights import ADAPTER
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.backends.settings import PolicyConfig
 from genenv.errors import UsageError

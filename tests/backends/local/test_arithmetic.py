@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from genenv.backends.local import hardware
 from genenv.backends.local.arithmetic import chosen, settled
 from genenv.backends.local.cpu import build
+from genenv.backends.local.cpu.threads import FEWEST_TURNS, cpu_seconds
 from genenv.backends.local.machine import cores, lacking, without
-from genenv.backends.local.stopwatch import FEWEST_TURNS, cpu_seconds
 from genenv.backends.settings import AUTOMATIC, PolicyConfig
 from genenv.errors import UsageError
 

@@ -12,9 +12,9 @@ import transformers
 
 from genenv.backends.local import loading
 from genenv.backends.local.adapters import with_adapter
-from genenv.backends.local.fitting import needs, shape_in, shape_of, worked_out
+from genenv.backends.local.memory_estimate import needs, shape_in, shape_of, worked_out
 from genenv.backends.local.model import LocalModel
-from genenv.backends.local.player_weights import PlayerWeights
+from genenv.backends.local.policy_weights import PlayerWeights
 from genenv.backends.settings import ALL_LAYERS, PolicyConfig
 from genenv.errors import UsageError
 from typed import refused, succeeds

@@ -10,10 +10,9 @@ import torch
 from genenv.algorithms.datum import Objective
 from genenv.algorithms.settings import OptimizerConfig
 from genenv.backends.local import trainer as trainer_module
-from genenv.backends.local.micro_batches import micro_batches
 from genenv.backends.local.optimizer import Optimizer
-from genenv.backends.local.packing import Bundle, Packed
-from genenv.backends.local.player_weights import PlayerWeights
+from genenv.backends.local.packing import Bundle, Packed, micro_batches
+from genenv.backends.local.policy_weights import PlayerWeights
 from genenv.backends.local.sampler import LocalSampler
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.errors import RolloutError, UsageError

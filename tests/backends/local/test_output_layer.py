@@ -8,9 +8,9 @@ import pytest
 import torch
 import transformers
 
-from genenv.backends.local import selfcheck
+from genenv.backends.local import model_forward
 from genenv.backends.local.kl import frozen_head
-from genenv.backends.local.output_layer import Shaping, shaping
+from genenv.backends.local.model_forward import Shaping, shaping
 from genenv.backends.local.packing import Bundle, Packed
 from genenv.errors import UsageError
 from genenv.sampling import SampleRequest
@@ -61,6 +61,6 @@ def test_samples_have_the_log_probabilities_that_the_trainer_finds(tiny, kind, c
 
 
 def test_a_model_that_does_something_else_to_its_scores_is_refused(tiny, monkeypatch):
-    monkeypatch.setattr(selfcheck, "scores_of", lambda causal, hidden: causal.lm_head(hidden))
+    monkeypatch.setattr(model_forward, "scores_of", lambda causal, hidden: causal.lm_head(hidden))
     with pytest.raises(UsageError, match="it does something to its scores"):
         tiny.model(folder=tiny.folder("granite", logits_scaling=8.0))

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from genenv.backends.local import token_logprobs as vocabulary
-from genenv.backends.local.grammar import is_forbidden
 from genenv.backends.local.kl import kl_full
-from genenv.backends.local.player_weights import entropy_of
+from genenv.backends.local.next_token import is_forbidden
+from genenv.backends.local.policy_weights import entropy_of
 from genenv.backends.local.token_logprobs import frozen_logprobs, frozen_scores
 
 ROWS, WIDTH, WORDS = 11, 8, 70

@@ -36,7 +36,7 @@ def begun(address: str, run: Path, *said: str) -> subprocess.Popen[str]:
         [
             sys.executable,
             "-m",
-            "genenv.backends.local.several",
+            "genenv.backends.local.launch_ranks",
             "2",
             "train",
             "tiny",

@@ -12,8 +12,8 @@ from genenv.algorithms.datum import Datum, Objective
 from genenv.algorithms.settings import OptimizerConfig
 from genenv.backends import ranks
 from genenv.backends.base import Role
-from genenv.backends.local.micro_batches import bundled, micro_batches
-from genenv.backends.local.together import dismiss, follow, open_together
+from genenv.backends.local.backend import dismiss, follow, open_together
+from genenv.backends.local.packing import bundled, micro_batches
 from genenv.backends.settings import PolicyConfig
 from lessons import imitated
 

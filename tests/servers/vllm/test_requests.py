@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from genenv.backends.local.player_weights import REFERENCE, PlayerWeights
+from genenv.backends.local.policy_weights import REFERENCE, PlayerWeights
 from genenv.backends.local.served.loaded import LoadedBase
 from genenv.backends.settings import ADAPTERS_PREFIX, PolicyConfig
 from genenv.chat.choices import structural_tag

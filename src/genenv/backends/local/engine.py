@@ -15,18 +15,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from genenv.backends.local.attention import prompt_mask
-from genenv.backends.local.categorical import Odds, nucleus
-from genenv.backends.local.choices import OneOf
+from genenv.backends.local.attention import (
+    AnyLayout,
+    CompiledDecode,
+    DecodeLayout,
+    Layout,
+    TurnLayout,
+    prompt_mask,
+)
 from genenv.backends.local.cpu.kernels import Kernels, Tasks
 from genenv.backends.local.cuda.batch import PagedBatch
 from genenv.backends.local.cuda.decode import DecodeStep
-from genenv.backends.local.grammar import Grammars, Matcher
 from genenv.backends.local.kv_cache import OwnTokens, PromptCache, Remembered
-from genenv.backends.local.layouts import AnyLayout, CompiledDecode, DecodeLayout, Layout, TurnLayout
 from genenv.backends.local.model_forward import OwnBatch
-from genenv.backends.local.packing import Bundle, Packed, Slots, within_budget
-from genenv.backends.local.token_tree import TokenTree
+from genenv.backends.local.next_token import Grammars, Matcher, Odds, OneOf, nucleus
+from genenv.backends.local.packing import Bundle, Packed, Slots, TokenTree, within_budget
 from genenv.chat.choices import forced_places
 from genenv.progress import advance
 from genenv.sampling import Completion, Conversation, SampleRequest

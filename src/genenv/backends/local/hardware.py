@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from genenv.backends.local.stopwatch import cpu_seconds
+from genenv.backends.local.cpu.threads import cpu_seconds
 from genenv.errors import UsageError
 
 log = logging.getLogger(__name__)

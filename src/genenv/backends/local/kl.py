@@ -12,8 +12,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from genenv.backends.local.grammar import is_forbidden
-from genenv.backends.local.player_weights import PlayerWeights, in_pieces
+from genenv.backends.local.next_token import is_forbidden
+from genenv.backends.local.policy_weights import PlayerWeights, in_pieces
 
 
 def kl_full(scores_MV: Tensor, reference_MV: Tensor) -> Tensor:

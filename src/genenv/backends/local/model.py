@@ -14,18 +14,16 @@ import torch
 import transformers
 from torch import Tensor
 
-from genenv.backends.local import hardware, loading, sharding
+from genenv.backends.local import hardware, loading
 from genenv.backends.local.adapters import sentence, unadapted, with_adapter
-from genenv.backends.local.cpu import build, waiting
-from genenv.backends.local.cuda.decode import DecodeStep
+from genenv.backends.local.attention import AnyLayout
+from genenv.backends.local.cpu import build, threads
+from genenv.backends.local.cuda.decode import DecodeStep, captured_step
 from genenv.backends.local.cuda.learning import TreeDecoder, token_bytes
-from genenv.backends.local.cuda.opening import captured_step
 from genenv.backends.local.fused_decoder import FusedDecoder
-from genenv.backends.local.grammar import Grammars
-from genenv.backends.local.layouts import AnyLayout
-from genenv.backends.local.model_forward import own_hidden
-from genenv.backends.local.output_layer import shaping
-from genenv.backends.local.selfcheck import fused_decoder, use_packed_attention
+from genenv.backends.local.model_forward import fused_decoder, own_hidden, shaping, use_packed_attention
+from genenv.backends.local.next_token import Grammars
+from genenv.backends.local.processes import check_can_shard, shard_base
 from genenv.backends.settings import ALL_LAYERS, PolicyConfig
 from genenv.chat.format import ChatFormat
 from genenv.errors import UsageError
@@ -45,7 +43,7 @@ class LocalModel:
         Args:
             source: a known short name, a folder, or a hub name.
             config: settings of the policies.
-            processes: how many share the base, each of which holds a part (`sharding`).
+            processes: how many share the base, each of which holds a part (`processes.shard_base`).
 
         Raises:
             UsageError: the model cannot be used here; the sentence says why.
@@ -63,7 +61,7 @@ class LocalModel:
         """Tokens of one forward and backward pass."""
         if self.device.type == "cpu":
             hardware.keep_freed_memory()
-            waiting.follow_the_machine()
+            threads.follow_the_machine()
         if config.tuning == "full" and config.dtype == "bfloat16":
             raise UsageError(
                 "policy.tuning is 'full' and policy.dtype 'bfloat16': steps of usual size vanish in bfloat16 "
@@ -71,7 +69,7 @@ class LocalModel:
             )
         full, self.shared = config.tuning == "full", processes > 1
         if self.shared:
-            sharding.check(config)
+            check_can_shard(config)
         self.dtype = torch.float32 if full else hardware.choose_dtype(config.dtype, self.device)
         self.tokenizer = loading.load_tokenizer(resolved)
         self.chat = ChatFormat(self.tokenizer, config.chat_template_kwargs)
@@ -88,7 +86,7 @@ class LocalModel:
         if not full:
             loading.without_other_inputs(causal)
         if self.shared:
-            sharding.shard(causal, self.device, processes)
+            shard_base(causal, self.device, processes)
         self.shaping = shaping(causal.config)
         self.peft: Any = None
         self._grammars: Grammars | None = None

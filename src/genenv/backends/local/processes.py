@@ -1,33 +1,143 @@
 # pyright: standard
-"""Several processes, each with a device of its own, that train the same adapters: started by torchrun.
+"""What processes that train together tell each other, as JSON: plain values, and the few classes named here.
+
+Whoever reaches the port of a process group can write into it. So nothing that is read from it is code, as a
+pickle would be.
+
+Several processes, each with a device of its own, that train the same adapters: started by torchrun.
 
 That of rank 0 plays the run. What it does to the weights is told to the others, its followers, which do the
 same: each holds a part of the frozen base (`sharding`), all of the adapters and their optimizers, and takes
 its share of the micro-batches. Gradients are added up before a step, and equal steps of equal weights leave
 them equal.
+
+A frozen base of which each of several processes holds a part: FSDP2 (`torch.distributed.fsdp`).
+
+The weights of a layer come together where it is run, forwards and backwards, and are let go of after it.
+Embeddings and output layer stay whole, as likelihoods are worked out from them a piece at a time
+(`token_logprobs`); so do adapters, which are attached afterwards. Of a layer nothing is kept for the backward
+pass but what goes in: it is computed twice.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import json
 import os
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from types import CoroutineType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 import torch
 import torch.distributed as dist
+from pydantic import BaseModel
 from torch import nn
 from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage] - documented there
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.rendezvous import rendezvous
+from torch.utils.checkpoint import checkpoint
 
+from genenv.algorithms.datum import Datum, Objective
+from genenv.algorithms.settings import OptimizerConfig
 from genenv.backends import ranks
-from genenv.backends.local.messages import Call, decoded, encoded
+from genenv.backends.base import Role
+from genenv.backends.settings import PolicyConfig
+from genenv.errors import UsageError
+from genenv.types import Choices
+
+_TAG = "is"
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What rank 0 opens."""
+
+    config: PolicyConfig
+    roles: Sequence[Role]
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What rank 0 does to a player's weights."""
+
+    player: str
+    method: str
+    arguments: Sequence[Any]
+    options: Mapping[str, Any]
+
+
+_CLASSES = {one.__name__: one for one in (Opening, Call, Datum, Choices, Objective, Role)}
+_SETTINGS: Mapping[str, type[BaseModel]] = {one.__name__: one for one in (PolicyConfig, OptimizerConfig)}
+
+
+def encoded(value: object) -> bytes:
+    """A value as JSON.
+
+    Raises:
+        TypeError: it holds something of another class.
+    """
+    return json.dumps(_plain(value), separators=(",", ":")).encode()
+
+
+def decoded(data: bytes) -> Any:  # noqa: ANN401 - what was encoded
+    """What `encoded` wrote.
+
+    Raises:
+        ValueError: it did not write this.
+    """
+    try:
+        return _value(json.loads(data))
+    except (KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"this is no message of processes that train together: {error}") from error
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401
+    """A value of JSON's own types; what is none of them is an object with a tag."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    if isinstance(value, tuple):
+        return {_TAG: "tuple", "of": [_plain(one) for one in value]}
+    if isinstance(value, dict):
+        return {_TAG: "dict", "of": [[_plain(key), _plain(one)] for key, one in value.items()]}
+    if isinstance(value, Path):
+        return {_TAG: "Path", "of": str(value)}
+    for name, settings in _SETTINGS.items():  # of what builds on them, such as the agent's, their own part
+        if isinstance(value, settings):
+            return {_TAG: name, "of": value.model_dump_json(include=set(settings.model_fields))}
+    name = type(value).__name__
+    if _CLASSES.get(name) is type(value):
+        fields = {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {_TAG: name, "of": fields}
+    raise TypeError(f"{name} is nothing that processes tell each other")
+
+
+def _value(plain: Any) -> Any:  # noqa: ANN401
+    if isinstance(plain, list):
+        return [_value(one) for one in plain]
+    if not isinstance(plain, dict):
+        return plain
+    kind, of = plain[_TAG], plain["of"]
+    if kind == "tuple":
+        return tuple(_value(one) for one in of)
+    if kind == "dict":
+        return {_value(key): _value(one) for key, one in of}
+    if kind == "Path":
+        return Path(of)
+    if kind in _SETTINGS:
+        return _SETTINGS[kind].model_validate_json(of)
+    return _CLASSES[kind](**{name: _value(one) for name, one in of.items()})
+
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -215,3 +325,64 @@ def together(
         return await method(self, *arguments, **options)
 
     return led
+
+
+def check_can_shard(config: PolicyConfig) -> None:
+    """Hold the settings to what several processes can do.
+
+    Raises:
+        UsageError: they ask for more; names the setting.
+    """
+    if config.tuning == "full":
+        raise UsageError("policy.tuning is 'full', and several processes train adapters alone; take 'lora'")
+    if config.decoder == "fused" or config.packed_weights is True:
+        name = "decoder" if config.decoder == "fused" else "packed_weights"
+        raise UsageError(
+            f"policy.{name} needs the whole base in one process; take one, or begin a run with "
+            "policy.decoder=transformers"
+        )
+
+
+def shard_base(causal: Any, device: torch.device, size: int) -> None:  # noqa: ANN401
+    """Share the layers of a model out among so many processes, in place.
+
+    Args:
+        causal: frozen, in the memory of the CPU, equal in all processes.
+        device: where this process's part goes, a layer at a time, and all that stays whole.
+        size: how many processes.
+
+    Raises:
+        UsageError: it has no list of layers.
+    """
+    decoder = causal.get_decoder()
+    layers = getattr(decoder, "layers", None)
+    if layers is None:
+        raise UsageError(
+            f"a {type(causal).__name__} is not trained by several processes: its layers are not where they "
+            "are looked for; take one process"
+        )
+    mesh = init_device_mesh(device.type, (size,))
+    for layer in layers:
+        own = layer.forward
+        fully_shard(layer, mesh=mesh)
+        layer.forward = functools.partial(_twice, own)
+    whole = {parameter for name, parameter in decoder.named_parameters() if not name.startswith("layers.")}
+    fully_shard(decoder, mesh=mesh, ignored_params=whole)
+    for module in causal.modules():
+        for own in (module._parameters, module._buffers):
+            for name, value in own.items():
+                if value is not None and value.device.type != device.type:
+                    own[name] = _moved(value, device)
+
+
+def _twice(forward: Any, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401
+    if torch.is_grad_enabled():
+        return checkpoint(forward, *arguments, use_reentrant=False, **options)
+    return forward(*arguments, **options)
+
+
+def _moved(value: torch.Tensor, device: torch.device) -> torch.Tensor:
+    if isinstance(value, torch.nn.Parameter):
+        value.data = value.data.to(device)
+        return value
+    return value.to(device)

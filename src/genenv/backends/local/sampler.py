@@ -12,12 +12,12 @@ from weakref import WeakKeyDictionary
 from torch import Tensor
 
 from genenv.backends.local import hardware
+from genenv.backends.local.attention import AnyLayout
 from genenv.backends.local.engine import Engine, ReadTree
 from genenv.backends.local.kv_cache import Remembered
-from genenv.backends.local.layouts import AnyLayout
 from genenv.backends.local.model import LocalModel
-from genenv.backends.local.player_weights import PlayerWeights
-from genenv.backends.local.token_tree import TokenTree
+from genenv.backends.local.packing import TokenTree
+from genenv.backends.local.policy_weights import PlayerWeights
 from genenv.chat.sampler import ChatSampler
 from genenv.errors import out_of_memory
 from genenv.sampling import Completion, Conversation, SampleRequest, blocking

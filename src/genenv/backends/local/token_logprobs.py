@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from genenv.backends.local.grammar import is_forbidden
+from genenv.backends.local.next_token import is_forbidden
 
 ROWS = 256
 """Rows scored at a time."""

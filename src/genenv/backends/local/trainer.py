@@ -23,13 +23,19 @@ from genenv.algorithms.datum import Datum, Objective
 from genenv.algorithms.settings import Moments, OptimizerConfig
 from genenv.backends.local.kl import frozen_head, kl_between
 from genenv.backends.local.losses import Tokens, k3, token_losses
-from genenv.backends.local.memory import within_memory
-from genenv.backends.local.micro_batches import Piece, bundled, micro_batches, sample_of
 from genenv.backends.local.optimizer import Optimizer
-from genenv.backends.local.player_weights import PlayerWeights
+from genenv.backends.local.packing import (
+    Piece,
+    TokenTree,
+    bundled,
+    micro_batches,
+    on_device,
+    sample_of,
+    within_memory,
+)
+from genenv.backends.local.policy_weights import PlayerWeights
 from genenv.backends.local.processes import ALONE, Processes, Turn, together
 from genenv.backends.local.token_logprobs import Scores
-from genenv.backends.local.token_tree import TokenTree, on_device
 from genenv.errors import DataError, UpdateSkipped
 from genenv.progress import advance
 from genenv.sampling import blocking

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 from genenv.backends.base import Opened, Role
-from genenv.backends.local.together import open_together
+from genenv.backends.local.backend import open_together
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.backends.settings import ADAPTERS_PREFIX, PolicyConfig
 from genenv.backends.vllm.answers import Card, Unfit

@@ -9,9 +9,8 @@ import torch
 
 from genenv.backends.local import engine
 from genenv.backends.local.cuda.batch import PagedBatch
-from genenv.backends.local.cuda.decode import buckets
+from genenv.backends.local.cuda.decode import buckets, difference, open_step
 from genenv.backends.local.cuda.learning import TreeDecoder
-from genenv.backends.local.cuda.opening import difference, open_step
 from genenv.backends.local.served.drawing import DrawingSampler
 from genenv.sampling import Conversation, SampleRequest
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from genenv.backends.local.stopwatch import cpu_seconds
+from genenv.backends.local.cpu.threads import cpu_seconds
 
 MOST_ROWS = 256
 """Beyond so many rows packing gains nothing."""

@@ -14,14 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from genenv.backends.local.categorical import nucleus
 from genenv.backends.local.cuda.decode import DecodeStep
-from genenv.backends.local.cuda.pages import pages_for
-from genenv.backends.local.cuda.state import STEPS, Seat
-from genenv.backends.local.grammar import is_forbidden
+from genenv.backends.local.cuda.state import STEPS, Seat, pages_for
 from genenv.backends.local.kv_cache import Remembered
-from genenv.backends.local.packing import Bundle, within_budget
-from genenv.backends.local.token_tree import TokenTree, on_device
+from genenv.backends.local.next_token import is_forbidden, nucleus
+from genenv.backends.local.packing import Bundle, TokenTree, on_device, within_budget
 
 if TYPE_CHECKING:
     from genenv.backends.local.engine import Engine, ReadTree, Row

@@ -21,18 +21,22 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from genenv.backends.local import hardware
-from genenv.backends.local.cuda.adapters import Adapters
-from genenv.backends.local.cuda.compiling import any_length
-from genenv.backends.local.cuda.layer_math import After, Before, Linear, norm
+from genenv.backends.local.attention import Layout
 from genenv.backends.local.cuda.scores import compiled_scores
-from genenv.backends.local.cuda.tree_attention import TreeMask
-from genenv.backends.local.cuda.tree_layers import Row, TreeLayer
-from genenv.backends.local.fused_decoder import FusedDecoder, Parts
-from genenv.backends.local.fused_projections import Projection
-from genenv.backends.local.layouts import Layout
-from genenv.backends.local.packing import Bundle, Packed
+from genenv.backends.local.cuda.tree_layers import (
+    Adapters,
+    After,
+    Before,
+    Linear,
+    Row,
+    TreeLayer,
+    TreeMask,
+    any_length,
+    norm,
+)
+from genenv.backends.local.fused_decoder import FusedDecoder, Parts, Projection
+from genenv.backends.local.packing import Bundle, Packed, TokenTree
 from genenv.backends.local.token_logprobs import frozen_scores
-from genenv.backends.local.token_tree import TokenTree
 from genenv.errors import first_line
 from genenv.progress import advance
 

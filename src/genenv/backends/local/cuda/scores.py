@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from genenv.backends.local.cuda.compiling import any_length, as_it_is, compiled
-from genenv.backends.local.grammar import is_forbidden
+from genenv.backends.local.cuda.tree_layers import any_length, as_it_is, compiled
+from genenv.backends.local.next_token import is_forbidden
 from genenv.backends.local.token_logprobs import Scores, along
 
 ROWS = 2048

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from genenv.backends.local.categorical import Odds, nucleus
+from genenv.backends.local.attention import Layout
 from genenv.backends.local.engine import Engine, Row
-from genenv.backends.local.layouts import Layout
+from genenv.backends.local.next_token import Odds, nucleus
 from genenv.backends.local.packing import Bundle, Packed, within_budget
 from genenv.backends.local.sampler import LocalSampler
 from genenv.backends.local.served.weights import ServedWeights

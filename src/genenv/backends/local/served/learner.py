@@ -15,10 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from genenv.backends.local.layouts import Layout
-from genenv.backends.local.memory import within_memory
-from genenv.backends.local.micro_batches import micro_batches
-from genenv.backends.local.packing import Bundle, Packed
+from genenv.backends.local.attention import Layout
+from genenv.backends.local.packing import Bundle, Packed, micro_batches, within_memory
 from genenv.backends.local.served.adam import AdamSteps
 from genenv.backends.local.served.summed import Terms, check_example, checked, counting
 from genenv.backends.local.served.weights import ServedWeights

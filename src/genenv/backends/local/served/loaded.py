@@ -11,7 +11,7 @@ from pathlib import Path
 
 from genenv.backends.local import hardware
 from genenv.backends.local.model import LocalModel
-from genenv.backends.local.player_weights import PlayerWeights
+from genenv.backends.local.policy_weights import PlayerWeights
 from genenv.backends.local.sampler import LocalSampler
 from genenv.backends.settings import PolicyConfig
 from genenv.errors import DataError, UsageError

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from genenv.backends.local.model import LocalModel
-from genenv.backends.local.player_weights import PlayerWeights, check_adapter, in_pieces
+from genenv.backends.local.policy_weights import PlayerWeights, check_adapter, in_pieces
 from genenv.backends.local.token_logprobs import Scores
 from genenv.backends.served import LORA_ALPHA, AdapterShape
 from genenv.errors import DataError

@@ -20,11 +20,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from genenv.backends.local import hardware, loading, sharding
+from genenv.backends.local import hardware, loading
 from genenv.backends.local.adapters import sentence, unadapted, with_adapter
 from genenv.backends.local.cuda import learning
 from genenv.backends.local.fused_decoder import kept_values
-from genenv.backends.local.player_weights import HEAD_ROWS
+from genenv.backends.local.policy_weights import HEAD_ROWS
+from genenv.backends.local.processes import check_can_shard
 from genenv.backends.settings import PolicyConfig
 from genenv.errors import UsageError
 
@@ -209,7 +210,7 @@ def worked_out(
         UsageError: the model or the device is not there, or several processes cannot train so.
     """
     if processes > 1:
-        sharding.check(config)
+        check_can_shard(config)
     device = hardware.choose_device(config.device)
     full = config.tuning == "full"
     dtype = torch.float32 if full else hardware.choose_dtype(config.dtype, device)

@@ -24,14 +24,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from genenv.backends.local import weights
+from genenv.backends.local import loading
+from genenv.backends.local.attention import Layout
 from genenv.backends.local.cuda.scores import compiled_scores
-from genenv.backends.local.grammar import is_forbidden
-from genenv.backends.local.layouts import Layout
 from genenv.backends.local.model import LocalModel
-from genenv.backends.local.packing import Bundle, Packed
+from genenv.backends.local.next_token import is_forbidden
+from genenv.backends.local.packing import Bundle, Packed, TokenTree
 from genenv.backends.local.token_logprobs import Scores, frozen_scores
-from genenv.backends.local.token_tree import TokenTree
 from genenv.errors import DataError, UsageError
 
 ADAPTER = "adapter_model.safetensors"
@@ -335,7 +334,7 @@ class PlayerWeights:
         return state
 
     def _whole(self, folder: Path) -> dict[str, Tensor]:
-        return weights.read_causal_lm(
+        return loading.read_causal_lm(
             str(folder), type(self.model.causal), dtype=self.model.dtype
         ).state_dict()
 
@@ -348,7 +347,7 @@ def check_adapter(state: Mapping[str, Tensor], own: Mapping[str, Tensor], place:
     """
     if {k: v.shape for k, v in state.items()} != {k: v.shape for k, v in own.items()}:
         raise DataError(f"the adapter in {place} belongs to another model or other LoRA settings")
-    if weights.not_finite(state.items()):
+    if loading.not_finite(state.items()):
         raise DataError(f"the adapter in {place} holds numbers that are not finite (NaN or infinity)")
 
 
