@@ -9,7 +9,6 @@ import torch
 import transformers
 
 from genenv.backends.local import model_forward
-from genenv.backends.local.kl import frozen_head
 from genenv.backends.local.model_forward import Shaping, shaping
 from genenv.backends.local.packing import Bundle, Packed
 from genenv.errors import UsageError
@@ -47,7 +46,7 @@ def test_log_probabilities_and_gradients_are_those_of_transformers(tiny, kind, c
         for name, parameter in policy.weights.parameters():
             torch.testing.assert_close(parameter.grad, of[name].grad, atol=1e-4, rtol=1e-3, msg=name)
         hidden = torch.randn(2, 64)
-        assert torch.equal(frozen_head(policy.weights)(hidden), policy.model.head(hidden))
+        assert torch.equal(policy.weights.frozen_head()(hidden), policy.model.head(hidden))
 
 
 @pytest.mark.parametrize(("kind", "changes"), SHAPED)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from genenv.backends.local.served.loaded import LoadedBase
+from genenv.backends.local.served.models import LoadedBase
 from genenv.backends.settings import PolicyConfig
 from genenv.servers.vllm.serving import SamplingServer
 

@@ -19,7 +19,7 @@ from genenv.backends.base import open_backend
 from genenv.backends.local import processes
 from genenv.backends.local.model import LocalModel
 from genenv.backends.local.processes import Processes
-from genenv.backends.local.served.loaded import LoadedBase
+from genenv.backends.local.served.models import LoadedBase
 from genenv.backends.settings import PolicyConfig
 from genenv.errors import UsageError
 from genenv.servers.vllm.serving import SamplingServer

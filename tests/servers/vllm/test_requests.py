@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from genenv.backends.local.policy_weights import REFERENCE, PlayerWeights
-from genenv.backends.local.served.loaded import LoadedBase
+from genenv.backends.local.served.models import LoadedBase
 from genenv.backends.settings import ADAPTERS_PREFIX, PolicyConfig
 from genenv.chat.choices import structural_tag
 from genenv.servers.vllm.serving import SamplingServer
@@ -229,6 +229,6 @@ def test_an_adapter_may_be_called_anything(serve: Serve, adapter: Path, name: st
 
 def test_adapters_have_a_bound(serve: Serve, adapter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url = serve()
-    monkeypatch.setattr("genenv.backends.local.served.loaded._MOST", 2)
+    monkeypatch.setattr("genenv.backends.local.served.models._MOST", 2)
     assert load(url, "two", adapter).status == 200
     assert "as many as there may be" in said(load(url, "three", adapter))

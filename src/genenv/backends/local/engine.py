@@ -201,11 +201,7 @@ class Engine:
 
     def choose(self, live: list[Row], scores_RV: Tensor) -> Tensor:
         """Draw the next token of each row and note its log-probability."""
-        temperature_R = torch.tensor(
-            [row.request.temperature or 1.0 for row in live], device=scores_RV.device
-        )
-        if (temperature_R != 1.0).any():
-            scores_RV = scores_RV.float() / temperature_R[:, None]
+        scores_RV = at_temperatures(scores_RV, live)
         odds = Odds(scores_RV, kernels=self.kernels)
         bound = [i for i, row in enumerate(live) if row.matcher is not None]
         allowed_RV = scores_RV
@@ -219,20 +215,31 @@ class Engine:
         if among := [i for i in bound if live[i].request.choices]:
             norm_R = norm_R.clone()
             norm_R[among] = allowed_RV[among].logsumexp(-1).to(norm_R)
-        if any(row.request.top_p < 1.0 for row in live):
-            top_p_R = torch.tensor([row.request.top_p for row in live], device=scores_RV.device)
-            allowed_RV = nucleus(allowed_RV.float(), top_p_R)
+        allowed_RV = in_nucleus(allowed_RV, live)
+        tokens_R = self.draw(live, allowed_RV, odds if allowed_RV is scores_RV else None)
+        self.record(live, tokens_R, scores_RV, norm_R)
+        return tokens_R
+
+    def draw(self, live: list[Row], scores_RV: Tensor, odds: Odds | None) -> Tensor:
+        """[R] the next token of each row, from its own random numbers; greedy rows take the likeliest.
+
+        Args:
+            live: the rows.
+            scores_RV: at their temperatures; -inf is never drawn.
+            odds: of these scores, where they are known.
+        """
         greedy = [row.request.temperature == 0.0 for row in live]
         if all(greedy):
-            tokens_R = allowed_RV.argmax(-1)
-        else:
-            uniform = torch.tensor([float(row.uniform[len(row.ids)]) for row in live], dtype=torch.float64)
-            allowed = odds if allowed_RV is scores_RV else Odds(allowed_RV, kernels=self.kernels)
-            tokens_R = allowed.draw(uniform.to(scores_RV.device))
-            if any(greedy):
-                tokens_R = torch.where(
-                    torch.tensor(greedy, device=tokens_R.device), allowed_RV.argmax(-1), tokens_R
-                )
+            return scores_RV.argmax(-1)
+        uniform = torch.tensor([float(row.uniform[len(row.ids)]) for row in live], dtype=torch.float64)
+        tokens_R = (odds or Odds(scores_RV, kernels=self.kernels)).draw(uniform.to(scores_RV.device))
+        if any(greedy):
+            cold = torch.tensor(greedy, device=tokens_R.device)
+            tokens_R = torch.where(cold, scores_RV.argmax(-1), tokens_R)
+        return tokens_R
+
+    def record(self, live: list[Row], tokens_R: Tensor, scores_RV: Tensor, norm_R: Tensor) -> None:
+        """Append the drawn tokens to their rows, with log-probabilities: scores minus `norm_R`."""
         logprobs_R = scores_RV.gather(1, tokens_R[:, None])[:, 0].float() - norm_R
         for row, token, logprob in zip(live, tokens_R.tolist(), logprobs_R.tolist(), strict=True):
             row.ids.append(token)
@@ -240,7 +247,22 @@ class Engine:
             if row.matcher is not None:
                 row.matcher.accept_token(token)
             row.finished = token == self.stop_id
-        return tokens_R
+
+
+def at_temperatures(scores_RV: Tensor, rows: Sequence[Row]) -> Tensor:
+    """Scores divided by the temperature of each row; a greedy row counts as 1."""
+    temperatures = [row.request.temperature or 1.0 for row in rows]
+    if all(temperature == 1.0 for temperature in temperatures):
+        return scores_RV
+    return scores_RV.float() / torch.tensor(temperatures, device=scores_RV.device)[:, None]
+
+
+def in_nucleus(scores_RV: Tensor, rows: Sequence[Row]) -> Tensor:
+    """Scores where each row keeps its `top_p` most probable tokens; the others are -inf."""
+    if all(row.request.top_p >= 1.0 for row in rows):
+        return scores_RV
+    top_p_R = torch.tensor([row.request.top_p for row in rows], device=scores_RV.device)
+    return nucleus(scores_RV.float(), top_p_R)
 
 
 @dataclass(slots=True)

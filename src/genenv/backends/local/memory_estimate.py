@@ -24,8 +24,8 @@ from genenv.backends.local import hardware, loading
 from genenv.backends.local.adapters import sentence, unadapted, with_adapter
 from genenv.backends.local.cuda import learning
 from genenv.backends.local.fused_decoder import kept_values
-from genenv.backends.local.policy_weights import HEAD_ROWS
 from genenv.backends.local.processes import check_can_shard
+from genenv.backends.local.token_logprobs import HEAD_ROWS
 from genenv.backends.settings import PolicyConfig
 from genenv.errors import UsageError
 

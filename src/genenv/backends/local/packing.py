@@ -41,7 +41,6 @@ from torch import Tensor
 
 from genenv.algorithms.datum import Datum
 from genenv.backends.local.hardware import release_memory
-from genenv.backends.local.model import LocalModel
 from genenv.errors import out_of_memory
 
 log = logging.getLogger(__name__)
@@ -461,15 +460,15 @@ def _cut(bundle: Bundle, rows: Sequence[_Row], tokens: int) -> list[tuple[Bundle
 
 
 def within_memory(
-    model: LocalModel, tokens: int, run: Callable[[int], None], forget: Callable[[], None]
+    device: torch.device, tokens: int, run: Callable[[int], None], forget: Callable[[], None]
 ) -> None:
     """Run with micro-batches of so many tokens; when memory runs out, once more with half of them.
 
     Args:
-        model: what is run.
+        device: whose memory it is.
         tokens: of a micro-batch.
         run: takes the most tokens of a micro-batch.
-        forget: lets go of what the first trial has left.
+        forget: releases what the first try has left.
     """
     try:
         run(tokens)
@@ -481,5 +480,5 @@ def within_memory(
     # Outside the handler: while it runs, the error's traceback keeps the tensors that did not fit.
     log.warning("an update ran out of memory; again with micro-batches of %d tokens", tokens // 2)
     forget()
-    release_memory(model.device)
+    release_memory(device)
     run(tokens // 2)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,7 +23,6 @@ import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from genenv.backends.local import loading
 from genenv.backends.local.attention import Layout
@@ -30,7 +30,8 @@ from genenv.backends.local.cuda.scores import compiled_scores
 from genenv.backends.local.model import LocalModel
 from genenv.backends.local.next_token import is_forbidden
 from genenv.backends.local.packing import Bundle, Packed, TokenTree
-from genenv.backends.local.token_logprobs import Scores, frozen_scores
+from genenv.backends.local.token_logprobs import Scores, entropy_of, frozen_scores, in_pieces
+from genenv.backends.served import LORA_ALPHA, AdapterShape
 from genenv.errors import DataError, UsageError
 
 ADAPTER = "adapter_model.safetensors"
@@ -38,8 +39,8 @@ REFERENCE = "reference"
 """Folder, inside a player's checkpoint, of the weights that its KL term holds on to."""
 _WRITTEN = "written"
 """Adapter for weights of other versions, of whichever player."""
-HEAD_ROWS = 512
-"""Positions scored at a time: bounds the [positions, vocabulary] tensor."""
+_UNEMBED = "unembed.safetensors"
+_UNEMBED_NAMES = ("unembed.lora_A.weight", "unembed.lora_B.weight")
 
 
 class PlayerWeights:
@@ -115,10 +116,8 @@ class PlayerWeights:
         Raises:
             DataError: the folder is missing or damaged.
         """
-        try:
+        with readable(folder):
             state = self._read_adapter(folder)
-        except (OSError, ValueError, safetensors.SafetensorError) as error:
-            raise DataError(f"the weights in {folder} cannot be read: {error}") from error
         if _WRITTEN not in self.model.peft.peft_config:
             with torch.random.fork_rng(devices=[]):
                 self.model.add_adapter_like(_WRITTEN, self.adapter)
@@ -163,6 +162,16 @@ class PlayerWeights:
         if self.adapter is None:
             return not name.startswith(tuple(f"{other}." for other in self.model.other_inputs))
         return f".{self.adapter}." in name
+
+    def frozen_head(self) -> Callable[[Tensor], Tensor]:
+        """The output layer of the weights in place, as a function that later steps do not change.
+
+        With adapters the output layer never changes; when it is trained, it is copied.
+        """
+        if self.adapter is not None:
+            return self.model.head
+        head = copy.deepcopy(self.model.causal.get_output_embeddings())
+        return lambda hidden: self.model.shaping(head(hidden)).float()
 
     @property
     def head_is_frozen(self) -> bool:
@@ -313,7 +322,7 @@ class PlayerWeights:
         Raises:
             DataError: the folder is missing or damaged.
         """
-        try:
+        with readable(folder):
             if self.adapter is None:
                 self.model.causal.load_state_dict(self._whole(folder))
                 if self._initial is not None:
@@ -322,16 +331,13 @@ class PlayerWeights:
             state = self._read_adapter(folder)
             has_reference = reference and (folder / REFERENCE).is_dir()
             anchor = self._read_adapter(folder / REFERENCE) if has_reference else None
-        except (OSError, ValueError, RuntimeError, safetensors.SafetensorError) as error:
-            raise DataError(f"the weights in {folder} cannot be read: {error}") from error
         self._put(state, self.adapter)
         if anchor is not None:
             self._set_anchor(anchor)
 
     def _read_adapter(self, folder: Path) -> dict[str, Tensor]:
-        state = safetensors.torch.load_file(folder / ADAPTER, device=str(self.model.device))
-        check_adapter(state, self._adapter_state(self.adapter), folder)
-        return state
+        own = self._adapter_state(self.adapter)
+        return read_adapter(folder / ADAPTER, own, folder, str(self.model.device))
 
     def _whole(self, folder: Path) -> dict[str, Tensor]:
         return loading.read_causal_lm(
@@ -339,21 +345,114 @@ class PlayerWeights:
         ).state_dict()
 
 
-def check_adapter(state: Mapping[str, Tensor], own: Mapping[str, Tensor], place: Path) -> None:
-    """Hold what was read of an adapter to what it is to become.
+class ServedWeights(PlayerWeights):
+    """One adapter."""
+
+    def __init__(self, model: LocalModel, adapter: str, shape: AdapterShape, seed: int) -> None:
+        """An adapter that is attached to a model, and a fresh one of its output layer.
+
+        Args:
+            model: what it is attached to.
+            adapter: its name there.
+            shape: says whether the output layer has one.
+            seed: of its first weights.
+        """
+        super().__init__(model, adapter)
+        self.unembed: tuple[nn.Parameter, nn.Parameter] | None = None
+        """A [r, W] and B [V, r]."""
+        self._scale = LORA_ALPHA / shape.rank
+        if shape.unembed:
+            vocabulary, width = model.output.weight.shape
+            down = torch.empty(shape.rank, width)
+            bound = 1 / math.sqrt(width)  # as PEFT begins
+            down.uniform_(-bound, bound, generator=torch.Generator().manual_seed(seed))
+            up = torch.zeros(vocabulary, shape.rank)
+            self.unembed = (nn.Parameter(down.to(model.device)), nn.Parameter(up.to(model.device)))
+
+    def parameters(self) -> list[tuple[str, nn.Parameter]]:
+        """Names and values of what learns, in a fixed order."""
+        return super().parameters() + list(zip(_UNEMBED_NAMES, self.unembed or (), strict=False))
+
+    def scores(self, hidden_MW: Tensor) -> Tensor:
+        """[M, V] scores of all tokens."""
+        if self.unembed is None:
+            return self.model.scores(hidden_MW)
+        down_rW, up_Vr = self.unembed
+        plain = self.model.linear_scores(hidden_MW)
+        low_Mr = (hidden_MW.float() @ down_rW.T) * self._scale
+        return self.model.shaping(torch.addmm(plain.float(), low_Mr, up_Vr.T))
+
+    def token_scores(
+        self,
+        hidden_MW: Tensor,
+        tokens_M: Tensor,
+        *,
+        temperature: float = 1.0,
+        allowed: Tensor | None = None,
+        entropy: bool = False,
+    ) -> Scores:
+        """As `PlayerWeights`; with an adapter of the output layer, log-probabilities at temperature 1."""
+        if self.unembed is None:
+            options = {"temperature": temperature, "allowed": allowed, "entropy": entropy}
+            return super().token_scores(hidden_MW, tokens_M, **options)
+
+        def piece(hidden: Tensor, tokens: Tensor) -> Tensor:
+            return self.scores(hidden).log_softmax(-1).gather(1, tokens[:, None])[:, 0]
+
+        return Scores(in_pieces(piece, hidden_MW, tokens_M), None, None)
+
+    def save(self, folder: Path) -> None:
+        """Write the adapter, in the form of PEFT, and beside it that of the output layer."""
+        super().save(folder)
+        if self.unembed is not None:
+            state = {name: value.detach() for name, value in zip(_UNEMBED_NAMES, self.unembed, strict=True)}
+            safetensors.torch.save_file(state, folder / _UNEMBED)
+
+    def load(self, folder: Path, *, reference: bool = True) -> None:
+        """Restore what `save` wrote; see `PlayerWeights.load`.
+
+        Raises:
+            DataError: the folder is damaged, or of another model or shape.
+        """
+        state, file = dict[str, Tensor](), folder / _UNEMBED
+        if self.unembed is not None:
+            with readable(file):
+                state = read_adapter(file, dict(zip(_UNEMBED_NAMES, self.unembed, strict=True)), file)
+        super().load(folder, reference=reference)
+        with torch.no_grad():
+            for name, parameter in zip(_UNEMBED_NAMES, self.unembed or (), strict=False):
+                parameter.copy_(state[name])
+
+
+@contextlib.contextmanager
+def readable(place: Path) -> Iterator[None]:
+    """Turns what goes wrong while weights are read from a place into a DataError that names it."""
+    try:
+        yield
+    except (OSError, ValueError, RuntimeError, safetensors.SafetensorError) as error:
+        raise DataError(f"the weights in {place} cannot be read: {error}") from error
+
+
+def read_adapter(
+    file: Path, expected: Mapping[str, Tensor], place: Path, device: str = "cpu"
+) -> dict[str, Tensor]:
+    """Read an adapter's matrices from a safetensors file.
+
+    Args:
+        file: the file.
+        expected: tensors with the names and shapes that it must have.
+        place: what error messages name.
+        device: where the matrices go.
 
     Raises:
-        DataError: it has other shapes, or numbers that are none; `place` says where it was read.
+        DataError: it has other names or shapes, or numbers that are not finite.
     """
-    if {k: v.shape for k, v in state.items()} != {k: v.shape for k, v in own.items()}:
+    state = safetensors.torch.load_file(file, device=device)
+    if {k: v.shape for k, v in state.items()} != {k: v.shape for k, v in expected.items()}:
         raise DataError(f"the adapter in {place} belongs to another model or other LoRA settings")
     if loading.not_finite(state.items()):
         raise DataError(f"the adapter in {place} holds numbers that are not finite (NaN or infinity)")
-
-
-def entropy_of(log_pi_MV: Tensor) -> Tensor:
-    """[M] entropy of distributions, given as logarithms; what cannot be sampled is -inf. Nats."""
-    return -(log_pi_MV.exp() * log_pi_MV.masked_fill(log_pi_MV == float("-inf"), 0.0)).sum(-1)
+    return state
 
 
 def _complete(path: Path, other_inputs: Sequence[str]) -> None:
@@ -369,20 +468,3 @@ def _complete(path: Path, other_inputs: Sequence[str]) -> None:
     if other_inputs:
         settings["exclude_modules"] = f"({'|'.join(map(re.escape, other_inputs))})\\..*"
     path.write_text(json.dumps(settings, indent=2, sort_keys=True), encoding="utf-8")
-
-
-def in_pieces(function: Callable[..., Tensor], *tensors: Tensor, rows: int = HEAD_ROWS) -> Tensor:
-    """Apply a function that scores the vocabulary in pieces of rows; gradients recompute the scores.
-
-    Args:
-        function: takes a piece of each tensor, gives a value for each of its rows.
-        tensors: of one length, states [M, width] first.
-        rows: at most so many in a piece.
-    """
-    if len(tensors[0]) <= rows:
-        return function(*tensors)
-    pieces = zip(*(tensor.split(rows) for tensor in tensors), strict=True)
-    if not torch.is_grad_enabled():
-        return torch.cat([function(*piece) for piece in pieces])
-    recompute = checkpoint
-    return torch.cat([recompute(function, *piece, use_reentrant=False) for piece in pieces])

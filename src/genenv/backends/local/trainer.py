@@ -21,7 +21,6 @@ from torch import Tensor
 
 from genenv.algorithms.datum import Datum, Objective
 from genenv.algorithms.settings import Moments, OptimizerConfig
-from genenv.backends.local.kl import frozen_head, kl_between
 from genenv.backends.local.losses import Tokens, k3, token_losses
 from genenv.backends.local.optimizer import Optimizer
 from genenv.backends.local.packing import (
@@ -35,7 +34,7 @@ from genenv.backends.local.packing import (
 )
 from genenv.backends.local.policy_weights import PlayerWeights
 from genenv.backends.local.processes import ALONE, Processes, Turn, together
-from genenv.backends.local.token_logprobs import Scores
+from genenv.backends.local.token_logprobs import Scores, kl_between
 from genenv.errors import DataError, UpdateSkipped
 from genenv.progress import advance
 from genenv.sampling import blocking
@@ -111,7 +110,7 @@ class LocalTrainer:
         allowed, temperature = self._allowed(rows), rows[0].temperature
         with torch.no_grad(), self.weights.active():
             before_MW, _ = self.weights.completion_hidden(packed)
-            head = frozen_head(self.weights)
+            head = self.weights.frozen_head()
 
         def moved() -> float:
             with torch.no_grad(), self.weights.active(), blocking():
@@ -220,7 +219,9 @@ class LocalTrainer:
         if self.processes.size > 1:  # all of them have as many pieces
             run(self.weights.tokens_per_microbatch)
             return
-        within_memory(self.weights.model, self.weights.tokens_per_microbatch, run, self.optimizer.clear)
+        within_memory(
+            self.weights.model.device, self.weights.tokens_per_microbatch, run, self.optimizer.clear
+        )
 
     def _measured(self, batches: Sequence[Sequence[Piece]], objective: Objective, tokens: int) -> int | None:
         """On which micro-batch k3 is measured although it has no weight; None: on none, or on all anyway."""
@@ -264,7 +265,7 @@ class LocalTrainer:
             with torch.no_grad(), self.weights.reference():
                 hidden_MW, tokens_M = rows.chosen(*self.weights.completion_hidden(packed))
                 logprobs_M = self._scores(hidden_MW, tokens_M, rows).logprobs_M if wants_k3 else None
-                reference = _Reference(hidden_MW, logprobs_M, frozen_head(self.weights) if exact else None)
+                reference = _Reference(hidden_MW, logprobs_M, self.weights.frozen_head() if exact else None)
         with self.weights.active():
             hidden_MW, tokens_M = rows.chosen(*self.weights.completion_hidden(packed))
             scores = self._scores(

@@ -14,7 +14,7 @@ from genenv.servers.tinker.clients import PASSING, Clients, Model, Sampler
 from genenv.servers.tinker.replies import Plain, Reply
 
 if TYPE_CHECKING:
-    from genenv.backends.local.served.base import ServedBase
+    from genenv.backends.local.served.models import ServedBase
 
 
 class Adapters:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from genenv.backends.served import Adam, AdapterShape, Asked
+from genenv.backends.served import AdamParams, AdapterShape, PromptRequest
 from genenv.errors import UsageError, unknown_name
 from genenv.servers.tinker import bodies
 from genenv.servers.tinker.adapters import Adapters
@@ -24,7 +24,7 @@ from genenv.servers.tinker.worker import Line, Work, Worker
 from genenv.types import JsonObject
 
 if TYPE_CHECKING:
-    from genenv.backends.local.served.base import ServedBase
+    from genenv.backends.local.served.models import ServedBase
 
 log = logging.getLogger(__name__)
 
@@ -156,7 +156,7 @@ class Service:
     def step(self, body: bodies.StepBody) -> JsonObject:
         """optim_step."""
         model = self.clients.model(body.model_id)
-        adam = Adam(**body.adam_params.model_dump())
+        adam = AdamParams(**body.adam_params.model_dump())
 
         def work() -> Reply:
             learner = model.ready()
@@ -340,10 +340,10 @@ def _nobody() -> asyncio.Future[Reply]:
     return asyncio.get_running_loop().create_future()
 
 
-def _asked(body: bodies.SampleBody) -> Asked:
+def _asked(body: bodies.SampleBody) -> PromptRequest:
     draw = body.sampling_params
     stops: list[str | int] = [draw.stop] if isinstance(draw.stop, str) else [*(draw.stop or ())]
-    return Asked(
+    return PromptRequest(
         prompt_ids=body.prompt.ids(),
         samples=body.num_samples,
         max_tokens=draw.max_tokens,

@@ -21,7 +21,7 @@ from genenv.servers.tinker.service import Service
 from genenv.types import Json
 
 if TYPE_CHECKING:
-    from genenv.backends.local.served.base import ServedBase
+    from genenv.backends.local.served.models import ServedBase
 
 PREFIX = "tml-"
 """What clients take for a key begins with it."""
@@ -40,7 +40,7 @@ def open_base(policy: PolicyConfig, out: Path) -> ServedBase:
         DataError: the folder's note of that is damaged.
     """
     from genenv.backends.local.arithmetic import chosen
-    from genenv.backends.local.served.base import ServedBase
+    from genenv.backends.local.served.models import ServedBase
 
     if policy.tuning != "lora":
         raise UsageError("this server trains adapters alone; leave policy.tuning at 'lora'")

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
-from genenv.backends.served import Answered, Asked
+from genenv.backends.served import PromptRequest, PromptResult
 from genenv.errors import GenenvError, out_of_memory
 from genenv.servers.tinker.replies import Drew, Failed, Reply
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 _Result = TypeVar("_Result")
 Work = Callable[[], Reply]
-Answer = Callable[[Sequence[Asked]], list[Answered]]
+Answer = Callable[[Sequence[PromptRequest]], list[PromptResult]]
 
 _QUIET_S, _PATIENCE_S = 0.004, 0.05
 """Completions are waited for until none has come for so long, at most for so long."""
@@ -47,7 +47,7 @@ class Worker:
         """A worker; `slow_s` seconds go by before each piece of work."""
         self._slow_s = slow_s
         self._ready: deque[_Todo | str] = deque()
-        self._waiting: dict[str, tuple[Answer, list[tuple[Asked, asyncio.Future[Reply]]]]] = {}
+        self._waiting: dict[str, tuple[Answer, list[tuple[PromptRequest, asyncio.Future[Reply]]]]] = {}
         self._something = asyncio.Event()
         self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         threading.Thread(target=self._work, name="tinker-server", daemon=True).start()
@@ -57,7 +57,7 @@ class Worker:
         self._ready.append(_Todo(work, done))
         self._something.set()
 
-    def sample(self, key: str, answer: Answer, asked: Asked, done: asyncio.Future[Reply]) -> None:
+    def sample(self, key: str, answer: Answer, asked: PromptRequest, done: asyncio.Future[Reply]) -> None:
         """Have completions sampled, with all that wait under the same key at that time.
 
         Args:
@@ -181,7 +181,7 @@ def _fault(error: Exception) -> Failed:
     return Failed(error=f"a fault of the server: {type(error).__name__}: {error}", category="server")
 
 
-def _answers(answer: Answer, asked: Sequence[Asked]) -> list[Reply]:
+def _answers(answer: Answer, asked: Sequence[PromptRequest]) -> list[Reply]:
     """Answers to requests; where the batch fails, each alone."""
 
     def whole() -> list[Reply]:

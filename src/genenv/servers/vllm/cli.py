@@ -77,7 +77,7 @@ def serve(  # noqa: PLR0913 - Typer: a parameter an option
         )
     begin(f"loading {model}")
     from genenv.backends.local.arithmetic import chosen
-    from genenv.backends.local.served.loaded import LoadedBase
+    from genenv.backends.local.served.models import LoadedBase
     from genenv.http.guard import MIB, Access
     from genenv.servers.vllm.serving import SamplingServer
 

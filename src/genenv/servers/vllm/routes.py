@@ -20,7 +20,7 @@ from genenv.servers.vllm.worker import Fault, Worker
 from genenv.types import Json, JsonObject
 
 if TYPE_CHECKING:
-    from genenv.backends.local.served.loaded import LoadedBase
+    from genenv.backends.local.served.models import LoadedBase
 
 
 class Routes:

@@ -16,7 +16,7 @@ from genenv.servers.vllm.worker import Worker
 from genenv.types import JsonObject
 
 if TYPE_CHECKING:
-    from genenv.backends.local.served.loaded import LoadedBase
+    from genenv.backends.local.served.models import LoadedBase
 
 
 class SamplingServer(HttpServer):

@@ -15,7 +15,7 @@ from genenv.errors import GenenvError, first_line
 from genenv.sampling import Completion, SampleRequest
 
 if TYPE_CHECKING:
-    from genenv.backends.local.served.loaded import LoadedBase
+    from genenv.backends.local.served.models import LoadedBase
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from genenv.backends.local import engine
 from genenv.backends.local.cuda.batch import PagedBatch
 from genenv.backends.local.cuda.decode import buckets, difference, open_step
 from genenv.backends.local.cuda.learning import TreeDecoder
-from genenv.backends.local.served.drawing import DrawingSampler
+from genenv.backends.local.served.sampling import ServedSampler as ServedSampler
 from genenv.sampling import Conversation, SampleRequest
 
 PROMPTS = [(5, 9, 2), tuple(range(3, 100)), (5, 9, 2, 44), (5, 9, 2), tuple(range(3, 67))]
@@ -143,7 +143,7 @@ def test_a_nucleus_at_any_temperature_is_that_of_the_other_engine(pair, temperat
 
 
 def test_a_served_sampler_draws_as_it_was_asked_for_and_not_in_captured_steps():
-    assert DrawingSampler._captured is False
+    assert ServedSampler._captured is False
 
 
 def test_a_step_says_what_the_model_says_and_one_that_does_not_is_found_out(tiny):
