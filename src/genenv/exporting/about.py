@@ -16,7 +16,7 @@ from genenv.runs.folder import RunFolder
 from genenv.runs.store.glance import last_measured
 
 if TYPE_CHECKING:
-    from genenv.backends.local.export.merged import Nearness
+    from genenv.backends.local.export_merged import Nearness
     from genenv.chat.template import ChatTemplate
 
 

@@ -24,7 +24,7 @@ from genenv.runs.store.identity import read_last_round
 from genenv.texts import json_line
 
 if TYPE_CHECKING:
-    from genenv.backends.local.export.merged import Nearness, TrainedAgent
+    from genenv.backends.local.export_merged import Nearness, TrainedAgent
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 _COMPARED = 4
@@ -109,7 +109,7 @@ def _round(named: NamedPlayer, last: int | None) -> int:
 
 
 def _written(wanted: Wanted, source: Source, folder: Path, out: Path, today: str) -> Exported:
-    from genenv.backends.local.export.merged import TrainedAgent
+    from genenv.backends.local.export_merged import TrainedAgent
 
     config = source.config.policy
     agent = TrainedAgent(config.model, config, source.weights)
@@ -140,7 +140,7 @@ def _written(wanted: Wanted, source: Source, folder: Path, out: Path, today: str
 
 
 def _adapter(source: Source, agent: TrainedAgent, folder: Path) -> Made:
-    from genenv.backends.local.export.merged import save_adapter
+    from genenv.backends.local.export_merged import save_adapter
 
     base, same = agent.shared_base()
     save_adapter(agent, folder, base)
@@ -148,10 +148,10 @@ def _adapter(source: Source, agent: TrainedAgent, folder: Path) -> Made:
 
 
 def _merged(wanted: Wanted, source: Source, agent: TrainedAgent, folder: Path) -> Made:
-    from genenv.backends.local.export import gguf
-    from genenv.backends.local.export.merged import save_model
+    from genenv.backends.local import export_gguf
+    from genenv.backends.local.export_merged import save_model
 
-    vocabulary = gguf.check(agent) if wanted.form is Form.GGUF else None
+    vocabulary = export_gguf.check(agent) if wanted.form is Form.GGUF else None
     own = "float16" if wanted.form is Form.GGUF else agent.own_dtype()
     dtype = own if wanted.dtype == "auto" else wanted.dtype
     nearness = agent.merge(dtype, first_messages(source.folder.pool, _COMPARED))
@@ -160,7 +160,7 @@ def _merged(wanted: Wanted, source: Source, agent: TrainedAgent, folder: Path) -
         save_model(agent, folder)
     else:
         file = f"{source.name}.gguf"
-        gguf.save_gguf(agent, vocabulary, folder / file, name=source.name, dtype=dtype)
+        export_gguf.save_gguf(agent, vocabulary, folder / file, name=source.name, dtype=dtype)
         told = Told(
             gguf=file,
             turns=turns_of(template, vocabulary.begin),

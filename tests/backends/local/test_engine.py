@@ -9,8 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from genenv.backends.local.attention import DecodeLayout
-from genenv.backends.local.kv_cache import Remembered
+from genenv.backends.local.attention import DecodeLayout, Remembered
 from genenv.backends.local.packing import Bundle, Packed
 from genenv.progress import Silent, staged
 from genenv.sampling import Conversation, SampleRequest

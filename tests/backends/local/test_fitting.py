@@ -14,7 +14,7 @@ from genenv.backends.local import loading
 from genenv.backends.local.adapters import with_adapter
 from genenv.backends.local.memory_estimate import needs, shape_in, shape_of, worked_out
 from genenv.backends.local.model import LocalModel
-from genenv.backends.local.policy_weights import PlayerWeights
+from genenv.backends.local.policy_weights import PolicyWeights
 from genenv.backends.settings import ALL_LAYERS, PolicyConfig
 from genenv.errors import UsageError
 from typed import refused, succeeds
@@ -39,7 +39,7 @@ def test_weights_and_adapters_are_counted_as_they_are(targets: str) -> None:
     model = LocalModel("tiny", config)
     base = sum(p.numel() for p in model.causal.parameters())
     model.add_adapter("agent", seed=0)
-    own = sum(p.numel() for _, p in PlayerWeights(model, "agent").parameters())
+    own = sum(p.numel() for _, p in PolicyWeights(model, "agent").parameters())
     found = parts(lora_targets=targets)
     assert found["base weights"] == 4 * base
     assert found["adapters"] == 2 * own * 4

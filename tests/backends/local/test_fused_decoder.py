@@ -10,7 +10,7 @@ import torch
 from genenv.backends.local.attention import Layout
 from genenv.backends.local.fused_decoder import FAMILIES, FusedDecoder, why_not
 from genenv.backends.local.packing import Bundle, Packed
-from genenv.backends.local.policy_weights import PlayerWeights
+from genenv.backends.local.policy_weights import PolicyWeights
 from genenv.backends.local.sampler import LocalSampler
 
 FAMILY_NAMES = ("llama", "mistral", "qwen2", "qwen3")
@@ -150,7 +150,7 @@ def test_what_is_not_known_runs_in_the_layers_of_transformers(tiny, caplog):
 def _player_of(tiny, **changes):
     model = tiny.model(folder=tiny.folder("llama", **changes))
     model.add_adapter("agent", seed=3)
-    return LocalSampler(PlayerWeights(model, "agent"))
+    return LocalSampler(PolicyWeights(model, "agent"))
 
 
 def test_results_that_differ_are_not_used(tiny, caplog, monkeypatch):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from genenv.backends.local.kv_cache import OwnTokens, PromptCache, Remembered
+from genenv.backends.local.attention import OwnTokens, PromptCache, Remembered
 
 LAYERS, HEADS, SIZE = 2, 3, 4
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from genenv.backends.local.policy_weights import REFERENCE, PlayerWeights
+from genenv.backends.local.policy_weights import REFERENCE, PolicyWeights
 from genenv.backends.local.served.models import LoadedBase
 from genenv.backends.settings import ADAPTERS_PREFIX, PolicyConfig
 from genenv.chat.choices import structural_tag
@@ -34,7 +34,7 @@ def adapter(base: LoadedBase, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with one, as a trainer writes it."""
     folder = tmp_path_factory.mktemp("adapters") / "good"
     base.model.add_adapter("written", seed=1)
-    PlayerWeights(base.model, "written").write_adapter(folder)
+    PolicyWeights(base.model, "written").write_adapter(folder)
     base.model.drop_adapter("written", instead="base")
     return folder
 

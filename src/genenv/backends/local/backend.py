@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import cast
 
 from genenv.backends.base import Opened, Role
-from genenv.backends.local.arithmetic import settled
 from genenv.backends.local.model import LocalModel
-from genenv.backends.local.policy_weights import PlayerWeights
+from genenv.backends.local.model import settled_config
+from genenv.backends.local.policy_weights import PolicyWeights
 from genenv.backends.local.processes import ALONE, LED, Call, Opening, Processes, connected
 from genenv.backends.local.sampler import LocalSampler
 from genenv.backends.local.trainer import LocalTrainer
@@ -46,11 +46,11 @@ def open_local(
     """
     models = _models(config, roles, processes)
     full = config.tuning == "full"
-    weights: dict[str, PlayerWeights] = {}
+    weights: dict[str, PolicyWeights] = {}
     for role, model in zip(roles, models, strict=True):
         if not full:
             model.add_adapter(role.name, seed=stream(seed, "adapter", role.name) % 2**31)
-        weights[role.name] = PlayerWeights(model, None if full else role.name, keep_reference=role.reference)
+        weights[role.name] = PolicyWeights(model, None if full else role.name, keep_reference=role.reference)
     return Opened(
         samplers={name: LocalSampler(own) for name, own in weights.items()},
         trainers={
@@ -59,7 +59,7 @@ def open_local(
             )
             for role in roles
         },
-        settled=settled(config, *models),
+        settled=settled_config(config, *models),
     )
 
 

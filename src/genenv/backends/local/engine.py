@@ -20,13 +20,15 @@ from genenv.backends.local.attention import (
     CompiledDecode,
     DecodeLayout,
     Layout,
+    OwnTokens,
+    PromptCache,
+    Remembered,
     TurnLayout,
     prompt_mask,
 )
 from genenv.backends.local.cpu.kernels import Kernels, Tasks
 from genenv.backends.local.cuda.batch import PagedBatch
 from genenv.backends.local.cuda.decode import DecodeStep
-from genenv.backends.local.kv_cache import OwnTokens, PromptCache, Remembered
 from genenv.backends.local.model_forward import OwnBatch
 from genenv.backends.local.next_token import Grammars, Matcher, Odds, OneOf, nucleus
 from genenv.backends.local.packing import Bundle, Packed, Slots, TokenTree, within_budget

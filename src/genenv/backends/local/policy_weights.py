@@ -43,7 +43,7 @@ _UNEMBED = "unembed.safetensors"
 _UNEMBED_NAMES = ("unembed.lora_A.weight", "unembed.lora_B.weight")
 
 
-class PlayerWeights:
+class PolicyWeights:
     """One player: a model, and the weights that are its own."""
 
     def __init__(
@@ -345,7 +345,7 @@ class PlayerWeights:
         ).state_dict()
 
 
-class ServedWeights(PlayerWeights):
+class ServedWeights(PolicyWeights):
     """One adapter."""
 
     def __init__(self, model: LocalModel, adapter: str, shape: AdapterShape, seed: int) -> None:
@@ -391,7 +391,7 @@ class ServedWeights(PlayerWeights):
         allowed: Tensor | None = None,
         entropy: bool = False,
     ) -> Scores:
-        """As `PlayerWeights`; with an adapter of the output layer, log-probabilities at temperature 1."""
+        """As `PolicyWeights`; with an adapter of the output layer, log-probabilities at temperature 1."""
         if self.unembed is None:
             options = {"temperature": temperature, "allowed": allowed, "entropy": entropy}
             return super().token_scores(hidden_MW, tokens_M, **options)
@@ -409,7 +409,7 @@ class ServedWeights(PlayerWeights):
             safetensors.torch.save_file(state, folder / _UNEMBED)
 
     def load(self, folder: Path, *, reference: bool = True) -> None:
-        """Restore what `save` wrote; see `PlayerWeights.load`.
+        """Restore what `save` wrote; see `PolicyWeights.load`.
 
         Raises:
             DataError: the folder is damaged, or of another model or shape.

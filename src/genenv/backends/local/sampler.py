@@ -12,12 +12,11 @@ from weakref import WeakKeyDictionary
 from torch import Tensor
 
 from genenv.backends.local import hardware
-from genenv.backends.local.attention import AnyLayout
+from genenv.backends.local.attention import AnyLayout, Remembered
 from genenv.backends.local.engine import Engine, ReadTree
-from genenv.backends.local.kv_cache import Remembered
 from genenv.backends.local.model import LocalModel
 from genenv.backends.local.packing import TokenTree
-from genenv.backends.local.policy_weights import PlayerWeights
+from genenv.backends.local.policy_weights import PolicyWeights
 from genenv.chat.sampler import ChatSampler
 from genenv.errors import out_of_memory
 from genenv.sampling import Completion, Conversation, SampleRequest, blocking
@@ -33,7 +32,7 @@ class LocalSampler(ChatSampler):
     _captured: ClassVar[bool] = True
     """Whether captured steps may do it: they draw as `Engine.choose` does, from the model's own scores."""
 
-    def __init__(self, weights: PlayerWeights) -> None:
+    def __init__(self, weights: PolicyWeights) -> None:
         model = weights.model
         super().__init__(
             model.chat,

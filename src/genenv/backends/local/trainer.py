@@ -32,7 +32,7 @@ from genenv.backends.local.packing import (
     sample_of,
     within_memory,
 )
-from genenv.backends.local.policy_weights import PlayerWeights
+from genenv.backends.local.policy_weights import PolicyWeights
 from genenv.backends.local.processes import ALONE, Processes, Turn, together
 from genenv.backends.local.token_logprobs import Scores, kl_between
 from genenv.errors import DataError, UpdateSkipped
@@ -51,7 +51,7 @@ class LocalTrainer:
 
     def __init__(
         self,
-        weights: PlayerWeights,
+        weights: PolicyWeights,
         optimizer: OptimizerConfig,
         *,
         ramped: bool = False,

@@ -39,7 +39,7 @@ def open_base(policy: PolicyConfig, out: Path) -> ServedBase:
         UsageError: it cannot be loaded or used here.
         DataError: the folder's note of that is damaged.
     """
-    from genenv.backends.local.arithmetic import chosen
+    from genenv.backends.local.model import resolve_settings
     from genenv.backends.local.served.models import ServedBase
 
     if policy.tuning != "lora":
@@ -49,7 +49,7 @@ def open_base(policy: PolicyConfig, out: Path) -> ServedBase:
     kept = _kept(note, source)
     asked = policy.model_dump()
     known = {name: kept[name] for name, auto in AUTOMATIC.items() if name in kept and asked[name] == auto}
-    base = ServedBase(policy.model, chosen(policy.model_copy(update=known)))
+    base = ServedBase(policy.model, resolve_settings(policy.model_copy(update=known)))
     settled = base.settled.model_dump(mode="json", include=set(AUTOMATIC))
     write_whole(note, json.dumps({"model": source, "decided": settled}, indent=2) + "\n")
     return base

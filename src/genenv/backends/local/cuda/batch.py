@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from genenv.backends.local.attention import Remembered
 from genenv.backends.local.cuda.decode import DecodeStep
 from genenv.backends.local.cuda.state import STEPS, Seat, pages_for
-from genenv.backends.local.kv_cache import Remembered
 from genenv.backends.local.next_token import is_forbidden, nucleus
 from genenv.backends.local.packing import Bundle, TokenTree, on_device, within_budget
 

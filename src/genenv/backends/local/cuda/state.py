@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from genenv.backends.local.kv_cache import PromptCache
+from genenv.backends.local.attention import PromptCache
 
 PAGE = 64
 """Tokens of a page, and of one step of the attention kernel."""

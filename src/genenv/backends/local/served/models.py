@@ -15,9 +15,9 @@ from typing import Any
 from torch import nn
 
 from genenv.backends.local import hardware, loading
-from genenv.backends.local.arithmetic import settled
 from genenv.backends.local.model import LocalModel
-from genenv.backends.local.policy_weights import PlayerWeights, ServedWeights
+from genenv.backends.local.model import settled_config
+from genenv.backends.local.policy_weights import PolicyWeights, ServedWeights
 from genenv.backends.local.sampler import LocalSampler
 from genenv.backends.local.served.learner import Learner
 from genenv.backends.local.served.sampling import ServedSampler
@@ -81,7 +81,7 @@ class ServedBase(_AdapterBase):
         self.model.add_adapter(_IDLE, seed=0, lora=self._lora(idle))
         self._bare = ServedWeights(self.model, _IDLE, idle, seed=0)
         self._slots: OrderedDict[Path, ServedWeights] = OrderedDict()
-        self.settled = settled(config, self.model)
+        self.settled = settled_config(config, self.model)
         """The settings with all decided that changes the last digits of what is computed."""
 
     @property
@@ -201,7 +201,7 @@ class LoadedBase(_AdapterBase):
         """
         super().__init__(source, config)
         self.model.add_adapter(_IDLE, seed=0, lora=config.model_copy(update={"lora_rank": 1}))
-        self._by_name: dict[str, PlayerWeights] = {}
+        self._by_name: dict[str, PolicyWeights] = {}
 
     @property
     def adapters(self) -> tuple[str, ...]:
@@ -229,7 +229,7 @@ class LoadedBase(_AdapterBase):
         settings = _settings(folder)
         self._check_targets(str(settings["lora_targets"]))
         inner = self._attach(self.model.config.model_copy(update=settings))
-        weights = PlayerWeights(self.model, inner)
+        weights = PolicyWeights(self.model, inner)
         try:
             weights.load(folder, reference=False)
         except DataError as error:

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from genenv.backends.local.export.merged import TrainedAgent, save_tokenizer
+from genenv.backends.local.export_merged import TrainedAgent, save_tokenizer
 from genenv.errors import UsageError
 
 _WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
