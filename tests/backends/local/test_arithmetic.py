@@ -13,8 +13,7 @@ from genenv.backends.local import hardware
 from genenv.backends.local.cpu import build
 from genenv.backends.local.cpu.threads import FEWEST_TURNS, cpu_seconds
 from genenv.backends.local.machine import cores, lacking, without
-from genenv.backends.local.model import resolve_settings
-from genenv.backends.local.model import settled_config
+from genenv.backends.local.model import resolve_settings, settled_config
 from genenv.backends.settings import AUTOMATIC, PolicyConfig
 from genenv.errors import UsageError
 

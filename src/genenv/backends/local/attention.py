@@ -1,21 +1,17 @@
 # pyright: standard
-"""What a model remembers of sequences while it samples: keys and values, layer by layer.
+"""Attention over packed sequences, and the KV caches that it reads and writes while sampling.
 
-Shapes: B = prompts, R = rows (each continues a prompt), L = layers, K = key/value heads, D = head size,
-P = longest prompt, T = tokens of one conversation.
+A sequence attends to its own bundle alone (`packing.Bundle`). A layout states what attention must know of the
+tokens in a call: which bundle each belongs to, and which keys and values are cached. Attention runs in torch
+or in compiled code (`cpu.kernels`).
 
-What attention must know of the tokens it is looking at: who belongs to whom, and what is remembered.
-
-Shapes: N = tokens in the flat row, B = conversations, R = rows, P = longest prompt, S = most new tokens of a
-conversation, T = tokens of a row so far.
-
-Attention over packed sequences: everybody sees its own bundle alone, in torch or in compiled code.
-
-Gradients flow back through gathers whose indices repeat, so these are `index_select`: the backward pass of
+Gradients flow back through gathers whose indices repeat, so these are `index_select`. The backward pass of
 `tensor[index]` adds up repeated indices in no fixed order on a CPU with several threads.
 
-Shapes: N = tokens in the flat row, B = bundles, R = completions (rows), P = longest prompt, C = longest
-completion, S = most completions of a bundle, H = query heads, K = key/value heads, Q = H / K, D = head size.
+Shapes: N = tokens in the flat row, B = bundles (prompts, conversations), R = completions (rows; each
+continues a prompt), L = layers, P = longest prompt, C = longest completion, S = most completions of a bundle
+or most new tokens of a conversation, T = tokens of a row or conversation so far, H = query heads,
+K = key/value heads, Q = H / K, D = head size.
 """
 
 from __future__ import annotations
@@ -139,19 +135,19 @@ def _stacked(prompts: Sequence[Tensor]) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Remembered:
-    """A conversation so far, for its next turn. Lives as long as somebody holds it."""
+class KeptCache:
+    """The KV cache of a conversation, kept for its next turn as long as somebody holds it."""
 
     weights: Hashable
-    """Of the model that read it: other weights would remember something else."""
+    """Of the model that wrote it; other weights would give other keys and values."""
     token_ids: tuple[int, ...]
     kept: Tensor
     """[L, 2, K, T, D] keys and values of these tokens."""
 
-    def shared(self, prompt_ids: Sequence[int], weights: Hashable) -> Remembered | None:
+    def shared(self, prompt_ids: Sequence[int], weights: Hashable) -> KeptCache | None:
         """What a prompt has in common with this conversation, from the start on, with the same weights.
 
-        A conversation may be told anew: templates leave out old thoughts, prompts list what is possible
+        A conversation may be rewritten: templates leave out old thoughts, prompts list what is possible
         now. None where less than half of the prompt is known, which is hardly worth an own way through the
         model. At least one token of the prompt is left to be read.
         """
@@ -164,7 +160,7 @@ class Remembered:
             return None
         if length == len(self.token_ids):
             return self
-        return Remembered(weights=weights, token_ids=self.token_ids[:length], kept=self.kept[..., :length, :])
+        return KeptCache(weights=weights, token_ids=self.token_ids[:length], kept=self.kept[..., :length, :])
 
 
 class OwnTokens:
@@ -231,19 +227,19 @@ class CompiledDecode:
 
 
 class TurnLayout:
-    """What is new in conversations whose beginnings are remembered.
+    """The new tokens of conversations whose beginnings are in a KV cache.
 
     Args:
-        prompts: all token ids of each conversation, and the beginning that is remembered.
+        prompts: all token ids of each conversation, and the cache of its beginning.
         cache: filled with the keys and values of the whole prompts.
         kernels: compiled code, where it may be used.
 
-    All of it on the device of what is remembered.
+    All of it is on the device of these caches.
     """
 
     def __init__(
         self,
-        prompts: Sequence[tuple[Sequence[int], Remembered]],
+        prompts: Sequence[tuple[Sequence[int], KeptCache]],
         cache: PromptCache,
         kernels: Kernels | None = None,
     ) -> None:

@@ -1,7 +1,8 @@
 # pyright: standard
-"""Both players on models of this machine: by default two adapters on one base, which is both references.
+"""The backend `local`: samplers and trainers of both policies on models of this machine.
 
-Both players where several processes train: that of rank 0 opens them, and its followers open the same.
+By default the policies are two adapters on one base, which is the reference of both. With several processes
+rank 0 opens the policies, and its followers open the same.
 """
 
 from __future__ import annotations
@@ -12,10 +13,9 @@ from collections.abc import Sequence
 from typing import cast
 
 from genenv.backends.base import Opened, Role
-from genenv.backends.local.model import LocalModel
-from genenv.backends.local.model import settled_config
+from genenv.backends.local.model import LocalModel, settled_config
 from genenv.backends.local.policy_weights import PolicyWeights
-from genenv.backends.local.processes import ALONE, LED, Call, Opening, Processes, connected
+from genenv.backends.local.processes import ALONE, METHODS_ON_ALL_RANKS, Call, Opening, Processes, connected
 from genenv.backends.local.sampler import LocalSampler
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.backends.settings import PolicyConfig
@@ -31,12 +31,12 @@ def open_local(
     seed: int,
     processes: Processes = ALONE,
 ) -> Opened:
-    """Load the models and give each player its weights.
+    """Load the models, and open a sampler and a trainer for each policy.
 
     Args:
         config: settings of the policies.
-        roles: the players.
-        env: the world of the tasks.
+        roles: the policies to open.
+        env: the environment of the tasks.
         seed: of the first weights of adapters.
         processes: those that train together. They share the base, and only adapters are trained; nothing is
             sampled here.
@@ -64,7 +64,7 @@ def open_local(
 
 
 def _models(config: PolicyConfig, roles: Sequence[Role], processes: Processes) -> list[LocalModel]:
-    """One for each role: the same for all, unless a player has a base of its own or trains all of it."""
+    """One for each role: the same for all, unless a policy has a base of its own or trains all of it."""
     base = LocalModel(config.model, config, processes.size)
     other = config.simulator_model
     if other is None and config.tuning == "lora":
@@ -75,29 +75,29 @@ def _models(config: PolicyConfig, roles: Sequence[Role], processes: Processes) -
     ]
 
 
-def open_together(config: PolicyConfig, roles: Sequence[Role], env: Environment, seed: int) -> Opened:
+def open_on_all_ranks(config: PolicyConfig, roles: Sequence[Role], env: Environment, seed: int) -> Opened:
     """As `open_local`, with all processes that torchrun has started: those of the followers open the same."""
     processes = connected()
-    processes.tell(Opening(config, tuple(roles), seed))
+    processes.broadcast(Opening(config, tuple(roles), seed))
     return open_local(config, roles, env, seed, processes)
 
 
-def follow() -> None:
-    """Do to the weights what the process of rank 0 does to them, until it needs no others."""
+def follow_rank_0() -> None:
+    """Call on the trainers what rank 0 calls, until it releases the followers."""
     processes = connected()
-    players: dict[str, LocalTrainer] = {}
+    trainers: dict[str, LocalTrainer] = {}
     with asyncio.Runner() as runner:
-        while (told := processes.heard()) is not None:
-            with contextlib.suppress(GenenvError):  # which rank 0 meets too, and says
-                if isinstance(told, Opening):
+        while (call := processes.receive()) is not None:
+            with contextlib.suppress(GenenvError):  # which rank 0 meets too, and reports
+                if isinstance(call, Opening):
                     env = cast(Environment, None)
-                    opened = open_local(told.config, told.roles, env, told.seed, processes)
-                    players = {name: cast(LocalTrainer, own) for name, own in opened.trainers.items()}
-                elif isinstance(told, Call) and told.method in LED:
-                    does = getattr(players[told.player], told.method)
-                    runner.run(does(*told.arguments, **told.options))
+                    opened = open_local(call.config, call.roles, env, call.seed, processes)
+                    trainers = {name: cast(LocalTrainer, own) for name, own in opened.trainers.items()}
+                elif isinstance(call, Call) and call.method in METHODS_ON_ALL_RANKS:
+                    does = getattr(trainers[call.policy], call.method)
+                    runner.run(does(*call.arguments, **call.options))
 
 
-def dismiss() -> None:
-    """The process of rank 0 needs the others no longer, whatever has happened to it."""
-    connected().tell(None)
+def release_followers() -> None:
+    """End `follow_rank_0` in all other processes, whatever has happened in rank 0."""
+    connected().broadcast(None)

@@ -19,10 +19,10 @@ from genenv.backends.local.attention import (
     AnyLayout,
     CompiledDecode,
     DecodeLayout,
+    KeptCache,
     Layout,
     OwnTokens,
     PromptCache,
-    Remembered,
     TurnLayout,
     prompt_mask,
 )
@@ -41,14 +41,14 @@ Hidden = Callable[[Tensor, Tensor, AnyLayout], Tensor]
 (ids [R, T], positions [R, T], layout) -> [R, width], those of the last tokens."""
 Head = Callable[[Tensor], Tensor]
 """Hidden states [M, width] -> scores [M, V]."""
-ReadTree = Callable[[TokenTree, Tensor, Callable[[int, Tensor, Tensor], None]], Tensor]
+PrefillTree = Callable[[TokenTree, Tensor, Callable[[int, Tensor, Tensor], None]], Tensor]
 """(prompts, which of their tokens [M], who takes each layer's index, keys and values) -> [M, width] last
 hidden states of these tokens; see `cuda.learning.TreeDecoder.hidden`."""
 
 
 @dataclass(slots=True)
 class Row:
-    """A request on its way."""
+    """A request while it is sampled."""
 
     request: SampleRequest
     index: int
@@ -57,12 +57,12 @@ class Row:
     logprobs: list[float] = field(default_factory=list)
     finished: bool = False
     matcher: Matcher | None = None
-    memory: Remembered | None = None
-    """Of the whole conversation, once it is over here."""
+    memory: KeptCache | None = None
+    """KV cache of the whole conversation, once the row is complete."""
 
     @property
     def done(self) -> bool:
-        """Whether it has said all that it may say."""
+        """Whether it is complete."""
         return self.finished or len(self.ids) == self.request.max_tokens
 
     @property
@@ -91,14 +91,14 @@ class Engine:
     own_forward: bool = False
     """Whether `hidden` is the model's own forward pass."""
     weights: Hashable = None
-    """Names the present weights: what other weights remember of a conversation is not used."""
+    """Names the present weights: KV caches of other weights are not used."""
     version: int = 0
     """Of the weights, for the completions."""
-    remembered: MutableMapping[Conversation, Remembered] = field(default_factory=dict)
-    """What is known of conversations; those that go on are added."""
+    kept_caches: MutableMapping[Conversation, KeptCache] = field(default_factory=dict)
+    """KV caches of conversations; those that go on are added."""
     memory_bytes: float = float("inf")
-    """At most so much is remembered of the conversations of one call."""
-    read: ReadTree | None = None
+    """Limit of the KV caches that one call keeps between turns."""
+    read: PrefillTree | None = None
     """None: prompts go through `hidden`."""
     decode_step: DecodeStep | None = None
     """One token for all rows as a captured step, with the present weights in place; None: in `hidden`."""
@@ -145,28 +145,28 @@ class Engine:
 
     def unread(
         self, rows: Sequence[Row], here: Container[tuple[int, ...]]
-    ) -> dict[tuple[int, ...], Remembered | None]:
-        """Prompts of rows that are not here yet, and what is remembered of the beginning of each."""
-        new: dict[tuple[int, ...], Remembered | None] = {}
+    ) -> dict[tuple[int, ...], KeptCache | None]:
+        """Prompts of rows to prefill, and the KV cache of the beginning of each."""
+        new: dict[tuple[int, ...], KeptCache | None] = {}
         for row in rows:
             prompt = row.request.prompt_ids
             if prompt not in here:
                 new[prompt] = new.get(prompt) or self._known(row.request)
         return new
 
-    def _known(self, request: SampleRequest) -> Remembered | None:
+    def _known(self, request: SampleRequest) -> KeptCache | None:
         if request.conversation is None:
             return None
-        memory = self.remembered.get(request.conversation)
+        memory = self.kept_caches.get(request.conversation)
         return None if memory is None else memory.shared(request.prompt_ids, self.weights)
 
     def _keep(self, row: Row) -> None:
-        """Remember what a row has left of its conversation; what was known before is of no use now."""
+        """Keep the KV cache of a row's conversation in place of the one before."""
         conversation = row.request.conversation
         if conversation is not None:
-            self.remembered.pop(conversation, None)
+            self.kept_caches.pop(conversation, None)
             if row.memory is not None:
-                self.remembered[conversation] = row.memory
+                self.kept_caches[conversation] = row.memory
 
     def _sorted(self, requests: Sequence[SampleRequest]) -> deque[Row]:
         """Rows sorted so that equal prompts stand together and lengths are alike."""
@@ -182,8 +182,8 @@ class Engine:
             for i in order
         )
 
-    def prefill(self, prompts: Mapping[tuple[int, ...], Remembered | None]) -> _Prefilled:
-        """Prompts through the model in pieces of bounded size; of those that are remembered what is new."""
+    def prefill(self, prompts: Mapping[tuple[int, ...], KeptCache | None]) -> _Prefilled:
+        """Prompts through the model in pieces of bounded size; of those with a KV cache only what is new."""
         fresh = [prompt for prompt, known in prompts.items() if known is None]
         later = [(prompt, known) for prompt, known in prompts.items() if known is not None]
         done = _Prefilled(prompts=[*fresh, *(prompt for prompt, _ in later)])
@@ -307,7 +307,7 @@ class Batch(Protocol):
 
 
 class _Batch:
-    """Rows on their way, and what the model remembers of them."""
+    """Rows on their way, and their KV cache."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -343,8 +343,8 @@ class _Batch:
         self._of_row += of_row
         self._arrange()
 
-    def _remember(self, index: int) -> Remembered | None:
-        """What the next turn of a row's conversation need not read again, where there is room for it."""
+    def _remember(self, index: int) -> KeptCache | None:
+        """The KV cache for the next turn of a row's conversation, where there is room for it."""
         row, prompt = self.rows[index], self._of_row[index]
         ids = (*row.request.prompt_ids, *row.ids[:-1])  # the last one was drawn and not read
         kept_bytes = len(ids) * self._cache.bytes_per_token
@@ -352,7 +352,7 @@ class _Batch:
             return None
         self._remembered_bytes += kept_bytes
         kept = self._cache.conversation(prompt, len(row.request.prompt_ids), index, len(row.ids) - 1)
-        return Remembered(weights=self._engine.weights, token_ids=ids, kept=kept)
+        return KeptCache(weights=self._engine.weights, token_ids=ids, kept=kept)
 
     def close(self) -> None:
         """Nothing is held beyond the batch."""

@@ -1,11 +1,10 @@
 # pyright: standard
-"""A tokenizer as GGUF has it: tokens with their types, merges, and by which rule texts are cut beforehand.
+"""A merged agent, weights and tokenizer, as one GGUF file, which llama.cpp and Ollama load.
 
+A GGUF tokenizer is its tokens with their types, merges, and the rule by which texts are split beforehand.
 llama.cpp has that rule by name in its own code, so only tokenizers with a rule that it knows can be written.
-The rule is read from the tokenizer itself: what a model is called says nothing, for the tokenizer with which
+The rule is read from the tokenizer itself. What a model is called says nothing, for the tokenizer with which
 the agent was trained may differ from the one of its makers.
-
-A merged agent as one GGUF file, which llama.cpp and Ollama load.
 
 Shapes: H = heads, D = dimensions of a head.
 """

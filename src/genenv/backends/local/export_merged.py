@@ -1,9 +1,7 @@
 # pyright: standard
-"""A trained agent as one model: a base and its adapter, merged, and how near that is to the two apart.
+"""A trained agent as a folder that transformers, vLLM and PEFT load: an adapter, or merged into its base.
 
 Shapes: T = tokens of a text, V = vocabulary.
-
-A trained agent as a folder that transformers, vLLM and PEFT load.
 """
 
 from __future__ import annotations

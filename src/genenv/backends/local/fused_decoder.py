@@ -1,30 +1,20 @@
 # pyright: standard
-"""What a decoder does between its matrix products, each as one step that knows its own derivative.
+"""The decoder of Llama-like models in few large operations, with low-rank adapters inside.
 
-`Kernels` does them in compiled code, `InTorch` says the same in torch.
-
-Shapes: N = tokens, W = width, X = heads, D = head size.
-
-Linear layers that read the same input as one product, with their low-rank adapters added in place.
+The same mathematics as the modules of transformers and PEFT, which take some eighty small steps a layer. Each
+of these reads and writes all activations, and keeps some of them for the backward pass. Here the projections
+that read the same input are one product (`Projection`), and adapters are added into its result in place.
+Norms, rotation and activation know their own derivatives (`Steps`), and no more is kept than these need. They
+are compiled code on a CPU where there is a compiler (`cpu.kernels`), torch otherwise (`InTorch`).
 
     y = x W^T + s (x A^T) B^T        W: several projections, one after the other; A, B: their adapters
     dx = dy W + s (dy B) A,  dA = s (dy B)^T x,  dB = s dy^T (x A^T)
 
-Shapes: N = tokens, I = inputs, O = outputs, r = rank.
+The frozen base has no gradient. Weights are the model's own: separate projections become views of one tensor,
+so nothing is in memory twice.
 
-The decoder of Llama-like models in few large operations, with low-rank adapters inside.
-
-The same mathematics as the modules of transformers and PEFT, which do it in some eighty small steps a layer;
-each of these reads and writes all activations, and keeps some of them for the backward pass. Here the
-projections that read the same input are one product, an adapter is added into its result in place
-(`fused_projections`), norms, rotation and activation know their own derivatives (`fused_steps`), and no more
-is kept than these need. On a CPU they are compiled code where that can be had (`cpu.kernels`), in torch
-otherwise.
-
-The frozen base has no gradient. Weights are the model's own: projections that were apart become views of one
-tensor, so nothing is in memory twice.
-
-Shapes: N = tokens in the flat row, W = width, H = query heads, K = key/value heads, D = head size, r = rank.
+Shapes: N = tokens in the flat row, W = width, X = heads, H = query heads, K = key/value heads, D = head size,
+I = inputs, O = outputs, r = rank.
 """
 
 from __future__ import annotations

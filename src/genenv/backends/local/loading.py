@@ -1,16 +1,11 @@
 # pyright: standard
-"""Reading weights so that every number is the file's own: what a file lacks would be drawn at random.
+"""Find, check and load a causal language model: the embedded one, `tiny`, a local folder, or a hub name.
 
-Model folders that genenv makes itself, once, in a cache: complete or absent, never half-written.
+Every number is the file's own: a file that lacks weights is refused, as transformers would draw them at
+random. Models that genenv makes itself (`tiny`, the embedded GGUF) are written once into the cache folder.
 
-The model `tiny`: a transformer of two layers with random weights and a token for every character.
-
-It knows nothing. What a run on it learns, the run has taught it, within a minute on one core.
-
-Finding, checking and loading a causal language model: the embedded one, a local folder, or a hub name.
-
-A checkpoint of a model that also sees or hears (`...ForConditionalGeneration`) is read by its own class, so
-its weights keep their names and an adapter of them loads into the original. Text needs its language model
+A checkpoint of a model that also sees or hears (`...ForConditionalGeneration`) is read by its own class. So
+its weights keep their names, and an adapter of them loads into the original. Text needs its language model
 alone; `without_other_inputs` removes the rest from memory.
 """
 
@@ -152,7 +147,7 @@ _LAST = "config.json"
 """A folder with this is a model."""
 
 
-def made_once(name: str, write: Callable[[Path], None], *, failed: str) -> Path:
+def cached_model_folder(name: str, write: Callable[[Path], None], *, failed: str) -> Path:
     """A folder of the cache, written where it is not there yet.
 
     Args:
@@ -223,7 +218,7 @@ def tiny_model() -> Path:
         _causal(tokenizer).save_pretrained(folder)
         tokenizer.save_pretrained(folder)
 
-    return made_once(f"tiny-{_VERSION}", write, failed="the tiny model could not be written")
+    return cached_model_folder(f"tiny-{_VERSION}", write, failed="the tiny model could not be written")
 
 
 def _tokenizer() -> Any:  # noqa: ANN401
@@ -416,7 +411,7 @@ def _dequantised(gguf: Path) -> Path:
 
     try:
         name = f"{gguf.stem}-{gguf.stat().st_size}"
-        return made_once(name, write, failed="the embedded model could not be unpacked")
+        return cached_model_folder(name, write, failed="the embedded model could not be unpacked")
     except ValueError as error:
         raise UsageError(f"the embedded model could not be unpacked: {first_line(error)}") from error
 

@@ -1,12 +1,12 @@
 # pyright: standard
 """One causal language model in memory, on this machine, and the ways to run it.
 
+Some choices change the last digits of what is computed: device, number format, threads, compiled code. A sum
+in another order differs in its last digits, a sampled token then differs once in a while, and with it all
+that is learned. So they are made once, when a run starts, and recorded (`resolve_settings`,
+`settled_config`): two runs with equal settings are equal only when these choices are.
+
 Shapes: N = tokens of the flat row, M = tokens scored, V = vocabulary.
-
-Choices that change the last digits of what is computed: made once, when a run starts, and then held to.
-
-A sum in another order differs in its last digits, a sampled token then differs once in a while, and
-with it all that is learned. So two runs with equal settings are equal only when these choices are.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import transformers
 from torch import Tensor
 
 from genenv.backends.local import hardware, loading
-from genenv.backends.local.adapters import sentence, unadapted, with_adapter
+from genenv.backends.local.adapters import add_lora_adapter, unadapted, unadapted_sentence
 from genenv.backends.local.attention import AnyLayout
 from genenv.backends.local.cpu import build, threads
 from genenv.backends.local.cuda.decode import DecodeStep, captured_step
@@ -155,9 +155,13 @@ class LocalModel:
         self.fuse()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            first, self.peft = self.peft is None, with_adapter(self.causal, name, asked, self.peft)
+            first, self.peft = self.peft is None, add_lora_adapter(self.causal, name, asked, self.peft)
         self._set_in_peft = None
-        if first and asked.lora_targets in ALL_LAYERS and (said := sentence(unadapted(self.causal))):
+        if (
+            first
+            and asked.lora_targets in ALL_LAYERS
+            and (said := unadapted_sentence(unadapted(self.causal)))
+        ):
             log.warning("%s: %s", self.source, said)
 
     def add_adapter_like(self, name: str, other: str | None) -> None:
@@ -290,7 +294,7 @@ def resolve_settings(policy: PolicyConfig) -> PolicyConfig:
 
 
 def settled_config(policy: PolicyConfig, *loaded: LocalModel) -> PolicyConfig:
-    """The settings with what was decided while the players' models were loaded.
+    """The settings with what was decided while the policies' models were loaded.
 
     Where two models stand on different sides, by their nature, `auto` stays: it decides the same again.
     Weights are packed in both or in none, because that was measured.

@@ -1,18 +1,15 @@
 # pyright: standard
-"""From last hidden states to scores: the output layer, and what some models do to its result.
+"""Forward passes in transformers' own code, the output layer, and the check that faster passes agree.
+
+Before a model is used, its scores on a small input in packed attention must be those of its own forward pass.
+A model whose attention cannot be replaced stays in its own forward pass, which is slower. There every rollout
+is a padded sequence of its own, so a prompt is read once for each of its completions. Sampling uses the cache
+that comes with the model.
 
     scores = c tanh(f W h / c)      f is 1 and there is no cap c, unless the model's configuration has them
 
-Shapes: M = rows, W = width, V = vocabulary.
-
-Models whose attention cannot be replaced, in transformers' own forward pass: slower, and right.
-
-Every attempt is a padded sequence of its own, so a prompt is read once for each of its completions. Sampling
-uses the cache that comes with the model.
-
-Shapes: N = tokens in the flat row, S = sequences, L = longest sequence, R = rows, T = tokens so far.
-
-Before a model is used: it must say what its own forward pass says, in packed attention or without.
+Shapes: M = rows scored, W = width, V = vocabulary, N = tokens in the flat row, S = sequences, L = longest
+sequence, R = rows, T = tokens so far.
 """
 
 from __future__ import annotations

@@ -1,17 +1,14 @@
 # pyright: standard
-"""Grammar-constrained sampling: a JSON schema becomes a mask over the vocabulary at every step (xgrammar).
+"""The next token of a sequence: which tokens a grammar or a list of choices allows, and drawing one.
 
-Sampling held to a few replies: at every step only the next tokens of those that are still possible.
+A JSON schema becomes a mask over the vocabulary at every step (xgrammar). With choices only the next tokens
+of those that are still possible are allowed; each is in the one form that the tokenizer gives it. So the
+policy over choices is a distribution over exactly these, and most of their tokens follow from those before.
 
-The replies are token sequences, each in the one form that the tokenizer gives it. So the policy over replies
-is a distribution over exactly these, and most of their tokens are no choice at all: they follow from those
-before.
-
-From scores to a drawn token, in as few passes over the vocabulary as there can be.
-
-`torch.multinomial` over a large vocabulary costs more than the forward pass of a small model on a CPU. Here a
-distribution function is inverted: probabilities are summed in chunks, the chunk is found first, then the
-token in it. The same sums give the normaliser of the log-probabilities.
+Drawing takes as few passes over the vocabulary as possible: `torch.multinomial` over a large vocabulary costs
+more than the forward pass of a small model on a CPU. Here a distribution function is inverted: probabilities
+are summed in chunks, the chunk is found first, then the token in it. The same sums give the normalizer of the
+log-probabilities.
 
 Shapes: R = rows, V = vocabulary, C = tokens of a chunk, K = chunks.
 """

@@ -1,5 +1,5 @@
 # pyright: standard
-"""AdamW over the weights of one player: clipped, ramped, shortened, saved."""
+"""AdamW over the weights of one policy: gradients are clipped, steps can be ramped up or shortened."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILE = "optimizer.safetensors"
 
 
 class Optimizer:
-    """AdamW over one player's parameters."""
+    """AdamW over one policy's parameters."""
 
     def __init__(self, parameters: Sequence[tuple[str, nn.Parameter]], settings: OptimizerConfig) -> None:
         self.names = [name for name, _ in parameters]
@@ -39,7 +39,7 @@ class Optimizer:
         self._fraction = 1.0
 
     def clear(self) -> None:
-        """Forget gradients."""
+        """Drop the gradients."""
         self._adamw.zero_grad(set_to_none=True)
 
     def step(self, lr: float, *, keep_before: bool = False) -> float:

@@ -1,31 +1,23 @@
 # pyright: standard
-"""Sequences that share prompts, packed without padding.
+"""Sequences that share prompts, packed without padding, as one flat row or as a tree; and micro-batches.
 
-A *bundle* is one prompt and the completions that continue it. All tokens of all bundles stand in one flat
-row: a prompt goes through the model once however many completions it has, what several prompts begin with
-goes through it once for all of them (the prompts form a prefix tree); matrix products see no padding. Only
-inside attention (`attention`) are tokens laid out in padded rows again.
+A *bundle* is one prompt and the completions that continue it. All tokens of all bundles are in one flat row,
+so matrix products see no padding. A prompt goes through the model once, however many completions it has. What
+several prompts begin with goes through it once for all of them: the prompts form a prefix tree. Only inside
+attention (`attention`) are tokens laid out in padded rows again.
 
-Shapes: N = tokens in the flat row, B = bundles, R = completions (rows), P = longest prompt, C = longest
-completion, S = most completions of a bundle.
-
-Sequences that share beginnings, as one flat row in depth-first order.
-
-Prompts form a prefix tree, and completions are its leaves: each stands right behind its prompt. In this order
-the tokens that continue a token are exactly those from its own place up to its `end`, so one comparison tells
-who attends to whom:
+A `TokenTree` is the same row in depth-first order: completions are leaves, and each comes right after its
+prompt. The tokens that continue a token are exactly those from its own position up to its `end`. So one
+comparison decides who attends to whom:
 
     token q attends to token k    if and only if    k <= q < end[k]
 
-A key that several prompts or completions share is in the row once. The same comparison on the smallest and
-largest `end` of a block of keys says whether a whole block of queries attends to it, which is what fast
-attention kernels skip blocks by.
+The same comparison on the smallest and largest `end` of a block of keys says whether a whole block of queries
+attends to it. Fast attention kernels skip blocks by it.
 
-Shapes: N = tokens in the flat row, padded to whole blocks; M = completion tokens; S = N / `BLOCK`.
-
-Data cut into pieces of bounded size for one forward and backward pass each.
-
-An update that does not fit into memory is tried once more in smaller pieces.
+Shapes: N = tokens in the flat row (of a tree: padded to whole blocks), B = bundles, R = completions (rows),
+P = longest prompt, C = longest completion, S = most completions of a bundle; of a tree M = completion tokens,
+S = N / `BLOCK`.
 """
 
 from __future__ import annotations
@@ -378,7 +370,7 @@ _Row = TypeVar("_Row")
 """What stands behind a completion."""
 
 
-def bundled(data: Sequence[Datum]) -> list[Piece]:
+def bundle_by_prompt(data: Sequence[Datum]) -> list[Piece]:
     """Data of one prompt share it; those of which no token counts are left out."""
     by_prompt: dict[tuple[int, ...], list[Datum]] = {}
     for datum in data:

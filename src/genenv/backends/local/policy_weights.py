@@ -1,9 +1,9 @@
 # pyright: standard
-"""The weights of one player in a model: what learns, what is held on to, what is saved.
+"""The weights of one policy in a model: what trains, the reference of its KL terms, saving and loading.
 
-Both players and both references are one set of weights: the agent is the base with the `agent` adapter, the
+Both policies and both references are one set of weights: the agent is the base with the `agent` adapter, the
 simulator the base with the `simulator` adapter; the reference of both is the base with adapters off, or a
-frozen adapter that `anchor` makes. With full tuning each player has a model of its own.
+frozen adapter that `anchor` makes. With full tuning each policy has a model of its own.
 
 Shapes: M = tokens scored, V = vocabulary.
 """
@@ -36,24 +36,24 @@ from genenv.errors import DataError, UsageError
 
 ADAPTER = "adapter_model.safetensors"
 REFERENCE = "reference"
-"""Folder, inside a player's checkpoint, of the weights that its KL term holds on to."""
+"""Folder, inside a policy's checkpoint, of the reference of its KL term."""
 _WRITTEN = "written"
-"""Adapter for weights of other versions, of whichever player."""
+"""Name of the adapter that holds weights of another version, of either policy."""
 _UNEMBED = "unembed.safetensors"
 _UNEMBED_NAMES = ("unembed.lora_A.weight", "unembed.lora_B.weight")
 
 
 class PolicyWeights:
-    """One player: a model, and the weights that are its own."""
+    """The weights of one policy: an adapter on a shared model, or a whole model."""
 
     def __init__(
         self, model: LocalModel, adapter: str | None, *, keep_reference: bool = True, learns: bool = True
     ) -> None:
-        """A player on a model.
+        """Weights of a policy on a model.
 
         Args:
             model: the weights.
-            adapter: the name of the player's adapter; None when the whole model is its own.
+            adapter: the name of the policy's adapter; None when the whole model is its own.
             keep_reference: full fine-tuning only: keep a copy of the initial weights for the KL terms.
             learns: False where the whole model is only sampled.
         """
@@ -73,18 +73,18 @@ class PolicyWeights:
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
-        """This player's weights in place."""
-        self._switch(self.adapter)
+        """This policy's weights in place."""
+        self.model.use(self.adapter)
         yield
 
     @property
     def has_reference(self) -> bool:
-        """Whether there are weights for a KL term to hold on to."""
+        """Whether there are reference weights for a KL term."""
         return self.adapter is not None or self._initial is not None
 
     @contextlib.contextmanager
     def reference(self) -> Iterator[None]:
-        """The weights that both KL terms hold on to: those of the last `anchor`, or the bare base."""
+        """The reference weights of both KL terms in place: those of the last `anchor`, or the bare base."""
         if self.adapter is None:
             if self._initial is None:
                 raise UsageError("this policy keeps no reference: set the KL coefficient to 0")
@@ -94,13 +94,13 @@ class PolicyWeights:
             finally:
                 self.model.causal = own
         elif self._anchored:
-            self._switch(self._anchor_name)
+            self.model.use(self._anchor_name)
             try:
                 yield
             finally:
-                self._switch(self.adapter)
+                self.model.use(self.adapter)
         else:
-            # Our own decoder is told; PEFT would go through all modules.
+            # The fused decoder reads `model.adapter`; PEFT would go through all modules.
             own = self.model.fused is not None
             with contextlib.nullcontext() if own else self.model.peft.disable_adapter():
                 self.model.adapter = None
@@ -111,7 +111,7 @@ class PolicyWeights:
 
     @contextlib.contextmanager
     def written(self, folder: Path) -> Iterator[None]:
-        """The weights in place that `write_adapter` wrote into a folder; the player keeps its own.
+        """The weights in place that `write_adapter` wrote into a folder; the policy keeps its own.
 
         Raises:
             DataError: the folder is missing or damaged.
@@ -122,14 +122,14 @@ class PolicyWeights:
             with torch.random.fork_rng(devices=[]):
                 self.model.add_adapter_like(_WRITTEN, self.adapter)
         self._put(state, _WRITTEN)
-        self._switch(_WRITTEN)
+        self.model.use(_WRITTEN)
         try:
             yield
         finally:
-            self._switch(self.adapter)
+            self.model.use(self.adapter)
 
     def anchor(self) -> None:
-        """Make the present weights the reference: the player as it is when co-evolution starts."""
+        """Make the present weights the reference: the policy as it is when co-evolution starts."""
         if self.adapter is None:
             if self._initial is not None:
                 self._initial.load_state_dict(self.model.causal.state_dict())
@@ -141,17 +141,14 @@ class PolicyWeights:
             self.model.add_adapter_like(self._anchor_name, self.adapter)
             self._anchored = True
         self._put(state, self._anchor_name)
-        self._switch(self.adapter)
+        self.model.use(self.adapter)
 
     @property
     def _anchor_name(self) -> str:
         return f"{self.adapter}_initial"
 
-    def _switch(self, adapter: str | None) -> None:
-        self.model.use(adapter)
-
     def parameters(self) -> list[tuple[str, nn.Parameter]]:
-        """Names and values of what this player learns, in a fixed order."""
+        """Names and values of the parameters that train, in a fixed order."""
         if self._parameters is None or self.adapter is None:
             with self.active():
                 named = self.model.causal.named_parameters()
@@ -175,7 +172,7 @@ class PolicyWeights:
 
     @property
     def head_is_frozen(self) -> bool:
-        """Whether scores are a linear layer's that stays as it is: adapters never touch the output layer."""
+        """Whether scores come from a linear output layer that never trains, as with adapters."""
         return self.adapter is not None and self.model.shaping.is_nothing
 
     def packed(self, bundles: Sequence[Bundle]) -> Packed | TokenTree:
@@ -279,13 +276,13 @@ class PolicyWeights:
         return self.model.tokens_per_tree if self.runs_as_tree else self.model.tokens_per_microbatch
 
     def save(self, folder: Path) -> None:
-        """Write the player's weights, and its reference: PEFT adapters, or whole models."""
+        """Write the policy's weights, and its reference: PEFT adapters, or whole models."""
         self._save(folder, self.adapter, self.model.causal)
         if self._anchored or self._initial is not None:
             self._save(folder / REFERENCE, self._anchor_name, self._initial)
 
     def write_adapter(self, folder: Path) -> None:
-        """Write the player's adapter alone, in PEFT's format, for others to sample with."""
+        """Write the policy's adapter alone, in PEFT's format, for others to sample with."""
         self._save(folder, self.adapter, self.model.causal)
 
     def _save(self, folder: Path, adapter: str | None, causal: Any) -> None:  # noqa: ANN401
@@ -317,7 +314,7 @@ class PolicyWeights:
 
         Args:
             folder: where.
-            reference: False for a player that only samples, with an adapter: its reference is not read.
+            reference: False for a policy that only samples, with an adapter: its reference is not read.
 
         Raises:
             DataError: the folder is missing or damaged.

@@ -1,22 +1,18 @@
 # pyright: standard
-"""What processes that train together tell each other, as JSON: plain values, and the few classes named here.
+"""Several processes, each with its own device, that train the same adapters; torchrun starts them.
 
-Whoever reaches the port of a process group can write into it. So nothing that is read from it is code, as a
-pickle would be.
+The process of rank 0 runs the training loop and sends what it does to the weights to the others, its
+followers, which do the same. Each holds a part of the frozen base (`shard_base`), all adapters and their
+optimizers, and takes its share of the micro-batches. Gradients are summed before a step, and equal steps of
+equal weights leave them equal.
 
-Several processes, each with a device of its own, that train the same adapters: started by torchrun.
+Messages are JSON of plain values and the few classes named here. Whoever reaches the port of a process group
+can write into it, so nothing that is read from it is code, as a pickle would be.
 
-That of rank 0 plays the run. What it does to the weights is told to the others, its followers, which do the
-same: each holds a part of the frozen base (`sharding`), all of the adapters and their optimizers, and takes
-its share of the micro-batches. Gradients are added up before a step, and equal steps of equal weights leave
-them equal.
-
-A frozen base of which each of several processes holds a part: FSDP2 (`torch.distributed.fsdp`).
-
-The weights of a layer come together where it is run, forwards and backwards, and are let go of after it.
-Embeddings and output layer stay whole, as likelihoods are worked out from them a piece at a time
-(`token_logprobs`); so do adapters, which are attached afterwards. Of a layer nothing is kept for the backward
-pass but what goes in: it is computed twice.
+The base is sharded with FSDP2 (`torch.distributed.fsdp`): the weights of a layer are gathered where it runs,
+forwards and backwards, and released after it. Embeddings and output layer stay whole, as log-probabilities
+are computed from them a piece at a time (`token_logprobs`). So do adapters, which are attached afterwards.
+The backward pass keeps only the inputs of a layer, which is computed twice.
 """
 
 from __future__ import annotations
@@ -58,7 +54,7 @@ _TAG = "is"
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What rank 0 opens."""
+    """The policies that rank 0 opens, and the followers open too."""
 
     config: PolicyConfig
     roles: Sequence[Role]
@@ -67,9 +63,9 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What rank 0 does to a player's weights."""
+    """A method that rank 0 calls on the trainer of a policy, and the followers call too."""
 
-    player: str
+    policy: str
     method: str
     arguments: Sequence[Any]
     options: Mapping[str, Any]
@@ -170,10 +166,10 @@ class Processes:
         Args:
             rank: of this process.
             size: how many there are.
-            store: what they tell each other through; None for a single one.
+            store: what their messages go through; None for a single one.
         """
         self.rank, self.size, self._store = rank, size, store
-        self._told = 0
+        self._sent = 0
 
     def turns(self, batches: int) -> Iterator[Turn]:
         """Share micro-batches out, so that every process has as many."""
@@ -218,25 +214,25 @@ class Processes:
         for gradient, part in zip(gradients, parts, strict=True):
             gradient.copy_(part.view_as(gradient))
 
-    def tell(self, what: object) -> None:
-        """Have the followers hear something, in order; nothing where there are none, or this is one."""
+    def broadcast(self, what: object) -> None:
+        """Send a message to the followers, in order; does nothing without followers, or in one of them."""
         if self.size > 1 and self.rank == 0 and self._store is not None:
-            self._store.set(f"told/{self._told}", cast(str, encoded(what)))  # bytes as well
-            self._told += 1
+            self._store.set(f"told/{self._sent}", cast(str, encoded(what)))  # bytes as well
+            self._sent += 1
 
-    def heard(self) -> object:
-        """What rank 0 tells next, however long that takes."""
+    def receive(self) -> object:
+        """The next message of rank 0; waits for it as long as it takes."""
         if self._store is None:
             raise RuntimeError("a single process hears of nobody")
-        name, read = f"told/{self._told}", f"read/{self._told}"
-        while True:  # rounds are attempted meanwhile
+        name, read = f"told/{self._sent}", f"read/{self._sent}"
+        while True:  # rollouts are sampled meanwhile
             try:
                 self._store.wait([name], _LISTENS)
                 break
             except dist.DistStoreError:
                 continue
         said = self._store.get(name)
-        self._told += 1
+        self._sent += 1
         if self._store.add(read, 1) == self.size - 1:
             self._store.delete_key(name)
             self._store.delete_key(read)
@@ -301,27 +297,27 @@ def _rendezvous() -> tuple[Store, int, int]:
     return TCPStore(_LOOPBACK, port, size, is_master=False, timeout=_EXCHANGES), rank, size
 
 
-LED: set[str] = set()
-"""Names of the methods that followers do, too."""
+METHODS_ON_ALL_RANKS: set[str] = set()
+"""Names of the trainer methods that run on all ranks."""
 
 
-class _Led(Protocol):
+class _OnAllRanks(Protocol):
     processes: Processes
     name: str
 
 
-S = TypeVar("S", bound=_Led)
+S = TypeVar("S", bound=_OnAllRanks)
 
 
-def together(
+def on_all_ranks(
     method: Callable[Concatenate[S, P], CoroutineType[Any, Any, T]],
 ) -> Callable[Concatenate[S, P], CoroutineType[Any, Any, T]]:
-    """Have the followers do it too: the method of a player's trainer."""
-    LED.add(method.__name__)
+    """Decorator of a trainer method that the followers call too."""
+    METHODS_ON_ALL_RANKS.add(method.__name__)
 
     @functools.wraps(method)
     async def led(self: S, /, *arguments: P.args, **options: P.kwargs) -> T:
-        self.processes.tell(Call(self.name, method.__name__, arguments, options))
+        self.processes.broadcast(Call(self.name, method.__name__, arguments, options))
         return await method(self, *arguments, **options)
 
     return led

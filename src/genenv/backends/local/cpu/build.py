@@ -1,10 +1,8 @@
 # pyright: standard
-"""Compiled code held to torch on small inputs, before it is used.
+"""Compile `kernels.cpp`, once for a source, compiler and processor, in about two seconds.
 
-Compiling `kernels.cpp`: once for a source, compiler and processor, in about two seconds.
-
-What comes out is held to torch on small inputs and kept in the cache folder. Where any of that fails `load`
-says so in one logged sentence, and callers use torch.
+The result is held to torch on small inputs and kept in the cache folder. Where any of that fails `load` says
+so in one logged sentence, and callers use torch.
 """
 
 from __future__ import annotations

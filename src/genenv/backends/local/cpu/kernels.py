@@ -1,16 +1,12 @@
 # pyright: standard
-"""What a tensor must be before compiled code is given its address; a wrong one is a sentence, never read.
-
-All raise TypeError for what is no tensor, or of another number format, and ValueError for what is of another
-shape or on another device.
-
-Compiled code for the small operations of a decoder on a CPU, where there is a C++ compiler.
+"""Compiled code for the small operations of a decoder on a CPU, where there is a C++ compiler.
 
 Between its matrix products a decoder reads and writes its activations some thirty times a layer, and calls
-torch as often; for a batch of sampled tokens that takes longer than the products. `kernels.cpp` does the same
+torch as often. For a batch of sampled tokens that takes longer than the products. `kernels.cpp` does the same
 in six passes, attention included, and the sums over the vocabulary that a token is drawn by; `build` compiles
-it. What it is given are addresses: here every tensor is held to its format and shape first (`arguments`), and
-`kernels.cpp` holds the numbers that say where to read to the size of what is read.
+it. It is given addresses, so every tensor is held to its format and shape here first: TypeError for another
+number format, ValueError for another shape or device. `kernels.cpp` holds the numbers that say where to read
+to the size of what is read.
 
 Shapes: N = tokens, W = width, I = inputs, O = outputs, r = rank, R = rows, B = prompts, H = query heads,
 K = key/value heads, D = head size, P = room for prompt tokens, T = room for new tokens, V = vocabulary,

@@ -53,7 +53,7 @@ class Product:
 def worth_packing(weights: Sequence[Tensor]) -> bool:
     """Whether products with these weights are faster when packed, measured; False where they cannot be.
 
-    Measured once in a process for weights of one kind: two players on one model need not measure twice.
+    Measured once in a process for weights of one kind: two policies on one model need not measure twice.
 
     Args:
         weights: of one shape, and so many that a processor's cache does not hold them all.

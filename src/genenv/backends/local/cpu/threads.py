@@ -1,18 +1,15 @@
 # pyright: standard
-"""How threads wait for each other: awake on a quiet machine, asleep beside other processes.
+"""How CPU threads wait for each other, and a stopwatch of processor time for busy machines.
 
 Every product of a sampling step ends with threads that wait for the last of them. GNU OpenMP, torch's on
-Linux, lets them turn in a circle meanwhile, for up to some ten milliseconds: nothing is faster where each has
-a core. Beside another busy process one of them is without a core now and then, and the others turn in circles
-on theirs for whole ticks of the scheduler, at product after product: a step takes ten times as long. Threads
-that sleep leave their core to whoever has work, but must be woken, which costs a third of the speed of a
-machine that is otherwise quiet.
+Linux, lets them spin meanwhile, for up to some ten milliseconds: nothing is faster where each has a core.
+Beside another busy process one of them is without a core now and then. The others then spin on theirs for
+whole ticks of the scheduler, at product after product: a step takes ten times as long. Threads that sleep
+leave their core to whoever has work, but waking them costs a third of the speed of a quiet machine.
 
-So the choice follows the machine. OpenMP's threads wait asleep as long as there are more of them than cores
-(the libgomp manual under GOMP_SPINCOUNT): a second team of them, which does nothing, is all that it takes.
-The threads that calculate stay as many as they are, and with them every digit.
-
-Comparing the cost of a few ways to do the same, on a machine that may be busy with other things.
+So the choice follows the machine. OpenMP's threads sleep while they wait as long as there are more of them
+than cores (the libgomp manual under GOMP_SPINCOUNT): a second team of them, which does nothing, suffices. The
+threads that calculate stay as many as they are, and with them every digit.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 # pyright: standard
 """One token for many rows: the layers of a `FusedDecoder` as a step that is captured once and replayed.
 
-A step of a small model is a thousand operations of a few microseconds; asked for one by one from Python they
-take ten times as long as they are. Here a layer is four matrix products and five kernels (`kernels`), and the
-whole step is one CUDA graph for each number of rows. An adapter's first matrix stands behind the weights that
-read the same input, so its product is part of theirs; the second one is added by the kernel that comes next.
+A step of a small model is a thousand operations of a few microseconds; started one by one from Python they
+take ten times as long. Here a layer is four matrix products and five kernels (`kernels`), and the whole step
+is one CUDA graph for each number of rows. An adapter's first matrix is behind the weights that read the same
+input, so its product is part of theirs; the second one is added by the kernel that comes next.
 
     [y, a] = x [W, A]^T,   y + a B^T
 
-Shapes: R = rows, W = width, O = outputs, I = inputs, r = rank, V = vocabulary.
+`captured_step` decides whether a model decodes so here, and with how much memory.
 
-Whether a model decodes in captured steps here, and with how much memory.
+Shapes: R = rows, W = width, O = outputs, I = inputs, r = rank, V = vocabulary.
 """
 
 from __future__ import annotations

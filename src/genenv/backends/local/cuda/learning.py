@@ -204,7 +204,7 @@ class TreeDecoder:
 
 @contextlib.contextmanager
 def _learning(matrices: Sequence[Tensor], learn: bool) -> Iterator[None]:
-    """Whether matrices have gradients, for the time being: those of a player not in place have none."""
+    """Whether matrices have gradients, for the time being: those of a policy not in place have none."""
     before = [matrix.requires_grad for matrix in matrices]
     try:
         for matrix in matrices:

@@ -1,14 +1,12 @@
 # pyright: standard
-"""Keys and values of sampled sequences in pages of one store that is allocated once.
+"""What a captured decode step reads and writes: KV pages and the state of rows, at fixed addresses.
 
-A prompt has pages of its own, which stand once for all completions of it; a completion has the pages that
-come after them. Page 0 belongs to nobody: what unused rows write goes there.
+Keys and values of sampled sequences are in pages of one store that is allocated once. A prompt has pages of
+its own, once for all completions of it; a completion has the pages that come after them. Page 0 belongs to
+nobody: what unused rows write goes there.
 
-Shapes: L = layers, P = pages, K = key/value heads, D = head size, B = prompts, T = tokens.
-
-What a decode step reads and writes, in tensors that stay where they are: a captured step knows addresses.
-
-Shapes: R = rows, P = pages of a row, S = steps between two looks at what was drawn, V = vocabulary.
+Shapes: L = layers, P = pages (of the store, or of a row), K = key/value heads, D = head size, B = prompts,
+T = tokens, R = rows, S = steps between two looks at what was drawn, V = vocabulary.
 """
 
 from __future__ import annotations

@@ -1,37 +1,25 @@
 # pyright: standard
-"""Functions in `torch.compile`, once for any number of tokens.
+"""Decoder layers for training over a tree of tokens, as steps of autograd with their own derivatives.
 
-What is compiled is kept by torch on disk, so that a machine pays for it once.
+A layer before and after attention, forwards and backwards, is a function of tensors alone. Weights are
+arguments, so that one compilation serves all layers. Derivatives are written out, so that a layer keeps no
+more than it needs and a frozen weight costs no gradient. Nothing is changed in place. The functions run in
+`torch.compile`, once for any number of tokens; torch keeps what is compiled on disk. Attention is flex
+attention in compiled code, dense otherwise.
 
-A decoder layer before and after attention, forwards and backwards, as functions of tensors alone.
-
-Weights are arguments, so that one compilation serves all layers, and derivatives are written out, so that a
-layer keeps no more than it needs and a frozen weight costs no gradient. Nothing is changed in place.
-
-Low-rank adapters ride along in the matrix products of the base, by a few more columns on the side that is
+Low-rank adapters are part of the matrix products of the base, by a few more columns on the side that is
 the model's width:
 
     wide     y = [x, x A^T] [W, B]^T           [dx, dy B] = dy [W, B],  dx += (dy B) A        outputs > inputs
     narrow   [y, x A^T] = x [W; A]^T, y += (x A^T) B^T     dx = [dy, dy B] [W; A]             otherwise
              dA = (dy B)^T x,  dB = dy^T (x A^T)           the adapter's scale is in B
 
-Shapes: N = tokens, W = width, I = inputs, O = outputs, R = ranks of all adapters of a product together,
-H = query heads, K = key/value heads, D = head size.
+Adapters of layers that are alike are stacked, cast and scaled together once in a pass, and so are their
+gradients. One by one they would cost more time than small updates have.
 
-Attention over a tree of tokens: flex attention in compiled code, or dense where there is none.
-
-Shapes: N = tokens in the flat row, S = blocks of it, H = query heads, K = key/value heads, D = head size.
-
-The adapters of all layers, laid out for `layer_math` by a few operations once in a pass.
-
-Layers are alike, so matrices that have the same place in each are stacked, cast and scaled together, and so
-are their gradients on the way back. One by one they would cost more time than small updates have.
-
-Shapes: L = layers that are alike, I = inputs, O = outputs, R = ranks of all adapters of a product together.
-
-Layers of a decoder over a tree of tokens, as steps of autograd that know their own derivatives.
-
-Shapes as in `layer_math`.
+Shapes: N = tokens in the flat row, S = blocks of it, L = layers that are alike, W = width, I = inputs,
+O = outputs, R = ranks of all adapters of a product together, H = query heads, K = key/value heads,
+D = head size.
 """
 
 from __future__ import annotations

@@ -15,8 +15,7 @@ from typing import Any
 from torch import nn
 
 from genenv.backends.local import hardware, loading
-from genenv.backends.local.model import LocalModel
-from genenv.backends.local.model import settled_config
+from genenv.backends.local.model import LocalModel, settled_config
 from genenv.backends.local.policy_weights import PolicyWeights, ServedWeights
 from genenv.backends.local.sampler import LocalSampler
 from genenv.backends.local.served.learner import Learner
