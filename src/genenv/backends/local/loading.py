@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 _SHOWN = 2
 """Names given of those that are wrong."""
-_SOURCE = logging.getLogger("transformers.modeling_utils")
+_TRANSFORMERS_LOG = logging.getLogger("transformers.modeling_utils")
 
 
 def read_causal_lm(source: str, made: Any, *, dtype: torch.dtype) -> Any:  # noqa: ANN401
@@ -61,11 +61,11 @@ def read_causal_lm(source: str, made: Any, *, dtype: torch.dtype) -> Any:  # noq
             output_loading_info=True,
         )
     model, found = loaded
-    check(model, found)
+    _check_weights(model, found)
     return model
 
 
-def check(model: Any, found: Mapping[str, Iterable[Any]]) -> None:  # noqa: ANN401
+def _check_weights(model: Any, found: Mapping[str, Iterable[Any]]) -> None:  # noqa: ANN401
     """Hold a loaded model to what its file had.
 
     Args:
@@ -119,14 +119,14 @@ def _without_report() -> Iterator[None]:
     def other(record: logging.LogRecord) -> bool:
         return "LOAD REPORT" not in record.getMessage()
 
-    _SOURCE.addFilter(other)
+    _TRANSFORMERS_LOG.addFilter(other)
     try:
         yield
     finally:
-        _SOURCE.removeFilter(other)
+        _TRANSFORMERS_LOG.removeFilter(other)
 
 
-def outside(tokenizer: Any, rows: int) -> list[str]:  # noqa: ANN401
+def _tokens_without_row(tokenizer: Any, rows: int) -> list[str]:  # noqa: ANN401
     """Tokens that a tokenizer can give and an embedding of so many rows does not have.
 
     Left out are special tokens that stand in no conversation, such as those of images, which text models keep
@@ -143,7 +143,7 @@ def outside(tokenizer: Any, rows: int) -> list[str]:  # noqa: ANN401
     return sorted(t for t in beyond if t not in special or t in named or t in template)
 
 
-_LAST = "config.json"
+_MODEL_FILE = "config.json"
 """A folder with this is a model."""
 
 
@@ -159,14 +159,14 @@ def cached_model_folder(name: str, write: Callable[[Path], None], *, failed: str
         UsageError: the cache cannot be written.
     """
     folder = cache_folder() / name
-    if (folder / _LAST).is_file():
+    if (folder / _MODEL_FILE).is_file():
         return folder
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
             partial = Path(scratch, name)
             write(partial)
-            _move(partial, folder)
+            _move_into_place(partial, folder)
     except Exception as error:
         if not (isinstance(error, OSError) or disk_is_full(error)):
             raise
@@ -177,24 +177,24 @@ def cached_model_folder(name: str, write: Callable[[Path], None], *, failed: str
     return folder
 
 
-def _move(partial: Path, folder: Path) -> None:
+def _move_into_place(partial: Path, folder: Path) -> None:
     """Put a finished folder in its place, unless another process was faster."""
     try:
         partial.rename(folder)
     except OSError:
-        if not (folder / _LAST).is_file():
+        if not (folder / _MODEL_FILE).is_file():
             raise
 
 
-_VERSION = 1
+_TINY_VERSION = 1
 """Of what is written: a change of shape, tokens or seed is another one."""
-_SEED = 1
+_TINY_SEED = 1
 _USER, _ASSISTANT, _END = "<u>", "<a>", "<e>"
-_TEMPLATE = (
+_TINY_TEMPLATE = (
     "{% for m in messages %}{{ '<a>' if m.role == 'assistant' else '<u>' }}{{ m.content }}<e>{% endfor %}"
     "{% if add_generation_prompt %}<a>{% endif %}"
 )
-_SHAPE = {
+_TINY_SHAPE = {
     "hidden_size": 64,
     "intermediate_size": 128,
     "num_hidden_layers": 2,
@@ -218,7 +218,7 @@ def tiny_model() -> Path:
         _causal(tokenizer).save_pretrained(folder)
         tokenizer.save_pretrained(folder)
 
-    return cached_model_folder(f"tiny-{_VERSION}", write, failed="the tiny model could not be written")
+    return cached_model_folder(f"tiny-{_TINY_VERSION}", write, failed="the tiny model could not be written")
 
 
 def _tokenizer() -> Any:  # noqa: ANN401
@@ -230,16 +230,16 @@ def _tokenizer() -> Any:  # noqa: ANN401
     tokenizer = transformers.PreTrainedTokenizerFast(
         tokenizer_object=inner, eos_token=_END, pad_token=_END, extra_special_tokens=[_USER, _ASSISTANT]
     )
-    tokenizer.chat_template = _TEMPLATE
+    tokenizer.chat_template = _TINY_TEMPLATE
     return tokenizer
 
 
 def _causal(tokenizer: Any) -> Any:  # noqa: ANN401
     config = transformers.LlamaConfig(
-        vocab_size=len(tokenizer), eos_token_id=tokenizer.eos_token_id, bos_token_id=None, **_SHAPE
+        vocab_size=len(tokenizer), eos_token_id=tokenizer.eos_token_id, bos_token_id=None, **_TINY_SHAPE
     )
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(_SEED)
+        torch.manual_seed(_TINY_SEED)
         return transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
 
 
@@ -369,7 +369,7 @@ def check_vocabulary(source: str, tokenizer: Any, causal: Any) -> None:  # noqa:
         UsageError: tokens lie outside; names some.
     """
     rows = causal.get_input_embeddings().weight.shape[0]
-    beyond = outside(tokenizer, rows)
+    beyond = _tokens_without_row(tokenizer, rows)
     if beyond:
         shown = ", ".join(map(repr, beyond[:2]))
         raise UsageError(
@@ -402,7 +402,7 @@ def _dequantised(gguf: Path) -> Path:
             **source, dtype=torch.bfloat16, output_loading_info=True
         )
         model, found = loaded
-        check(model, found)
+        _check_weights(model, found)
         if hasattr(model.config, "quantization_config"):
             del model.config.quantization_config
         model.hf_quantizer, model.is_quantized = None, False

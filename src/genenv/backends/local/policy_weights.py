@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from genenv.backends.local import loading
 from genenv.backends.local.attention import Layout
-from genenv.backends.local.cuda.scores import compiled_scores
+from genenv.backends.local.cuda.learning import compiled_scores
 from genenv.backends.local.model import LocalModel
 from genenv.backends.local.next_token import is_forbidden
 from genenv.backends.local.packing import Bundle, Packed, TokenTree

@@ -11,8 +11,7 @@ import torch
 from genenv.algorithms.datum import Datum, Objective
 from genenv.algorithms.settings import OptimizerConfig
 from genenv.backends.local.cuda import learning, tree_layers
-from genenv.backends.local.cuda.learning import TreeDecoder
-from genenv.backends.local.cuda.scores import compiled_scores
+from genenv.backends.local.cuda.learning import TreeDecoder, compiled_scores
 from genenv.backends.local.cuda.tree_layers import TreeMask
 from genenv.backends.local.packing import Bundle, Packed, TokenTree
 from genenv.backends.local.token_logprobs import frozen_scores
@@ -121,7 +120,7 @@ def test_flex_attention_says_what_dense_attention_says():
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_scores_and_their_derivatives_are_the_same(masked, temperature, monkeypatch):
-    monkeypatch.setattr("genenv.backends.local.cuda.scores.ROWS", 5)
+    monkeypatch.setattr("genenv.backends.local.cuda.learning.ROWS", 5)
     head = torch.nn.Linear(8, 40)
     tokens = torch.arange(12)
     allowed = torch.full((12, 2), -1, dtype=torch.int32)
