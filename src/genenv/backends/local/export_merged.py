@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import peft
-import safetensors
 import safetensors.torch
 import torch
 import transformers
@@ -25,11 +24,11 @@ from torch import Tensor
 from transformers.utils.hub import cached_file
 
 from genenv.backends.local import hardware, hub, loading
-from genenv.backends.local.policy_weights import ADAPTER
+from genenv.backends.local.policy_weights import ADAPTER, check_adapter, readable
 from genenv.backends.settings import EMBEDDED, PolicyConfig
 from genenv.chat.fixed import with_variables
 from genenv.chat.format import ChatFormat
-from genenv.errors import DataError, UsageError
+from genenv.errors import UsageError
 from genenv.types import Message
 
 log = logging.getLogger(__name__)
@@ -90,21 +89,12 @@ class TrainedAgent:
         return torch.float32 if full else getattr(torch, self.config.dtype)
 
     def _with_adapter(self) -> Any:  # noqa: ANN401
-        try:
+        with readable(self.folder), warnings.catch_warnings():
             saved = safetensors.torch.load_file(self.folder / ADAPTER)
-            with warnings.catch_warnings():
-                # PEFT uses names that transformers will rename.
-                warnings.simplefilter("ignore", FutureWarning)
-                made = peft.PeftModel.from_pretrained(self.causal, str(self.folder))
-        except (OSError, ValueError, RuntimeError, safetensors.SafetensorError) as error:
-            raise DataError(f"the weights in {self.folder} cannot be read: {error}") from error
-        own = peft.get_peft_model_state_dict(made, save_embedding_layers=False)
-        if {k: v.shape for k, v in saved.items()} != {k: v.shape for k, v in own.items()}:
-            raise DataError(f"the adapter in {self.folder} belongs to another model or other LoRA settings")
-        if loading.not_finite(saved.items()):
-            raise DataError(
-                f"the adapter in {self.folder} holds numbers that are not finite (NaN or infinity)"
-            )
+            # PEFT uses names that transformers will rename.
+            warnings.simplefilter("ignore", FutureWarning)
+            made = peft.PeftModel.from_pretrained(self.causal, str(self.folder))
+        check_adapter(saved, peft.get_peft_model_state_dict(made, save_embedding_layers=False), self.folder)
         return made.eval()
 
     def own_dtype(self) -> str:

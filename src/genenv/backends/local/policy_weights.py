@@ -333,8 +333,9 @@ class PolicyWeights:
             self._set_anchor(anchor)
 
     def _read_adapter(self, folder: Path) -> dict[str, Tensor]:
-        own = self._adapter_state(self.adapter)
-        return read_adapter(folder / ADAPTER, own, folder, str(self.model.device))
+        state = safetensors.torch.load_file(folder / ADAPTER, device=str(self.model.device))
+        check_adapter(state, self._adapter_state(self.adapter), folder)
+        return state
 
     def _whole(self, folder: Path) -> dict[str, Tensor]:
         return loading.read_causal_lm(
@@ -414,7 +415,8 @@ class ServedWeights(PolicyWeights):
         state, file = dict[str, Tensor](), folder / _UNEMBED
         if self.unembed is not None:
             with readable(file):
-                state = read_adapter(file, dict(zip(_UNEMBED_NAMES, self.unembed, strict=True)), file)
+                state = safetensors.torch.load_file(file)
+            check_adapter(state, dict(zip(_UNEMBED_NAMES, self.unembed, strict=True)), file)
         super().load(folder, reference=reference)
         with torch.no_grad():
             for name, parameter in zip(_UNEMBED_NAMES, self.unembed or (), strict=False):
@@ -430,26 +432,17 @@ def readable(place: Path) -> Iterator[None]:
         raise DataError(f"the weights in {place} cannot be read: {error}") from error
 
 
-def read_adapter(
-    file: Path, expected: Mapping[str, Tensor], place: Path, device: str = "cpu"
-) -> dict[str, Tensor]:
-    """Read an adapter's matrices from a safetensors file.
-
-    Args:
-        file: the file.
-        expected: tensors with the names and shapes that it must have.
-        place: what error messages name.
-        device: where the matrices go.
+def check_adapter(state: Mapping[str, Tensor], expected: Mapping[str, Tensor], place: Path) -> None:
+    """Check what was read of an adapter.
 
     Raises:
-        DataError: it has other names or shapes, or numbers that are not finite.
+        DataError: it has not the names and shapes of `expected`, or holds numbers that are not finite; the
+            message names `place`.
     """
-    state = safetensors.torch.load_file(file, device=device)
     if {k: v.shape for k, v in state.items()} != {k: v.shape for k, v in expected.items()}:
         raise DataError(f"the adapter in {place} belongs to another model or other LoRA settings")
     if loading.not_finite(state.items()):
         raise DataError(f"the adapter in {place} holds numbers that are not finite (NaN or infinity)")
-    return state
 
 
 def _complete(path: Path, other_inputs: Sequence[str]) -> None:

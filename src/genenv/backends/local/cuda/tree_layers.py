@@ -326,7 +326,7 @@ _Found = tuple[Tensor, Tensor, float, slice]
 
 
 class Laid(NamedTuple):
-    """The adapters of a product: A and B as `layer_math.Linear` has them."""
+    """The adapters of a product: A and B as `Linear` has them."""
 
     down_RI: Tensor
     up_OR: Tensor
@@ -487,7 +487,7 @@ class TreeLayer:
         return _Rest.apply(x_NW, mixed_NI, self, row, after, *_matrices(laid[1:]))  # type: ignore[return-value]
 
     def run(self, function: Callable[..., Any], row: Row, *arguments: Any) -> Any:  # noqa: ANN401
-        """A function of `layer_math`, compiled or not; tensors among the arguments have one row a token."""
+        """A function of this module, compiled or not; tensors among the arguments have one row a token."""
         if row.is_new:
             for x in arguments:
                 if isinstance(x, Tensor):
