@@ -218,8 +218,8 @@ def estimate_memory(
     found = memory_needs(
         shape, config, policies=policies, held=held, dtype=dtype, device=device, processes=processes
     )
-    said = None if full else unadapted_sentence(shape.unadapted)
+    warning = None if full else unadapted_sentence(shape.unadapted)
     if device.type == "cuda":
-        return found, torch.cuda.get_device_name(device), hardware.memory_bytes(device), said
+        return found, torch.cuda.get_device_name(device), hardware.memory_bytes(device), warning
     name = "this machine" if processes == 1 else f"each of {processes} here"
-    return found, name, hardware.memory_bytes(device) / processes, said
+    return found, name, hardware.memory_bytes(device) / processes, warning

@@ -61,9 +61,9 @@ class LocalModel:
         self.device = hardware.choose_device(config.device)
         self.max_batch_rows = hardware.batch_rows(config.max_batch_rows, self.device)
         self.tokens_per_microbatch = hardware.microbatch_tokens(config.tokens_per_microbatch, self.device)
+        """Tokens of one forward and backward pass."""
         self.tokens_per_tree = self.tokens_per_microbatch
         """The same where tokens are laid out as a tree, which takes less memory."""
-        """Tokens of one forward and backward pass."""
         if self.device.type == "cpu":
             hardware.keep_freed_memory()
             threads.follow_the_machine()
@@ -109,7 +109,7 @@ class LocalModel:
         self._decode_step: DecodeStep | None = None
         self._decode_step_tried = False
         self._slow: set[str | None] = set()
-        """Adapters of which it was said that they sample layer by layer."""
+        """Adapters for which a warning was logged that they sample layer by layer."""
         self.tree: TreeDecoder | None = None
         """The same layers for learning over a tree of tokens; None where that is not faster."""
 
@@ -151,18 +151,18 @@ class LocalModel:
         Raises:
             UsageError: the adapter settings do not fit this model.
         """
-        asked = lora or self.config
+        settings = lora or self.config
         self.fuse()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            first, self.peft = self.peft is None, add_lora_adapter(self.causal, name, asked, self.peft)
+            first, self.peft = self.peft is None, add_lora_adapter(self.causal, name, settings, self.peft)
         self._set_in_peft = None
         if (
             first
-            and asked.lora_targets in ALL_LAYERS
-            and (said := unadapted_sentence(unadapted(self.causal)))
+            and settings.lora_targets in ALL_LAYERS
+            and (warning := unadapted_sentence(unadapted(self.causal)))
         ):
-            log.warning("%s: %s", self.source, said)
+            log.warning("%s: %s", self.source, warning)
 
     def add_adapter_like(self, name: str, other: str | None) -> None:
         """Attach an adapter with the settings of another; its values are yet to come."""
@@ -207,12 +207,12 @@ class LocalModel:
         if step is None:
             return None
         if not step.fits(adapter):
-            self._say_slow(adapter)
+            self._warn_slow(adapter)
             return None
         step.use(adapter, weights)
         return step
 
-    def _say_slow(self, adapter: str | None) -> None:
+    def _warn_slow(self, adapter: str | None) -> None:
         if adapter not in self._slow:
             self._slow.add(adapter)
             log.warning(

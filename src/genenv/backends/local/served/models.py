@@ -102,7 +102,7 @@ class ServedBase(_AdapterBase):
         self._drop(learner.name)
 
     def answer(
-        self, folder: Path | None, shape: AdapterShape, asked: Sequence[PromptRequest]
+        self, folder: Path | None, shape: AdapterShape, prompts: Sequence[PromptRequest]
     ) -> list[PromptResult]:
         """Sample with an adapter that was written, or with the bare base.
 
@@ -111,11 +111,11 @@ class ServedBase(_AdapterBase):
             DataError: the folder is damaged, or of another model.
         """
         weights = self._bare if folder is None else self._slot(folder, shape)
-        return ServedSampler(weights).answer(asked)
+        return ServedSampler(weights).answer(prompts)
 
-    def check(self, asked: PromptRequest) -> None:
+    def check(self, request: PromptRequest) -> None:
         """Whether a request can be answered. Raises a UsageError that says why not."""
-        ServedSampler(self._bare).check(asked)
+        ServedSampler(self._bare).check(request)
 
     def forget(self, folder: Path) -> None:
         """Let go of what was read from a folder."""

@@ -28,7 +28,7 @@ from genenv.sampling import Completion, SampleRequest
 from genenv.seeding import stream
 
 NOT_SCORED = -99999.0
-"""What the protocol says of a likeliest token that is not there."""
+"""The log-probability that the protocol gives for a likeliest token that is not there."""
 _HEAD_ROWS = 256
 _EMPTY = Completion(token_ids=(), logprobs=(), text="", finished=False)
 """Where the prompt leaves no room for a token."""
@@ -72,7 +72,7 @@ def _in_top_k(scores_RV: Tensor, requests: Sequence[ServedRequest]) -> Tensor:
 
 
 class ServedSampler(LocalSampler):
-    """Samples with an adapter as clients ask."""
+    """Samples with an adapter as requests of Tinker clients state."""
 
     _kind: ClassVar[type[Engine]] = ServedEngine
     _captured = False
@@ -81,34 +81,34 @@ class ServedSampler(LocalSampler):
         super().__init__(weights)
         self._own = weights
 
-    def answer(self, asked: Sequence[PromptRequest]) -> list[PromptResult]:
+    def answer(self, prompts: Sequence[PromptRequest]) -> list[PromptResult]:
         """Answer requests; all their completions run as one batch.
 
         Raises:
             UsageError: one cannot be answered; see `check`.
         """
-        requests = [drawn for one in asked for drawn in self._requests(one)]
+        requests = [drawn for one in prompts for drawn in self._requests(one)]
         sampled = iter(self.sample_all(requests) if requests else ())
-        scored = self._scored([one for one in asked if one.prompt_logprobs or one.top_prompt_logprobs])
+        scored = self._scored([one for one in prompts if one.prompt_logprobs or one.top_prompt_logprobs])
         answers: list[PromptResult] = []
-        for one in asked:
+        for one in prompts:
             sequences = [next(sampled) if self._room(one) else _EMPTY for _ in range(one.samples)]
             prompt, top = scored.get(id(one), (None, None))
             answers.append(PromptResult(sequences=sequences, prompt_logprobs=prompt, top_prompt_logprobs=top))
         return answers
 
-    def check(self, asked: PromptRequest) -> None:
+    def check(self, request: PromptRequest) -> None:
         """Whether a request can be answered.
 
         Raises:
             UsageError: it cannot; says why.
         """
-        size, vocabulary = len(asked.prompt_ids), self.model.vocabulary
+        size, vocabulary = len(request.prompt_ids), self.model.vocabulary
         if not size:
             raise UsageError("the prompt is empty: nothing would predict the first token")
-        if max(asked.prompt_ids) >= vocabulary or min(asked.prompt_ids) < 0:
+        if max(request.prompt_ids) >= vocabulary or min(request.prompt_ids) < 0:
             raise UsageError(f"the prompt holds a token outside of the vocabulary, 0 to {vocabulary - 1}")
-        scores_only = asked.prompt_logprobs or asked.top_prompt_logprobs
+        scores_only = request.prompt_logprobs or request.top_prompt_logprobs
         if size > self.context_tokens or (size == self.context_tokens and not scores_only):
             raise UsageError(
                 f"the prompt has {size} tokens and leaves no room in the context window of "
@@ -118,18 +118,18 @@ class ServedSampler(LocalSampler):
     def _engine(self, rows: int, prefill_tokens: int) -> Engine:
         return replace(super()._engine(rows, prefill_tokens), head=self._own.scores)
 
-    def _room(self, asked: PromptRequest) -> int:
-        room = self.context_tokens - len(asked.prompt_ids)
-        return room if asked.max_tokens is None else min(room, asked.max_tokens)
+    def _room(self, request: PromptRequest) -> int:
+        room = self.context_tokens - len(request.prompt_ids)
+        return room if request.max_tokens is None else min(room, request.max_tokens)
 
-    def _requests(self, asked: PromptRequest) -> list[ServedRequest]:
-        self.check(asked)
-        room = self._room(asked)
+    def _requests(self, request: PromptRequest) -> list[ServedRequest]:
+        self.check(request)
+        room = self._room(request)
         if not room:
             return []
-        seed = secrets.randbits(62) if asked.seed is None else asked.seed
+        seed = secrets.randbits(62) if request.seed is None else request.seed
         tokenizer = self.model.tokenizer
-        ends = frozenset({tokenizer.eos_token_id, *asked.stop_ids})
+        ends = frozenset({tokenizer.eos_token_id, *request.stop_ids})
 
         def text(ids: Sequence[int]) -> str:
             return str(
@@ -139,28 +139,28 @@ class ServedSampler(LocalSampler):
         def stops(ids: Sequence[int]) -> bool:
             if ids[-1] in ends:
                 return True
-            return any(wanted in text(ids[-4 * len(wanted) - 8 :]) for wanted in asked.stop_texts)
+            return any(wanted in text(ids[-4 * len(wanted) - 8 :]) for wanted in request.stop_texts)
 
         return [
             ServedRequest(
-                prompt_ids=asked.prompt_ids,
+                prompt_ids=request.prompt_ids,
                 max_tokens=room,
-                temperature=0.0 if asked.temperature < COLDEST else asked.temperature,
-                top_p=asked.top_p,
-                top_k=asked.top_k,
+                temperature=0.0 if request.temperature < COLDEST else request.temperature,
+                top_p=request.top_p,
+                top_k=request.top_k,
                 stream=stream(seed, "served", index),
                 stops=stops,
             )
-            for index in range(asked.samples)
+            for index in range(request.samples)
         ]
 
     @torch.no_grad()
     def _scored(
-        self, asked: Sequence[PromptRequest]
+        self, prompts: Sequence[PromptRequest]
     ) -> dict[int, tuple[Numbers | None, tuple[np.ndarray, Numbers] | None]]:
         """Log-probabilities of prompts, and the likeliest tokens of each place, by the request's identity."""
         found: dict[int, tuple[Numbers | None, tuple[np.ndarray, Numbers] | None]] = {}
-        order = sorted(asked, key=lambda one: len(one.prompt_ids))
+        order = sorted(prompts, key=lambda one: len(one.prompt_ids))
         most = self.model.prefill_tokens
         for part in within_budget(order, most, lambda one: (one.prompt_ids, len(one.prompt_ids))):
             packed = Packed([Bundle(prompt_ids=one.prompt_ids) for one in part], self.model.device)
@@ -185,7 +185,7 @@ class ServedSampler(LocalSampler):
         return ids, logprobs
 
 
-def _of_prompt(weights: ServedWeights, states: Tensor, asked: PromptRequest) -> Numbers:
-    targets = torch.tensor(asked.prompt_ids[1:], dtype=torch.long, device=states.device)
+def _of_prompt(weights: ServedWeights, states: Tensor, request: PromptRequest) -> Numbers:
+    targets = torch.tensor(request.prompt_ids[1:], dtype=torch.long, device=states.device)
     own = weights.token_logprobs(states, targets).float().cpu().numpy()
     return np.concatenate([np.array([np.nan], np.float32), own])
