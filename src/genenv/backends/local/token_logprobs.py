@@ -1,5 +1,5 @@
 # pyright: standard
-"""From states to log-probabilities, a piece of the rows at a time.
+"""From hidden states to log-probabilities, KL and entropy over the vocabulary, a piece of the rows at a time.
 
 A score for every token of the vocabulary is by far the largest tensor of an update. Here no more than
 `ROWS` rows of it exist at a time, and none is kept for the backward pass or computed again in it: the
@@ -35,7 +35,7 @@ HEAD_ROWS = 512
 
 
 class Scores(NamedTuple):
-    """What is said of the tokens of a micro-batch, each at its temperature. Nats."""
+    """Scores of the tokens of a micro-batch, each at its temperature. Nats."""
 
     logprobs_M: Tensor
     kl_M: Tensor | None

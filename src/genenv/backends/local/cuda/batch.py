@@ -1,5 +1,5 @@
 # pyright: standard
-"""Rows on their way through captured steps: several tokens a look, pages given back as soon as a row is done.
+"""Sampling in captured steps: several tokens between two looks at the rows; a finished row frees its pages.
 
 Shapes: R = rows, S = steps, V = vocabulary, W = width.
 """

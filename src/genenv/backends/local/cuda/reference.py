@@ -1,5 +1,5 @@
 # pyright: standard
-"""What the kernels of a decode step say, in torch: for machines without CUDA, and for tests.
+"""The kernels of a decode step in torch, for machines without CUDA and for tests.
 
 The functions of `ops.TritonOps`, with the same arguments.
 """
