@@ -35,7 +35,7 @@ def adapter(base: LoadedBase, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("adapters") / "good"
     base.model.add_adapter("written", seed=1)
     PolicyWeights(base.model, "written").write_adapter(folder)
-    base.model.drop_adapter("written", instead="base")
+    base.model.drop_adapter("written", instead="idle")
     return folder
 
 
