@@ -174,10 +174,10 @@ def test_a_row_of_targets_is_scored_each(base) -> None:
     one = example(" is", weights=1.0)
     two = np.stack([one.targets, one.targets[::-1]], 1)
     weights = np.stack([one.inputs["weights"], 0.5 * one.inputs["weights"]], 1)
-    pair = Example(ids=one.token_ids, targets=two, inputs={"weights": weights})
+    pair = Example(ids=one.ids, targets=two, inputs={"weights": weights})
     found = learner.forward([pair], CE, backward=False).logprobs[0]
     for column in range(2):
-        alone = Example(ids=one.token_ids, targets=two[:, column], inputs={})
+        alone = Example(ids=one.ids, targets=two[:, column], inputs={})
         np.testing.assert_allclose(
             found[:, column], learner.forward([alone], CE, backward=False).logprobs[0], atol=1e-5
         )
