@@ -178,13 +178,13 @@ def sweep(update: Callable[[], object], model: Any) -> None:  # noqa: ANN401
     import torch
     from torch.profiler import ProfilerActivity
 
-    from genenv.backends.local.cuda import tree_attention
+    from genenv.backends.local.cuda import tree_layers
 
     torch._dynamo.config.recompile_limit = 8 + 4 * len(SWEPT)
-    device, before = model.device, dict(tree_attention.KERNEL_OPTIONS)
+    device, before = model.device, dict(tree_layers.KERNEL_OPTIONS)
     for options in SWEPT:
-        tree_attention.KERNEL_OPTIONS.clear()
-        tree_attention.KERNEL_OPTIONS.update(options)
+        tree_layers.KERNEL_OPTIONS.clear()
+        tree_layers.KERNEL_OPTIONS.update(options)
         if model.tree is not None:
             model.tree.forget_all()  # what is compiled anew is for any length, too
         try:
@@ -201,8 +201,8 @@ def sweep(update: Callable[[], object], model: Any) -> None:  # noqa: ANN401
                 which = "backward_ms" if "backward" in event.key else "forward_ms"
             both[which] += event.self_device_time_total / 1e3
         say(sweep=options, **both, seconds=min(timed(update, device)[0] for _ in range(3)))
-    tree_attention.KERNEL_OPTIONS.clear()
-    tree_attention.KERNEL_OPTIONS.update(before)
+    tree_layers.KERNEL_OPTIONS.clear()
+    tree_layers.KERNEL_OPTIONS.update(before)
 
 
 def profile(update: Callable[[], object], device: Any) -> None:  # noqa: ANN401

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from transformers import Qwen3Config
 
-from genenv.backends.local.fitting import needs, shape_in
+from genenv.backends.local.memory_estimate import memory_needs, shape_in
 from genenv.backends.settings import PolicyConfig
 
 SIZES = {
@@ -55,12 +55,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             packed_weights=False,
             cache_gib=0.0,
         )
-        players = ["agent", "simulator"]
-        found = needs(
+        policies = ["agent", "simulator"]
+        found = memory_needs(
             shape_in(config, "all-linear"),
             policy,
-            players=players,
-            held=players,
+            policies=policies,
+            held=policies,
             dtype=torch.bfloat16,
             device=torch.device("cpu"),
         )

@@ -63,14 +63,14 @@ def our_sampler(model: str, *, dtype: str, **settings: int) -> LocalSampler:
     """Our sampler with a fresh adapter, on as many threads as are fastest; settings are those of a run."""
     from genenv.backends.local.hardware import choose_threads
     from genenv.backends.local.model import LocalModel
-    from genenv.backends.local.player_weights import PlayerWeights
+    from genenv.backends.local.policy_weights import PolicyWeights
     from genenv.backends.local.sampler import LocalSampler
     from genenv.backends.settings import PolicyConfig
 
     config: Any = {"dtype": dtype, "threads": choose_threads(), **settings}
     loaded = LocalModel(model, PolicyConfig(**config))
     loaded.add_adapter("agent", seed=0)
-    return LocalSampler(PlayerWeights(loaded, "agent"))
+    return LocalSampler(PolicyWeights(loaded, "agent"))
 
 
 def our_update(

@@ -155,13 +155,13 @@ class TinyModels:
         self, kind: str = "llama", *, adapter: str | None = "agent", noise: float = 0.0, **config: Any
     ) -> Any:
         """A sampler on a model of its own; with noise, its adapter already says something."""
-        from genenv.backends.local.player_weights import PlayerWeights
+        from genenv.backends.local.policy_weights import PolicyWeights
         from genenv.backends.local.sampler import LocalSampler
 
         model = self.model(kind, **config)
         if adapter is not None:
             model.add_adapter(adapter, seed=3)
-        sampler = LocalSampler(PlayerWeights(model, adapter))
+        sampler = LocalSampler(PolicyWeights(model, adapter))
         if noise:
             self.disturb(sampler, noise)
         return sampler

@@ -7,8 +7,8 @@ import shutil
 import pytest
 import torch
 
-from genenv.backends.local.cpu.arguments import DTYPES
 from genenv.backends.local.cpu.build import COMPILERS
+from genenv.backends.local.cpu.kernels import DTYPES
 
 __all__ = ["DTYPES", "close", "compiled", "random"]
 

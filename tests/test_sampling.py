@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from genenv.backends.served import Asked
 from genenv.backends.settings import SamplingConfig
 from genenv.sampling import COLDEST, SampleRequest, SamplingFields, SamplingParams, sampling_params
 from genenv.servers.tinker.requests import SamplingParamsBody
 from genenv.servers.vllm import SamplingBody
+from genenv.tools.generate.making import Asked
 
 NAMES = {one.name for one in fields(SamplingParams)}
 

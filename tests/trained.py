@@ -10,7 +10,7 @@ import torch
 
 from genenv.backends.local.model import LocalModel
 from genenv.backends.local.packing import Bundle, Packed
-from genenv.backends.local.player_weights import PlayerWeights
+from genenv.backends.local.policy_weights import PolicyWeights
 from genenv.backends.local.sampler import LocalSampler
 from genenv.config.run import dump_toml, load_config
 from genenv.runs.folder import RunFolder
@@ -43,7 +43,7 @@ def _save(base: LocalModel, to: Path, seed: int, tuning: str) -> None:
     for player in ("agent", "simulator"):
         if tuning == "lora":
             base.add_adapter(player, seed=1)
-        weights = PlayerWeights(base, player if tuning == "lora" else None, keep_reference=False)
+        weights = PolicyWeights(base, player if tuning == "lora" else None, keep_reference=False)
         generator = torch.Generator().manual_seed(10 * seed + len(player))
         with torch.no_grad():
             for _, parameter in LocalSampler(weights).weights.parameters():
@@ -59,7 +59,7 @@ def agents_logprobs(run: Path, number: int, ids: Sequence[int]) -> Any:
     model = LocalModel(str(folder) if whole else config.model, config)
     if not whole:
         model.add_adapter("agent", seed=0)
-    weights = PlayerWeights(model, None if whole else "agent", learns=False)
+    weights = PolicyWeights(model, None if whole else "agent", learns=False)
     if not whole:
         weights.load(folder)
     with torch.no_grad(), weights.active():

@@ -192,7 +192,7 @@ def test_a_template_that_begins_a_thought_gets_an_empty_one(
     tiny: Any, env: Any, toy: Any, templates: dict[str, str]
 ) -> None:
     from genenv.backends.local.model import LocalModel
-    from genenv.backends.local.player_weights import PlayerWeights
+    from genenv.backends.local.policy_weights import PolicyWeights
     from genenv.backends.local.sampler import LocalSampler
     from genenv.backends.settings import PolicyConfig
 
@@ -200,7 +200,7 @@ def test_a_template_that_begins_a_thought_gets_an_empty_one(
     config = PolicyConfig(
         model=str(folder), device="cpu", threads=1, context_tokens=2000, max_thinking_tokens=4
     )
-    thinking = LocalSampler(PlayerWeights(LocalModel(str(folder), config), None, learns=False))
+    thinking = LocalSampler(PolicyWeights(LocalModel(str(folder), config), None, learns=False))
     assert thinking.end_of_thought
     (group,) = groups_of(env, thinking, toy, rollouts=4, max_new_tokens=80)
     for trace in group.traces:

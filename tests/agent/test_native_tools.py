@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from genenv.backends.local.model import LocalModel
-from genenv.backends.local.player_weights import PlayerWeights
+from genenv.backends.local.policy_weights import PolicyWeights
 from genenv.backends.local.sampler import LocalSampler
 from genenv.backends.scripted import ScriptedSampler
 from genenv.backends.settings import PolicyConfig, SamplingConfig
@@ -46,7 +46,7 @@ def make(tiny: Any, templates: dict[str, str]) -> Any:
         own = {"template": templates[name]} if name else {}
         folder = tiny.folder(**own, max_position_embeddings=30_000)
         settings = PolicyConfig(model=str(folder), device="cpu", threads=1, context_tokens=30_000, **config)
-        return LocalSampler(PlayerWeights(LocalModel(str(folder), settings), None, learns=False))
+        return LocalSampler(PolicyWeights(LocalModel(str(folder), settings), None, learns=False))
 
     return made
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from genenv.backends.local.model import LocalModel
-from genenv.backends.local.player_weights import PlayerWeights
+from genenv.backends.local.policy_weights import PolicyWeights
 from genenv.backends.local.sampler import LocalSampler
 from genenv.backends.settings import PolicyConfig, SamplingConfig
 from genenv.clients.local import LocalAssistant
@@ -38,7 +38,7 @@ def make(tiny: Any) -> Any:
         config = PolicyConfig(model=str(folder), device="cpu", threads=1, context_tokens=context)
         model = LocalModel(str(folder), config)
         model.fuse()
-        policy = LocalSampler(PlayerWeights(model, None, learns=False))
+        policy = LocalSampler(PolicyWeights(model, None, learns=False))
         return LocalAssistant(policy, SamplingConfig(**sampling), name="tiny", weights={"model": "tiny"})
 
     return made

@@ -82,5 +82,5 @@ def test_a_trainer_that_begins_anew_goes_on_with_the_run(
 
 def test_a_trainer_of_several_gpus_has_a_process_on_each() -> None:
     words = planned(trainer=Needs(cpus=4, gpus=2)).training(again=False)
-    assert words[:4] == [sys.executable, "-m", "genenv.backends.local.several", "2"]
+    assert words[:4] == [sys.executable, "-m", "genenv.backends.local.launch_ranks", "2"]
     assert words[4:] == planned(trainer=Needs(cpus=4, gpus=1)).training(again=False)[3:]

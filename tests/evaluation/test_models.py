@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from genenv.backends.local.model import LocalModel
-from genenv.backends.local.player_weights import PlayerWeights
+from genenv.backends.local.policy_weights import PolicyWeights
 from genenv.backends.local.sampler import LocalSampler
 from genenv.backends.settings import EndpointConfig, PolicyConfig, SamplingConfig
 from genenv.config.run import dump_toml, load_config
@@ -60,7 +60,7 @@ def make_run(path: Path, model: Path, *, tuning: str, more: Sequence[str] = ()) 
 
 def save(base: LocalModel, to: Path, number: int, tuning: str) -> None:
     for player in ("agent", "simulator"):
-        policy = LocalSampler(PlayerWeights(base, None if tuning == "full" else player, keep_reference=False))
+        policy = LocalSampler(PolicyWeights(base, None if tuning == "full" else player, keep_reference=False))
         generator = torch.Generator().manual_seed(number + len(player))
         with torch.no_grad():
             for _, parameter in policy.weights.parameters():

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from genenv.backends.local.served.loaded import LoadedBase
+from genenv.backends.local.served.models import LoadedBase
 from genenv.backends.settings import PolicyConfig
 from genenv.http.server import HttpServer
 from genenv.servers.tinker.serving import TinkerServer, open_base

@@ -1,6 +1,6 @@
-"""What a model that is served to others is asked, and what it answers. Numbers only: no torch, no HTTP.
+"""Requests and results of a model that the Tinker server serves. Numbers only: no torch, no HTTP.
 
-Shapes: N = tokens of a sequence, K = targets of a position, T = tokens of a completion.
+Shapes: N = tokens of a sequence, K = targets of a position.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from genenv.sampling import SamplingParams
+from genenv.sampling import Completion, SamplingParams
 
 Numbers = npt.NDArray[np.float32]
 Whole = npt.NDArray[np.int64]
 
 LOSSES = ("cross_entropy", "importance_sampling", "ppo", "cispo", "dro")
-"""What a sequence may be learned by; `backends.local.served.summed` has their formulas."""
+"""Losses by name; `backends.local.served.learner` has their formulas."""
 
 LORA_ALPHA = 32.0
 """Scale of served adapters: their output is multiplied by this / rank."""
@@ -25,31 +25,29 @@ LORA_ALPHA = 32.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterShape:
-    """Which adapter a client asks for."""
+    """The adapter that a client wants: its rank, and which layers have one."""
 
     rank: int
     mlp: bool = True
-    """Whether the layers between those of attention have one."""
     attention: bool = True
-    """Whether the layers of attention have one."""
     unembed: bool = False
-    """Whether the output layer has one."""
+    """The output layer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """One sequence to learn from or to score."""
+    """One sequence to train on or to score."""
 
     ids: tuple[int, ...]  # [N]
     targets: Whole
-    """[N] or [N, K]: what is to be predicted in each place, from the tokens up to it."""
+    """[N] or [N, K]: the tokens to predict at each position, from the tokens up to it."""
     inputs: Mapping[str, Numbers]
     """By name, each of the targets' shape: `weights`, `advantages`, `logprobs`, ..."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """How examples are learned."""
+    """The loss of examples."""
 
     name: str
     """One of `LOSSES`."""
@@ -58,8 +56,8 @@ class Loss:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scored:
-    """What became of examples."""
+class ForwardResult:
+    """What a forward pass over examples gives."""
 
     loss: float
     """The sum over all targets."""
@@ -70,8 +68,8 @@ class Scored:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Adam:
-    """A step of AdamW."""
+class AdamParams:
+    """All numbers of one step of AdamW."""
 
     learning_rate: float = 1e-4
     beta1: float = 0.9
@@ -83,8 +81,8 @@ class Adam:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked(SamplingParams):
-    """Completions wanted of one prompt, or what its own tokens' likelihoods are."""
+class PromptRequest(SamplingParams):
+    """Completions wanted of one prompt, or the log-probabilities of its own tokens."""
 
     prompt_ids: tuple[int, ...]  # [N]
     samples: int = 1
@@ -98,26 +96,16 @@ class Asked(SamplingParams):
     """Equal seeds draw equal tokens; None: fresh ones."""
     prompt_logprobs: bool = False
     top_prompt_logprobs: int = 0
-    """Of so many tokens that are the likeliest in each place of the prompt."""
+    """Of so many tokens that are the likeliest at each position of the prompt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sampled:
-    """One completion."""
+class PromptResult:
+    """The result of a `PromptRequest`."""
 
-    ids: tuple[int, ...]  # [T] what stopped it included
-    logprobs: Numbers
-    """[T] at temperature 1, among all tokens. Nats."""
-    stopped: bool
-    """False when the most tokens came first."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
-    """What is said to an `Asked`."""
-
-    sequences: Sequence[Sampled]
+    sequences: Sequence[Completion]
+    """Their log-probabilities are at temperature 1, among all tokens."""
     prompt_logprobs: Numbers | None = None
     """[N] NaN for the first token, which nothing predicts."""
     top_prompt_logprobs: tuple[npt.NDArray[np.int32], Numbers] | None = None
-    """[N, K] tokens and [N, K] their log-probabilities; 0 and -99999 for the first place."""
+    """[N, K] tokens and [N, K] their log-probabilities; 0 and -99999 at the first position."""

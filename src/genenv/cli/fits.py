@@ -37,14 +37,14 @@ def show_fit(config: RunConfig, console: Console, *, processes: int = 1) -> None
         raise UsageError(
             "two base models are not worked out: ask for each with policy.simulator_model left out"
         )
-    from genenv.backends.local.fitting import worked_out
+    from genenv.backends.local.memory_estimate import estimate_memory
 
     sections = {"agent": config.agent, "simulator": config.simulator}
     if config.simulator.source != "model":
         del sections["simulator"]
     held = [name for name, one in sections.items() if one.kl_coefficient > 0]
-    needs, device, capacity, unadapted = worked_out(
-        config.policy, players=list(sections), held=held, processes=processes
+    needs, device, capacity, unadapted = estimate_memory(
+        config.policy, policies=list(sections), held=held, processes=processes
     )
     if config.policy.backend == "vllm":
         needs = [one for one in needs if not one.sampling]

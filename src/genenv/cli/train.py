@@ -45,7 +45,7 @@ OtherArithmetic = Annotated[
     ),
 ]
 
-_LOCAL = "genenv.backends.local.together"
+_LOCAL = "genenv.backends.local.backend"
 
 
 def train(  # noqa: PLR0913 - a command has the options it has
@@ -65,14 +65,14 @@ def train(  # noqa: PLR0913 - a command has the options it has
     if torchrun.size() > 1:
         torchrun.end_with_torchrun()
     if torchrun.rank() > 0:
-        import_module(_LOCAL).follow()
+        import_module(_LOCAL).follow_rank_0()
         return
     begin("going on with a run" if resume else "starting a run")
     try:
         path = _play(config, out, overrides, resume, other_arithmetic, corpus, variant, origin)
     finally:
         if torchrun.size() > 1:
-            import_module(_LOCAL).dismiss()
+            import_module(_LOCAL).release_followers()
     _say_how_it_went(path)
 
 

@@ -31,7 +31,7 @@ from genenv.runs.folder import RunFolder
 from genenv.servers.cli import VLLM_KEY
 
 _GENENV = (sys.executable, "-m", "genenv")
-_SEVERAL = (sys.executable, "-m", "genenv.backends.local.several")
+_SEVERAL = (sys.executable, "-m", "genenv.backends.local.launch_ranks")
 _NOT_SERVED = frozenset(("backend", "model", "simulator_model", "tuning"))
 """Settings of the policies that are none of a server's."""
 

@@ -136,19 +136,19 @@ def _whole(
 ) -> Assistant:
     """A model without an adapter."""
     from genenv.backends.local.model import LocalModel
-    from genenv.backends.local.player_weights import PlayerWeights
+    from genenv.backends.local.policy_weights import PolicyWeights
     from genenv.backends.local.sampler import LocalSampler
     from genenv.clients.local import LocalAssistant
 
     model = LocalModel(source, policy)
     model.fuse()
-    sampler = LocalSampler(PlayerWeights(model, None, learns=False))
+    sampler = LocalSampler(PolicyWeights(model, None, learns=False))
     return LocalAssistant(sampler, sampling, name=name, weights=weights)
 
 
 def _of_run(named: NamedPolicy, policy: PolicyConfig, sampling: SamplingConfig) -> Assistant:
     from genenv.backends.local.model import LocalModel
-    from genenv.backends.local.player_weights import PlayerWeights
+    from genenv.backends.local.policy_weights import PolicyWeights
     from genenv.backends.local.sampler import LocalSampler
     from genenv.clients.local import LocalAssistant
 
@@ -173,7 +173,7 @@ def _of_run(named: NamedPolicy, policy: PolicyConfig, sampling: SamplingConfig) 
         return _whole(whole, settings, sampling, name=name, weights={**weights, "tuning": "full"})
     model = LocalModel(base, settings)
     model.add_adapter(which, seed=0)
-    own = PlayerWeights(model, which)
+    own = PolicyWeights(model, which)
     own.load(checkpoint / which)
     return LocalAssistant(LocalSampler(own), sampling, name=name, weights=weights)
 

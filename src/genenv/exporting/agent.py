@@ -23,7 +23,7 @@ from genenv.runs.store.reader import first_messages, last_measured, read_last_ro
 from genenv.texts import inert, json_line
 
 if TYPE_CHECKING:
-    from genenv.backends.local.export.agent import Nearness
+    from genenv.backends.local.export_merged import Nearness
     from genenv.chat.template import ChatTemplate
 
 
@@ -284,7 +284,7 @@ def _round(named: NamedPolicy, last: int | None) -> int:
 
 
 def _written(wanted: Wanted, source: Source, folder: Path, out: Path, today: str) -> Exported:
-    from genenv.backends.local.export.agent import TrainedAgent
+    from genenv.backends.local.export_merged import TrainedAgent
 
     config = source.config.policy
     agent = TrainedAgent(config.model, config, source.weights)

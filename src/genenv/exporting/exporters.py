@@ -24,7 +24,7 @@ from genenv.plugins import load, parts
 from genenv.types import Message
 
 if TYPE_CHECKING:
-    from genenv.backends.local.export.agent import Nearness, TrainedAgent
+    from genenv.backends.local.export_merged import Nearness, TrainedAgent
 
 
 class Form(StrEnum):
@@ -132,7 +132,7 @@ class ModelExporter:
 
     def write(self, export: Export, folder: Path) -> Written:
         """See `Exporter`."""
-        from genenv.backends.local.export.folder import save_model
+        from genenv.backends.local.export_merged import save_model
 
         agent = export.agent
         dtype = agent.own_dtype() if export.dtype == "auto" else export.dtype
@@ -154,7 +154,7 @@ class AdapterExporter:
 
     def write(self, export: Export, folder: Path) -> Written:
         """See `Exporter`."""
-        from genenv.backends.local.export.folder import save_adapter
+        from genenv.backends.local.export_merged import save_adapter
 
         base, same = export.agent.shared_base()
         save_adapter(export.agent, folder, base)
@@ -180,14 +180,14 @@ class GgufExporter:
 
     def write(self, export: Export, folder: Path) -> Written:
         """See `Exporter`."""
-        from genenv.backends.local.export import gguf_model
+        from genenv.backends.local import export_gguf
 
         agent = export.agent
-        vocabulary = gguf_model.check(agent)
+        vocabulary = export_gguf.check(agent)
         dtype = "float16" if export.dtype == "auto" else export.dtype
         nearness = agent.merge(dtype, export.tasks)
         file = f"{export.name}.gguf"
-        gguf_model.save_gguf(agent, vocabulary, folder / file, name=export.name, dtype=dtype)
+        export_gguf.save_gguf(agent, vocabulary, folder / file, name=export.name, dtype=dtype)
         turns = turns_of(agent.chat.template, vocabulary.begin)
         text = modelfile(file, turns=turns, end=agent.end, context_tokens=agent.context_tokens)
         (folder / "Modelfile").write_text(text, encoding="utf-8")

@@ -90,8 +90,8 @@ def serve(  # noqa: PLR0913 - Typer: a parameter an option
             "of your clone"
         )
     begin(f"loading {model}")
-    from genenv.backends.local.arithmetic import chosen
-    from genenv.backends.local.served.loaded import LoadedBase
+    from genenv.backends.local.model import resolve_settings
+    from genenv.backends.local.served.models import LoadedBase
     from genenv.servers.vllm import SamplingServer
 
     given = key_in(variable)
@@ -100,7 +100,7 @@ def serve(  # noqa: PLR0913 - Typer: a parameter an option
     )
     named = [*adapters, *(() if policy.vllm.folder is None else (Path(policy.vllm.folder),))]
     server = SamplingServer(
-        LoadedBase(model, chosen(policy)),
+        LoadedBase(model, resolve_settings(policy)),
         model,
         host=host,
         port=port,

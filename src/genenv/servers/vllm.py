@@ -36,7 +36,7 @@ from genenv.servers.worker import Worker
 from genenv.types import Json, JsonObject
 
 if TYPE_CHECKING:
-    from genenv.backends.local.served.loaded import LoadedBase
+    from genenv.backends.local.served.models import LoadedBase
 
 
 class Folders:

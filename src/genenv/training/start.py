@@ -180,9 +180,9 @@ def _chosen(config: RunConfig) -> RunConfig:
     automatic = any(getattr(config.policy, name) == AUTOMATIC[name] for name in OF_THE_MACHINE)
     if config.policy.backend != "local" or not automatic:
         return config
-    from genenv.backends.local.arithmetic import chosen
+    from genenv.backends.local.model import resolve_settings
 
-    return config.model_copy(update={"policy": chosen(config.policy)})
+    return config.model_copy(update={"policy": resolve_settings(config.policy)})
 
 
 def _settled(config: RunConfig, players: Players) -> RunConfig:

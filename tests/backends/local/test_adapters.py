@@ -15,8 +15,8 @@ import transformers
 
 from genenv.algorithms.datum import Objective
 from genenv.algorithms.settings import OptimizerConfig
-from genenv.backends.local.adapters import sentence, unadapted, with_adapter
-from genenv.backends.local.player_weights import ADAPTER
+from genenv.backends.local.adapters import add_lora_adapter, unadapted, unadapted_sentence
+from genenv.backends.local.policy_weights import ADAPTER
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.backends.settings import PolicyConfig
 from genenv.errors import UsageError
@@ -59,7 +59,7 @@ def on_meta(kind: str, **shape: Any) -> Any:
 def adapted(kind: str, targets: str, **shape: Any) -> Any:
     causal = on_meta(kind, **shape)
     with torch.device("meta"):
-        with_adapter(causal, "agent", PolicyConfig(lora_rank=1, lora_targets=targets))
+        add_lora_adapter(causal, "agent", PolicyConfig(lora_rank=1, lora_targets=targets))
     return causal
 
 
@@ -78,7 +78,7 @@ def test_where_all_layers_are_linear_auto_is_all_linear_to_the_last_digit(
 def test_experts_get_adapters_and_what_gets_none_is_named_with_its_share(kind: str, before: float) -> None:
     left = unadapted(adapted(kind, "all-linear", **EXPERTS[kind]))
     assert sum(left.values()) == pytest.approx(before, abs=0.001)
-    said = sentence(left)
+    said = unadapted_sentence(left)
     assert said is not None
     assert said.startswith(f"{sum(left.values()):.0%} of the weights in its layers get no adapter")
     assert "experts.gate_up_proj (" in said
@@ -98,8 +98,8 @@ def test_shares_are_as_worked_out_by_hand() -> None:
             "self_attn.k_proj": 64 * 32 / total,
         }
     )
-    assert sentence({"a": 0.004, "b": 0.004}) is None
-    assert sentence({"a": 0.25, "b": 0.125}) == (
+    assert unadapted_sentence({"a": 0.004, "b": 0.004}) is None
+    assert unadapted_sentence({"a": 0.25, "b": 0.125}) == (
         "38% of the weights in its layers get no adapter and stay as they are: a (25.0%), b (12.5%)"
     )
 

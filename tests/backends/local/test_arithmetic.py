@@ -10,10 +10,10 @@ import torch
 from pydantic import ValidationError
 
 from genenv.backends.local import hardware
-from genenv.backends.local.arithmetic import chosen, settled
 from genenv.backends.local.cpu import build
+from genenv.backends.local.cpu.threads import FEWEST_TURNS, cpu_seconds
 from genenv.backends.local.machine import cores, lacking, without
-from genenv.backends.local.stopwatch import FEWEST_TURNS, cpu_seconds
+from genenv.backends.local.model import resolve_settings, settled_config
 from genenv.backends.settings import AUTOMATIC, PolicyConfig
 from genenv.errors import UsageError
 
@@ -51,21 +51,21 @@ def test_rather_more_threads_are_taken_unless_they_are_clearly_slower(monkeypatc
 
 
 def test_what_is_automatic_is_chosen_and_what_is_said_stays() -> None:
-    here = chosen(PolicyConfig(device="cpu"))
+    here = resolve_settings(PolicyConfig(device="cpu"))
     assert here.dtype in ("float32", "bfloat16")
     assert here.threads >= 1
     assert here.compiled is (build.load() is not None)
     said = PolicyConfig(device="cpu", dtype="float32", compiled=False, threads=3)
-    assert chosen(said) == said
+    assert resolve_settings(said) == said
 
 
 def test_what_models_decide_is_settled(tiny) -> None:
     llama, window = tiny.model(), tiny.model("gpt_neox")
     llama.fuse()
     window.fuse()
-    assert choices(settled(llama.config, llama)) == ("packed", "fused", llama.fused.packed)
-    assert choices(settled(window.config, window)) == ("packed", "transformers", False)
-    both = settled(llama.config, llama, window)  # by their nature they differ, and will again
+    assert choices(settled_config(llama.config, llama)) == ("packed", "fused", llama.fused.packed)
+    assert choices(settled_config(window.config, window)) == ("packed", "transformers", False)
+    both = settled_config(llama.config, llama, window)  # by their nature they differ, and will again
     assert choices(both)[:2] == ("packed", "auto")
 
 
@@ -79,8 +79,8 @@ def test_weights_are_packed_in_both_models_or_in_none(tiny) -> None:
     second.fuse()
     if not first.fused.pack():
         pytest.skip("this torch cannot pack weights")
-    assert settled(first.config, first).packed_weights is True
-    assert settled(first.config, first, second).packed_weights is False
+    assert settled_config(first.config, first).packed_weights is True
+    assert settled_config(first.config, first, second).packed_weights is False
     assert not first.fused.packed
 
 
@@ -88,17 +88,17 @@ def test_weights_are_packed_in_both_models_or_in_none(tiny) -> None:
 def test_settled_choices_lead_to_the_same_again(tiny, setting) -> None:
     first = tiny.model()
     first.fuse()
-    policy = settled(first.config, first)
+    policy = settled_config(first.config, first)
     again = tiny.model(**{setting: getattr(policy, setting)})
     again.fuse()
-    assert getattr(settled(again.config, again), setting) == getattr(policy, setting)
+    assert getattr(settled_config(again.config, again), setting) == getattr(policy, setting)
 
 
 def test_the_own_forward_pass_can_be_asked_for(tiny) -> None:
     model = tiny.model(attention="own")
     model.fuse()
     assert model.own_forward
-    assert choices(settled(model.config, model)) == ("own", "transformers", False)
+    assert choices(settled_config(model.config, model)) == ("own", "transformers", False)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_compiled_code_that_is_asked_for_must_be_had(tiny, monkeypatch) -> None:
 def test_on_a_gpu_compiled_code_stays_as_it_was_asked_for(monkeypatch, compiled) -> None:
     monkeypatch.setattr(hardware, "choose_device", lambda _: torch.device("cuda"))
     monkeypatch.setattr(hardware, "choose_dtype", lambda *_: torch.bfloat16)
-    assert chosen(PolicyConfig(compiled=compiled)).compiled == compiled
+    assert resolve_settings(PolicyConfig(compiled=compiled)).compiled == compiled
 
 
 def test_what_a_machine_lacks_is_said_by_the_name_of_the_setting(monkeypatch) -> None:

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv.backends.local.categorical import Odds
 from genenv.backends.local.cpu import build
+from genenv.backends.local.next_token import Odds
 
 ALMOST_ONE = 1 - 2**-53
 

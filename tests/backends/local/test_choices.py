@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from genenv.backends.local.choices import OneOf
-from genenv.backends.local.grammar import is_forbidden
+from genenv.backends.local.next_token import OneOf, is_forbidden
 from genenv.chat.sampler import encode_choices
 from genenv.sampling import SampleRequest
 from genenv.types import Choices

@@ -9,8 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from genenv.backends.local.kv_cache import Remembered
-from genenv.backends.local.layouts import DecodeLayout
+from genenv.backends.local.attention import DecodeLayout, KeptCache
 from genenv.backends.local.packing import Bundle, Packed
 from genenv.progress import Silent, staged
 from genenv.sampling import Conversation, SampleRequest
@@ -245,7 +244,7 @@ def talk(policy, starts, *, turns=3, forget=False):
         for i, completion in zip(going, policy.sample_all(asked), strict=True):
             said[i].append((completion.token_ids, completion.logprobs))
             ids[i] += (*completion.token_ids, *(3 + (7 * i + t) % 20 for t in range(1 + (i + turn) % 4)))
-            assert completion.finished or talks[i] not in policy._remembered
+            assert completion.finished or talks[i] not in policy._kept_caches
         going = [i for i in going if len(said[i][-1][0]) < 40]
     return said
 
@@ -305,19 +304,19 @@ def test_nothing_is_remembered_unasked_or_beyond_the_budget(tiny, monkeypatch):
     policy = tiny.player(noise=0.05, cache_gib=1e-5)
     quick_to_end(policy, monkeypatch, more=100.0)
 
-    def remembered(*asked: SampleRequest) -> list[Remembered | None]:
+    def kept_caches(*asked: SampleRequest) -> list[KeptCache | None]:
         policy.sample_all(asked)
-        return [policy._remembered.get(request.conversation) for request in asked]
+        return [policy._kept_caches.get(request.conversation) for request in asked]
 
     keep = SampleRequest(prompt_ids=(9,) * 4, max_tokens=5, conversation=Conversation())
-    (memory,) = remembered(keep)
+    (memory,) = kept_caches(keep)
     room = int(1e-5 * 2**30 / (memory.kept.nbytes // 4))
-    assert remembered(replace(keep, last=True)) == [None]
-    assert remembered(replace(keep, prompt_ids=(9,) * (room + 1))) == [None]
+    assert kept_caches(replace(keep, last=True)) == [None]
+    assert kept_caches(replace(keep, prompt_ids=(9,) * (room + 1))) == [None]
     both = [
         replace(keep, prompt_ids=(9 + i,) * (room // 2 + 1), conversation=Conversation()) for i in range(2)
     ]
-    assert sorted(one is None for one in remembered(*both)) == [False, True]
+    assert sorted(one is None for one in kept_caches(*both)) == [False, True]
     same(talk(policy, STARTS), talk(policy, STARTS, forget=True))
 
 
@@ -327,14 +326,14 @@ def test_a_memory_that_does_not_belong_here_is_not_used(tiny, change, monkeypatc
     quick_to_end(policy, monkeypatch)
     talk = Conversation()
     policy.sample_all([SampleRequest(prompt_ids=(5, 6, 7, 8), max_tokens=60, conversation=talk)])
-    memory = policy._remembered[talk]
+    memory = policy._kept_caches[talk]
     after = (*memory.token_ids, 11, 12)
     if change == "weights":
         tiny.disturb(policy, 0.05, seed=1)
     elif change == "text":
         after = (6, *after[1:])
     else:
-        policy._remembered[talk] = replace(memory, token_ids=(6, *memory.token_ids[1:]))
+        policy._kept_caches[talk] = replace(memory, token_ids=(6, *memory.token_ids[1:]))
     asked = SampleRequest(prompt_ids=after, max_tokens=8)
     with_it, without = policy.sample_all([replace(asked, conversation=talk)]) + policy.sample_all([asked])
     assert with_it == without
@@ -346,16 +345,16 @@ def test_a_conversation_is_remembered_as_long_as_it_lives_and_by_its_last_turn(l
     talk = Conversation()
     request = SampleRequest(prompt_ids=(5, 6, 7, 8), max_tokens=5, conversation=talk)
     llama.sample_all([request])
-    assert llama._remembered[talk].token_ids == (5, 6, 7, 8)
+    assert llama._kept_caches[talk].token_ids == (5, 6, 7, 8)
     llama.sample_all([replace(request, prompt_ids=(5, 6, 7, 8, llama.model.chat.end_id, 4))])
-    assert len(llama._remembered[talk].token_ids) == 6
+    assert len(llama._kept_caches[talk].token_ids) == 6
     llama.sample_all([replace(request, last=True)])
-    assert talk not in llama._remembered
+    assert talk not in llama._kept_caches
     llama.sample_all([request])
-    before = len(llama._remembered)
+    before = len(llama._kept_caches)
     del talk, request
     gc.collect()
-    assert len(llama._remembered) == before - 1
+    assert len(llama._kept_caches) == before - 1
 
 
 @pytest.mark.parametrize("survives", [True, False])
@@ -364,7 +363,7 @@ def test_a_reply_that_was_cut_is_remembered_where_a_turn_may_follow_it(llama, su
         prompt_ids=(5, 6), max_tokens=2, conversation=Conversation(), survives_cut=survives
     )
     assert not llama.sample_all([request])[0].finished
-    assert (request.conversation in llama._remembered) is survives
+    assert (request.conversation in llama._kept_caches) is survives
 
 
 def test_a_completion_names_the_version_of_the_weights_that_wrote_it(tiny):

@@ -11,10 +11,10 @@ import torch
 import transformers
 
 from genenv.backends.local import loading
-from genenv.backends.local.adapters import with_adapter
-from genenv.backends.local.fitting import needs, shape_in, shape_of, worked_out
+from genenv.backends.local.adapters import add_lora_adapter
+from genenv.backends.local.memory_estimate import estimate_memory, memory_needs, shape_in, shape_of
 from genenv.backends.local.model import LocalModel
-from genenv.backends.local.player_weights import PlayerWeights
+from genenv.backends.local.policy_weights import PolicyWeights
 from genenv.backends.settings import ALL_LAYERS, PolicyConfig
 from genenv.errors import UsageError
 from typed import refused, succeeds
@@ -26,8 +26,8 @@ BOTH = ["agent", "simulator"]
 def parts(*, processes: int = 1, **settings: Any) -> dict[str, float]:
     config = PolicyConfig(model="tiny", **settings)
     shape = shape_of(loading.resolve("tiny"), config.lora_targets)
-    found = needs(
-        shape, config, players=BOTH, held=["agent"], dtype=torch.float32, device=CPU, processes=processes
+    found = memory_needs(
+        shape, config, policies=BOTH, held=["agent"], dtype=torch.float32, device=CPU, processes=processes
     )
     return {one.name: one.bytes for one in found}
 
@@ -39,7 +39,7 @@ def test_weights_and_adapters_are_counted_as_they_are(targets: str) -> None:
     model = LocalModel("tiny", config)
     base = sum(p.numel() for p in model.causal.parameters())
     model.add_adapter("agent", seed=0)
-    own = sum(p.numel() for _, p in PlayerWeights(model, "agent").parameters())
+    own = sum(p.numel() for _, p in PolicyWeights(model, "agent").parameters())
     found = parts(lora_targets=targets)
     assert found["base weights"] == 4 * base
     assert found["adapters"] == 2 * own * 4
@@ -79,7 +79,7 @@ def test_adapters_are_counted_as_peft_makes_them(family: str, targets: str) -> N
     counted = shape_in(config, targets)
     causal = transformers.AutoModelForCausalLM.from_config(config).requires_grad_(requires_grad=False)
     base = sum(p.numel() for p in causal.parameters())
-    with_adapter(causal, "agent", PolicyConfig(lora_rank=3, lora_targets=targets))
+    add_lora_adapter(causal, "agent", PolicyConfig(lora_rank=3, lora_targets=targets))
     own = [p.numel() for name, p in causal.named_parameters() if ".agent." in name]
     assert sum(own) == 3 * counted.adapted > 0
     assert counted.parameters == base
@@ -113,7 +113,7 @@ def test_full_tuning_has_two_models_and_no_adapter() -> None:
 def test_a_model_without_a_shape_is_refused(tmp_path: Any) -> None:
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(UsageError, match=r"the shape of .* cannot be read"):
-        worked_out(PolicyConfig(model=str(tmp_path)), players=BOTH, held=[])
+        estimate_memory(PolicyConfig(model=str(tmp_path)), policies=BOTH, held=[])
 
 
 def test_the_doctor_says_whether_a_run_fits() -> None:

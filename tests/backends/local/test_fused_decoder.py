@@ -7,10 +7,10 @@ import logging
 import pytest
 import torch
 
+from genenv.backends.local.attention import Layout
 from genenv.backends.local.fused_decoder import FAMILIES, FusedDecoder, why_not
-from genenv.backends.local.layouts import Layout
 from genenv.backends.local.packing import Bundle, Packed
-from genenv.backends.local.player_weights import PlayerWeights
+from genenv.backends.local.policy_weights import PolicyWeights
 from genenv.backends.local.sampler import LocalSampler
 
 FAMILY_NAMES = ("llama", "mistral", "qwen2", "qwen3")
@@ -138,7 +138,7 @@ def test_projections_are_views_of_their_joint_tensor(tiny):
 
 
 def test_what_is_not_known_runs_in_the_layers_of_transformers(tiny, caplog):
-    with caplog.at_level(logging.INFO, "genenv.backends.local.selfcheck"):
+    with caplog.at_level(logging.INFO, "genenv.backends.local.model_forward"):
         policy = _player_of(tiny, hidden_act="gelu")
     assert policy.model.fused is None
     assert "its activation is gelu, not silu" in caplog.text
@@ -150,13 +150,13 @@ def test_what_is_not_known_runs_in_the_layers_of_transformers(tiny, caplog):
 def _player_of(tiny, **changes):
     model = tiny.model(folder=tiny.folder("llama", **changes))
     model.add_adapter("agent", seed=3)
-    return LocalSampler(PlayerWeights(model, "agent"))
+    return LocalSampler(PolicyWeights(model, "agent"))
 
 
 def test_results_that_differ_are_not_used(tiny, caplog, monkeypatch):
     wrong = FusedDecoder.hidden
     monkeypatch.setattr(FusedDecoder, "hidden", lambda *arguments: wrong(*arguments).flip(0))
-    with caplog.at_level(logging.INFO, "genenv.backends.local.selfcheck"):
+    with caplog.at_level(logging.INFO, "genenv.backends.local.model_forward"):
         assert tiny.player().model.fused is None
     assert "differ by" in caplog.text
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from genenv.backends.local.kv_cache import OwnTokens, PromptCache, Remembered
+from genenv.backends.local.attention import KeptCache, OwnTokens, PromptCache
 
 LAYERS, HEADS, SIZE = 2, 3, 4
 
@@ -77,7 +77,7 @@ def test_a_copy_of_a_conversation_stays_when_the_cache_goes_on():
 )
 def test_a_prompt_goes_on_from_what_it_shares_with_what_is_remembered(prompt, weights, shared):
     kept = torch.arange(2 * 2 * 1 * 3 * 4).view(2, 2, 1, 3, 4)
-    known = Remembered(weights="now", token_ids=(1, 2, 3), kept=kept)
+    known = KeptCache(weights="now", token_ids=(1, 2, 3), kept=kept)
     found = known.shared(prompt, weights)
     assert (found and len(found.token_ids)) == shared
     if found:

@@ -10,10 +10,9 @@ import torch
 from genenv.algorithms.datum import Objective
 from genenv.algorithms.settings import OptimizerConfig
 from genenv.backends.local import trainer as trainer_module
-from genenv.backends.local.micro_batches import micro_batches
 from genenv.backends.local.optimizer import Optimizer
-from genenv.backends.local.packing import Bundle, Packed
-from genenv.backends.local.player_weights import PlayerWeights
+from genenv.backends.local.packing import Bundle, Packed, micro_batches
+from genenv.backends.local.policy_weights import PolicyWeights
 from genenv.backends.local.sampler import LocalSampler
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.errors import RolloutError, UsageError
@@ -54,9 +53,9 @@ def asked(count: int = 8, **changes) -> list[SampleRequest]:
 
 def test_a_fresh_adapter_changes_nothing(tiny):
     model = tiny.model(decoder="transformers")
-    bare = logprobs(LocalSampler(PlayerWeights(model, None, keep_reference=False)))
+    bare = logprobs(LocalSampler(PolicyWeights(model, None, keep_reference=False)))
     model.add_adapter("agent", seed=1)
-    assert torch.equal(logprobs(LocalSampler(PlayerWeights(model, "agent"))), bare)
+    assert torch.equal(logprobs(LocalSampler(PolicyWeights(model, "agent"))), bare)
     fused = tiny.player()
     assert torch.equal(logprobs(fused), reference(fused))
     torch.testing.assert_close(logprobs(fused), bare, atol=1e-5, rtol=0)
@@ -67,7 +66,7 @@ def test_adapters_begin_alike_with_the_same_seed_and_differently_with_another(ti
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
     model = tiny.model()
     model.add_adapter("agent", seed=4)
-    assert not torch.equal(PlayerWeights(model, "agent").parameters()[0][1], first[0])
+    assert not torch.equal(PolicyWeights(model, "agent").parameters()[0][1], first[0])
 
 
 def test_two_players_on_one_base_do_not_influence_each_other(tiny):
@@ -75,8 +74,8 @@ def test_two_players_on_one_base_do_not_influence_each_other(tiny):
     for seed, name in enumerate(("agent", "simulator")):
         model.add_adapter(name, seed=seed)
     agent, simulator = (
-        LocalSampler(PlayerWeights(model, "agent")),
-        LocalSampler(PlayerWeights(model, "simulator")),
+        LocalSampler(PolicyWeights(model, "agent")),
+        LocalSampler(PolicyWeights(model, "simulator")),
     )
     base = reference(agent)
     names = [{name for name, _ in player.weights.parameters()} for player in (agent, simulator)]
@@ -120,7 +119,7 @@ def test_full_fine_tuning_moves_the_weights_and_keeps_a_reference(tiny):
 
 
 def test_without_a_kept_reference_asking_for_it_is_one_sentence(tiny):
-    policy = LocalSampler(PlayerWeights(tiny.model(), None, keep_reference=False))
+    policy = LocalSampler(PolicyWeights(tiny.model(), None, keep_reference=False))
     with pytest.raises(UsageError, match="keeps no reference"):
         reference(policy)
 

@@ -15,7 +15,7 @@ from genenv.agent.settings import AgentConfig
 from genenv.algorithms.datum import Datum, Objective
 from genenv.algorithms.settings import OptimizerConfig
 from genenv.backends.base import Role
-from genenv.backends.local.messages import Call, Opening, decoded, encoded
+from genenv.backends.local.processes import Call, Opening, decoded, encoded
 from genenv.backends.settings import PolicyConfig, VllmConfig
 from genenv.types import Choices
 

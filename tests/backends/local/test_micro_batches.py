@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from genenv.algorithms.datum import Datum
-from genenv.backends.local.micro_batches import sample_of
+from genenv.backends.local.packing import sample_of
 from lessons import imitated
 
 

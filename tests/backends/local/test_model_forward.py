@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from genenv.backends.local import model_forward as own_forward
-from genenv.backends.local import selfcheck
+from genenv.backends.local import model_forward
 from genenv.backends.local.packing import Bundle, Packed
 from genenv.sampling import Conversation, SampleRequest
 
@@ -33,7 +32,7 @@ def unusual(request, tiny):
     plain = tiny.plain(kind, **changes)
     with pytest.MonkeyPatch.context() as patch:
         said: list[str] = []
-        logger = logging.getLogger("genenv.backends.local.selfcheck")
+        logger = logging.getLogger("genenv.backends.local.model_forward")
         patch.setattr(logger, "warning", lambda text, *values: said.append(text % values))
         policy = tiny.player(kind, folder=tiny.folder(kind, **changes))
     return policy, plain, reason, said
@@ -79,7 +78,7 @@ def test_samples_do_not_depend_on_who_is_sampled_beside_them(unusual, monkeypatc
 
 def test_a_mixed_batch_is_sampled_as_in_packed_attention(tiny, monkeypatch):
     usual = tiny.player(noise=0.05)
-    monkeypatch.setattr(selfcheck, "_why_not_packed", lambda *_: "a test says so")
+    monkeypatch.setattr(model_forward, "_why_not_packed", lambda *_: "a test says so")
     own = tiny.player(noise=0.05)
     schema = {"type": "object", "properties": {"n": {"enum": [12, 345]}}, "required": ["n"]}
     kinds = [
@@ -97,10 +96,10 @@ def test_a_mixed_batch_is_sampled_as_in_packed_attention(tiny, monkeypatch):
 
 
 def test_prompts_are_read_a_bounded_number_at_a_time(tiny, monkeypatch):
-    monkeypatch.setattr(selfcheck, "_why_not_packed", lambda *_: "a test says so")
+    monkeypatch.setattr(model_forward, "_why_not_packed", lambda *_: "a test says so")
     policy = tiny.player(noise=0.05)
     together = policy.sample_all(asked())
-    monkeypatch.setattr(own_forward, "_PREFILLS", 1)
+    monkeypatch.setattr(model_forward, "_PREFILLS", 1)
     plain, widest = policy._engine, []
     monkeypatch.setattr(policy, "_engine", lambda rows, _: plain(rows, 40))
     hidden = policy.model.hidden
@@ -137,7 +136,7 @@ def test_log_probabilities_equal_those_of_single_sequences(unusual):
 def test_samples_and_gradients_equal_those_of_packed_attention(tiny, monkeypatch, adapter, tokens):
     settings = {"noise": 0.05, "adapter": adapter, "tokens_per_microbatch": tokens}
     policies = [tiny.player(**settings)]
-    monkeypatch.setattr(selfcheck, "_why_not_packed", lambda *_: "a test says so")
+    monkeypatch.setattr(model_forward, "_why_not_packed", lambda *_: "a test says so")
     policies.append(tiny.player(**settings))
     assert [policy.model.own_forward for policy in policies] == [False, True]
     found = []

@@ -18,7 +18,7 @@ from composites import COMPOSITES, composite, original
 from genenv.algorithms.datum import Objective
 from genenv.algorithms.settings import OptimizerConfig
 from genenv.backends.local import loading
-from genenv.backends.local.fitting import shape_of
+from genenv.backends.local.memory_estimate import shape_of
 from genenv.backends.local.packing import Bundle, Packed
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.errors import UsageError

@@ -8,9 +8,8 @@ import pytest
 import torch
 import transformers
 
-from genenv.backends.local import selfcheck
-from genenv.backends.local.kl import frozen_head
-from genenv.backends.local.output_layer import Shaping, shaping
+from genenv.backends.local import model_forward
+from genenv.backends.local.model_forward import Shaping, shaping
 from genenv.backends.local.packing import Bundle, Packed
 from genenv.errors import UsageError
 from genenv.sampling import SampleRequest
@@ -47,7 +46,7 @@ def test_log_probabilities_and_gradients_are_those_of_transformers(tiny, kind, c
         for name, parameter in policy.weights.parameters():
             torch.testing.assert_close(parameter.grad, of[name].grad, atol=1e-4, rtol=1e-3, msg=name)
         hidden = torch.randn(2, 64)
-        assert torch.equal(frozen_head(policy.weights)(hidden), policy.model.head(hidden))
+        assert torch.equal(policy.weights.frozen_head()(hidden), policy.model.head(hidden))
 
 
 @pytest.mark.parametrize(("kind", "changes"), SHAPED)
@@ -61,6 +60,6 @@ def test_samples_have_the_log_probabilities_that_the_trainer_finds(tiny, kind, c
 
 
 def test_a_model_that_does_something_else_to_its_scores_is_refused(tiny, monkeypatch):
-    monkeypatch.setattr(selfcheck, "scores_of", lambda causal, hidden: causal.lm_head(hidden))
+    monkeypatch.setattr(model_forward, "scores_of", lambda causal, hidden: causal.lm_head(hidden))
     with pytest.raises(UsageError, match="it does something to its scores"):
         tiny.model(folder=tiny.folder("granite", logits_scaling=8.0))

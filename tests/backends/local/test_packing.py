@@ -91,7 +91,7 @@ def test_scoring_the_vocabulary_in_pieces_changes_neither_values_nor_gradients(p
     packed = Packed(bundles_of([(4, [7, 5, 6])], policy.model.vocabulary), CPU)
     results = []
     for rows in (512, 4):
-        monkeypatch.setattr("genenv.backends.local.player_weights.in_pieces.__kwdefaults__", {"rows": rows})
+        monkeypatch.setattr("genenv.backends.local.token_logprobs.in_pieces.__kwdefaults__", {"rows": rows})
         policy.model.causal.zero_grad()
         logprobs = policy.weights.logprobs(packed)
         logprobs.sum().backward()

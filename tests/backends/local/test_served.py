@@ -12,9 +12,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from genenv.backends.local.served.base import ServedBase
-from genenv.backends.local.served.summed import Terms, checked
-from genenv.backends.served import Adam, AdapterShape, Asked, Example, Loss
+from genenv.backends.local.served.learner import Terms, checked
+from genenv.backends.local.served.models import ServedBase
+from genenv.backends.served import AdamParams, AdapterShape, Example, Loss, PromptRequest
 from genenv.backends.settings import PolicyConfig
 from genenv.errors import DataError, UsageError
 
@@ -140,7 +140,7 @@ def test_weights_move_likelihoods_by_their_sign_and_clients_do_not_touch_each_ot
     before = logprob(mine, up), logprob(mine, down), logprob(other, up)
     for _ in range(3):
         mine.forward([up, down], CE, backward=True)
-        mine.step(Adam(learning_rate=1e-2))
+        mine.step(AdamParams(learning_rate=1e-2))
     assert logprob(mine, up) > before[0] + 0.5
     assert logprob(mine, down) < before[1] - 0.1
     assert logprob(other, up) == before[2], "bit for bit"
@@ -162,10 +162,10 @@ def test_gradients_add_up_until_the_step(base) -> None:
     with pytest.raises(UsageError, match="datum 1 holds a token outside of the vocabulary"):
         learner.forward([DATA[0], example("x", (10_000,), weights=1.0)], CE, backward=True)
     assert torch.equal(gradient(learner), before)
-    assert learner.step(Adam(learning_rate=0.0, grad_clip_norm=0.1)) == pytest.approx(
+    assert learner.step(AdamParams(learning_rate=0.0, grad_clip_norm=0.1)) == pytest.approx(
         float(whole.norm()), rel=1e-4
     )
-    assert learner.step(Adam()) == 0.0, "no gradient is left"
+    assert learner.step(AdamParams()) == 0.0, "no gradient is left"
     base.drop(learner)
 
 
@@ -189,7 +189,7 @@ def test_what_was_saved_goes_on_to_the_last_bit(base, tmp_path: Path, unembed: b
     def steps(learner: Any, count: int) -> None:
         for _ in range(count):
             learner.forward(DATA, CE, backward=True)
-            learner.step(Adam(learning_rate=1e-3, weight_decay=0.01))
+            learner.step(AdamParams(learning_rate=1e-3, weight_decay=0.01))
 
     shape = AdapterShape(rank=4, unembed=unembed)
     learner = base.learner(shape, seed=5)
@@ -217,12 +217,14 @@ def test_sampled_log_probabilities_are_those_of_a_forward_pass(base, tmp_path: P
     learner = base.learner(shape, seed=1)
     moved(learner)
     learner.save(tmp_path)
-    asked = Asked(prompt_ids=PROMPT, samples=3, max_tokens=20, seed=7, prompt_logprobs=True)
-    warm = Asked(prompt_ids=PROMPT, samples=2, max_tokens=20, seed=7, temperature=0.5, top_k=5, top_p=0.9)
-    cold = Asked(prompt_ids=PROMPT, samples=1, max_tokens=20, temperature=0.0, top_prompt_logprobs=3)
+    asked = PromptRequest(prompt_ids=PROMPT, samples=3, max_tokens=20, seed=7, prompt_logprobs=True)
+    warm = PromptRequest(
+        prompt_ids=PROMPT, samples=2, max_tokens=20, seed=7, temperature=0.5, top_k=5, top_p=0.9
+    )
+    cold = PromptRequest(prompt_ids=PROMPT, samples=1, max_tokens=20, temperature=0.0, top_prompt_logprobs=3)
     answers = base.answer(tmp_path, shape, [asked, warm, cold])
     for sequence in itertools.chain(*(answer.sequences for answer in answers)):
-        whole = (*PROMPT, *sequence.ids)
+        whole = (*PROMPT, *sequence.token_ids)
         text = Example(ids=whole[:-1], targets=np.array(whole[1:], np.int64), inputs={})
         own = learner.forward([text], CE, backward=False).logprobs[0]
         np.testing.assert_allclose(sequence.logprobs, own[len(PROMPT) - 1 :], atol=1e-5)
@@ -238,48 +240,49 @@ def test_sampled_log_probabilities_are_those_of_a_forward_pass(base, tmp_path: P
 
 
 def test_equal_seeds_draw_equal_tokens(base) -> None:
-    asked = Asked(prompt_ids=PROMPT, samples=4, max_tokens=12, seed=7)
+    asked = PromptRequest(prompt_ids=PROMPT, samples=4, max_tokens=12, seed=7)
     first, again = (base.answer(None, SHAPE, [asked])[0].sequences for _ in range(2))
-    assert [one.ids for one in first] == [one.ids for one in again]
-    assert len({one.ids for one in first}) > 1
-    alone = base.answer(None, SHAPE, [Asked(prompt_ids=PROMPT, max_tokens=12, seed=7)])[0]
-    assert alone.sequences[0].ids == first[0].ids
-    other = base.answer(None, SHAPE, [Asked(prompt_ids=PROMPT, samples=4, max_tokens=12, seed=8)])[0]
-    assert [one.ids for one in other.sequences] != [one.ids for one in first]
+    assert [one.token_ids for one in first] == [one.token_ids for one in again]
+    assert len({one.token_ids for one in first}) > 1
+    alone = base.answer(None, SHAPE, [PromptRequest(prompt_ids=PROMPT, max_tokens=12, seed=7)])[0]
+    assert alone.sequences[0].token_ids == first[0].token_ids
+    other = base.answer(None, SHAPE, [PromptRequest(prompt_ids=PROMPT, samples=4, max_tokens=12, seed=8)])[0]
+    assert [one.token_ids for one in other.sequences] != [one.token_ids for one in first]
 
 
 def test_completions_end_where_they_are_told_to(base) -> None:
-    free = base.answer(None, SHAPE, [Asked(prompt_ids=PROMPT, max_tokens=40, seed=3)])[0].sequences[0]
-    text = base.model.tokenizer.decode(list(free.ids))
-    by_id = Asked(prompt_ids=PROMPT, max_tokens=40, seed=3, stop_ids=(free.ids[5],))
-    by_text = Asked(prompt_ids=PROMPT, max_tokens=40, seed=3, stop_texts=(text[9:11],))
+    free = base.answer(None, SHAPE, [PromptRequest(prompt_ids=PROMPT, max_tokens=40, seed=3)])[0].sequences[0]
+    text = base.model.tokenizer.decode(list(free.token_ids))
+    by_id = PromptRequest(prompt_ids=PROMPT, max_tokens=40, seed=3, stop_ids=(free.token_ids[5],))
+    by_text = PromptRequest(prompt_ids=PROMPT, max_tokens=40, seed=3, stop_texts=(text[9:11],))
     one, two = (base.answer(None, SHAPE, [asked])[0].sequences[0] for asked in (by_id, by_text))
-    assert one.stopped
-    assert one.ids == free.ids[: free.ids.index(free.ids[5]) + 1]
-    assert two.stopped
-    said = base.model.tokenizer.decode(list(two.ids))
+    assert one.finished
+    assert one.token_ids == free.token_ids[: free.token_ids.index(free.token_ids[5]) + 1]
+    assert two.finished
+    said = base.model.tokenizer.decode(list(two.token_ids))
     assert said.endswith(text[9:11])
     assert said == text[: len(said)]
-    full = Asked(prompt_ids=(65,) * base.context_tokens, prompt_logprobs=True)
+    full = PromptRequest(prompt_ids=(65,) * base.context_tokens, prompt_logprobs=True)
     answer = base.answer(None, SHAPE, [full])[0]
-    assert answer.sequences[0].ids == ()
+    assert answer.sequences[0].token_ids == ()
     with pytest.raises(UsageError, match="leaves no room in the context window of 256"):
-        base.answer(None, SHAPE, [Asked(prompt_ids=(65,) * 256)])
+        base.answer(None, SHAPE, [PromptRequest(prompt_ids=(65,) * 256)])
 
 
 @pytest.mark.long
 def test_few_adapters_are_kept_for_sampling(base, tmp_path: Path) -> None:
     shapes = [AdapterShape(rank=2 + i % 2, mlp=i % 3 != 0) for i in range(6)]
-    asked = Asked(prompt_ids=PROMPT, max_tokens=8, temperature=0.0)
+    asked = PromptRequest(prompt_ids=PROMPT, max_tokens=8, temperature=0.0)
     said = []
     for i, shape in enumerate(shapes):
         learner = base.learner(shape, seed=i)
         moved(learner, seed=i)
         learner.save(tmp_path / str(i))
         base.drop(learner)
-        said.append(base.answer(tmp_path / str(i), shape, [asked])[0].sequences[0].ids)
+        said.append(base.answer(tmp_path / str(i), shape, [asked])[0].sequences[0].token_ids)
     again = [
-        base.answer(tmp_path / str(i), shape, [asked])[0].sequences[0].ids for i, shape in enumerate(shapes)
+        base.answer(tmp_path / str(i), shape, [asked])[0].sequences[0].token_ids
+        for i, shape in enumerate(shapes)
     ]
     assert again == said
     assert len(base._slots) <= 4

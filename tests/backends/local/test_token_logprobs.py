@@ -6,10 +6,8 @@ import pytest
 import torch
 
 from genenv.backends.local import token_logprobs as vocabulary
-from genenv.backends.local.grammar import is_forbidden
-from genenv.backends.local.kl import kl_full
-from genenv.backends.local.player_weights import entropy_of
-from genenv.backends.local.token_logprobs import frozen_logprobs, frozen_scores
+from genenv.backends.local.next_token import is_forbidden
+from genenv.backends.local.token_logprobs import entropy_of, frozen_logprobs, frozen_scores, kl_full
 
 ROWS, WIDTH, WORDS = 11, 8, 70
 

@@ -7,9 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv.backends.local.cuda.tree_attention import TreeMask, block_mask
-from genenv.backends.local.packing import Bundle, Packed
-from genenv.backends.local.token_tree import BLOCK, TokenTree
+from genenv.backends.local.cuda.tree_layers import TreeMask, block_mask
+from genenv.backends.local.packing import BLOCK, Bundle, Packed, TokenTree
 
 CPU = torch.device("cpu")
 

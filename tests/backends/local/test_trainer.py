@@ -13,8 +13,8 @@ import torch
 from genenv.agent.settings import AgentConfig
 from genenv.algorithms.datum import Datum, Objective, averaged
 from genenv.algorithms.settings import OptimizerConfig
-from genenv.backends.local.kl import kl_full
 from genenv.backends.local.packing import Bundle, Packed
+from genenv.backends.local.token_logprobs import kl_full
 from genenv.backends.local.trainer import STATE, LocalTrainer, _Rows
 from genenv.errors import DataError, UpdateSkipped
 from genenv.runs.folder import metrics_line

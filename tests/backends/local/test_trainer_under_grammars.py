@@ -12,7 +12,7 @@ import torch
 
 from genenv.algorithms.datum import Datum, Objective, averaged
 from genenv.algorithms.settings import OptimizerConfig
-from genenv.backends.local.grammar import is_forbidden
+from genenv.backends.local.next_token import is_forbidden
 from genenv.backends.local.packing import Bundle, Packed
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.simulator.settings import SimulatorConfig

@@ -18,7 +18,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from genenv.backends.local.tiny import tiny_model
+from genenv.backends.local.loading import tiny_model
 from tinker_sdk import PYTHON, Client, needs_tinker
 
 SKYRL = os.environ.get("GENENV_SKYRL_PYTHON", "")

@@ -16,7 +16,7 @@ import torch
 
 from genenv.algorithms.datum import Objective
 from genenv.backends.base import Opened
-from genenv.backends.local.served.loaded import LoadedBase
+from genenv.backends.local.served.models import LoadedBase
 from genenv.backends.settings import PolicyConfig
 from genenv.backends.vllm import fleet as fleets
 from genenv.backends.vllm import fleet as servers

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from genenv.backends.local.served.loaded import LoadedBase
+from genenv.backends.local.served.models import LoadedBase
 from genenv.backends.settings import PolicyConfig
 from genenv.servers.vllm import SamplingServer
 
@@ -36,7 +36,7 @@ def begun(address: str, run: Path, *said: str) -> subprocess.Popen[str]:
         [
             sys.executable,
             "-m",
-            "genenv.backends.local.several",
+            "genenv.backends.local.launch_ranks",
             "2",
             "train",
             "tiny",

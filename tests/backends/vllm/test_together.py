@@ -19,7 +19,7 @@ from genenv.backends.base import open_backend
 from genenv.backends.local import processes
 from genenv.backends.local.model import LocalModel
 from genenv.backends.local.processes import Processes
-from genenv.backends.local.served.loaded import LoadedBase
+from genenv.backends.local.served.models import LoadedBase
 from genenv.backends.settings import PolicyConfig
 from genenv.errors import UsageError
 from genenv.servers.vllm import SamplingServer
@@ -88,11 +88,11 @@ def test_who_follows_waits_as_long_as_nothing_is_told(monkeypatch: pytest.Monkey
     monkeypatch.setattr(processes, "_LISTENS", timedelta(seconds=0.1))
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     leads = Processes(0, 2, store)
-    later = threading.Timer(0.5, lambda: [leads.tell({"first": 1}), leads.tell(None)])
+    later = threading.Timer(0.5, lambda: [leads.broadcast({"first": 1}), leads.broadcast(None)])
     later.start()
     follows = Processes(1, 2, TCPStore("127.0.0.1", store.port, is_master=False))
-    assert follows.heard() == {"first": 1}
-    assert follows.heard() is None
+    assert follows.receive() == {"first": 1}
+    assert follows.receive() is None
     later.join()
     assert store.num_keys() <= 1  # what all have read is let go of
 

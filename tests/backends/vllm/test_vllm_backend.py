@@ -15,7 +15,7 @@ from typing import Any, cast
 import pytest
 
 from genenv.algorithms.datum import Objective
-from genenv.backends.local.served.loaded import LoadedBase
+from genenv.backends.local.served.models import LoadedBase
 from genenv.backends.settings import PolicyConfig
 from genenv.backends.vllm import fleet as fleets
 from genenv.backends.vllm.client import Refused

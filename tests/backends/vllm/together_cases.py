@@ -12,8 +12,8 @@ from genenv.algorithms.datum import Datum, Objective
 from genenv.algorithms.settings import OptimizerConfig
 from genenv.backends import torchrun
 from genenv.backends.base import Role
-from genenv.backends.local.micro_batches import bundled, micro_batches
-from genenv.backends.local.together import dismiss, follow, open_together
+from genenv.backends.local.backend import follow_rank_0, open_on_all_ranks, release_followers
+from genenv.backends.local.packing import bundle_by_prompt, micro_batches
 from genenv.backends.settings import PolicyConfig
 from lessons import imitated
 
@@ -73,19 +73,19 @@ async def played(players: Any, folder: Path) -> dict[str, Any]:
 
 def main() -> None:
     if torchrun.rank():
-        follow()
+        follow_rank_0()
         return
     config = PolicyConfig(backend="vllm", model="tiny", tokens_per_microbatch=TOKENS, **HERE)
-    opened = open_together(config, ROLES, cast(Any, None), 1)
+    opened = open_on_all_ranks(config, ROLES, cast(Any, None), 1)
     found = asyncio.run(played(opened.trainers, Path(sys.argv[1])))
     weights = cast(Any, opened.trainers["agent"]).weights
     layers = weights.model.causal.get_decoder().layers
     base = [p for name, p in layers.named_parameters() if "lora" not in name]
-    found["batches"] = len(micro_batches(bundled(lessons()), TOKENS))
+    found["batches"] = len(micro_batches(bundle_by_prompt(lessons()), TOKENS))
     found["held"] = sum(getattr(p, "to_local", lambda p=p: p)().numel() for p in base)
     found["whole"] = sum(p.numel() for p in base)
     sys.stdout.write(f"found {json.dumps(found)}\n")
-    dismiss()
+    release_followers()
 
 
 if __name__ == "__main__":

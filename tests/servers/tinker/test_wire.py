@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from genenv.backends.served import LOSSES, Answered, Sampled, Scored
+from genenv.backends.served import LOSSES, ForwardResult, PromptResult
 from genenv.errors import UsageError
+from genenv.sampling import Completion
 from genenv.servers.tinker import replies as wire
 from genenv.servers.tinker.replies import FailedReply, JsonReply, SampledReply, TrainReply, as_json, as_proto
 from genenv.servers.tinker.requests import addressed, learn_of_json, learn_of_proto
@@ -181,7 +182,7 @@ def test_data_in_json_are_the_same() -> None:
 def test_scores_arrive_as_they_were(shapes: list[tuple[int, int | None]], metrics: dict[str, float]) -> None:
     drawn = np.random.default_rng(len(shapes))
     arrays = [drawn.normal(size=(n,) if k is None else (n, k)).astype(np.float32) for n, k in shapes]
-    scored = Scored(loss=0.0, logprobs=arrays, losses=[-array for array in arrays])
+    scored = ForwardResult(loss=0.0, logprobs=arrays, losses=[-array for array in arrays])
     message = MESSAGES["Output"]()
     message.ParseFromString(as_proto(TrainReply(scored=scored, metrics=metrics)) or b"")
     assert dict(message.metrics) == metrics
@@ -203,9 +204,14 @@ def test_scores_arrive_as_they_were(shapes: list[tuple[int, int | None]], metric
 
 @given(st.lists(st.tuples(st.lists(st.integers(0, 2**31 - 1), max_size=5), st.booleans()), max_size=3))
 def test_samples_arrive_as_they_were(sequences: list[tuple[list[int], bool]]) -> None:
-    answered = Answered(
+    answered = PromptResult(
         sequences=[
-            Sampled(ids=tuple(ids), logprobs=-np.arange(len(ids), dtype=np.float32), stopped=stopped)
+            Completion(
+                token_ids=tuple(ids),
+                logprobs=tuple(-float(i) for i in range(len(ids))),
+                text="",
+                finished=stopped,
+            )
             for ids, stopped in sequences
         ],
         prompt_logprobs=np.array([np.nan, -1.5], np.float32),

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from genenv.backends.served import Answered, Asked
+from genenv.backends.served import PromptRequest, PromptResult
 from genenv.errors import UsageError
 from genenv.servers.tinker import sessions as module
 from genenv.servers.tinker.replies import FailedReply, JsonReply, Reply, SampledReply
@@ -40,21 +40,21 @@ def future() -> asyncio.Future[Reply]:
 def test_what_waits_together_is_sampled_together_and_fails_alone() -> None:
     batches: list[int] = []
 
-    def answer(asked: Sequence[Asked]) -> list[Reply]:
+    def answer(asked: Sequence[PromptRequest]) -> list[Reply]:
         batches.append(len(asked))
         if any(one.prompt_ids == (13,) for one in asked):
             raise UsageError("no thirteen")
-        return [SampledReply(answered=Answered(sequences=())) for _ in asked]
+        return [SampledReply(answered=PromptResult(sequences=())) for _ in asked]
 
     async def test(worker: Worker) -> None:
         good = [future() for _ in range(5)]
         for done in good:
-            worker.sample("a", answer, Asked(prompt_ids=(1,)), done)
+            worker.sample("a", answer, PromptRequest(prompt_ids=(1,)), done)
         assert [type(await done) for done in good] == [SampledReply] * 5
         assert batches == [5]
         mixed = [future() for _ in range(3)]
         for number, done in zip((1, 13, 2), mixed, strict=True):
-            worker.sample("a", answer, Asked(prompt_ids=(number,)), done)
+            worker.sample("a", answer, PromptRequest(prompt_ids=(number,)), done)
         found = [await done for done in mixed]
         assert [isinstance(one, FailedReply) for one in found] == [False, True, False]
         assert batches == [5, 3, 1, 1, 1]

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from genenv.backends.local.player_weights import REFERENCE, PlayerWeights
-from genenv.backends.local.served.loaded import LoadedBase
+from genenv.backends.local.policy_weights import REFERENCE, PolicyWeights
+from genenv.backends.local.served.models import LoadedBase
 from genenv.backends.settings import ADAPTERS_PREFIX, PolicyConfig
 from genenv.chat.sampler import structural_tag
 from genenv.servers.vllm import SamplingServer
@@ -34,8 +34,8 @@ def adapter(base: LoadedBase, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with one, as a trainer writes it."""
     folder = tmp_path_factory.mktemp("adapters") / "good"
     base.model.add_adapter("written", seed=1)
-    PlayerWeights(base.model, "written").write_adapter(folder)
-    base.model.drop_adapter("written", instead="base")
+    PolicyWeights(base.model, "written").write_adapter(folder)
+    base.model.drop_adapter("written", instead="idle")
     return folder
 
 
@@ -229,6 +229,6 @@ def test_an_adapter_may_be_called_anything(serve: Serve, adapter: Path, name: st
 
 def test_adapters_have_a_bound(serve: Serve, adapter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url = serve()
-    monkeypatch.setattr("genenv.backends.local.served.loaded._MOST", 2)
+    monkeypatch.setattr("genenv.backends.local.served.models._MOST", 2)
     assert load(url, "two", adapter).status == 200
     assert "as many as there may be" in said(load(url, "three", adapter))

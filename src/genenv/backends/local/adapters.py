@@ -1,5 +1,5 @@
 # pyright: standard
-"""Low-rank adapters on a model: which of its weights get one, and which stay as they are.
+"""Low-rank adapters on a model: which of its weights get one, and which stay frozen.
 
 `auto` adapts every linear layer between embeddings and output layer, and the stacked weights of experts, as
 far as PEFT takes them. A weight's *kind* is its name without the number of its layer.
@@ -35,23 +35,23 @@ _SHOWN = 4
 _NUMBER = re.compile(r"\.\d+(?=\.)")
 
 
-def with_adapter(causal: Any, name: str, asked: PolicyConfig, wrapped: Any = None) -> Any:  # noqa: ANN401
+def add_lora_adapter(causal: Any, name: str, config: PolicyConfig, wrapped: Any = None) -> Any:  # noqa: ANN401
     """A model with a fresh LoRA adapter, as PEFT makes it.
 
     Args:
         causal: the model, which is changed in place.
         name: of the adapter.
-        asked: has its rank, scale and layers.
+        config: has its rank, scale and layers.
         wrapped: what this function returned for the model before; None for the first adapter.
 
     Raises:
         UsageError: the adapter settings do not fit this model.
     """
-    targets = asked.lora_targets
+    targets = config.lora_targets
     layers, stacked = _resolved(causal, targets)
     settings = peft.LoraConfig(
-        r=asked.lora_rank,
-        lora_alpha=asked.lora_alpha,  # type: ignore[arg-type] - PEFT takes any number
+        r=config.lora_rank,
+        lora_alpha=config.lora_alpha,  # type: ignore[arg-type] - PEFT takes any number
         target_modules=layers,
         target_parameters=stacked or None,
         task_type="CAUSAL_LM",
@@ -92,8 +92,8 @@ def unadapted(causal: Any) -> dict[str, float]:  # noqa: ANN401
     return {kind: count / total for kind, count in found.most_common()}
 
 
-def sentence(without: Mapping[str, float]) -> str | None:
-    """What to say of weights without adapters; None where they are hardly worth a word."""
+def unadapted_sentence(without: Mapping[str, float]) -> str | None:
+    """A warning about weights without adapters; None where their share is tiny."""
     share = sum(without.values())
     if share < _WORTH_SAYING:
         return None

@@ -1,19 +1,26 @@
 # pyright: standard
-"""Both players on models of this machine: by default two adapters on one base, which is both references."""
+"""The backend `local`: samplers and trainers of both policies on models of this machine.
+
+By default the policies are two adapters on one base, which is the reference of both. With several processes
+rank 0 opens the policies, and its followers open the same.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Sequence
+from typing import cast
 
 from genenv.backends.base import Opened, Role
-from genenv.backends.local.arithmetic import settled
-from genenv.backends.local.model import LocalModel
-from genenv.backends.local.player_weights import PlayerWeights
-from genenv.backends.local.processes import ALONE, Processes
+from genenv.backends.local.model import LocalModel, settled_config
+from genenv.backends.local.policy_weights import PolicyWeights
+from genenv.backends.local.processes import ALONE, METHODS_ON_ALL_RANKS, Call, Opening, Processes, connected
 from genenv.backends.local.sampler import LocalSampler
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.backends.settings import PolicyConfig
 from genenv.environments.base import Environment
+from genenv.errors import GenenvError
 from genenv.seeding import stream
 
 
@@ -24,12 +31,12 @@ def open_local(
     seed: int,
     processes: Processes = ALONE,
 ) -> Opened:
-    """Load the models and give each player its weights.
+    """Load the models, and open a sampler and a trainer for each policy.
 
     Args:
         config: settings of the policies.
-        roles: the players.
-        env: the world of the tasks.
+        roles: the policies to open.
+        env: the environment of the tasks.
         seed: of the first weights of adapters.
         processes: those that train together. They share the base, and only adapters are trained; nothing is
             sampled here.
@@ -39,11 +46,11 @@ def open_local(
     """
     models = _models(config, roles, processes)
     full = config.tuning == "full"
-    weights: dict[str, PlayerWeights] = {}
+    weights: dict[str, PolicyWeights] = {}
     for role, model in zip(roles, models, strict=True):
         if not full:
             model.add_adapter(role.name, seed=stream(seed, "adapter", role.name) % 2**31)
-        weights[role.name] = PlayerWeights(model, None if full else role.name, keep_reference=role.reference)
+        weights[role.name] = PolicyWeights(model, None if full else role.name, keep_reference=role.reference)
     return Opened(
         samplers={name: LocalSampler(own) for name, own in weights.items()},
         trainers={
@@ -52,12 +59,12 @@ def open_local(
             )
             for role in roles
         },
-        settled=settled(config, *models),
+        settled=settled_config(config, *models),
     )
 
 
 def _models(config: PolicyConfig, roles: Sequence[Role], processes: Processes) -> list[LocalModel]:
-    """One for each role: the same for all, unless a player has a base of its own or trains all of it."""
+    """One for each role: the same for all, unless a policy has a base of its own or trains all of it."""
     base = LocalModel(config.model, config, processes.size)
     other = config.simulator_model
     if other is None and config.tuning == "lora":
@@ -66,3 +73,31 @@ def _models(config: PolicyConfig, roles: Sequence[Role], processes: Processes) -
         base if role.name != "simulator" else LocalModel(other or config.model, config, processes.size)
         for role in roles
     ]
+
+
+def open_on_all_ranks(config: PolicyConfig, roles: Sequence[Role], env: Environment, seed: int) -> Opened:
+    """As `open_local`, with all processes that torchrun has started: those of the followers open the same."""
+    processes = connected()
+    processes.broadcast(Opening(config, tuple(roles), seed))
+    return open_local(config, roles, env, seed, processes)
+
+
+def follow_rank_0() -> None:
+    """Call on the trainers what rank 0 calls, until it releases the followers."""
+    processes = connected()
+    trainers: dict[str, LocalTrainer] = {}
+    with asyncio.Runner() as runner:
+        while (call := processes.receive()) is not None:
+            with contextlib.suppress(GenenvError):  # which rank 0 meets too, and reports
+                if isinstance(call, Opening):
+                    env = cast(Environment, None)
+                    opened = open_local(call.config, call.roles, env, call.seed, processes)
+                    trainers = {name: cast(LocalTrainer, own) for name, own in opened.trainers.items()}
+                elif isinstance(call, Call) and call.method in METHODS_ON_ALL_RANKS:
+                    does = getattr(trainers[call.policy], call.method)
+                    runner.run(does(*call.arguments, **call.options))
+
+
+def release_followers() -> None:
+    """End `follow_rank_0` in all other processes, whatever has happened in rank 0."""
+    connected().broadcast(None)

@@ -15,18 +15,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from genenv.backends.local.attention import prompt_mask
-from genenv.backends.local.categorical import Odds, truncated
-from genenv.backends.local.choices import OneOf
+from genenv.backends.local.attention import (
+    AnyLayout,
+    CompiledDecode,
+    DecodeLayout,
+    KeptCache,
+    Layout,
+    OwnTokens,
+    PromptCache,
+    TurnLayout,
+    prompt_mask,
+)
 from genenv.backends.local.cpu.kernels import Kernels, Tasks
 from genenv.backends.local.cuda.batch import PagedBatch
 from genenv.backends.local.cuda.decode import DecodeStep
-from genenv.backends.local.grammar import Grammars, Matcher
-from genenv.backends.local.kv_cache import OwnTokens, PromptCache, Remembered
-from genenv.backends.local.layouts import AnyLayout, CompiledDecode, DecodeLayout, Layout, TurnLayout
 from genenv.backends.local.model_forward import OwnBatch
-from genenv.backends.local.packing import Bundle, Packed, Slots, within_budget
-from genenv.backends.local.token_tree import TokenTree
+from genenv.backends.local.next_token import Grammars, Matcher, Odds, OneOf, truncated
+from genenv.backends.local.packing import Bundle, Packed, Slots, TokenTree, within_budget
 from genenv.chat.sampler import forced_places
 from genenv.progress import advance
 from genenv.sampling import Completion, Conversation, SampleRequest
@@ -36,14 +41,14 @@ Hidden = Callable[[Tensor, Tensor, AnyLayout], Tensor]
 (ids [R, T], positions [R, T], layout) -> [R, width], those of the last tokens."""
 Head = Callable[[Tensor], Tensor]
 """Hidden states [M, width] -> scores [M, V]."""
-ReadTree = Callable[[TokenTree, Tensor, Callable[[int, Tensor, Tensor], None]], Tensor]
+PrefillTree = Callable[[TokenTree, Tensor, Callable[[int, Tensor, Tensor], None]], Tensor]
 """(prompts, which of their tokens [M], who takes each layer's index, keys and values) -> [M, width] last
 hidden states of these tokens; see `cuda.learning.TreeDecoder.hidden`."""
 
 
 @dataclass(slots=True)
 class Row:
-    """A request on its way."""
+    """A request while it is sampled."""
 
     request: SampleRequest
     index: int
@@ -52,12 +57,12 @@ class Row:
     logprobs: list[float] = field(default_factory=list)
     finished: bool = False
     matcher: Matcher | None = None
-    memory: Remembered | None = None
-    """Of the whole conversation, once it is over here."""
+    memory: KeptCache | None = None
+    """KV cache of the whole conversation, once the row is complete."""
 
     @property
     def done(self) -> bool:
-        """Whether it has said all that it may say."""
+        """Whether it is complete."""
         return self.finished or len(self.ids) == self.request.max_tokens
 
     @property
@@ -86,14 +91,14 @@ class Engine:
     own_forward: bool = False
     """Whether `hidden` is the model's own forward pass."""
     weights: Hashable = None
-    """Names the present weights: what other weights remember of a conversation is not used."""
+    """Names the present weights: KV caches of other weights are not used."""
     version: int = 0
     """Of the weights, for the completions."""
-    remembered: MutableMapping[Conversation, Remembered] = field(default_factory=dict)
-    """What is known of conversations; those that go on are added."""
+    kept_caches: MutableMapping[Conversation, KeptCache] = field(default_factory=dict)
+    """KV caches of conversations; those that go on are added."""
     memory_bytes: float = float("inf")
-    """At most so much is remembered of the conversations of one call."""
-    read: ReadTree | None = None
+    """Limit of the KV caches that one call keeps between turns."""
+    read: PrefillTree | None = None
     """None: prompts go through `hidden`."""
     decode_step: DecodeStep | None = None
     """One token for all rows as a captured step, with the present weights in place; None: in `hidden`."""
@@ -140,28 +145,28 @@ class Engine:
 
     def unread(
         self, rows: Sequence[Row], here: Container[tuple[int, ...]]
-    ) -> dict[tuple[int, ...], Remembered | None]:
-        """Prompts of rows that are not here yet, and what is remembered of the beginning of each."""
-        new: dict[tuple[int, ...], Remembered | None] = {}
+    ) -> dict[tuple[int, ...], KeptCache | None]:
+        """Prompts of rows to prefill, and the KV cache of the beginning of each."""
+        new: dict[tuple[int, ...], KeptCache | None] = {}
         for row in rows:
             prompt = row.request.prompt_ids
             if prompt not in here:
                 new[prompt] = new.get(prompt) or self._known(row.request)
         return new
 
-    def _known(self, request: SampleRequest) -> Remembered | None:
+    def _known(self, request: SampleRequest) -> KeptCache | None:
         if request.conversation is None:
             return None
-        memory = self.remembered.get(request.conversation)
+        memory = self.kept_caches.get(request.conversation)
         return None if memory is None else memory.shared(request.prompt_ids, self.weights)
 
     def _keep(self, row: Row) -> None:
-        """Remember what a row has left of its conversation; what was known before is of no use now."""
+        """Keep the KV cache of a row's conversation in place of the one before."""
         conversation = row.request.conversation
         if conversation is not None:
-            self.remembered.pop(conversation, None)
+            self.kept_caches.pop(conversation, None)
             if row.memory is not None:
-                self.remembered[conversation] = row.memory
+                self.kept_caches[conversation] = row.memory
 
     def _sorted(self, requests: Sequence[SampleRequest]) -> deque[Row]:
         """Rows sorted so that equal prompts stand together and lengths are alike."""
@@ -177,8 +182,8 @@ class Engine:
             for i in order
         )
 
-    def prefill(self, prompts: Mapping[tuple[int, ...], Remembered | None]) -> _Prefilled:
-        """Prompts through the model in pieces of bounded size; of those that are remembered what is new."""
+    def prefill(self, prompts: Mapping[tuple[int, ...], KeptCache | None]) -> _Prefilled:
+        """Prompts through the model in pieces of bounded size; of those with a KV cache only what is new."""
         fresh = [prompt for prompt, known in prompts.items() if known is None]
         later = [(prompt, known) for prompt, known in prompts.items() if known is not None]
         done = _Prefilled(prompts=[*fresh, *(prompt for prompt, _ in later)])
@@ -198,11 +203,7 @@ class Engine:
 
     def choose(self, live: list[Row], scores_RV: Tensor) -> Tensor:
         """Draw the next token of each row and note its log-probability."""
-        temperature_R = torch.tensor(
-            [row.request.temperature or 1.0 for row in live], device=scores_RV.device
-        )
-        if (temperature_R != 1.0).any():
-            scores_RV = scores_RV.float() / temperature_R[:, None]
+        scores_RV = at_temperatures(scores_RV, live)
         odds = Odds(scores_RV, kernels=self.kernels)
         bound = [i for i, row in enumerate(live) if row.matcher is not None]
         allowed_RV = scores_RV
@@ -217,17 +218,30 @@ class Engine:
             norm_R = norm_R.clone()
             norm_R[among] = allowed_RV[among].logsumexp(-1).to(norm_R)
         allowed_RV = truncated(allowed_RV, [row.request for row in live])
+        tokens_R = self.draw(live, allowed_RV, odds if allowed_RV is scores_RV else None)
+        self.record(live, tokens_R, scores_RV, norm_R)
+        return tokens_R
+
+    def draw(self, live: list[Row], scores_RV: Tensor, odds: Odds | None) -> Tensor:
+        """[R] the next token of each row, from its own random numbers; greedy rows take the likeliest.
+
+        Args:
+            live: the rows.
+            scores_RV: at their temperatures; -inf is never drawn.
+            odds: of these scores, where they are known.
+        """
         greedy = [row.request.temperature == 0.0 for row in live]
         if all(greedy):
-            tokens_R = allowed_RV.argmax(-1)
-        else:
-            uniform = torch.tensor([float(row.uniform[len(row.ids)]) for row in live], dtype=torch.float64)
-            allowed = odds if allowed_RV is scores_RV else Odds(allowed_RV, kernels=self.kernels)
-            tokens_R = allowed.draw(uniform.to(scores_RV.device))
-            if any(greedy):
-                tokens_R = torch.where(
-                    torch.tensor(greedy, device=tokens_R.device), allowed_RV.argmax(-1), tokens_R
-                )
+            return scores_RV.argmax(-1)
+        uniform = torch.tensor([float(row.uniform[len(row.ids)]) for row in live], dtype=torch.float64)
+        tokens_R = (odds or Odds(scores_RV, kernels=self.kernels)).draw(uniform.to(scores_RV.device))
+        if any(greedy):
+            cold = torch.tensor(greedy, device=tokens_R.device)
+            tokens_R = torch.where(cold, scores_RV.argmax(-1), tokens_R)
+        return tokens_R
+
+    def record(self, live: list[Row], tokens_R: Tensor, scores_RV: Tensor, norm_R: Tensor) -> None:
+        """Append the drawn tokens to their rows, with log-probabilities: scores minus `norm_R`."""
         logprobs_R = scores_RV.gather(1, tokens_R[:, None])[:, 0].float() - norm_R
         for row, token, logprob in zip(live, tokens_R.tolist(), logprobs_R.tolist(), strict=True):
             row.ids.append(token)
@@ -235,7 +249,14 @@ class Engine:
             if row.matcher is not None:
                 row.matcher.accept_token(token)
             row.finished = token == self.stop_id
-        return tokens_R
+
+
+def at_temperatures(scores_RV: Tensor, rows: Sequence[Row]) -> Tensor:
+    """Scores divided by the temperature of each row; a greedy row counts as 1."""
+    temperatures = [row.request.temperature or 1.0 for row in rows]
+    if all(temperature == 1.0 for temperature in temperatures):
+        return scores_RV
+    return scores_RV.float() / torch.tensor(temperatures, device=scores_RV.device)[:, None]
 
 
 @dataclass(slots=True)
@@ -278,7 +299,7 @@ class Batch(Protocol):
 
 
 class _Batch:
-    """Rows on their way, and what the model remembers of them."""
+    """Rows on their way, and their KV cache."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -314,8 +335,8 @@ class _Batch:
         self._of_row += of_row
         self._arrange()
 
-    def _remember(self, index: int) -> Remembered | None:
-        """What the next turn of a row's conversation need not read again, where there is room for it."""
+    def _remember(self, index: int) -> KeptCache | None:
+        """The KV cache for the next turn of a row's conversation, where there is room for it."""
         row, prompt = self.rows[index], self._of_row[index]
         ids = (*row.request.prompt_ids, *row.ids[:-1])  # the last one was drawn and not read
         kept_bytes = len(ids) * self._cache.bytes_per_token
@@ -323,7 +344,7 @@ class _Batch:
             return None
         self._remembered_bytes += kept_bytes
         kept = self._cache.conversation(prompt, len(row.request.prompt_ids), index, len(row.ids) - 1)
-        return Remembered(weights=self._engine.weights, token_ids=ids, kept=kept)
+        return KeptCache(weights=self._engine.weights, token_ids=ids, kept=kept)
 
     def close(self) -> None:
         """Nothing is held beyond the batch."""

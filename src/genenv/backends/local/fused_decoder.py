@@ -1,35 +1,312 @@
 # pyright: standard
 """The decoder of Llama-like models in few large operations, with low-rank adapters inside.
 
-The same mathematics as the modules of transformers and PEFT, which do it in some eighty small steps a layer;
-each of these reads and writes all activations, and keeps some of them for the backward pass. Here the
-projections that read the same input are one product, an adapter is added into its result in place
-(`fused_projections`), norms, rotation and activation know their own derivatives (`fused_steps`), and no more
-is kept than these need. On a CPU they are compiled code where that can be had (`cpu.kernels`), in torch
-otherwise.
+The same mathematics as the modules of transformers and PEFT, which take some eighty small steps a layer. Each
+of these reads and writes all activations, and keeps some of them for the backward pass. Here the projections
+that read the same input are one product (`Projection`), and adapters are added into its result in place.
+Norms, rotation and activation know their own derivatives (`Steps`), and no more is kept than these need. They
+are compiled code on a CPU where there is a compiler (`cpu.kernels`), torch otherwise (`InTorch`).
 
-The frozen base has no gradient. Weights are the model's own: projections that were apart become views of one
-tensor, so nothing is in memory twice.
+    y = x W^T + s (x A^T) B^T        W: several projections, one after the other; A, B: their adapters
+    dx = dy W + s (dy B) A,  dA = s (dy B)^T x,  dB = s dy^T (x A^T)
 
-Shapes: N = tokens in the flat row, W = width, H = query heads, K = key/value heads, D = head size, r = rank.
+The frozen base has no gradient. Weights are the model's own: separate projections become views of one tensor,
+so nothing is in memory twice.
+
+Shapes: N = tokens in the flat row, W = width, X = heads, H = query heads, K = key/value heads, D = head size,
+I = inputs, O = outputs, r = rank.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from genenv.backends.local.attention import attend
-from genenv.backends.local.cpu.kernels import Kernels
+from genenv.backends.local.attention import AnyLayout, attend
+from genenv.backends.local.cpu.kernels import Kernels, LowRank
 from genenv.backends.local.cpu.packed_weights import Product, can_be_packed, worth_packing
-from genenv.backends.local.fused_projections import Projection
-from genenv.backends.local.fused_steps import Angles, InTorch, Steps, norm, rotate, swiglu
-from genenv.backends.local.layouts import AnyLayout
+
+Angles = tuple[Tensor, Tensor]
+"""Cosine and sine, [N, 1, D / 2], of the first half of a head's places; the second has the same angles."""
+
+
+class InTorch:
+    """The steps of `Kernels` in torch, on any device."""
+
+    def norm(self, x: Tensor, weight_W: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+        """RMS norm over the last dimension, x / sqrt(mean(x^2) + eps) * weight; and 1 / sqrt, in float32."""
+        wide = x.float()
+        inverse = wide.square().mean(-1, keepdim=True).add_(eps).rsqrt_()
+        scaled = wide * inverse
+        return scaled.to(x.dtype).mul_(weight_W), inverse
+
+    def norm_back(self, x: Tensor, weight_W: Tensor, inverse: Tensor, dy: Tensor) -> Tensor:
+        """The derivative of `norm` by x, times dy."""
+        wide, weighted = x.float(), (dy * weight_W).float()
+        share = (weighted * wide).mean(-1, keepdim=True).mul_(inverse.pow(3))
+        return weighted.mul_(inverse).addcmul_(wide, share, value=-1).to(x.dtype)
+
+    def swiglu(self, joint_N2W: Tensor) -> Tensor:
+        """[N, W]: silu(gate) * up, of gate and up side by side."""
+        gate, up = joint_N2W.chunk(2, -1)
+        return nn.functional.silu(gate).mul_(up)
+
+    def swiglu_back(self, joint_N2W: Tensor, dy_NW: Tensor) -> Tensor:
+        """The derivative of `swiglu`, times dy."""
+        gate, up = joint_N2W.chunk(2, -1)
+        out = torch.empty_like(joint_N2W)
+        d_gate, d_up = out.chunk(2, -1)
+        torch.mul(nn.functional.silu(gate), dy_NW, out=d_up)
+        torch.ops.aten.silu_backward.grad_input(dy_NW * up, gate, grad_input=d_gate)
+        return out
+
+    def rotate(self, x_NXD: Tensor, cos_N1D: Tensor, sin_N1D: Tensor, sign: int) -> Tensor:
+        """Heads turned by their positions' angles (half of a head's dimensions), or back where sign is -1."""
+        left, right = x_NXD.chunk(2, -1)
+        out = torch.empty_like(x_NXD, memory_format=torch.contiguous_format)
+        out_left, out_right = out.chunk(2, -1)
+        torch.mul(left, cos_N1D, out=out_left).addcmul_(right, sin_N1D, value=-sign)
+        torch.mul(right, cos_N1D, out=out_right).addcmul_(left, sin_N1D, value=sign)
+        return out
+
+
+Steps = Kernels | InTorch
+
+
+def norm(x: Tensor, module: Any, steps: Steps) -> Tensor:  # noqa: ANN401
+    """RMS norm with the weight and epsilon of a module of transformers."""
+    arguments = x, module.weight, module.variance_epsilon
+    return _Norm.apply(*arguments, steps) if torch.is_grad_enabled() else steps.norm(*arguments)[0]
+
+
+def swiglu(joint_N2W: Tensor, steps: Steps) -> Tensor:
+    """[N, W]: silu(gate) * up, of gate and up side by side."""
+    return _SwiGlu.apply(joint_N2W, steps) if torch.is_grad_enabled() else steps.swiglu(joint_N2W)
+
+
+def rotate(x_NXD: Tensor, angles: Angles, steps: Steps) -> Tensor:
+    """Rotary positions: the two halves of a head are the coordinates that turn."""
+    if torch.is_grad_enabled():
+        return _Rotate.apply(x_NXD, *angles, steps)
+    return steps.rotate(x_NXD, *angles, 1)
+
+
+class _Norm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight_W: Tensor, eps: float, steps: Steps) -> Tensor:  # type: ignore[override]  # noqa: ANN401
+        out, inverse = steps.norm(x, weight_W, eps)
+        ctx.steps = steps
+        ctx.save_for_backward(x, weight_W, inverse)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        return ctx.steps.norm_back(*ctx.saved_tensors, gradients[0]), None, None, None
+
+
+class _SwiGlu(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, joint_N2W: Tensor, steps: Steps) -> Tensor:  # type: ignore[override]  # noqa: ANN401
+        ctx.steps = steps
+        ctx.save_for_backward(joint_N2W)
+        return steps.swiglu(joint_N2W)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        return ctx.steps.swiglu_back(*ctx.saved_tensors, gradients[0]), None
+
+
+class _Rotate(torch.autograd.Function):
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any,  # noqa: ANN401
+        x_NXD: Tensor,
+        cos_N1D: Tensor,
+        sin_N1D: Tensor,
+        steps: Steps,
+    ) -> Tensor:
+        ctx.steps = steps
+        ctx.save_for_backward(cos_N1D, sin_N1D)
+        return steps.rotate(x_NXD, cos_N1D, sin_N1D, 1)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        return ctx.steps.rotate(gradients[0], *ctx.saved_tensors, -1), None, None, None
+
+
+_FEW_ROWS = 256
+"""Up to so many rows compiled code adds an adapter's share faster than torch does."""
+
+
+class Projection:
+    """Linear layers that read the same input, as one product.
+
+    Args:
+        owner: the module that has them.
+        names: of the layers in it.
+        steps: where they are compiled code, it adds an adapter's share to few rows.
+    """
+
+    def __init__(self, owner: nn.Module, names: Sequence[str], steps: Steps) -> None:
+        self._owner, self._names, self._steps = owner, names, steps
+        bases = [_base(getattr(owner, name)) for name in names]
+        self.widths = [base.out_features for base in bases]
+        self.outputs = sum(self.widths)
+        weight, bias = bases[0].weight, bases[0].bias
+        if len(bases) > 1:
+            weight = _joined([base.weight for base in bases])
+            bias = None if bias is None else _joined([base.bias for base in bases])
+        self.product = Product(weight, bias)
+        self._adapters: dict[str, _Adapter] = {}
+
+    def __call__(self, x_NI: Tensor, adapter: str | None) -> Tensor:
+        """[N, sum of widths]."""
+        found = None if adapter is None else self._adapter(adapter)
+        if found is None or not found.pairs:
+            return self.product(x_NI)
+        few = len(x_NI) <= _FEW_ROWS and not torch.is_grad_enabled()
+        if few and isinstance(self._steps, Kernels):
+            y_NO = self.product(x_NI)
+            self._steps.add_low_rank(y_NO, x_NI, found.for_few_rows())
+            return y_NO
+        matrices = [matrix for pair in found.pairs for matrix in pair]
+        return _LowRank.apply(x_NI, self.product.weight, self.product.bias, found, *matrices)
+
+    def widened(self, rows: int) -> tuple[Tensor, Tensor | None]:
+        """The joint weight and bias with so many rows of zeros behind; the layers' own are parts of them."""
+        layers = [_base(getattr(self._owner, name)) for name in self._names]
+        whole = _joined([layer.weight for layer in layers], rows)
+        self.product.weight = whole[: self.outputs]
+        bias = self.product.bias
+        return whole, None if bias is None else nn.functional.pad(bias.detach(), (0, rows))
+
+    def low_rank(self, adapter: str | None) -> Iterator[tuple[Tensor, Tensor, float, slice]]:
+        """An adapter's matrices A [r, I] and B [O, r], their scale, and their columns of the result."""
+        for part in () if adapter is None else self._parts(adapter):
+            yield part.down_rI, part.up_Or, part.scale, part.columns
+
+    def forget(self, adapter: str) -> None:
+        """Let go of an adapter's matrices."""
+        self._adapters.pop(adapter, None)
+
+    def _adapter(self, name: str) -> _Adapter:
+        if name not in self._adapters:
+            self._adapters[name] = _Adapter(list(self._parts(name)))
+        return self._adapters[name]
+
+    def _parts(self, name: str) -> Iterator[Part]:
+        start = 0
+        for layer, width in zip(self._names, self.widths, strict=True):
+            found = getattr(self._owner, layer)
+            if name in getattr(found, "lora_A", ()):
+                module: Any = found
+                down, up = module.lora_A[name].weight, module.lora_B[name].weight
+                yield Part(down, up, float(module.scaling[name]), slice(start, start + width))
+            start += width
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The adapter of one of several joint projections."""
+
+    down_rI: Tensor
+    up_Or: Tensor
+    scale: float
+    columns: slice
+    """Where the projection stands in the joint result."""
+
+
+class _Adapter:
+    """The adapters of joint projections."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self.pairs = [(part.down_rI, part.up_Or) for part in parts]
+        self.scales = [part.scale for part in parts]
+        self.columns = [part.columns for part in parts]
+        ends = [0]
+        for part in parts:
+            ends.append(ends[-1] + len(part.down_rI))
+        self.ranks = [slice(a, b) for a, b in itertools.pairwise(ends)]
+        self._laid_out: tuple[tuple[int, ...], LowRank] | None = None
+
+    def for_few_rows(self) -> LowRank:
+        """The present matrices as compiled code wants them; laid out again when they have learned."""
+        versions = tuple(matrix._version for pair in self.pairs for matrix in pair)
+        if self._laid_out is None or self._laid_out[0] != versions:
+            downs, ups = zip(*self.pairs, strict=True)
+            starts = [columns.start for columns in self.columns]
+            self._laid_out = versions, LowRank(downs, ups, self.scales, starts)
+        return self._laid_out[1]
+
+
+class _LowRank(torch.autograd.Function):
+    """x W^T + b, with the adapters' share added in place."""
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any,  # noqa: ANN401
+        x_NI: Tensor,
+        weight_OI: Tensor,
+        bias_O: Tensor | None,
+        adapter: _Adapter,
+        *matrices: Tensor,
+    ) -> Tensor:
+        downs, ups = list(matrices[::2]), list(matrices[1::2])
+        joint_rI = torch.cat(downs).to(x_NI.dtype) if len(downs) > 1 else downs[0].to(x_NI.dtype)
+        low_Nr = x_NI @ joint_rI.T
+        y_NO = nn.functional.linear(x_NI, weight_OI, bias_O)
+        for up, scale, columns, ranks in zip(
+            ups, adapter.scales, adapter.columns, adapter.ranks, strict=True
+        ):
+            y_NO[:, columns].addmm_(low_Nr[:, ranks], up.to(x_NI.dtype).T, alpha=scale)
+        ctx.save_for_backward(x_NI, weight_OI, low_Nr, joint_rI, *ups)
+        ctx.adapter, ctx.types = adapter, [matrix.dtype for matrix in matrices]
+        return y_NO
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        x_NI, weight_OI, low_Nr, joint_rI, *ups = ctx.saved_tensors
+        adapter, (dy_NO,) = ctx.adapter, gradients
+        back_Nr = torch.cat(
+            [
+                (dy_NO[:, columns] @ up.to(dy_NO.dtype)).mul_(scale)
+                for up, scale, columns in zip(ups, adapter.scales, adapter.columns, strict=True)
+            ],
+            1,
+        )
+        d_joint_rI = back_Nr.T @ x_NI
+        found: list[Tensor] = []
+        for scale, columns, ranks in zip(adapter.scales, adapter.columns, adapter.ranks, strict=True):
+            found.append(d_joint_rI[ranks])
+            found.append((dy_NO[:, columns].T @ low_Nr[:, ranks]).mul_(scale))
+        dx_NI = None
+        if ctx.needs_input_grad[0]:
+            dx_NI = (dy_NO @ weight_OI).addmm_(back_Nr, joint_rI)
+        typed = (gradient.to(dtype) for gradient, dtype in zip(found, ctx.types, strict=True))
+        return dx_NI, None, None, None, *typed
+
+
+def _base(module: Any) -> Any:  # noqa: ANN401
+    return getattr(module, "base_layer", module)  # what PEFT put its adapters around
+
+
+def _joined(parameters: Sequence[Tensor], room: int = 0) -> Tensor:
+    """One tensor that the parameters are made views of, with room for so many further rows of zeros."""
+    own = [parameter.detach() for parameter in parameters]
+    whole = torch.cat([*own, *([own[0].new_zeros(room, *own[0].shape[1:])] * bool(room))])
+    start = 0
+    for parameter in parameters:
+        parameter.data = whole[start : start + len(parameter)]
+        start += len(parameter)
+    return whole
+
 
 _LARGEST, _TRIED_LAYERS = 2, 8
 """Packing is tried on the joint up-projections of so many layers: together more than a cache holds."""

@@ -1,5 +1,5 @@
 # pyright: standard
-"""What suits this machine: device, number format, threads, memory, and a folder for what is made once."""
+"""Device, number format, threads and memory that suit this machine, and the cache folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from genenv.backends.local.stopwatch import cpu_seconds
+from genenv.backends.local.cpu.threads import cpu_seconds
 from genenv.errors import UsageError
 
 log = logging.getLogger(__name__)
@@ -140,23 +140,23 @@ def activation_bytes(gib: float, device: torch.device) -> float:
     return gib * 2**30 or memory_bytes(device) / 4
 
 
-def batch_rows(asked: int, device: torch.device) -> int:
+def batch_rows(setting: int, device: torch.device) -> int:
     """How many sequences are sampled at once; 0: as many as suit the device."""
-    return asked or (256 if device.type == "cuda" else 64)
+    return setting or (256 if device.type == "cuda" else 64)
 
 
-def microbatch_tokens(asked: int, device: torch.device, token_bytes: float | None = None) -> int:
+def microbatch_tokens(setting: int, device: torch.device, token_bytes: float | None = None) -> int:
     """Tokens of one forward and backward pass.
 
     Args:
-        asked: so many; 0: what keeps the device busy.
+        setting: so many; 0: what keeps the device busy.
         device: where.
         token_bytes: what a token leaves for the backward pass: on a GPU all of them together then take up to
             half of its memory. All of it counts, not what is free just now: a run that is resumed decides
             alike.
     """
-    if asked or device.type != "cuda":
-        return asked or _MICROBATCH_ON_CPU
+    if setting or device.type != "cuda":
+        return setting or _MICROBATCH_ON_CPU
     if token_bytes is None:
         return _MICROBATCH_ON_GPU
     tokens = int(memory_bytes(device) / 2 / token_bytes) // _WHOLE_TOKENS * _WHOLE_TOKENS

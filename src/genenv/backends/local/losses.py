@@ -22,7 +22,7 @@ from torch import Tensor
 
 from genenv.algorithms.datum import Datum, Objective
 from genenv.algorithms.ratios import K3_MAX, LOG_RATIO_MAX
-from genenv.backends.local.token_tree import on_device
+from genenv.backends.local.packing import on_device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

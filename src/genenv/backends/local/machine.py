@@ -1,4 +1,7 @@
-"""What this machine has of what a run was computed with. Loads torch where the answer needs it alone."""
+"""Which recorded choices of a run this machine cannot follow, for runs that are resumed elsewhere.
+
+torch is imported only where an answer needs it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ def cores() -> int:
 
 
 def lacking(policy: PolicyConfig) -> dict[str, str]:
-    """Which settled choices cannot be followed here, by the name of the setting, each with the reason."""
+    """Recorded choices that cannot be followed here: setting -> reason."""
     found: dict[str, str] = {}
     if policy.device == "cuda" and not _has_cuda():
         return {"device": "torch finds no CUDA device here"}

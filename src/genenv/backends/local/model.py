@@ -1,6 +1,11 @@
 # pyright: standard
 """One causal language model in memory, on this machine, and the ways to run it.
 
+Some choices change the last digits of what is computed: device, number format, threads, compiled code. A sum
+in another order differs in its last digits, a sampled token then differs once in a while, and with it all
+that is learned. So they are made once, when a run starts, and recorded (`resolve_settings`,
+`settled_config`): two runs with equal settings are equal only when these choices are.
+
 Shapes: N = tokens of the flat row, M = tokens scored, V = vocabulary.
 """
 
@@ -14,18 +19,16 @@ import torch
 import transformers
 from torch import Tensor
 
-from genenv.backends.local import hardware, loading, sharding
-from genenv.backends.local.adapters import sentence, unadapted, with_adapter
-from genenv.backends.local.cpu import build, waiting
-from genenv.backends.local.cuda.decode import DecodeStep
+from genenv.backends.local import hardware, loading
+from genenv.backends.local.adapters import add_lora_adapter, unadapted, unadapted_sentence
+from genenv.backends.local.attention import AnyLayout
+from genenv.backends.local.cpu import build, threads
+from genenv.backends.local.cuda.decode import DecodeStep, captured_step
 from genenv.backends.local.cuda.learning import TreeDecoder, token_bytes
-from genenv.backends.local.cuda.opening import captured_step
 from genenv.backends.local.fused_decoder import FusedDecoder
-from genenv.backends.local.grammar import Grammars
-from genenv.backends.local.layouts import AnyLayout
-from genenv.backends.local.model_forward import own_hidden
-from genenv.backends.local.output_layer import shaping
-from genenv.backends.local.selfcheck import fused_decoder, use_packed_attention
+from genenv.backends.local.model_forward import fused_decoder, own_hidden, shaping, use_packed_attention
+from genenv.backends.local.next_token import Grammars
+from genenv.backends.local.processes import check_can_shard, shard_base
 from genenv.backends.settings import ALL_LAYERS, PolicyConfig
 from genenv.chat.format import ChatFormat
 from genenv.errors import UsageError
@@ -45,7 +48,7 @@ class LocalModel:
         Args:
             source: a known short name, a folder, or a hub name.
             config: settings of the policies.
-            processes: how many share the base, each of which holds a part (`sharding`).
+            processes: how many share the base, each of which holds a part (`processes.shard_base`).
 
         Raises:
             UsageError: the model cannot be used here; the sentence says why.
@@ -58,12 +61,12 @@ class LocalModel:
         self.device = hardware.choose_device(config.device)
         self.max_batch_rows = hardware.batch_rows(config.max_batch_rows, self.device)
         self.tokens_per_microbatch = hardware.microbatch_tokens(config.tokens_per_microbatch, self.device)
+        """Tokens of one forward and backward pass."""
         self.tokens_per_tree = self.tokens_per_microbatch
         """The same where tokens are laid out as a tree, which takes less memory."""
-        """Tokens of one forward and backward pass."""
         if self.device.type == "cpu":
             hardware.keep_freed_memory()
-            waiting.follow_the_machine()
+            threads.follow_the_machine()
         if config.tuning == "full" and config.dtype == "bfloat16":
             raise UsageError(
                 "policy.tuning is 'full' and policy.dtype 'bfloat16': steps of usual size vanish in bfloat16 "
@@ -71,7 +74,7 @@ class LocalModel:
             )
         full, self.shared = config.tuning == "full", processes > 1
         if self.shared:
-            sharding.check(config)
+            check_can_shard(config)
         self.dtype = torch.float32 if full else hardware.choose_dtype(config.dtype, self.device)
         self.tokenizer = loading.load_tokenizer(resolved)
         self.chat = ChatFormat(self.tokenizer, config.chat_template_kwargs)
@@ -88,7 +91,7 @@ class LocalModel:
         if not full:
             loading.without_other_inputs(causal)
         if self.shared:
-            sharding.shard(causal, self.device, processes)
+            shard_base(causal, self.device, processes)
         self.shaping = shaping(causal.config)
         self.peft: Any = None
         self._grammars: Grammars | None = None
@@ -106,7 +109,7 @@ class LocalModel:
         self._decode_step: DecodeStep | None = None
         self._decode_step_tried = False
         self._slow: set[str | None] = set()
-        """Adapters of which it was said that they sample layer by layer."""
+        """Adapters for which a warning was logged that they sample layer by layer."""
         self.tree: TreeDecoder | None = None
         """The same layers for learning over a tree of tokens; None where that is not faster."""
 
@@ -148,14 +151,18 @@ class LocalModel:
         Raises:
             UsageError: the adapter settings do not fit this model.
         """
-        asked = lora or self.config
+        settings = lora or self.config
         self.fuse()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            first, self.peft = self.peft is None, with_adapter(self.causal, name, asked, self.peft)
+            first, self.peft = self.peft is None, add_lora_adapter(self.causal, name, settings, self.peft)
         self._set_in_peft = None
-        if first and asked.lora_targets in ALL_LAYERS and (said := sentence(unadapted(self.causal))):
-            log.warning("%s: %s", self.source, said)
+        if (
+            first
+            and settings.lora_targets in ALL_LAYERS
+            and (warning := unadapted_sentence(unadapted(self.causal)))
+        ):
+            log.warning("%s: %s", self.source, warning)
 
     def add_adapter_like(self, name: str, other: str | None) -> None:
         """Attach an adapter with the settings of another; its values are yet to come."""
@@ -200,12 +207,12 @@ class LocalModel:
         if step is None:
             return None
         if not step.fits(adapter):
-            self._say_slow(adapter)
+            self._warn_slow(adapter)
             return None
         step.use(adapter, weights)
         return step
 
-    def _say_slow(self, adapter: str | None) -> None:
+    def _warn_slow(self, adapter: str | None) -> None:
         if adapter not in self._slow:
             self._slow.add(adapter)
             log.warning(
@@ -263,3 +270,46 @@ class LocalModel:
     def head(self, hidden: Tensor) -> Tensor:
         """[M, V] scores in float32."""
         return self.scores(hidden).float()
+
+
+def resolve_settings(policy: PolicyConfig) -> PolicyConfig:
+    """Device, number format, threads and compiled code that suit this machine, where they are automatic."""
+    device = hardware.choose_device(policy.device)
+    if device.type == "cpu":
+        hardware.keep_freed_memory()  # before torch starts threads
+    full = policy.tuning == "full" and policy.dtype == "auto"
+    dtype = torch.float32 if full else hardware.choose_dtype(policy.dtype, device)
+    compiled = policy.compiled  # on a GPU it says only whether compiled code is wanted at all
+    if device.type == "cpu":
+        compiled = build.wanted(policy.compiled, device) is not None
+    return policy.model_copy(
+        update={
+            "device": device.type,
+            "dtype": str(dtype).removeprefix("torch."),
+            "compiled": compiled,
+            "threads": policy.threads
+            or hardware.choose_threads(dtype if device.type == "cpu" else torch.float32),
+        }
+    )
+
+
+def settled_config(policy: PolicyConfig, *loaded: LocalModel) -> PolicyConfig:
+    """The settings with what was decided while the policies' models were loaded.
+
+    Where two models stand on different sides, by their nature, `auto` stays: it decides the same again.
+    Weights are packed in both or in none, because that was measured.
+    """
+    fused = [model.fused for model in loaded if model.fused is not None]
+    packed = bool(fused) and all(decoder.packed for decoder in fused)
+    for decoder in fused:
+        if decoder.packed and not packed:
+            decoder.unpack()
+    attention = {"own" if model.own_forward else "packed" for model in loaded}
+    decoders = {"transformers" if model.fused is None else "fused" for model in loaded}
+    return policy.model_copy(
+        update={
+            "packed_weights": packed,
+            "attention": attention.pop() if len(attention) == 1 else policy.attention,
+            "decoder": decoders.pop() if len(decoders) == 1 else policy.decoder,
+        }
+    )

@@ -1,5 +1,5 @@
 # pyright: standard
-"""AdamW over the weights of one player: clipped, ramped, shortened, saved."""
+"""AdamW over the weights of one policy: gradients are clipped, steps can be ramped up or shortened."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from genenv.algorithms.settings import Moments, OptimizerConfig
-from genenv.errors import DataError, UpdateSkipped
+from genenv.backends.served import AdamParams
+from genenv.errors import DataError, UpdateSkipped, UsageError
 
 FILE = "optimizer.safetensors"
 
 
 class Optimizer:
-    """AdamW over one player's parameters."""
+    """AdamW over one policy's parameters."""
 
     def __init__(self, parameters: Sequence[tuple[str, nn.Parameter]], settings: OptimizerConfig) -> None:
         self.names = [name for name, _ in parameters]
@@ -38,7 +39,7 @@ class Optimizer:
         self._fraction = 1.0
 
     def clear(self) -> None:
-        """Forget gradients."""
+        """Drop the gradients."""
         self._adamw.zero_grad(set_to_none=True)
 
     def step(self, lr: float, *, keep_before: bool = False) -> float:
@@ -54,20 +55,50 @@ class Optimizer:
         Raises:
             UpdateSkipped: it is not finite; nothing is changed.
         """
-        norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, self.settings.max_grad_norm))
+        norm = self._clip(self.settings.max_grad_norm)
         if not math.isfinite(norm):
             self.clear()
             raise UpdateSkipped("the gradient is not finite")
         self._before = [p.detach().clone() for p in self.parameters] if keep_before else []
         self._fraction = 1.0
-        for group in self._adamw.param_groups:
-            group["lr"] = lr * (self.ramp() if self.ramped else 1.0)
-        self._move()
-        self.clear()
+        self._move(lr=lr * (self.ramp() if self.ramped else 1.0))
         return norm
 
-    def _move(self) -> None:
+    def apply(self, params: AdamParams) -> float:
+        """Apply the gradients in a step that states all of its numbers, and forget them.
+
+        Without a gradient nothing moves.
+
+        Returns:
+            The norm of the gradient before it is clipped.
+
+        Raises:
+            UsageError: it is not finite; the gradient is forgotten, and nothing else is changed.
+        """
+        norm = self._clip(params.grad_clip_norm)
+        if not math.isfinite(norm):
+            self.clear()
+            raise UsageError(
+                "the gradient is not finite: it is thrown away, and no weight is changed; take a smaller "
+                "learning rate, or look for extreme weights, advantages or log-probabilities in the data"
+            )
+        betas = (params.beta1, params.beta2)
+        self._move(lr=params.learning_rate, betas=betas, eps=params.eps, weight_decay=params.weight_decay)
+        return norm
+
+    def _clip(self, max_norm: float) -> float:
+        """Scale the gradients down to a norm (0: leave them), and return the norm before."""
+        norm = nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
+        if max_norm:
+            nn.utils.clip_grads_with_norm_(self.parameters, max_norm, norm)
+        return float(norm)
+
+    def _move(self, **numbers: object) -> None:
+        """One step of AdamW with these numbers; gradients are forgotten."""
+        for group in self._adamw.param_groups:
+            group |= numbers
         self._adamw.step()
+        self.clear()
         # a fused step does not say that the weights are others now, which those who copied them must know
         torch.autograd.graph.increment_version(self.parameters)
 

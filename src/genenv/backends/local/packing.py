@@ -1,23 +1,41 @@
 # pyright: standard
-"""Sequences that share prompts, packed without padding.
+"""Sequences that share prompts, packed without padding, as one flat row or as a tree; and micro-batches.
 
-A *bundle* is one prompt and the completions that continue it. All tokens of all bundles stand in one flat
-row: a prompt goes through the model once however many completions it has, what several prompts begin with
-goes through it once for all of them (the prompts form a prefix tree); matrix products see no padding. Only
-inside attention (`attention`) are tokens laid out in padded rows again.
+A *bundle* is one prompt and the completions that continue it. All tokens of all bundles are in one flat row,
+so matrix products see no padding. A prompt goes through the model once, however many completions it has. What
+several prompts begin with goes through it once for all of them: the prompts form a prefix tree. Only inside
+attention (`attention`) are tokens laid out in padded rows again.
 
-Shapes: N = tokens in the flat row, B = bundles, R = completions (rows), P = longest prompt, C = longest
-completion, S = most completions of a bundle.
+A `TokenTree` is the same row in depth-first order: completions are leaves, and each comes right after its
+prompt. The tokens that continue a token are exactly those from its own position up to its `end`. So one
+comparison decides who attends to whom:
+
+    token q attends to token k    if and only if    k <= q < end[k]
+
+The same comparison on the smallest and largest `end` of a block of keys says whether a whole block of queries
+attends to it. Fast attention kernels skip blocks by it.
+
+Shapes: N = tokens in the flat row (of a tree: padded to whole blocks), B = bundles, R = completions (rows),
+P = longest prompt, C = longest completion, S = most completions of a bundle; of a tree M = completion tokens,
+S = N / `BLOCK`.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from genenv.algorithms.datum import Datum
+from genenv.backends.local.hardware import release_memory
+from genenv.errors import out_of_memory
+
+log = logging.getLogger(__name__)
 
 _Item = TypeVar("_Item")
 
@@ -179,3 +197,280 @@ def grid(lengths: Sequence[int], start: int, device: torch.device) -> tuple[Tens
     real_RC = steps_C[None] < lengths_R[:, None]
     at_RC = torch.where(real_RC, offsets_R[:, None] + steps_C[None], 0)
     return at_RC.to(device), real_RC.to(device)
+
+
+BLOCK = 128
+"""Tokens of a block: kernels of attention decide for so many keys and queries at once."""
+_FEWEST_BLOCKS = 2
+"""Compiled code for any number of blocks would treat a single one as a case of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blocks:
+    """Which blocks of a square of queries and keys are looked at, row by row."""
+
+    counts_S: Tensor
+    """[1, 1, S] how many, int32."""
+    indices_SS: Tensor
+    """[1, 1, S, S] which, those first, int32."""
+
+    @staticmethod
+    def of(chosen_SS: Tensor) -> Blocks:
+        """Those that are True."""
+        counts = chosen_SS.sum(-1, dtype=torch.int32)
+        others = counts[:, None] + (~chosen_SS).cumsum(-1) - 1
+        rank_SS = torch.where(chosen_SS, chosen_SS.cumsum(-1) - 1, others)
+        places_SS = torch.arange(len(chosen_SS), dtype=torch.int32, device=counts.device).expand_as(chosen_SS)
+        order = torch.empty_like(places_SS, memory_format=torch.contiguous_format).scatter_(
+            1, rank_SS, places_SS
+        )
+        return Blocks(counts_S=counts[None, None], indices_SS=order[None, None])
+
+
+class TokenTree:
+    """A flat row of bundles in depth-first order.
+
+    Args:
+        bundles: prompts and completions; empty completions take no room.
+        device: where its tensors are.
+
+    Raises:
+        ValueError: a prompt is empty: nothing would predict the first token after it.
+    """
+
+    def __init__(self, bundles: Sequence[Bundle], device: torch.device) -> None:
+        if not all(len(bundle.prompt_ids) for bundle in bundles):
+            raise ValueError("a bundle needs at least one prompt token")
+        walk = _Walk()
+        at_B: dict[int, np.ndarray] = {}
+        before_R: dict[tuple[int, int], np.ndarray] = {}
+        prompts = [tuple(bundle.prompt_ids) for bundle in bundles]
+        for b in sorted(range(len(prompts)), key=prompts.__getitem__):
+            at_B[b] = walk.enter(prompts[b])
+            last = int(at_B[b][-1])
+            for r, completion in enumerate(bundles[b].completions):
+                if len(completion):
+                    start = walk.leaf(completion)
+                    before = np.arange(start - 1, start - 1 + len(completion))
+                    before[0] = last
+                    before_R[b, r] = before
+        self.device = device
+        self.prompts_at = [at_B[b] for b in range(len(bundles))]
+        """Where the tokens of each prompt are."""
+        self.tokens = walk.place
+        """Tokens that are real."""
+        walk.close(max(_FEWEST_BLOCKS, -(-walk.place // BLOCK)) * BLOCK)
+        ids, positions, end = (np.concatenate(parts) for parts in (walk.ids, walk.positions, walk.ends))
+        at = (
+            np.concatenate([before_R[key] for key in sorted(before_R)]) if before_R else np.empty(0, np.int64)
+        )
+        tokens = [np.asarray(ids_) for bundle in bundles for ids_ in bundle.completions if len(ids_)]
+        targets = np.concatenate(tokens) if tokens else np.empty(0, np.int64)
+        length, count = len(ids), len(at)
+        whole = on_device(np.concatenate([ids, positions, end, at, targets]), device)
+        parts = whole.split([length, length, length, count, count])
+        self.ids_N, self.positions_N = parts[:2]
+        self.end_N = parts[2].to(torch.int32)
+        self.at_M = parts[3]
+        """Where the token before each completion token is, completion after completion as they were given."""
+        self.tokens_M = parts[4]
+        """The completion tokens themselves."""
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks the row has."""
+        return len(self.ids_N) // BLOCK
+
+    def partly_and_whole(self) -> tuple[Tensor, Tensor]:
+        """[S, S] which blocks of queries attend to some of a block of keys, and which to all of it."""
+        end_SB = self.end_N.view(-1, BLOCK)
+        first_S = torch.arange(self.blocks, device=self.device, dtype=torch.int32) * BLOCK
+        before_SS = first_S[:, None] > first_S[None]
+        whole_SS = before_SS & (end_SB.amin(1)[None] >= first_S[:, None] + BLOCK)
+        some_SS = before_SS & (end_SB.amax(1)[None] > first_S[:, None])
+        own_SS = first_S[:, None] == first_S[None]
+        return (some_SS & ~whole_SS) | own_SS, whole_SS
+
+    def attends_NN(self) -> Tensor:
+        """[N, N] True where a query (row) attends to a key (column): for tests, and few tokens."""
+        places_N = torch.arange(len(self.ids_N), device=self.device)
+        return (places_N[None] <= places_N[:, None]) & (places_N[:, None] < self.end_N[None])
+
+
+class _Walk:
+    """A walk through the tree that writes tokens down as it meets them."""
+
+    def __init__(self) -> None:
+        self.place = 0
+        self.ids: list[np.ndarray] = []
+        self.positions: list[np.ndarray] = []
+        self.ends: list[np.ndarray] = []
+        self._prompt: tuple[int, ...] = ()
+        self._path = np.empty(0, np.int64)
+        self._open: list[tuple[int, np.ndarray]] = []
+        """Stretches of the present path: how long the path is with them, and their `end`, not written yet."""
+
+    def enter(self, prompt: tuple[int, ...]) -> np.ndarray:
+        """Go to a prompt, which comes after the last one in alphabetical order; where its tokens are."""
+        shared = common_prefix(self._prompt, prompt)
+        self._leave(shared)
+        new = len(prompt) - shared
+        self._path = np.concatenate([self._path[:shared], np.arange(self.place, self.place + new)])
+        self._prompt = prompt
+        end = np.empty(new, np.int64)
+        if new:
+            self._open.append((len(prompt), end))
+        self._write(prompt[shared:], shared, end)
+        return self._path
+
+    def leaf(self, completion: Sequence[int]) -> int:
+        """Write a completion of the present prompt down; where it begins."""
+        start = self.place
+        self._write(completion, len(self._prompt), np.full(len(completion), start + len(completion)))
+        return start
+
+    def close(self, length: int) -> None:
+        """End the tree, and pad: a token of padding attends to itself alone."""
+        self._leave(0)
+        places = np.arange(self.place, length)
+        self.ids.append(np.zeros_like(places))
+        self.positions.append(np.zeros_like(places))
+        self.ends.append(places + 1)
+
+    def _leave(self, kept: int) -> None:
+        """What of the path is longer than `kept` ends here."""
+        while self._open and self._open[-1][0] > kept:
+            length, end = self._open[-1]
+            begin = length - len(end)
+            if begin >= kept:
+                end[: len(end)] = self.place
+                self._open.pop()
+            else:
+                end[kept - begin :] = self.place
+                self._open[-1] = (kept, end[: kept - begin])
+        self._path = self._path[:kept]
+
+    def _write(self, ids: Sequence[int], position: int, end: np.ndarray) -> None:
+        self.ids.append(np.asarray(ids, np.int64))
+        self.positions.append(np.arange(position, position + len(ids)))
+        self.ends.append(end)
+        self.place += len(ids)
+
+
+def on_device(values: np.ndarray, device: torch.device) -> Tensor:
+    """A tensor of these values, which a GPU fetches without making the program wait for it."""
+    tensor = torch.from_numpy(values)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+
+Piece = tuple[Bundle, Sequence[Datum]]
+"""A prompt with completions, and the datum behind each of these."""
+
+_Row = TypeVar("_Row")
+"""What stands behind a completion."""
+
+
+def bundle_by_prompt(data: Sequence[Datum]) -> list[Piece]:
+    """Data of one prompt share it; those of which no token counts are left out."""
+    by_prompt: dict[tuple[int, ...], list[Datum]] = {}
+    for datum in data:
+        if datum.tokens:
+            by_prompt.setdefault(datum.prompt_ids, []).append(datum)
+    return [
+        (Bundle(prompt_ids=prompt, completions=[datum.completion_ids for datum in rows]), rows)
+        for prompt, rows in by_prompt.items()
+    ]
+
+
+def sample_of(rows: Sequence[Datum], most: int) -> list[Datum]:
+    """Data at one prompt to measure something on: about `most` tokens of them, never above twice as many.
+
+    Where already the first is longer, it is cut to `most` tokens of its completion; none is taken where the
+    prompt alone is longer than `most`.
+
+    Args:
+        rows: those of one piece; `ppo` data among them.
+        most: tokens.
+    """
+    begin = next(i for i, datum in enumerate(rows) if datum.loss == "ppo")
+    first, found = rows[begin], list[Datum]()
+    prompt = len(first.prompt_ids)
+    if prompt + len(first.completion_ids) > 2 * most:
+        return [_beginning(first, most)] if prompt <= most else []
+    room = most - prompt
+    for datum in rows[begin:]:
+        room -= len(datum.completion_ids)
+        if datum.loss != "ppo" or (found and room < 0):
+            break
+        found.append(datum)
+    return found
+
+
+def _beginning(datum: Datum, tokens: int) -> Datum:
+    """A datum of `ppo` whose completion ends after so many tokens."""
+    return replace(
+        datum,
+        completion_ids=datum.completion_ids[:tokens],
+        weights=datum.weights[:tokens],
+        advantages=datum.advantages and datum.advantages[:tokens],
+        old_logprobs=datum.old_logprobs and datum.old_logprobs[:tokens],
+    )
+
+
+def micro_batches(
+    items: Sequence[tuple[Bundle, Sequence[_Row]]], tokens: int
+) -> list[list[tuple[Bundle, Sequence[_Row]]]]:
+    """Cut bundles, and what belongs to each of their completions, into batches of at most `tokens` tokens.
+
+    A bundle that is larger is cut into several with the same prompt; one completion is never cut, and pieces
+    with a long prompt may have twice the budget. Sorted by length, so that padding in attention is small.
+    What a prompt and the one before it begin with counts once.
+    """
+    pieces = [piece for bundle, rows in items for piece in _cut(bundle, rows, tokens)]
+    pieces.sort(key=lambda piece: piece[0].tokens)
+    return within_budget(pieces, tokens, lambda piece: (piece[0].prompt_ids, piece[0].tokens))
+
+
+def _cut(bundle: Bundle, rows: Sequence[_Row], tokens: int) -> list[tuple[Bundle, Sequence[_Row]]]:
+    """A bundle as it is, or as several within the token budget, its completions sorted by length.
+
+    A prompt is not read again for less than its own length in completions, if twice the budget allows that.
+    """
+    tokens = max(tokens, min(2 * len(bundle.prompt_ids), 2 * tokens))
+    if bundle.tokens <= tokens:
+        return [(bundle, rows)]
+    pieces: list[tuple[list[Sequence[int]], list[_Row]]] = []
+    size = 0
+    for ids, row in sorted(zip(bundle.completions, rows, strict=True), key=lambda pair: len(pair[0])):
+        if not pieces or size + len(ids) > tokens:
+            pieces.append(([], []))
+            size = len(bundle.prompt_ids)
+        pieces[-1][0].append(ids)
+        pieces[-1][1].append(row)
+        size += len(ids)
+    return [(Bundle(prompt_ids=bundle.prompt_ids, completions=ids), part) for ids, part in pieces]
+
+
+def within_memory(
+    device: torch.device, tokens: int, run: Callable[[int], None], forget: Callable[[], None]
+) -> None:
+    """Run with micro-batches of so many tokens; when memory runs out, once more with half of them.
+
+    Args:
+        device: whose memory it is.
+        tokens: of a micro-batch.
+        run: takes the most tokens of a micro-batch.
+        forget: releases what the first try has left.
+    """
+    try:
+        run(tokens)
+    except RuntimeError as error:
+        if not out_of_memory(error):
+            raise
+    else:
+        return
+    # Outside the handler: while it runs, the error's traceback keeps the tensors that did not fit.
+    log.warning("an update ran out of memory; again with micro-batches of %d tokens", tokens // 2)
+    forget()
+    release_memory(device)
+    run(tokens // 2)

@@ -1,5 +1,5 @@
 # pyright: standard
-"""A player on this machine, as it answers: requests that wait at the same time run as one batch."""
+"""The sampler of a policy on this machine: requests that wait at the same time run as one batch."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from weakref import WeakKeyDictionary
 from torch import Tensor
 
 from genenv.backends.local import hardware
-from genenv.backends.local.engine import Engine, ReadTree
-from genenv.backends.local.kv_cache import Remembered
-from genenv.backends.local.layouts import AnyLayout
+from genenv.backends.local.attention import AnyLayout, KeptCache
+from genenv.backends.local.engine import Engine, PrefillTree
 from genenv.backends.local.model import LocalModel
-from genenv.backends.local.player_weights import PlayerWeights
-from genenv.backends.local.token_tree import TokenTree
+from genenv.backends.local.packing import TokenTree
+from genenv.backends.local.policy_weights import PolicyWeights
 from genenv.chat.sampler import ChatSampler
 from genenv.errors import out_of_memory
 from genenv.sampling import Completion, Conversation, SampleRequest, blocking
@@ -26,14 +25,14 @@ log = logging.getLogger(__name__)
 
 
 class LocalSampler(ChatSampler):
-    """Samples with one player's weights."""
+    """Samples with the weights of one policy."""
 
     _kind: ClassVar[type[Engine]] = Engine
     """What turns requests into completions."""
     _captured: ClassVar[bool] = True
     """Whether captured steps may do it: they draw as `Engine.choose` does, from the model's own scores."""
 
-    def __init__(self, weights: PlayerWeights) -> None:
+    def __init__(self, weights: PolicyWeights) -> None:
         model = weights.model
         super().__init__(
             model.chat,
@@ -42,7 +41,7 @@ class LocalSampler(ChatSampler):
         )
         self.weights = weights
         self._pending: list[tuple[SampleRequest, asyncio.Future[Completion]]] = []
-        self._remembered: MutableMapping[Conversation, Remembered] = WeakKeyDictionary()
+        self._kept_caches: MutableMapping[Conversation, KeptCache] = WeakKeyDictionary()
 
     @property
     def model(self) -> LocalModel:
@@ -115,11 +114,11 @@ class LocalSampler(ChatSampler):
             read=self._reader(),
             decode_step=self.model.decode_step(self.weights.adapter, weights) if self._captured else None,
             version=self.weights.version,
-            remembered=self._remembered,
+            kept_caches=self._kept_caches,
             memory_bytes=self.model.config.cache_gib * 2**30,
         )
 
-    def _reader(self) -> ReadTree | None:
+    def _reader(self) -> PrefillTree | None:
         """Reads prompts as a tree; None where that is not faster, or not known to be right."""
         tree, adapter = self.model.tree, self.weights.adapter
         if tree is None or not self._captured or not tree.works(adapter, learning=False):

@@ -1,5 +1,5 @@
 # pyright: standard
-"""From states to log-probabilities, a piece of the rows at a time.
+"""From hidden states to log-probabilities, KL and entropy over the vocabulary, a piece of the rows at a time.
 
 A score for every token of the vocabulary is by far the largest tensor of an update. Here no more than
 `ROWS` rows of it exist at a time, and none is kept for the backward pass or computed again in it: the
@@ -17,20 +17,25 @@ Shapes: M = rows, W = width, V = vocabulary.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
-from genenv.backends.local.grammar import is_forbidden
+from genenv.backends.local.next_token import is_forbidden
 
 ROWS = 256
 """Rows scored at a time."""
 
 
+HEAD_ROWS = 512
+"""Positions scored at a time: bounds the [positions, vocabulary] tensor."""
+
+
 class Scores(NamedTuple):
-    """What is said of the tokens of a micro-batch, each at its temperature. Nats."""
+    """Scores of the tokens of a micro-batch, each at its temperature. Nats."""
 
     logprobs_M: Tensor
     kl_M: Tensor | None
@@ -177,3 +182,57 @@ def _log_softmax(scores: Tensor, temperature: float, forbidden: Tensor | None) -
 
 def _joined(pieces: list[Tensor], like: Tensor) -> Tensor:
     return torch.cat(pieces) if pieces else like.new_zeros(0, dtype=torch.float32)
+
+
+def entropy_of(log_pi_MV: Tensor) -> Tensor:
+    """[M] entropy of distributions, given as logarithms; what cannot be sampled is -inf. Nats."""
+    return -(log_pi_MV.exp() * log_pi_MV.masked_fill(log_pi_MV == float("-inf"), 0.0)).sum(-1)
+
+
+def kl_full(scores_MV: Tensor, reference_MV: Tensor) -> Tensor:
+    """[M] KL(pi || pi_ref) over the whole vocabulary but for tokens whose scores are -inf in both. Nats."""
+    log_pi_MV, log_ref_MV = scores_MV.log_softmax(-1), reference_MV.log_softmax(-1)
+    apart_MV = (log_pi_MV - log_ref_MV).masked_fill(log_pi_MV == float("-inf"), 0.0)
+    return (log_pi_MV.exp() * apart_MV).sum(-1)
+
+
+def kl_between(
+    own: tuple[Callable[[Tensor], Tensor], Tensor],
+    reference: tuple[Callable[[Tensor], Tensor], Tensor],
+    *,
+    temperature: float,
+    allowed: Tensor | None,
+) -> Tensor:
+    """[M] KL of what two policies would sample, each given as its output layer and its states. Nats."""
+    (head, hidden_MW), (reference_head, reference_MW) = own, reference
+
+    def piece(hidden: Tensor, other: Tensor, mask: Tensor | None = None) -> Tensor:
+        with torch.no_grad():
+            reference_scores = reference_head(other) / temperature
+        scores = head(hidden) / temperature
+        if mask is not None:
+            forbidden = is_forbidden(mask, scores.shape[1])
+            scores, reference_scores = (
+                s.masked_fill(forbidden, float("-inf")) for s in (scores, reference_scores)
+            )
+        return kl_full(scores, reference_scores)
+
+    masks = () if allowed is None else (allowed,)
+    return in_pieces(piece, hidden_MW, reference_MW, *masks, rows=256)
+
+
+def in_pieces(function: Callable[..., Tensor], *tensors: Tensor, rows: int = HEAD_ROWS) -> Tensor:
+    """Apply a function that scores the vocabulary in pieces of rows; gradients recompute the scores.
+
+    Args:
+        function: takes a piece of each tensor, gives a value for each of its rows.
+        tensors: of one length, states [M, width] first.
+        rows: at most so many in a piece.
+    """
+    if len(tensors[0]) <= rows:
+        return function(*tensors)
+    pieces = zip(*(tensor.split(rows) for tensor in tensors), strict=True)
+    if not torch.is_grad_enabled():
+        return torch.cat([function(*piece) for piece in pieces])
+    recompute = checkpoint
+    return torch.cat([recompute(function, *piece, use_reentrant=False) for piece in pieces])

@@ -1,5 +1,5 @@
 # pyright: standard
-"""A player on this machine, as it learns: credit in, gradients and steps of AdamW out.
+"""The trainer of a policy on this machine: data with advantages in, gradients and steps of AdamW out.
 
 Shapes: M = tokens of a micro-batch that count, W = width, V = vocabulary.
 """
@@ -21,15 +21,20 @@ from torch import Tensor
 
 from genenv.algorithms.datum import Datum, Objective
 from genenv.algorithms.settings import Moments, OptimizerConfig
-from genenv.backends.local.kl import frozen_head, kl_between
 from genenv.backends.local.losses import Tokens, k3, token_losses
-from genenv.backends.local.memory import within_memory
-from genenv.backends.local.micro_batches import Piece, bundled, micro_batches, sample_of
 from genenv.backends.local.optimizer import Optimizer
-from genenv.backends.local.player_weights import PlayerWeights
-from genenv.backends.local.processes import ALONE, Processes, Turn, together
-from genenv.backends.local.token_logprobs import Scores
-from genenv.backends.local.token_tree import TokenTree, on_device
+from genenv.backends.local.packing import (
+    Piece,
+    TokenTree,
+    bundle_by_prompt,
+    micro_batches,
+    on_device,
+    sample_of,
+    within_memory,
+)
+from genenv.backends.local.policy_weights import PolicyWeights
+from genenv.backends.local.processes import ALONE, Processes, Turn, on_all_ranks
+from genenv.backends.local.token_logprobs import Scores, kl_between
 from genenv.errors import DataError, UpdateSkipped
 from genenv.progress import advance
 from genenv.sampling import blocking
@@ -38,15 +43,15 @@ _SHARE_MEASURED = 8
 """Of the tokens of an update, about one in so many is asked of the reference where KL is measured alone, and
 never more than two."""
 STATE = "trainer.json"
-"""File, inside a player's checkpoint, of the version of its weights."""
+"""File, inside a policy's checkpoint, of the version of its weights."""
 
 
 class LocalTrainer:
-    """Trains one player's weights."""
+    """Trains one policy's weights."""
 
     def __init__(
         self,
-        weights: PlayerWeights,
+        weights: PolicyWeights,
         optimizer: OptimizerConfig,
         *,
         ramped: bool = False,
@@ -65,13 +70,13 @@ class LocalTrainer:
         self.optimizer = Optimizer(weights.parameters(), optimizer)
         self._moved: Callable[[], float] | None = None
 
-    @together
+    @on_all_ranks
     async def forward_backward(self, data: Sequence[Datum], objective: Objective) -> Mapping[str, float]:
         """Accumulate the gradient of the loss; micro-batches do not change it. See `Trainer`."""
         tokens = sum(datum.tokens for datum in data)
         if not tokens:
             raise UpdateSkipped("there is no token to learn from")
-        pieces, parts = bundled(data), list[dict[str, Tensor]]()
+        pieces, parts = bundle_by_prompt(data), list[dict[str, Tensor]]()
 
         def run(budget: int) -> None:
             parts.clear()
@@ -90,22 +95,22 @@ class LocalTrainer:
                 raise UpdateSkipped(f"the {meaning} is not finite")
         return sums | {"tokens": float(tokens)}
 
-    @together
+    @on_all_ranks
     async def step(self, learning_rate: float) -> Mapping[str, float]:
         """One step of AdamW. See `Trainer`."""
         self.processes.add_gradients(self.optimizer.parameters)
         return {"grad_norm": self.optimizer.step(learning_rate, keep_before=self._moved is not None)}
 
-    @together
+    @on_all_ranks
     async def watch(self, data: Sequence[Datum]) -> None:
-        """Remember what the weights say of data now. See `Trainer`."""
-        pieces = bundled(data)
+        """Store what the weights predict for data now. See `Trainer`."""
+        pieces = bundle_by_prompt(data)
         packed = self.weights.packed([bundle for bundle, _ in pieces])
         rows = [datum for _, own in pieces for datum in own]
         allowed, temperature = self._allowed(rows), rows[0].temperature
         with torch.no_grad(), self.weights.active():
             before_MW, _ = self.weights.completion_hidden(packed)
-            head = frozen_head(self.weights)
+            head = self.weights.frozen_head()
 
         def moved() -> float:
             with torch.no_grad(), self.weights.active(), blocking():
@@ -115,19 +120,19 @@ class LocalTrainer:
 
         self._moved = moved
 
-    @together
+    @on_all_ranks
     async def moved(self) -> float:
-        """How far the weights have gone since `watch`. See `Trainer`."""
+        """Mean KL between the weights at `watch` and now. See `Trainer`."""
         if self._moved is None:
             raise RuntimeError("watch comes before moved")
         return self._moved()
 
-    @together
+    @on_all_ranks
     async def shorten(self, fraction: float) -> None:
         """Take part of the last step back. See `Trainer`."""
         self.optimizer.shorten(fraction)
 
-    @together
+    @on_all_ranks
     async def logprobs(
         self, data: Sequence[Datum], *, reference: bool = False, written: Path | None = None
     ) -> list[tuple[float, ...]]:
@@ -135,7 +140,7 @@ class LocalTrainer:
 
         Args:
             data: prompts and completions.
-            reference: whether they are those of the weights that a KL term holds on to.
+            reference: whether they are those of the reference.
             written: the folder of an adapter whose they are instead.
         """
         if written is not None:
@@ -147,7 +152,7 @@ class LocalTrainer:
         values: list[tuple[float, ...]] = [()] * len(data)
 
         def run(budget: int) -> None:
-            batches, own = micro_batches(bundled(whole), budget), dict[int, tuple[float, ...]]()
+            batches, own = micro_batches(bundle_by_prompt(whole), budget), dict[int, tuple[float, ...]]()
             for turn in self.processes.turns(len(batches)):
                 batch = batches[turn.own]
                 packed = self.weights.packed([bundle for bundle, _ in batch])
@@ -168,13 +173,13 @@ class LocalTrainer:
             self._within_memory(run)
         return values
 
-    @together
+    @on_all_ranks
     async def anchor(self, moments: Moments) -> None:
         """The present weights become the reference. See `Trainer`."""
         self.optimizer.keep(moments)
         self.weights.anchor()
 
-    @together
+    @on_all_ranks
     async def publish(self) -> int:
         """Nothing is copied: the sampler reads the weights that are trained. See `Trainer`."""
         self._moved = None
@@ -187,7 +192,7 @@ class LocalTrainer:
         self.optimizer.save(folder)
         (folder / STATE).write_text(json.dumps({"version": self.weights.version}) + "\n", encoding="utf-8")
 
-    @together
+    @on_all_ranks
     async def load(self, folder: Path) -> None:
         """Restore what `save` wrote; checkpoints of before versions have none."""
         self.weights.load(folder)
@@ -214,7 +219,9 @@ class LocalTrainer:
         if self.processes.size > 1:  # all of them have as many pieces
             run(self.weights.tokens_per_microbatch)
             return
-        within_memory(self.weights.model, self.weights.tokens_per_microbatch, run, self.optimizer.clear)
+        within_memory(
+            self.weights.model.device, self.weights.tokens_per_microbatch, run, self.optimizer.clear
+        )
 
     def _measured(self, batches: Sequence[Sequence[Piece]], objective: Objective, tokens: int) -> int | None:
         """On which micro-batch k3 is measured although it has no weight; None: on none, or on all anyway."""
@@ -258,7 +265,7 @@ class LocalTrainer:
             with torch.no_grad(), self.weights.reference():
                 hidden_MW, tokens_M = rows.chosen(*self.weights.completion_hidden(packed))
                 logprobs_M = self._scores(hidden_MW, tokens_M, rows).logprobs_M if wants_k3 else None
-                reference = _Reference(hidden_MW, logprobs_M, frozen_head(self.weights) if exact else None)
+                reference = _Reference(hidden_MW, logprobs_M, self.weights.frozen_head() if exact else None)
         with self.weights.active():
             hidden_MW, tokens_M = rows.chosen(*self.weights.completion_hidden(packed))
             scores = self._scores(
@@ -290,7 +297,7 @@ class LocalTrainer:
     def _kl_of_some(
         self, batch: Sequence[Piece], logprobs_M: Tensor, most: int, seed: int
     ) -> dict[str, Tensor]:
-        """The mean of k3 over attempts at one prompt of a micro-batch: about `most` tokens (`sample_of`).
+        """The mean of k3 over rollouts of one prompt of a micro-batch: about `most` tokens (`sample_of`).
 
         Args:
             batch: has `ppo` data.
@@ -299,7 +306,7 @@ class LocalTrainer:
             seed: chooses.
 
         Returns:
-            `kl`; nothing where the prompt leaves no room for a part of an attempt.
+            `kl`; nothing where the prompt leaves no room for a part of a rollout.
         """
         whole = [datum for _, own in batch for datum in own]
         own = random.Random(seed).choice([own for _, own in batch if any(d.loss == "ppo" for d in own)])
@@ -308,7 +315,7 @@ class LocalTrainer:
             return {}
         first = next(datum for datum in own if datum.loss == "ppo")
         start = sum(d.tokens for d in itertools.takewhile(lambda d: d is not first, whole))
-        packed = self.weights.packed([bundle for bundle, _ in bundled(some)])
+        packed = self.weights.packed([bundle for bundle, _ in bundle_by_prompt(some)])
         rows = _Rows.of(some, self.weights.model.device, self._allowed)
         with torch.no_grad(), self.weights.reference():
             reference_M = self._scores(*rows.chosen(*self.weights.completion_hidden(packed)), rows).logprobs_M
@@ -375,7 +382,7 @@ class LocalTrainer:
 
 @dataclass(frozen=True, slots=True)
 class _Reference:
-    """What the reference says of a micro-batch."""
+    """Hidden states and log-probabilities of a micro-batch under the reference."""
 
     hidden_MW: Tensor
     logprobs_M: Tensor | None

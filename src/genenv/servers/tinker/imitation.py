@@ -12,7 +12,7 @@ from typing import Self
 
 import numpy as np
 
-from genenv.backends.served import LOSSES, Answered, Asked, Example, Loss, Scored
+from genenv.backends.served import LOSSES, Example, ForwardResult, Loss, PromptRequest, PromptResult
 from genenv.errors import UsageError, unknown_name
 
 IMITATIONS: Mapping[str, str] = {
@@ -138,11 +138,11 @@ class ServerImitation:
         """What the gradient of so many sequences is divided by."""
         return max(1, sequences) if "mean-losses" in self._flags else 1
 
-    def train_result(self, scored: Scored) -> Scored:
+    def train_result(self, scored: ForwardResult) -> ForwardResult:
         """The result of a training pass, as it is sent."""
         if "nan" not in self._flags:
             return scored
-        return Scored(
+        return ForwardResult(
             loss=float("nan"), logprobs=[x * np.float32("nan") for x in scored.logprobs], losses=scored.losses
         )
 
@@ -168,25 +168,23 @@ class ServerImitation:
         if not loaded and "bound-samplers" in self._flags:
             raise UsageError("Model not loaded")
 
-    def sample_request(self, asked: Asked) -> Asked:
+    def sample_request(self, asked: PromptRequest) -> PromptRequest:
         """A sampling request, as it is answered."""
         return replace(asked, seed=None) if "seedless" in self._flags else asked
 
-    def sample_result(self, answered: Answered) -> Answered:
+    def sample_result(self, answered: PromptResult) -> PromptResult:
         """A sampling result, as it is sent."""
         if "noisy-sampler" in self._flags:
-            noisy = [
-                replace(one, logprobs=one.logprobs + _drawn(self._noise, len(one.logprobs)))
-                for one in answered.sequences
-            ]
+            noisy = [replace(one, logprobs=_noisy(one.logprobs, self._noise)) for one in answered.sequences]
             answered = replace(answered, sequences=noisy)
         if "short-logprobs" in self._flags and answered.prompt_logprobs is not None:
             answered = replace(answered, prompt_logprobs=answered.prompt_logprobs[1:])
         return answered
 
 
-def _drawn(noise: np.random.Generator, count: int) -> np.ndarray:
-    return noise.normal(0.0, _NOISE_NATS, count).astype(np.float32)
+def _noisy(logprobs: Sequence[float], noise: np.random.Generator) -> tuple[float, ...]:
+    added = noise.normal(0.0, _NOISE_NATS, len(logprobs)).astype(np.float32)
+    return tuple((np.array(logprobs, np.float32) + added).tolist())
 
 
 def _averaged(example: Example, loss: Loss) -> Example:

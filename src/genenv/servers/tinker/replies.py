@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from genenv.backends.served import Answered, Numbers, Scored
+from genenv.backends.served import ForwardResult, Numbers, PromptResult
 from genenv.errors import GenenvError, UsageError, out_of_memory
 from genenv.types import Json
 
@@ -180,7 +180,7 @@ class JsonReply:
 class TrainReply:
     """Of forward and forward_backward."""
 
-    scored: Scored
+    scored: ForwardResult
     metrics: Mapping[str, float]
 
 
@@ -188,7 +188,7 @@ class TrainReply:
 class SampledReply:
     """Of asample."""
 
-    answered: Answered
+    answered: PromptResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,12 +243,12 @@ def _tensor(values: Numbers) -> Json:
     return {"data": numbers, "dtype": "float32", "shape": list(values.shape)}
 
 
-def _drew(answered: Answered) -> Mapping[str, Json]:
+def _drew(answered: PromptResult) -> Mapping[str, Json]:
     sequences: list[Json] = [
         {
-            "stop_reason": "stop" if one.stopped else "length",
-            "tokens": list(one.ids),
-            "logprobs": [float(logprob) for logprob in one.logprobs],
+            "stop_reason": "stop" if one.finished else "length",
+            "tokens": list(one.token_ids),
+            "logprobs": list(one.logprobs),
         }
         for one in answered.sequences
     ]
@@ -282,7 +282,7 @@ def as_proto(reply: Reply) -> bytes | None:
             return None
 
 
-def _alike(scored: Scored) -> list[list[tuple[Numbers, Numbers]]]:
+def _alike(scored: ForwardResult) -> list[list[tuple[Numbers, Numbers]]]:
     """Neighbours whose tensors differ in length alone."""
     pairs = zip(scored.logprobs, scored.losses, strict=True)
     return [list(part) for _, part in itertools.groupby(pairs, key=lambda pair: pair[0].shape[1:])]
@@ -307,13 +307,13 @@ def _batched(tensors: Sequence[Numbers]) -> bytes:
     )
 
 
-def _drew_proto(answered: Answered) -> bytes:
+def _drew_proto(answered: PromptResult) -> bytes:
     out = b"".join(
         put_bytes(
             1,
-            put_int(1, 0 if one.stopped else 1)
-            + put_bytes(2, np.array(one.ids, "<i4").tobytes())
-            + put_bytes(3, one.logprobs.astype("<f4").tobytes()),
+            put_int(1, 0 if one.finished else 1)
+            + put_bytes(2, np.array(one.token_ids, "<i4").tobytes())
+            + put_bytes(3, np.array(one.logprobs, "<f4").tobytes()),
         )
         for one in answered.sequences
     )

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from genenv.backends.served import Adam, AdapterShape, Asked
+from genenv.backends.served import AdamParams, AdapterShape, PromptRequest
 from genenv.backends.settings import BUILT_IN
 from genenv.errors import UsageError, unknown_name
 from genenv.sampling import sampling_params
@@ -41,7 +41,7 @@ from genenv.servers.worker import Worker
 from genenv.types import Json, JsonObject
 
 if TYPE_CHECKING:
-    from genenv.backends.local.served.base import ServedBase
+    from genenv.backends.local.served.models import ServedBase
 
 
 log = logging.getLogger(__name__)
@@ -181,7 +181,7 @@ class Service:
     def step(self, body: bodies.StepBody) -> JsonObject:
         """optim_step."""
         model = self.clients.model(body.model_id)
-        adam = Adam(**body.adam_params.model_dump())
+        adam = AdamParams(**body.adam_params.model_dump())
 
         def work() -> Reply:
             learner = model.ready()
@@ -367,10 +367,10 @@ def _nobody() -> asyncio.Future[Reply]:
     return asyncio.get_running_loop().create_future()
 
 
-def _asked(body: bodies.SampleBody) -> Asked:
+def _asked(body: bodies.SampleBody) -> PromptRequest:
     draw = body.sampling_params
     stops: list[str | int] = [draw.stop] if isinstance(draw.stop, str) else [*(draw.stop or ())]
-    return Asked(
+    return PromptRequest(
         prompt_ids=body.prompt.ids(),
         samples=body.num_samples,
         max_tokens=draw.max_tokens,

@@ -40,7 +40,7 @@ from genenv.servers.tinker.service import Library, Service
 from genenv.types import Json, JsonObject
 
 if TYPE_CHECKING:
-    from genenv.backends.local.served.base import ServedBase
+    from genenv.backends.local.served.models import ServedBase
 
 
 log = logging.getLogger(__name__)
@@ -306,8 +306,8 @@ def open_base(policy: PolicyConfig, out: Path) -> ServedBase:
         UsageError: it cannot be loaded or used here.
         DataError: the folder's note of that is damaged.
     """
-    from genenv.backends.local.arithmetic import chosen
-    from genenv.backends.local.served.base import ServedBase
+    from genenv.backends.local.model import resolve_settings
+    from genenv.backends.local.served.models import ServedBase
 
     if policy.tuning != "lora":
         raise UsageError("this server trains adapters alone; leave policy.tuning at 'lora'")
@@ -316,7 +316,7 @@ def open_base(policy: PolicyConfig, out: Path) -> ServedBase:
     kept = _kept(note, source)
     asked = policy.model_dump()
     known = {name: kept[name] for name, auto in AUTOMATIC.items() if name in kept and asked[name] == auto}
-    base = ServedBase(policy.model, chosen(policy.model_copy(update=known)))
+    base = ServedBase(policy.model, resolve_settings(policy.model_copy(update=known)))
     settled = base.settled.model_dump(mode="json", include=set(AUTOMATIC))
     write_whole(note, json.dumps({"model": source, "decided": settled}, indent=2) + "\n")
     return base

@@ -29,8 +29,8 @@ from genenv.servers.tinker.requests import SaveBody
 from genenv.servers.worker import Worker
 
 if TYPE_CHECKING:
-    from genenv.backends.local.served.base import ServedBase
     from genenv.backends.local.served.learner import Learner
+    from genenv.backends.local.served.models import ServedBase
 
 
 Work = Callable[[], Reply]

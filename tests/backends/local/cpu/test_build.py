@@ -8,7 +8,7 @@ import pytest
 from torch import nn
 
 from genenv.backends.local.cpu import build
-from genenv.backends.local.cpu.against_torch import WrongResult, check
+from genenv.backends.local.cpu.build import WrongResult, check
 from genenv.backends.local.cpu.kernels import Kernels
 from tensors import compiled
 

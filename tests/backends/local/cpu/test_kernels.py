@@ -9,9 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv.backends.local.categorical import _chunk_sums
 from genenv.backends.local.cpu.kernels import HEAD_SIZES, LowRank, Tasks
-from genenv.backends.local.fused_steps import InTorch, _Norm, _Rotate, _SwiGlu
+from genenv.backends.local.fused_decoder import InTorch, _Norm, _Rotate, _SwiGlu
+from genenv.backends.local.next_token import _chunk_sums
 from genenv.backends.local.packing import Bundle, Packed
 from genenv.sampling import SampleRequest
 from tensors import DTYPES, close, compiled, random

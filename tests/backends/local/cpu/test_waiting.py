@@ -9,7 +9,7 @@ import time
 import pytest
 import torch
 
-from genenv.backends.local.cpu.waiting import Choice, Crowd, lacked_s
+from genenv.backends.local.cpu.threads import Choice, Crowd, lacked_s
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the system does not tell")
 

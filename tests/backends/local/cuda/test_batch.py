@@ -9,10 +9,9 @@ import torch
 
 from genenv.backends.local import engine
 from genenv.backends.local.cuda.batch import PagedBatch
-from genenv.backends.local.cuda.decode import buckets
+from genenv.backends.local.cuda.decode import buckets, difference, open_step
 from genenv.backends.local.cuda.learning import TreeDecoder
-from genenv.backends.local.cuda.opening import difference, open_step
-from genenv.backends.local.served.drawing import DrawingSampler
+from genenv.backends.local.served.sampling import ServedSampler as ServedSampler
 from genenv.sampling import Conversation, SampleRequest
 
 PROMPTS = [(5, 9, 2), tuple(range(3, 100)), (5, 9, 2, 44), (5, 9, 2), tuple(range(3, 67))]
@@ -101,7 +100,7 @@ def test_a_conversation_goes_on_from_its_pages(pair):
         for sampler in pair
     )
     same([first], [other])
-    kept = [sampler._remembered[sampler.held[0]] for sampler in pair]
+    kept = [sampler._kept_caches[sampler.held[0]] for sampler in pair]
     assert kept[0].token_ids == kept[1].token_ids
     torch.testing.assert_close(kept[0].kept, kept[1].kept, atol=1e-4, rtol=1e-4)
     prompt = (*PROMPTS[1], *first.token_ids, 8, 8, 8)
@@ -144,7 +143,7 @@ def test_a_nucleus_at_any_temperature_is_that_of_the_other_engine(pair, temperat
 
 
 def test_a_served_sampler_draws_as_it_was_asked_for_and_not_in_captured_steps():
-    assert DrawingSampler._captured is False
+    assert ServedSampler._captured is False
 
 
 def test_a_step_says_what_the_model_says_and_one_that_does_not_is_found_out(tiny):

@@ -10,13 +10,11 @@ import torch
 
 from genenv.algorithms.datum import Datum, Objective
 from genenv.algorithms.settings import OptimizerConfig
-from genenv.backends.local.cuda import layer_math, learning, tree_attention
-from genenv.backends.local.cuda.learning import TreeDecoder
-from genenv.backends.local.cuda.scores import compiled_scores
-from genenv.backends.local.cuda.tree_attention import TreeMask
-from genenv.backends.local.packing import Bundle, Packed
+from genenv.backends.local.cuda import learning, tree_layers
+from genenv.backends.local.cuda.learning import TreeDecoder, compiled_scores
+from genenv.backends.local.cuda.tree_layers import TreeMask
+from genenv.backends.local.packing import Bundle, Packed, TokenTree
 from genenv.backends.local.token_logprobs import frozen_scores
-from genenv.backends.local.token_tree import TokenTree
 from genenv.backends.local.trainer import LocalTrainer
 from tensors import random
 
@@ -115,14 +113,14 @@ def test_flex_attention_says_what_dense_attention_says():
     tree = TokenTree(bundles, CPU)
     q, k, v = (random(len(tree.ids_N), heads, 16, seed=heads) for heads in (4, 2, 2))
     q_SB, k_SB, v_SB = (each.unflatten(0, (tree.blocks, -1)) for each in (q, k, v))
-    found = tree_attention.flex(q_SB, k_SB, v_SB, TreeMask.of(tree), 0.25).flatten(0, 1)
-    torch.testing.assert_close(found, tree_attention.dense(q, k, v, tree, 0.25), atol=1e-5, rtol=1e-5)
+    found = tree_layers.flex(q_SB, k_SB, v_SB, TreeMask.of(tree), 0.25).flatten(0, 1)
+    torch.testing.assert_close(found, tree_layers.dense(q, k, v, tree, 0.25), atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_scores_and_their_derivatives_are_the_same(masked, temperature, monkeypatch):
-    monkeypatch.setattr("genenv.backends.local.cuda.scores.ROWS", 5)
+    monkeypatch.setattr("genenv.backends.local.cuda.learning.ROWS", 5)
     head = torch.nn.Linear(8, 40)
     tokens = torch.arange(12)
     allowed = torch.full((12, 2), -1, dtype=torch.int32)
@@ -174,5 +172,5 @@ def test_gradients_are_tried_also_where_another_player_is_in_place(tiny, monkeyp
     matrices = tree._adapters_of("agent").matrices
     assert matrices
     assert not any(matrix.requires_grad for matrix in matrices)
-    monkeypatch.setattr(layer_math, "swiglu_back", lambda joint, dy: torch.ones_like(joint))
+    monkeypatch.setattr(tree_layers, "swiglu_back", lambda joint, dy: torch.ones_like(joint))
     assert not tree._tried("agent", learning=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from genenv.backends.local.export.gguf_model import paired
+from genenv.backends.local.export_gguf import paired
 
 
 def test_rows_that_rotate_together_come_to_stand_side_by_side() -> None:

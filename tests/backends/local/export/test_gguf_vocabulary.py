@@ -11,7 +11,7 @@ import transformers
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX as QWEN2
 
-from genenv.backends.local.export.gguf_vocabulary import Vocabulary
+from genenv.backends.local.export_gguf import Vocabulary
 from genenv.errors import UsageError
 
 LLAMA3 = QWEN2.replace(r"|\p{N}|", r"|\p{N}{1,3}|")

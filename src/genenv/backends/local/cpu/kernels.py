@@ -2,10 +2,11 @@
 """Compiled code for the small operations of a decoder on a CPU, where there is a C++ compiler.
 
 Between its matrix products a decoder reads and writes its activations some thirty times a layer, and calls
-torch as often; for a batch of sampled tokens that takes longer than the products. `kernels.cpp` does the same
+torch as often. For a batch of sampled tokens that takes longer than the products. `kernels.cpp` does the same
 in six passes, attention included, and the sums over the vocabulary that a token is drawn by; `build` compiles
-it. What it is given are addresses: here every tensor is held to its format and shape first (`arguments`), and
-`kernels.cpp` holds the numbers that say where to read to the size of what is read.
+it. It is given addresses, so every tensor is held to its format and shape here first: TypeError for another
+number format, ValueError for another shape or device. `kernels.cpp` holds the numbers that say where to read
+to the size of what is read.
 
 Shapes: N = tokens, W = width, I = inputs, O = outputs, r = rank, R = rows, B = prompts, H = query heads,
 K = key/value heads, D = head size, P = room for prompt tokens, T = room for new tokens, V = vocabulary,
@@ -21,7 +22,61 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from genenv.backends.local.cpu.arguments import DTYPES, dense, heads_of, must_be, rows_of
+DTYPES = (torch.float32, torch.bfloat16)
+"""Number formats that there is compiled code for."""
+
+
+def must_be(
+    what: str, tensor: Tensor, dtype: torch.dtype, shape: Sequence[int], *, anyhow: bool = False
+) -> None:
+    """Hold a tensor to its number format and shape.
+
+    Args:
+        what: its name, for the message.
+        tensor: the tensor.
+        dtype: its number format.
+        shape: of it.
+        anyhow: it may lie in any order in memory; otherwise it must be contiguous.
+    """
+    _must_be_readable(what, tensor, (dtype,))
+    if tensor.shape != shape:
+        raise ValueError(f"{what} must be {tuple(shape)}, not {tuple(tensor.shape)}")
+    if not (anyhow or tensor.is_contiguous()):
+        raise ValueError(f"{what} must be contiguous")
+
+
+def rows_of(x: Tensor) -> Tensor:
+    """[rows, width] of a tensor of either format, as it is where its rows are dense."""
+    _must_be_readable("x", x, DTYPES)
+    if x.dim() == 0 or x.shape[-1] == 0:
+        raise ValueError(f"x must have rows, not {tuple(x.shape)}")
+    flat = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
+    return flat if flat.stride(1) == 1 else flat.contiguous()
+
+
+def heads_of(what: str, x_NXD: Tensor) -> Tensor:
+    """[N, X, D] of either format, as it is where each token's heads are dense."""
+    _must_be_readable(what, x_NXD, DTYPES)
+    if x_NXD.dim() != 3 or x_NXD.shape[2] == 0:
+        raise ValueError(f"{what} must be tokens of heads, not {tuple(x_NXD.shape)}")
+    solid = x_NXD.stride(2) == 1 and x_NXD.stride(1) == x_NXD.shape[2]
+    return x_NXD if solid else x_NXD.contiguous()
+
+
+def dense(what: str, x: Tensor) -> Tensor:
+    """A tensor of either format without gaps."""
+    _must_be_readable(what, x, DTYPES)
+    return x.contiguous()
+
+
+def _must_be_readable(what: str, tensor: Tensor, dtypes: Sequence[torch.dtype]) -> None:
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{what} must be a tensor, not {type(tensor).__name__}")
+    if tensor.dtype not in dtypes:
+        raise TypeError(f"{what} must be {' or '.join(map(str, dtypes))}, not {tensor.dtype}")
+    if not tensor.is_cpu or tensor.layout is not torch.strided:
+        raise ValueError(f"{what} must be in the CPU's memory, not {tensor.layout} on {tensor.device}")
+
 
 _ROWS_OF_A_TASK = 8
 """Rows that read their prompt together: their queries fit into the innermost cache."""

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from genenv.backends.local.stopwatch import cpu_seconds
+from genenv.backends.local.cpu.threads import cpu_seconds
 
 MOST_ROWS = 256
 """Beyond so many rows packing gains nothing."""
@@ -53,7 +53,7 @@ class Product:
 def worth_packing(weights: Sequence[Tensor]) -> bool:
     """Whether products with these weights are faster when packed, measured; False where they cannot be.
 
-    Measured once in a process for weights of one kind: two players on one model need not measure twice.
+    Measured once in a process for weights of one kind: two policies on one model need not measure twice.
 
     Args:
         weights: of one shape, and so many that a processor's cache does not hold them all.

@@ -1,5 +1,5 @@
 # pyright: standard
-"""Rows on their way through captured steps: several tokens a look, pages given back as soon as a row is done.
+"""Sampling in captured steps: several tokens between two looks at the rows; a finished row frees its pages.
 
 Shapes: R = rows, S = steps, V = vocabulary, W = width.
 """
@@ -14,17 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from genenv.backends.local.categorical import truncated
+from genenv.backends.local.attention import KeptCache
 from genenv.backends.local.cuda.decode import DecodeStep
-from genenv.backends.local.cuda.pages import pages_for
-from genenv.backends.local.cuda.state import STEPS, Seat
-from genenv.backends.local.grammar import is_forbidden
-from genenv.backends.local.kv_cache import Remembered
-from genenv.backends.local.packing import Bundle, within_budget
-from genenv.backends.local.token_tree import TokenTree, on_device
+from genenv.backends.local.cuda.state import STEPS, Seat, pages_for
+from genenv.backends.local.next_token import is_forbidden, truncated
+from genenv.backends.local.packing import Bundle, TokenTree, on_device, within_budget
 
 if TYPE_CHECKING:
-    from genenv.backends.local.engine import Engine, ReadTree, Row
+    from genenv.backends.local.engine import Engine, PrefillTree, Row
 
 
 @dataclass(slots=True, eq=False)
@@ -110,7 +107,7 @@ class PagedBatch:
         self._fresh += len(rows)
         self._moved = True
 
-    def _read(self, read: ReadTree, prompts: Sequence[tuple[int, ...]]) -> None:
+    def _read(self, read: PrefillTree, prompts: Sequence[tuple[int, ...]]) -> None:
         """Prompts through the model as a tree: what several begin with is read once, nothing is padded."""
         pool = self._step.pool
         for piece in within_budget(prompts, self._engine.prefill_tokens, lambda ids: (ids, len(ids))):
@@ -213,7 +210,7 @@ class PagedBatch:
         self._seated = []
         self._prompts = {}
 
-    def _remember(self, seated: _Seated) -> Remembered | None:
+    def _remember(self, seated: _Seated) -> KeptCache | None:
         """What the next turn of a row's conversation need not read again, where there is room for it."""
         row, prompt = seated.row, seated.prompt
         pool, ids = self._step.pool, (*prompt.ids, *row.ids[:-1])  # the last one was drawn and not read
@@ -222,7 +219,7 @@ class PagedBatch:
             return None
         self._remembered_bytes += kept_bytes
         kept = pool.read((prompt.pages, len(prompt.ids)), (seated.pages, len(row.ids) - 1))
-        return Remembered(weights=self._engine.weights, token_ids=ids, kept=kept)
+        return KeptCache(weights=self._engine.weights, token_ids=ids, kept=kept)
 
 
 _TOO_LONG = "a sequence is longer than the pages of keys and values"

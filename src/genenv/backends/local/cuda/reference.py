@@ -1,5 +1,5 @@
 # pyright: standard
-"""What the kernels of a decode step say, in torch: for machines without CUDA, and for tests.
+"""The kernels of a decode step in torch, for machines without CUDA and for tests.
 
 The functions of `ops.TritonOps`, with the same arguments.
 """
@@ -9,10 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from genenv.backends.local.categorical import Odds
-from genenv.backends.local.cuda.pages import PAGE, pages_for
-from genenv.backends.local.cuda.state import RowState
-from genenv.backends.local.grammar import is_forbidden
+from genenv.backends.local.cuda.state import PAGE, RowState, pages_for
+from genenv.backends.local.next_token import Odds, is_forbidden
 
 
 class TorchOps:

@@ -1,23 +1,437 @@
 # pyright: standard
-"""Layers of a decoder over a tree of tokens, as steps of autograd that know their own derivatives.
+"""Decoder layers for training over a tree of tokens, as steps of autograd with their own derivatives.
 
-Shapes as in `layer_math`.
+A layer before and after attention, forwards and backwards, is a function of tensors alone. Weights are
+arguments, so that one compilation serves all layers. Derivatives are written out, so that a layer keeps no
+more than it needs and a frozen weight costs no gradient. Nothing is changed in place. The functions run in
+`torch.compile`, once for any number of tokens; torch keeps what is compiled on disk. Attention is flex
+attention in compiled code, dense otherwise.
+
+Low-rank adapters are part of the matrix products of the base, by a few more columns on the side that is
+the model's width:
+
+    wide     y = [x, x A^T] [W, B]^T           [dx, dy B] = dy [W, B],  dx += (dy B) A        outputs > inputs
+    narrow   [y, x A^T] = x [W; A]^T, y += (x A^T) B^T     dx = [dy, dy B] [W; A]             otherwise
+             dA = (dy B)^T x,  dB = dy^T (x A^T)           the adapter's scale is in B
+
+Adapters of layers that are alike are stacked, cast and scaled together once in a pass, and so are their
+gradients. One by one they would cost more time than small updates have.
+
+Shapes: N = tokens in the flat row, S = blocks of it, L = layers that are alike, W = width, I = inputs,
+O = outputs, R = ranks of all adapters of a product together, H = query heads, K = key/value heads,
+D = head size.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
-from torch import Tensor
+import torch._dynamo
+from torch import Tensor, nn
+from torch._dynamo.exc import FailOnRecompileLimitHit
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
-from genenv.backends.local.cuda import layer_math, tree_attention
-from genenv.backends.local.cuda.adapters import Laid
-from genenv.backends.local.cuda.compiling import any_length, as_it_is, compiled
-from genenv.backends.local.cuda.layer_math import After, Before, Linear
-from genenv.backends.local.cuda.tree_attention import TreeMask
-from genenv.backends.local.token_tree import BLOCK, TokenTree
+from genenv.backends.local.fused_decoder import Projection
+from genenv.backends.local.packing import BLOCK, Blocks, TokenTree
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_VARIANTS = 64
+"""Of one function: models, ranks of adapters, with masks and without."""
+
+
+@functools.cache
+def compiled(function: _F) -> _F:
+    """A function compiled as a whole; the tensors that `any_length` marked may be of any length.
+
+    What else differs between calls is compiled each time, up to a limit; then it runs as it is. Once a
+    function is compiled, tensors need no marks: calls that are alike but for those lengths find the code.
+    """
+    torch._dynamo.config.recompile_limit = max(_VARIANTS, torch._dynamo.config.recompile_limit)
+    fast = torch.compile(function, dynamic=False, fullgraph=True)
+
+    @functools.wraps(function)
+    def run(*arguments: Any) -> Any:  # noqa: ANN401
+        try:
+            return fast(*arguments)
+        except FailOnRecompileLimitHit:
+            return function(*arguments)
+
+    return run  # type: ignore[return-value]
+
+
+def as_it_is(function: _F) -> _F:
+    """The function itself, where `compiled` is not wanted."""
+    return function
+
+
+def any_length(tensor: Tensor, *dimensions: int) -> Tensor:
+    """The same tensor, whose length (first dimension, or those named) is not compiled into code."""
+    for dimension in dimensions or (0,):
+        torch._dynamo.maybe_mark_dynamic(tensor, dimension)
+    return tensor
+
+
+Gradients = tuple[Tensor | None, Tensor | None]
+"""By A and B of a product's adapters; None where it has none."""
+
+
+class Linear(NamedTuple):
+    """A product with a frozen weight, and its adapters, in one number format."""
+
+    weight_OI: Tensor
+    bias_O: Tensor | None
+    down_RI: Tensor | None = None
+    """A of all adapters, one below the other."""
+    up_OR: Tensor | None = None
+    """B of all adapters times their scales, each in its own rows and columns."""
+
+
+def _is_wide(linear: Linear) -> bool:
+    """Whether there are more outputs than inputs."""
+    return linear.weight_OI.shape[0] > linear.weight_OI.shape[1]
+
+
+def forward(x_NI: Tensor, linear: Linear) -> tuple[Tensor, Tensor | None]:
+    """[N, O] outputs, and [N, R] x A^T, which `backward` needs; None without adapters."""
+    weight_OI, bias_O, down_RI, up_OR = linear
+    if down_RI is None or up_OR is None:
+        return nn.functional.linear(x_NI, weight_OI, bias_O), None
+    if _is_wide(linear):
+        low_NR = x_NI @ down_RI.T
+        both = torch.cat([weight_OI, up_OR], 1)
+        return nn.functional.linear(torch.cat([x_NI, low_NR], 1), both, bias_O), low_NR
+    joint = x_NI @ torch.cat([weight_OI, down_RI]).T
+    y_NO, low_NR = joint[:, : len(weight_OI)], joint[:, len(weight_OI) :].contiguous()
+    y_NO = y_NO + low_NR @ up_OR.T
+    return (y_NO if bias_O is None else y_NO + bias_O), low_NR
+
+
+def backward(dy_NO: Tensor, x_NI: Tensor, low_NR: Tensor | None, linear: Linear) -> tuple[Tensor, Gradients]:
+    """The derivatives by the inputs, [N, I], and by the adapters' matrices."""
+    weight_OI, _, down_RI, up_OR = linear
+    if low_NR is None or down_RI is None or up_OR is None:
+        return dy_NO @ weight_OI, (None, None)
+    inputs = weight_OI.shape[1]
+    if _is_wide(linear):
+        joint = dy_NO @ torch.cat([weight_OI, up_OR], 1)
+        back_NR = joint[:, inputs:].contiguous()
+        dx_NI = joint[:, :inputs] + back_NR @ down_RI
+    else:
+        back_NR = dy_NO @ up_OR
+        dx_NI = torch.cat([dy_NO, back_NR], 1) @ torch.cat([weight_OI, down_RI])
+    return dx_NI, (back_NR.T @ x_NI, dy_NO.T @ low_NR)
+
+
+def norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """RMS norm over the last dimension, computed in float32."""
+    wide = x.float()
+    inverse = (wide.square().mean(-1, keepdim=True) + eps).rsqrt()
+    return (wide * inverse).to(x.dtype) * weight
+
+
+def norm_back(x: Tensor, weight: Tensor, eps: float, dy: Tensor) -> Tensor:
+    """The derivative of `norm` by x, times dy."""
+    wide, weighted = x.float(), (dy * weight).float()
+    inverse = (wide.square().mean(-1, keepdim=True) + eps).rsqrt()
+    share = (weighted * wide).mean(-1, keepdim=True) * inverse.pow(3)
+    return (weighted * inverse - wide * share).to(x.dtype)
+
+
+def rotate(x_NXD: Tensor, cos_N1D: Tensor, sin_N1D: Tensor) -> Tensor:
+    """Heads turned by the angles of their positions; turned back where the sines are negative."""
+    left, right = x_NXD.chunk(2, -1)
+    return torch.cat([left * cos_N1D - right * sin_N1D, right * cos_N1D + left * sin_N1D], -1)
+
+
+def swiglu(joint_N2I: Tensor) -> Tensor:
+    """[N, I]: silu(gate) * up, of gate and up side by side."""
+    gate, up = joint_N2I.chunk(2, -1)
+    return nn.functional.silu(gate) * up
+
+
+def swiglu_back(joint_N2I: Tensor, dy_NI: Tensor) -> Tensor:
+    """The derivative of `swiglu`, times dy."""
+    gate, up = (part.float() for part in joint_N2I.chunk(2, -1))
+    share = gate.sigmoid()
+    d_gate = dy_NI.float() * up * share * (1 + gate * (1 - share))
+    d_up = dy_NI.float() * gate * share
+    return torch.cat([d_gate, d_up], -1).to(joint_N2I.dtype)
+
+
+class Before(NamedTuple):
+    """What of a layer comes before attention."""
+
+    norm_W: Tensor
+    eps: float
+    qkv: Linear
+    q_norm_D: Tensor | None
+    k_norm_D: Tensor | None
+    head_eps: float
+    size: int
+    """Of a head."""
+    widths: tuple[int, int, int]
+    """Of all query heads, all key heads, all value heads."""
+
+
+class After(NamedTuple):
+    """What of a layer comes after attention."""
+
+    norm_W: Tensor
+    eps: float
+    out: Linear
+    up: Linear
+    down: Linear
+
+
+def heads(
+    x_NW: Tensor, cos_N1D: Tensor, sin_N1D: Tensor, part: Before
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Queries [N, H, D], keys and values [N, K, D]; and what `heads_back` needs."""
+    joint, low_NR = forward(norm(x_NW, part.norm_W, part.eps), part.qkv)
+    q, k, v = (each.unflatten(1, (-1, part.size)) for each in joint.split(part.widths, 1))
+    kept: Tensor | None = None
+    if part.q_norm_D is not None and part.k_norm_D is not None:
+        kept = joint[:, : part.widths[0] + part.widths[1]].contiguous()
+        q, k = norm(q, part.q_norm_D, part.head_eps), norm(k, part.k_norm_D, part.head_eps)
+    return rotate(q, cos_N1D, sin_N1D), rotate(k, cos_N1D, sin_N1D), v.contiguous(), kept, low_NR
+
+
+def heads_back(  # noqa: PLR0913 - what the backward pass gets and what was kept for it
+    dq_NHD: Tensor,
+    dk_NKD: Tensor,
+    dv_NKD: Tensor,
+    dx_NW: Tensor,
+    x_NW: Tensor,
+    cos_N1D: Tensor,
+    sin_N1D: Tensor,
+    kept: Tensor | None,
+    low_NR: Tensor | None,
+    part: Before,
+) -> tuple[Tensor, Gradients]:
+    """The derivatives by the inputs of `heads`, added to what came past attention, and by its adapters."""
+    dq, dk = rotate(dq_NHD, cos_N1D, -sin_N1D), rotate(dk_NKD, cos_N1D, -sin_N1D)
+    if kept is not None and part.q_norm_D is not None and part.k_norm_D is not None:
+        q, k = (each.unflatten(1, (-1, part.size)) for each in kept.split(part.widths[:2], 1))
+        dq = norm_back(q, part.q_norm_D, part.head_eps, dq)
+        dk = norm_back(k, part.k_norm_D, part.head_eps, dk)
+    joint = torch.cat([each.flatten(1) for each in (dq, dk, dv_NKD)], 1)
+    d_normed, found = backward(joint, norm(x_NW, part.norm_W, part.eps), low_NR, part.qkv)
+    return dx_NW + norm_back(x_NW, part.norm_W, part.eps, d_normed), found
+
+
+def rest(
+    x_NW: Tensor, mixed_NI: Tensor, part: After
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
+    """The layer's outputs [N, W] after attention; and what `rest_back` needs."""
+    out_NW, out_low = forward(mixed_NI, part.out)
+    between_NW = x_NW + out_NW
+    joint_N2I, up_low = forward(norm(between_NW, part.norm_W, part.eps), part.up)
+    down_NW, down_low = forward(swiglu(joint_N2I), part.down)
+    return between_NW + down_NW, between_NW, joint_N2I, out_low, up_low, down_low
+
+
+def rest_back(  # noqa: PLR0913 - what the backward pass gets and what was kept for it
+    dy_NW: Tensor,
+    mixed_NI: Tensor,
+    between_NW: Tensor,
+    joint_N2I: Tensor,
+    out_low: Tensor | None,
+    up_low: Tensor | None,
+    down_low: Tensor | None,
+    part: After,
+) -> tuple[Tensor, Tensor, Gradients, Gradients, Gradients]:
+    """The derivatives by both inputs of `rest`, and by its adapters in the order of `After`."""
+    d_gated, of_down = backward(dy_NW, swiglu(joint_N2I), down_low, part.down)
+    d_joint = swiglu_back(joint_N2I, d_gated)
+    d_normed, of_up = backward(d_joint, norm(between_NW, part.norm_W, part.eps), up_low, part.up)
+    d_between = dy_NW + norm_back(between_NW, part.norm_W, part.eps, d_normed)
+    d_mixed, of_out = backward(d_between, mixed_NI, out_low, part.out)
+    return d_between, d_mixed, of_out, of_up, of_down
+
+
+KERNEL_OPTIONS: dict[str, Any] = {}
+"""Tiles and warps of flex attention's kernels, as torch documents them; empty: what torch chooses. Not
+`ROWS_GUARANTEED_SAFE`: the first block that a token looks at may hold nothing it attends to."""
+
+
+class TreeMask(NamedTuple):
+    """Who attends to whom, as flex attention wants it; one for all layers and both passes."""
+
+    end_N: Tensor
+    kv_counts: Tensor
+    kv_indices: Tensor
+    full_kv_counts: Tensor
+    full_kv_indices: Tensor
+    q_counts: Tensor
+    q_indices: Tensor
+    full_q_counts: Tensor
+    full_q_indices: Tensor
+
+    @staticmethod
+    def of(tree: TokenTree) -> TreeMask:
+        """That of a tree; nothing waits for the GPU."""
+        partly_SS, whole_SS = tree.partly_and_whole()
+        parts = [Blocks.of(chosen_SS) for chosen_SS in (partly_SS, whole_SS, partly_SS.T, whole_SS.T)]
+        tensors = [tensor for part in parts for tensor in (part.counts_S, part.indices_SS)]
+        return TreeMask(tree.end_N, *tensors)
+
+
+def block_mask(mask: TreeMask) -> BlockMask:
+    """What `TreeMask` says, as an object of torch; may be part of compiled code."""
+    end_N = mask.end_N
+
+    def attends(_batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return (key <= query) & (query < end_N[key])
+
+    length = BLOCK * mask.kv_indices.shape[-1]
+    return BlockMask(
+        seq_lengths=(length, length),
+        kv_num_blocks=mask.kv_counts,
+        kv_indices=mask.kv_indices,
+        full_kv_num_blocks=mask.full_kv_counts,
+        full_kv_indices=mask.full_kv_indices,
+        q_num_blocks=mask.q_counts,
+        q_indices=mask.q_indices,
+        full_q_num_blocks=mask.full_q_counts,
+        full_q_indices=mask.full_q_indices,
+        BLOCK_SIZE=(BLOCK, BLOCK),
+        mask_mod=attends,
+    )
+
+
+def flex(q_SBHD: Tensor, k_SBKD: Tensor, v_SBKD: Tensor, mask: TreeMask, scale: float) -> Tensor:
+    """[S, B, H, D]; in blocks of B = `BLOCK` rows, so that the compiler knows they are whole."""
+    q, k, v = (each.flatten(0, 1).transpose(0, 1)[None] for each in (q_SBHD, k_SBKD, v_SBKD))
+    options: Any = dict(KERNEL_OPTIONS) or None
+    mixed = flex_attention(
+        q, k, v, block_mask=block_mask(mask), scale=scale, enable_gqa=True, kernel_options=options
+    )
+    return mixed[0].transpose(0, 1).unflatten(0, (-1, BLOCK))  # type: ignore[union-attr] - no auxiliaries
+
+
+def dense(q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, tree: TokenTree, scale: float) -> Tensor:
+    """[N, H, D]: the same in plain torch, which looks at all pairs of tokens."""
+    repeats = q_NHD.shape[1] // k_NKD.shape[1]
+    k_NHD, v_NHD = (each.repeat_interleave(repeats, 1) for each in (k_NKD, v_NKD))
+    q, k, v = (each.transpose(0, 1)[None] for each in (q_NHD, k_NHD, v_NHD))
+    mixed = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=tree.attends_NN(), scale=scale)
+    return mixed[0].transpose(0, 1)
+
+
+_Found = tuple[Tensor, Tensor, float, slice]
+"""A and B of an adapter, its scale, and its columns of a joint result."""
+
+
+class Laid(NamedTuple):
+    """The adapters of a product: A and B as `Linear` has them."""
+
+    down_RI: Tensor
+    up_OR: Tensor
+    own: tuple[Tensor, Tensor]
+    """The same, which stand in no graph."""
+
+
+class _Part(NamedTuple):
+    """The adapter of one of several joint projections, in all layers that are alike."""
+
+    start: int
+    """First of its columns in the joint outputs."""
+    stop: int
+    scale: float
+    ranks: slice
+
+
+class _Alike(NamedTuple):
+    """Products with adapters of the same shape."""
+
+    places: list[int]
+    """Which."""
+    outputs: int
+    dtype: torch.dtype
+    """Of their weights."""
+    parts: tuple[_Part, ...]
+    matrices: list[Tensor]
+    """Of the first part, A of every product and then B of every product; then of the second, and so on."""
+
+
+class Adapters:
+    """The adapters of products with one name.
+
+    Args:
+        projections: all products.
+        adapter: the name; None: there are no adapters.
+    """
+
+    def __init__(self, projections: Sequence[Projection], adapter: str | None) -> None:
+        self._products = len(projections)
+        found: dict[object, list[tuple[int, list[_Found]]]] = {}
+        for place, projection in enumerate(projections):
+            pairs = list(projection.low_rank(adapter))
+            if pairs:
+                shapes = [(a.shape, b.shape, scale, c.start, c.stop) for a, b, scale, c in pairs]
+                key = (projection.outputs, projection.product.weight.dtype, *shapes)
+                found.setdefault(key, []).append((place, pairs))
+        self._alike: list[_Alike] = []
+        for members in found.values():
+            place, first = members[0]
+            parts, rank = list[_Part](), 0
+            for down, _, scale, columns in first:
+                parts.append(_Part(columns.start, columns.stop, scale, slice(rank, rank + len(down))))
+                rank += len(down)
+            matrices = list[Tensor]()
+            for part in range(len(parts)):
+                matrices += [pairs[part][0] for _, pairs in members]
+                matrices += [pairs[part][1] for _, pairs in members]
+            weight, outputs = projections[place].product.weight, projections[place].outputs
+            places = [place for place, _ in members]
+            self._alike.append(_Alike(places, outputs, weight.dtype, tuple(parts), matrices))
+
+    @property
+    def matrices(self) -> list[Tensor]:
+        """All of them, which learn."""
+        return [matrix for alike in self._alike for matrix in alike.matrices]
+
+    def laid_out(self) -> list[Laid | None]:
+        """Those of each product, as they are now."""
+        laid: list[Laid | None] = [None] * self._products
+        for alike in self._alike:
+            both: Any = _LaidOut.apply(alike, *alike.matrices)
+            split = (whole.unbind() for tensor in both for whole in (tensor, tensor.detach()))
+            downs, own_downs, ups, own_ups = split
+            for place, *of_product in zip(alike.places, downs, ups, own_downs, own_ups, strict=True):
+                down, up, own_down, own_up = of_product
+                laid[place] = Laid(down, up, (own_down, own_up))
+        return laid
+
+
+class _LaidOut(torch.autograd.Function):
+    """[L, R, I] and [L, O, R]."""
+
+    @staticmethod
+    def forward(ctx: Any, alike: _Alike, *matrices: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]  # noqa: ANN401
+        count = len(alike.places)
+        stacks = [torch.stack(matrices[at : at + count]) for at in range(0, len(matrices), count)]
+        down_LRI = torch.cat(stacks[::2], 1).to(alike.dtype)
+        up_LOR = down_LRI.new_zeros(count, alike.outputs, down_LRI.shape[1])
+        for part, up in zip(alike.parts, stacks[1::2], strict=True):
+            up_LOR[:, part.start : part.stop, part.ranks] = up * part.scale
+        ctx.alike, ctx.dtype = alike, matrices[0].dtype
+        return down_LRI, up_LOR
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        d_down_LRI, d_up_LOR = gradients
+        found: list[Tensor] = []
+        for part in ctx.alike.parts:
+            down = d_down_LRI[:, part.ranks].to(ctx.dtype)
+            up = d_up_LOR[:, part.start : part.stop, part.ranks].to(ctx.dtype) * part.scale
+            found.extend(down.contiguous().unbind())
+            found.extend(up.contiguous().unbind())
+        return None, *found
+
 
 Keep = Callable[[Tensor, Tensor], None]
 """Takes a layer's keys and values, [N, K, D] each."""
@@ -73,7 +487,7 @@ class TreeLayer:
         return _Rest.apply(x_NW, mixed_NI, self, row, after, *_matrices(laid[1:]))  # type: ignore[return-value]
 
     def run(self, function: Callable[..., Any], row: Row, *arguments: Any) -> Any:  # noqa: ANN401
-        """A function of `layer_math`, compiled or not; tensors among the arguments have one row a token."""
+        """A function of this module, compiled or not; tensors among the arguments have one row a token."""
         if row.is_new:
             for x in arguments:
                 if isinstance(x, Tensor):
@@ -82,9 +496,9 @@ class TreeLayer:
 
     def _attend(self, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, row: Row) -> Tensor:
         if row.mask is None:
-            return tree_attention.dense(q_NHD, k_NKD, v_NKD, row.tree, self._scale)
+            return dense(q_NHD, k_NKD, v_NKD, row.tree, self._scale)
         q, k, v = (each.unflatten(0, (-1, BLOCK)) for each in (q_NHD, k_NKD, v_NKD))
-        return self.run(tree_attention.flex, row, q, k, v, row.mask, self._scale).flatten(0, 1)
+        return self.run(flex, row, q, k, v, row.mask, self._scale).flatten(0, 1)
 
 
 def _with(linear: Linear, laid: Laid | None) -> Linear:
@@ -108,7 +522,7 @@ class _Heads(torch.autograd.Function):
         *_: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         x = x_NW.detach()
-        q, k, v, kept, low = layer.run(layer_math.heads, row, x, row.cos_N1D, row.sin_N1D, part)
+        q, k, v, kept, low = layer.run(heads, row, x, row.cos_N1D, row.sin_N1D, part)
         ctx.layer, ctx.row, ctx.part = layer, row, part
         ctx.save_for_backward(x, kept, low)
         return x_NW.view_as(x_NW), q, k, v
@@ -119,7 +533,7 @@ class _Heads(torch.autograd.Function):
         dx, dq, dk, dv = gradients
         row: Row = ctx.row
         arguments = (dq, dk, dv, dx, x, row.cos_N1D, row.sin_N1D, kept, low, ctx.part)
-        d_x, of_adapters = ctx.layer.run(layer_math.heads_back, row, *arguments)
+        d_x, of_adapters = ctx.layer.run(heads_back, row, *arguments)
         if not ctx.needs_input_grad[0]:  # the first layer, which is the last here
             row.seen.add(row.kind)
         return d_x, None, None, None, *of_adapters
@@ -139,7 +553,7 @@ class _Rest(torch.autograd.Function):
         *_: Tensor | None,
     ) -> Tensor:
         mixed = mixed_NI.detach()
-        y_NW, *kept = layer.run(layer_math.rest, row, x_NW.detach(), mixed, part)
+        y_NW, *kept = layer.run(rest, row, x_NW.detach(), mixed, part)
         ctx.layer, ctx.row, ctx.part = layer, row, part
         ctx.save_for_backward(mixed, *kept)
         return y_NW
@@ -147,5 +561,5 @@ class _Rest(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         arguments = (gradients[0], *ctx.saved_tensors, ctx.part)
-        d_x, d_mixed, *of_parts = ctx.layer.run(layer_math.rest_back, ctx.row, *arguments)
+        d_x, d_mixed, *of_parts = ctx.layer.run(rest_back, ctx.row, *arguments)
         return d_x, d_mixed, None, None, None, *(gradient for pair in of_parts for gradient in pair)

@@ -1,5 +1,14 @@
 # pyright: standard
-"""One client's adapter, as it learns: sums of losses over the micro-batches that the trainer has, too.
+"""One client's adapter as it trains: losses by name, summed over tokens, as the Tinker protocol defines them.
+
+    cross_entropy:        -w log pi(t)
+    importance_sampling:  -rho_t A                                        rho_t = pi(t) / q(t)
+    ppo:                  -min(rho_t A, clip(rho_t, low, high) A)
+    cispo:                -stop(clip(rho_t, low, high)) A log pi(t)
+    dro:                  -(A log pi(t) - beta / 2 (log pi(t) - log q(t))^2)
+
+q is the policy that sampled, `logprobs`; A `advantages`; w `weights`. In the last four `weights` or `mask`,
+where they are given, multiply. These are the definitions that Thinking Machines documents for Tinker.
 
 Shapes: N = tokens of the flat row, M = targets, U = targets that differ, W = width.
 """
@@ -7,7 +16,7 @@ Shapes: N = tokens of the flat row, M = targets, U = targets that differ, W = wi
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,15 +24,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from genenv.backends.local.layouts import Layout
-from genenv.backends.local.memory import within_memory
-from genenv.backends.local.micro_batches import micro_batches
-from genenv.backends.local.packing import Bundle, Packed
-from genenv.backends.local.served.adam import AdamSteps
-from genenv.backends.local.served.summed import Terms, check_example, checked, counting
-from genenv.backends.local.served.weights import ServedWeights
-from genenv.backends.served import Adam, AdapterShape, Example, Loss, Numbers, Scored
-from genenv.errors import UsageError
+from genenv.algorithms.settings import OptimizerConfig
+from genenv.backends.local.attention import Layout
+from genenv.backends.local.optimizer import Optimizer
+from genenv.backends.local.packing import Bundle, Packed, micro_batches, within_memory
+from genenv.backends.local.policy_weights import ServedWeights
+from genenv.backends.served import LOSSES, AdamParams, AdapterShape, Example, ForwardResult, Loss, Numbers
+from genenv.errors import UsageError, unknown_name
+
+CLIP = {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2}
+"""Between what ratios are held, where the client says nothing else."""
+
+_CONFIGS: Mapping[str, Mapping[str, float]] = {
+    "cross_entropy": {},
+    "importance_sampling": {},
+    "ppo": CLIP,
+    "cispo": CLIP,
+    "dro": {"beta": float("nan")},
+}
+"""Of each loss the numbers it reads, and their defaults; NaN: it has none."""
+_OF_SAMPLES = ("advantages", "logprobs")
+_FACTORS = ("weights", "mask")
 
 
 class Learner:
@@ -31,14 +52,17 @@ class Learner:
 
     def __init__(self, weights: ServedWeights, shape: AdapterShape) -> None:
         self.weights, self.shape = weights, shape
-        self.optimizer = AdamSteps(weights)
+        self.optimizer = Optimizer(
+            [(name.replace(f".{weights.adapter}.", ".adapter."), own) for name, own in weights.parameters()],
+            OptimizerConfig(),  # every step states its own numbers
+        )
 
     @property
     def name(self) -> str:
         """Of the adapter."""
         return str(self.weights.adapter)
 
-    def forward(self, examples: Sequence[Example], loss: Loss, *, backward: bool) -> Scored:
+    def forward(self, examples: Sequence[Example], loss: Loss, *, backward: bool) -> ForwardResult:
         """Score examples; with `backward` the gradient of the loss adds to what has accumulated.
 
         Raises:
@@ -64,14 +88,13 @@ class Learner:
 
         done = False
         try:
-            within_memory(
-                self.weights.model, self.weights.model.tokens_per_microbatch, run, self.optimizer.clear
-            )
+            model = self.weights.model
+            within_memory(model.device, model.tokens_per_microbatch, run, self.optimizer.clear)
             done = backward
         finally:
             self._put_back(before, added=done)
         total = math.fsum(float(values.sum(dtype=np.float64)) for values in losses)
-        return Scored(loss=total, logprobs=logprobs, losses=losses)
+        return ForwardResult(loss=total, logprobs=logprobs, losses=losses)
 
     def divide(self, by: int) -> None:
         """Have so much less of the gradient that has accumulated."""
@@ -79,8 +102,8 @@ class Learner:
             if parameter.grad is not None and by != 1:
                 parameter.grad /= by
 
-    def step(self, adam: Adam) -> float:
-        """One step of AdamW; returns the norm of the gradient. See `AdamSteps.apply`."""
+    def step(self, adam: AdamParams) -> float:
+        """One step of AdamW; returns the norm of the gradient. See `Optimizer.apply`."""
         return self.optimizer.apply(adam)
 
     def save(self, folder: Path) -> None:
@@ -99,7 +122,8 @@ class Learner:
             DataError: the folder is damaged, or of another model or shape.
         """
         self.weights.load(folder)
-        self.optimizer.start_again()
+        self.optimizer.clear()
+        self.optimizer.keep("none")
         if optimizer:
             self.optimizer.load(folder)
 
@@ -227,3 +251,111 @@ def _places(packed: Packed, batch: Sequence[tuple[Bundle, Sequence[_Row]]]) -> t
             places += own if repeats == 1 else [place for place in own for _ in range(repeats)]
     targets = np.concatenate([row.example.targets.reshape(-1) for _, rows in batch for row in rows])
     return torch.tensor(places, device=packed.device), torch.from_numpy(targets).to(packed.device)
+
+
+def checked(loss: Loss) -> dict[str, float]:
+    """The numbers of a loss, with its defaults.
+
+    Raises:
+        UsageError: there is no such loss, or no such number of it.
+    """
+    if loss.name not in LOSSES:
+        raise unknown_name("loss", loss.name, LOSSES)
+    known = _CONFIGS[loss.name]
+    for name in loss.config:
+        if name not in known:
+            raise unknown_name(f"setting of the loss {loss.name}", name, known)
+    config = {**known, **loss.config}
+    if missing := [name for name, value in config.items() if not np.isfinite(value)]:
+        raise UsageError(f"the loss {loss.name} needs a finite {missing[0]!r} in its loss_fn_config")
+    return config
+
+
+def check_example(example: Example, loss: Loss, place: int) -> None:
+    """Hold an example to what its loss reads.
+
+    Raises:
+        UsageError: something is missing, left over, of another shape or not finite; names it.
+    """
+    shape = example.targets.shape
+    if shape[:1] != (len(example.ids),) or len(shape) > 2 or not example.targets.size:
+        raise UsageError(
+            f"datum {place}: target_tokens of shape {list(shape)} do not fit an input of {len(example.ids)} "
+            "tokens; there is one (or one row) for each"
+        )
+    needed = () if loss.name == "cross_entropy" else _OF_SAMPLES
+    for name in needed:
+        if name not in example.inputs:
+            raise UsageError(f"datum {place}: the loss {loss.name} needs {name!r} in loss_fn_inputs")
+    known = {*needed, *_FACTORS, *(CLIP if "clip_low_threshold" in _CONFIGS[loss.name] else ())}
+    for name, values in example.inputs.items():
+        if name not in known:
+            raise unknown_name(f"input of the loss {loss.name} in datum {place}", name, known)
+        if values.shape != shape:
+            raise UsageError(
+                f"datum {place}: {name} of shape {list(values.shape)} beside target_tokens of "
+                f"{list(shape)}; the two must be equal"
+            )
+        counts = np.isfinite(values) if name != "logprobs" else np.isfinite(values) | ~counting(example, loss)
+        if not counts.all():
+            raise UsageError(f"datum {place}: {name} holds numbers that are not finite (NaN or infinity)")
+
+
+def counting(example: Example, loss: Loss) -> np.ndarray:
+    """Which targets have a gradient."""
+    if loss.name == "cross_entropy":
+        return _factor(example) != 0
+    counts = _factor(example) != 0
+    return counts if loss.name == "dro" else counts & (example.inputs["advantages"] != 0)
+
+
+def _factor(example: Example) -> Numbers:
+    """What multiplies each target's loss."""
+    factor = np.ones(example.targets.shape, dtype=np.float32)
+    for name in _FACTORS:
+        if name in example.inputs:
+            factor = factor * example.inputs[name]
+    return factor
+
+
+class Terms:
+    """What the losses need of the targets of a micro-batch that count."""
+
+    def __init__(self, name: str, config: Mapping[str, float], device: torch.device) -> None:
+        self.name, self._config, self._device = name, config, device
+        self._columns: dict[str, list[np.ndarray]] = {}
+
+    def add(self, example: Example, counts: np.ndarray) -> None:
+        """Take in an example; `counts` says which of its targets count."""
+        columns: dict[str, Numbers] = {"factor": _factor(example)}
+        if self.name != "cross_entropy":
+            columns |= {name: example.inputs[name] for name in _OF_SAMPLES}
+        columns |= {
+            name: example.inputs.get(name, np.full(example.targets.shape, self._config[name], np.float32))
+            for name in CLIP
+            if name in self._config
+        }
+        for name, values in columns.items():
+            self._columns.setdefault(name, []).append(values[counts])
+
+    def losses(self, logprobs_M: Tensor) -> Tensor:
+        """[M] what each target adds to the loss."""
+        column = {
+            name: torch.from_numpy(np.concatenate(parts)).to(self._device)
+            for name, parts in self._columns.items()
+        }
+        factor_M = column["factor"]
+        if self.name == "cross_entropy":
+            return -logprobs_M * factor_M
+        advantage_M = column["advantages"]
+        log_ratio_M = logprobs_M - column["logprobs"]
+        if self.name == "dro":
+            penalty_M = 0.5 * self._config["beta"] * log_ratio_M.square()
+            return -(logprobs_M * advantage_M - penalty_M) * factor_M
+        ratio_M = log_ratio_M.exp()
+        if self.name == "importance_sampling":
+            return -ratio_M * advantage_M * factor_M
+        held_M = torch.clamp(ratio_M, column["clip_low_threshold"], column["clip_high_threshold"])
+        if self.name == "cispo":
+            return -held_M.detach() * logprobs_M * advantage_M * factor_M
+        return -torch.minimum(ratio_M * advantage_M, held_M * advantage_M) * factor_M

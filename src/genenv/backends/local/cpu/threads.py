@@ -1,16 +1,15 @@
 # pyright: standard
-"""How threads wait for each other: awake on a quiet machine, asleep beside other processes.
+"""How CPU threads wait for each other, and a stopwatch of processor time for busy machines.
 
 Every product of a sampling step ends with threads that wait for the last of them. GNU OpenMP, torch's on
-Linux, lets them turn in a circle meanwhile, for up to some ten milliseconds: nothing is faster where each has
-a core. Beside another busy process one of them is without a core now and then, and the others turn in circles
-on theirs for whole ticks of the scheduler, at product after product: a step takes ten times as long. Threads
-that sleep leave their core to whoever has work, but must be woken, which costs a third of the speed of a
-machine that is otherwise quiet.
+Linux, lets them spin meanwhile, for up to some ten milliseconds: nothing is faster where each has a core.
+Beside another busy process one of them is without a core now and then. The others then spin on theirs for
+whole ticks of the scheduler, at product after product: a step takes ten times as long. Threads that sleep
+leave their core to whoever has work, but waking them costs a third of the speed of a quiet machine.
 
-So the choice follows the machine. OpenMP's threads wait asleep as long as there are more of them than cores
-(the libgomp manual under GOMP_SPINCOUNT): a second team of them, which does nothing, is all that it takes.
-The threads that calculate stay as many as they are, and with them every digit.
+So the choice follows the machine. OpenMP's threads sleep while they wait as long as there are more of them
+than cores (the libgomp manual under GOMP_SPINCOUNT): a second team of them, which does nothing, suffices. The
+threads that calculate stay as many as they are, and with them every digit.
 """
 
 from __future__ import annotations
@@ -20,8 +19,9 @@ import functools
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
@@ -129,3 +129,39 @@ def lacked_s() -> float | None:
     except (OSError, ValueError, IndexError):
         return None
     return total_ns / 1e9
+
+
+_Name = TypeVar("_Name")
+
+FEWEST_TURNS = 5
+
+
+def cpu_seconds(works: Mapping[_Name, Callable[[], object]], *, budget_s: float) -> dict[_Name, float]:
+    """The least processor time, of all threads together, that each work took in many turns.
+
+    Not time by the clock: beside other processes that says who else was there, and two threads that must
+    wait for one another then look slower than one. Processor time hardly changes as long as threads wait
+    asleep, which they do here; what emptied caches add to it, the best of many turns leaves out.
+
+    Args:
+        works: by name; a first turn of each is not timed. They take turns, each as often first as any other.
+        budget_s: time by the clock for all turns together, seconds; `FEWEST_TURNS` are made in any case.
+    """
+    with asleep():
+        for work in works.values():
+            work()
+        return _best(works, budget_s)
+
+
+def _best(works: Mapping[_Name, Callable[[], object]], budget_s: float) -> dict[_Name, float]:
+    names = list(works)
+    best = dict.fromkeys(names, float("inf"))
+    end, turn = time.perf_counter() + budget_s, 0
+    while turn < FEWEST_TURNS or time.perf_counter() < end:
+        first = turn % len(names)
+        for name in names[first:] + names[:first]:
+            start = time.process_time()
+            works[name]()
+            best[name] = min(best[name], time.process_time() - start)
+        turn += 1
+    return best

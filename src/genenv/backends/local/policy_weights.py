@@ -1,9 +1,9 @@
 # pyright: standard
-"""The weights of one player in a model: what learns, what is held on to, what is saved.
+"""The weights of one policy in a model: what trains, the reference of its KL terms, saving and loading.
 
-Both players and both references are one set of weights: the agent is the base with the `agent` adapter, the
+Both policies and both references are one set of weights: the agent is the base with the `agent` adapter, the
 simulator the base with the `simulator` adapter; the reference of both is the base with adapters off, or a
-frozen adapter that `anchor` makes. With full tuning each player has a model of its own.
+frozen adapter that `anchor` makes. With full tuning each policy has a model of its own.
 
 Shapes: M = tokens scored, V = vocabulary.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,38 +23,37 @@ import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
-from genenv.backends.local import weights
-from genenv.backends.local.cuda.scores import compiled_scores
-from genenv.backends.local.grammar import is_forbidden
-from genenv.backends.local.layouts import Layout
+from genenv.backends.local import loading
+from genenv.backends.local.attention import Layout
+from genenv.backends.local.cuda.learning import compiled_scores
 from genenv.backends.local.model import LocalModel
-from genenv.backends.local.packing import Bundle, Packed
-from genenv.backends.local.token_logprobs import Scores, frozen_scores
-from genenv.backends.local.token_tree import TokenTree
+from genenv.backends.local.next_token import is_forbidden
+from genenv.backends.local.packing import Bundle, Packed, TokenTree
+from genenv.backends.local.token_logprobs import Scores, entropy_of, frozen_scores, in_pieces
+from genenv.backends.served import LORA_ALPHA, AdapterShape
 from genenv.errors import DataError, UsageError
 
 ADAPTER = "adapter_model.safetensors"
 REFERENCE = "reference"
-"""Folder, inside a player's checkpoint, of the weights that its KL term holds on to."""
+"""Folder, inside a policy's checkpoint, of the reference of its KL term."""
 _WRITTEN = "written"
-"""Adapter for weights of other versions, of whichever player."""
-HEAD_ROWS = 512
-"""Positions scored at a time: bounds the [positions, vocabulary] tensor."""
+"""Name of the adapter that holds weights of another version, of either policy."""
+_UNEMBED = "unembed.safetensors"
+_UNEMBED_NAMES = ("unembed.lora_A.weight", "unembed.lora_B.weight")
 
 
-class PlayerWeights:
-    """One player: a model, and the weights that are its own."""
+class PolicyWeights:
+    """The weights of one policy: an adapter on a shared model, or a whole model."""
 
     def __init__(
         self, model: LocalModel, adapter: str | None, *, keep_reference: bool = True, learns: bool = True
     ) -> None:
-        """A player on a model.
+        """Weights of a policy on a model.
 
         Args:
             model: the weights.
-            adapter: the name of the player's adapter; None when the whole model is its own.
+            adapter: the name of the policy's adapter; None when the whole model is its own.
             keep_reference: full fine-tuning only: keep a copy of the initial weights for the KL terms.
             learns: False where the whole model is only sampled.
         """
@@ -73,18 +73,18 @@ class PlayerWeights:
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
-        """This player's weights in place."""
-        self._switch(self.adapter)
+        """This policy's weights in place."""
+        self.model.use(self.adapter)
         yield
 
     @property
     def has_reference(self) -> bool:
-        """Whether there are weights for a KL term to hold on to."""
+        """Whether there are reference weights for a KL term."""
         return self.adapter is not None or self._initial is not None
 
     @contextlib.contextmanager
     def reference(self) -> Iterator[None]:
-        """The weights that both KL terms hold on to: those of the last `anchor`, or the bare base."""
+        """The reference weights of both KL terms in place: those of the last `anchor`, or the bare base."""
         if self.adapter is None:
             if self._initial is None:
                 raise UsageError("this policy keeps no reference: set the KL coefficient to 0")
@@ -94,13 +94,13 @@ class PlayerWeights:
             finally:
                 self.model.causal = own
         elif self._anchored:
-            self._switch(self._anchor_name)
+            self.model.use(self._anchor_name)
             try:
                 yield
             finally:
-                self._switch(self.adapter)
+                self.model.use(self.adapter)
         else:
-            # Our own decoder is told; PEFT would go through all modules.
+            # The fused decoder reads `model.adapter`; PEFT would go through all modules.
             own = self.model.fused is not None
             with contextlib.nullcontext() if own else self.model.peft.disable_adapter():
                 self.model.adapter = None
@@ -111,27 +111,25 @@ class PlayerWeights:
 
     @contextlib.contextmanager
     def written(self, folder: Path) -> Iterator[None]:
-        """The weights in place that `write_adapter` wrote into a folder; the player keeps its own.
+        """The weights in place that `write_adapter` wrote into a folder; the policy keeps its own.
 
         Raises:
             DataError: the folder is missing or damaged.
         """
-        try:
+        with readable(folder):
             state = self._read_adapter(folder)
-        except (OSError, ValueError, safetensors.SafetensorError) as error:
-            raise DataError(f"the weights in {folder} cannot be read: {error}") from error
         if _WRITTEN not in self.model.peft.peft_config:
             with torch.random.fork_rng(devices=[]):
                 self.model.add_adapter_like(_WRITTEN, self.adapter)
         self._put(state, _WRITTEN)
-        self._switch(_WRITTEN)
+        self.model.use(_WRITTEN)
         try:
             yield
         finally:
-            self._switch(self.adapter)
+            self.model.use(self.adapter)
 
     def anchor(self) -> None:
-        """Make the present weights the reference: the player as it is when co-evolution starts."""
+        """Make the present weights the reference: the policy as it is when co-evolution starts."""
         if self.adapter is None:
             if self._initial is not None:
                 self._initial.load_state_dict(self.model.causal.state_dict())
@@ -143,17 +141,14 @@ class PlayerWeights:
             self.model.add_adapter_like(self._anchor_name, self.adapter)
             self._anchored = True
         self._put(state, self._anchor_name)
-        self._switch(self.adapter)
+        self.model.use(self.adapter)
 
     @property
     def _anchor_name(self) -> str:
         return f"{self.adapter}_initial"
 
-    def _switch(self, adapter: str | None) -> None:
-        self.model.use(adapter)
-
     def parameters(self) -> list[tuple[str, nn.Parameter]]:
-        """Names and values of what this player learns, in a fixed order."""
+        """Names and values of the parameters that train, in a fixed order."""
         if self._parameters is None or self.adapter is None:
             with self.active():
                 named = self.model.causal.named_parameters()
@@ -165,9 +160,19 @@ class PlayerWeights:
             return not name.startswith(tuple(f"{other}." for other in self.model.other_inputs))
         return f".{self.adapter}." in name
 
+    def frozen_head(self) -> Callable[[Tensor], Tensor]:
+        """The output layer of the weights in place, as a function that later steps do not change.
+
+        With adapters the output layer never changes; when it is trained, it is copied.
+        """
+        if self.adapter is not None:
+            return self.model.head
+        head = copy.deepcopy(self.model.causal.get_output_embeddings())
+        return lambda hidden: self.model.shaping(head(hidden)).float()
+
     @property
     def head_is_frozen(self) -> bool:
-        """Whether scores are a linear layer's that stays as it is: adapters never touch the output layer."""
+        """Whether scores come from a linear output layer that never trains, as with adapters."""
         return self.adapter is not None and self.model.shaping.is_nothing
 
     def packed(self, bundles: Sequence[Bundle]) -> Packed | TokenTree:
@@ -271,13 +276,13 @@ class PlayerWeights:
         return self.model.tokens_per_tree if self.runs_as_tree else self.model.tokens_per_microbatch
 
     def save(self, folder: Path) -> None:
-        """Write the player's weights, and its reference: PEFT adapters, or whole models."""
+        """Write the policy's weights, and its reference: PEFT adapters, or whole models."""
         self._save(folder, self.adapter, self.model.causal)
         if self._anchored or self._initial is not None:
             self._save(folder / REFERENCE, self._anchor_name, self._initial)
 
     def write_adapter(self, folder: Path) -> None:
-        """Write the player's adapter alone, in PEFT's format, for others to sample with."""
+        """Write the policy's adapter alone, in PEFT's format, for others to sample with."""
         self._save(folder, self.adapter, self.model.causal)
 
     def _save(self, folder: Path, adapter: str | None, causal: Any) -> None:  # noqa: ANN401
@@ -309,12 +314,12 @@ class PlayerWeights:
 
         Args:
             folder: where.
-            reference: False for a player that only samples, with an adapter: its reference is not read.
+            reference: False for a policy that only samples, with an adapter: its reference is not read.
 
         Raises:
             DataError: the folder is missing or damaged.
         """
-        try:
+        with readable(folder):
             if self.adapter is None:
                 self.model.causal.load_state_dict(self._whole(folder))
                 if self._initial is not None:
@@ -323,8 +328,6 @@ class PlayerWeights:
             state = self._read_adapter(folder)
             has_reference = reference and (folder / REFERENCE).is_dir()
             anchor = self._read_adapter(folder / REFERENCE) if has_reference else None
-        except (OSError, ValueError, RuntimeError, safetensors.SafetensorError) as error:
-            raise DataError(f"the weights in {folder} cannot be read: {error}") from error
         self._put(state, self.adapter)
         if anchor is not None:
             self._set_anchor(anchor)
@@ -335,26 +338,111 @@ class PlayerWeights:
         return state
 
     def _whole(self, folder: Path) -> dict[str, Tensor]:
-        return weights.read_causal_lm(
+        return loading.read_causal_lm(
             str(folder), type(self.model.causal), dtype=self.model.dtype
         ).state_dict()
 
 
-def check_adapter(state: Mapping[str, Tensor], own: Mapping[str, Tensor], place: Path) -> None:
-    """Hold what was read of an adapter to what it is to become.
+class ServedWeights(PolicyWeights):
+    """One adapter."""
+
+    def __init__(self, model: LocalModel, adapter: str, shape: AdapterShape, seed: int) -> None:
+        """An adapter that is attached to a model, and a fresh one of its output layer.
+
+        Args:
+            model: what it is attached to.
+            adapter: its name there.
+            shape: says whether the output layer has one.
+            seed: of its first weights.
+        """
+        super().__init__(model, adapter)
+        self.unembed: tuple[nn.Parameter, nn.Parameter] | None = None
+        """A [r, W] and B [V, r]."""
+        self._scale = LORA_ALPHA / shape.rank
+        if shape.unembed:
+            vocabulary, width = model.output.weight.shape
+            down = torch.empty(shape.rank, width)
+            bound = 1 / math.sqrt(width)  # as PEFT begins
+            down.uniform_(-bound, bound, generator=torch.Generator().manual_seed(seed))
+            up = torch.zeros(vocabulary, shape.rank)
+            self.unembed = (nn.Parameter(down.to(model.device)), nn.Parameter(up.to(model.device)))
+
+    def parameters(self) -> list[tuple[str, nn.Parameter]]:
+        """Names and values of what learns, in a fixed order."""
+        return super().parameters() + list(zip(_UNEMBED_NAMES, self.unembed or (), strict=False))
+
+    def scores(self, hidden_MW: Tensor) -> Tensor:
+        """[M, V] scores of all tokens."""
+        if self.unembed is None:
+            return self.model.scores(hidden_MW)
+        down_rW, up_Vr = self.unembed
+        plain = self.model.linear_scores(hidden_MW)
+        low_Mr = (hidden_MW.float() @ down_rW.T) * self._scale
+        return self.model.shaping(torch.addmm(plain.float(), low_Mr, up_Vr.T))
+
+    def token_scores(
+        self,
+        hidden_MW: Tensor,
+        tokens_M: Tensor,
+        *,
+        temperature: float = 1.0,
+        allowed: Tensor | None = None,
+        entropy: bool = False,
+    ) -> Scores:
+        """As `PolicyWeights`; with an adapter of the output layer, log-probabilities at temperature 1."""
+        if self.unembed is None:
+            options = {"temperature": temperature, "allowed": allowed, "entropy": entropy}
+            return super().token_scores(hidden_MW, tokens_M, **options)
+
+        def piece(hidden: Tensor, tokens: Tensor) -> Tensor:
+            return self.scores(hidden).log_softmax(-1).gather(1, tokens[:, None])[:, 0]
+
+        return Scores(in_pieces(piece, hidden_MW, tokens_M), None, None)
+
+    def save(self, folder: Path) -> None:
+        """Write the adapter, in the form of PEFT, and beside it that of the output layer."""
+        super().save(folder)
+        if self.unembed is not None:
+            state = {name: value.detach() for name, value in zip(_UNEMBED_NAMES, self.unembed, strict=True)}
+            safetensors.torch.save_file(state, folder / _UNEMBED)
+
+    def load(self, folder: Path, *, reference: bool = True) -> None:
+        """Restore what `save` wrote; see `PolicyWeights.load`.
+
+        Raises:
+            DataError: the folder is damaged, or of another model or shape.
+        """
+        state, file = dict[str, Tensor](), folder / _UNEMBED
+        if self.unembed is not None:
+            with readable(file):
+                state = safetensors.torch.load_file(file)
+            check_adapter(state, dict(zip(_UNEMBED_NAMES, self.unembed, strict=True)), file)
+        super().load(folder, reference=reference)
+        with torch.no_grad():
+            for name, parameter in zip(_UNEMBED_NAMES, self.unembed or (), strict=False):
+                parameter.copy_(state[name])
+
+
+@contextlib.contextmanager
+def readable(place: Path) -> Iterator[None]:
+    """Turns what goes wrong while weights are read from a place into a DataError that names it."""
+    try:
+        yield
+    except (OSError, ValueError, RuntimeError, safetensors.SafetensorError) as error:
+        raise DataError(f"the weights in {place} cannot be read: {error}") from error
+
+
+def check_adapter(state: Mapping[str, Tensor], expected: Mapping[str, Tensor], place: Path) -> None:
+    """Check what was read of an adapter.
 
     Raises:
-        DataError: it has other shapes, or numbers that are none; `place` says where it was read.
+        DataError: it has not the names and shapes of `expected`, or holds numbers that are not finite; the
+            message names `place`.
     """
-    if {k: v.shape for k, v in state.items()} != {k: v.shape for k, v in own.items()}:
+    if {k: v.shape for k, v in state.items()} != {k: v.shape for k, v in expected.items()}:
         raise DataError(f"the adapter in {place} belongs to another model or other LoRA settings")
-    if weights.not_finite(state.items()):
+    if loading.not_finite(state.items()):
         raise DataError(f"the adapter in {place} holds numbers that are not finite (NaN or infinity)")
-
-
-def entropy_of(log_pi_MV: Tensor) -> Tensor:
-    """[M] entropy of distributions, given as logarithms; what cannot be sampled is -inf. Nats."""
-    return -(log_pi_MV.exp() * log_pi_MV.masked_fill(log_pi_MV == float("-inf"), 0.0)).sum(-1)
 
 
 def _complete(path: Path, other_inputs: Sequence[str]) -> None:
@@ -370,20 +458,3 @@ def _complete(path: Path, other_inputs: Sequence[str]) -> None:
     if other_inputs:
         settings["exclude_modules"] = f"({'|'.join(map(re.escape, other_inputs))})\\..*"
     path.write_text(json.dumps(settings, indent=2, sort_keys=True), encoding="utf-8")
-
-
-def in_pieces(function: Callable[..., Tensor], *tensors: Tensor, rows: int = HEAD_ROWS) -> Tensor:
-    """Apply a function that scores the vocabulary in pieces of rows; gradients recompute the scores.
-
-    Args:
-        function: takes a piece of each tensor, gives a value for each of its rows.
-        tensors: of one length, states [M, width] first.
-        rows: at most so many in a piece.
-    """
-    if len(tensors[0]) <= rows:
-        return function(*tensors)
-    pieces = zip(*(tensor.split(rows) for tensor in tensors), strict=True)
-    if not torch.is_grad_enabled():
-        return torch.cat([function(*piece) for piece in pieces])
-    recompute = checkpoint
-    return torch.cat([recompute(function, *piece, use_reentrant=False) for piece in pieces])

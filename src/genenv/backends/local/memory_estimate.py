@@ -1,9 +1,9 @@
 # pyright: standard
-"""What both players of a run will take of a device's memory, worked out before a weight is loaded.
+"""How much device memory a run will take for both policies, estimated before a weight is loaded.
 
     weights     P b             the base, P parameters of b bytes; and again what is packed for the processor
                                 each of n processes: Q b / n of the layers' Q, the rest, and two layers whole
-    adapters    A (4 + 4 + 8)   of each player: float32, gradients, both moments of AdamW; A 4 to hold on to
+    adapters    A (4 + 4 + 8)   of each policy: float32, gradients, both moments of AdamW; A 4 for a reference
     sampling    R T 2 L K d b   keys and values of R rows of T tokens, in L layers of K heads of size d
     learning    N b sum(kept)   what a backward pass over N tokens needs of each layer, or its inputs alone
     scores      M V 4           of M places over a vocabulary of V, as they are compared and differentiated
@@ -20,11 +20,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from genenv.backends.local import hardware, loading, sharding
-from genenv.backends.local.adapters import sentence, unadapted, with_adapter
+from genenv.backends.local import hardware, loading
+from genenv.backends.local.adapters import add_lora_adapter, unadapted, unadapted_sentence
 from genenv.backends.local.cuda import learning
 from genenv.backends.local.fused_decoder import kept_values
-from genenv.backends.local.player_weights import HEAD_ROWS
+from genenv.backends.local.processes import check_can_shard
+from genenv.backends.local.token_logprobs import HEAD_ROWS
 from genenv.backends.settings import PolicyConfig
 from genenv.errors import UsageError
 
@@ -35,7 +36,7 @@ _PROGRAM = 0.7e9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What of a model decides how much memory it takes."""
+    """The sizes of a model that decide how much memory it takes."""
 
     parameters: int
     layers: int
@@ -66,7 +67,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """One part of it."""
+    """One part of the memory."""
 
     name: str
     bytes: float
@@ -107,7 +108,7 @@ def shape_in(config: Any, targets: str) -> Shape:  # noqa: ANN401
     products = sum(module.weight.numel() for module in linear.values())
     causal.requires_grad_(requires_grad=False)
     with torch.device("meta"):
-        with_adapter(causal, "counted", PolicyConfig(lora_rank=1, lora_targets=targets))
+        add_lora_adapter(causal, "counted", PolicyConfig(lora_rank=1, lora_targets=targets))
     heads = text.num_attention_heads
     size = getattr(text, "head_dim", None) or text.hidden_size // heads
     return Shape(
@@ -124,29 +125,29 @@ def shape_in(config: Any, targets: str) -> Shape:  # noqa: ANN401
     )
 
 
-def needs(  # noqa: PLR0913 - what decides how much
+def memory_needs(  # noqa: PLR0913 - what decides how much
     shape: Shape,
     config: PolicyConfig,
     *,
-    players: Sequence[str],
+    policies: Sequence[str],
     held: Sequence[str],
     dtype: torch.dtype,
     device: torch.device,
     processes: int = 1,
 ) -> list[Need]:
-    """What players on one base take, part by part.
+    """The memory that policies on one base take, part by part.
 
     Args:
         shape: of the base.
         config: what decides the rest.
-        players: those that have weights.
-        held: those of them that a KL term holds on to weights of their own.
+        policies: those that have weights.
+        held: those of them with a KL term, which keeps a reference.
         dtype: of the base.
         device: that all of it is on.
         processes: how many train together; what each takes of its own device.
     """
     size, full = dtype.itemsize, config.tuning == "full"
-    models = len(players) if full else 1
+    models = len(policies) if full else 1
     learned = shape.parameters if full else shape.adapted * config.lora_rank
     packed = 0.0
     if not full and processes == 1 and device.type == "cpu" and config.packed_weights is not False:
@@ -166,12 +167,12 @@ def needs(  # noqa: PLR0913 - what decides how much
     backward = whole if kept_whole else inputs
     apart = shape.products * (1 - 1 / processes)  # held by the others
     together = 2 * shape.products / shape.layers if processes > 1 else 0.0  # one that runs, one on its way
-    own_adapters = 0 if full else len(players) + (config.backend == "vllm")  # one to check servers by
+    own_adapters = 0 if full else len(policies) + (config.backend == "vllm")  # one to check servers by
     kept = [
         ("base weights", (models * shape.parameters - apart) * size, "policy.model, policy.dtype"),
         ("layers that are brought together", together * size, "policy.model, policy.dtype"),
         ("their copy, packed for the processor", packed, "policy.packed_weights"),
-        ("gradients and moments", len(players) * learned * 12, "policy.tuning, policy.lora_rank"),
+        ("gradients and moments", len(policies) * learned * 12, "policy.tuning, policy.lora_rank"),
         ("adapters", own_adapters * learned * 4, "policy.lora_rank"),
         ("what KL terms hold on to", len(held) * learned * 4, "the players' kl_coefficient"),
         ("a backward pass", backward, "policy.tokens_per_microbatch, policy.activation_gib"),
@@ -190,14 +191,14 @@ def needs(  # noqa: PLR0913 - what decides how much
     ]
 
 
-def worked_out(
-    config: PolicyConfig, *, players: Sequence[str], held: Sequence[str], processes: int = 1
+def estimate_memory(
+    config: PolicyConfig, *, policies: Sequence[str], held: Sequence[str], processes: int = 1
 ) -> tuple[list[Need], str, float, str | None]:
-    """What a run's players take on the device that its settings choose here.
+    """The memory that the policies of a run take on the device that its settings choose here.
 
     Args:
-        config: of both players.
-        players: those that have weights.
+        config: of both policies.
+        policies: those that have weights.
         held: those of them with a KL term.
         processes: how many train together, each on a device like the one here; on a CPU they share it.
 
@@ -209,14 +210,16 @@ def worked_out(
         UsageError: the model or the device is not there, or several processes cannot train so.
     """
     if processes > 1:
-        sharding.check(config)
+        check_can_shard(config)
     device = hardware.choose_device(config.device)
     full = config.tuning == "full"
     dtype = torch.float32 if full else hardware.choose_dtype(config.dtype, device)
     shape = shape_of(loading.resolve(config.model), config.lora_targets)
-    found = needs(shape, config, players=players, held=held, dtype=dtype, device=device, processes=processes)
-    said = None if full else sentence(shape.unadapted)
+    found = memory_needs(
+        shape, config, policies=policies, held=held, dtype=dtype, device=device, processes=processes
+    )
+    warning = None if full else unadapted_sentence(shape.unadapted)
     if device.type == "cuda":
-        return found, torch.cuda.get_device_name(device), hardware.memory_bytes(device), said
+        return found, torch.cuda.get_device_name(device), hardware.memory_bytes(device), warning
     name = "this machine" if processes == 1 else f"each of {processes} here"
-    return found, name, hardware.memory_bytes(device) / processes, said
+    return found, name, hardware.memory_bytes(device) / processes, warning

@@ -1,5 +1,5 @@
 # pyright: standard
-"""Completions as clients of a training service ask for them: stops, top-k, likelihoods at temperature 1.
+"""Completions as clients of the Tinker server ask for them: stops, top-k, log-probabilities at temperature 1.
 
 Shapes: R = live rows, V = vocabulary, N = tokens of a prompt, K = likeliest tokens of a place.
 """
@@ -15,24 +15,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from genenv.backends.local.categorical import Odds, truncated
-from genenv.backends.local.engine import Engine, Row
-from genenv.backends.local.layouts import Layout
+from genenv.backends.local.attention import Layout
+from genenv.backends.local.engine import Engine, Row, at_temperatures
+from genenv.backends.local.next_token import Odds, truncated
 from genenv.backends.local.packing import Bundle, Packed, within_budget
+from genenv.backends.local.policy_weights import ServedWeights
 from genenv.backends.local.sampler import LocalSampler
-from genenv.backends.local.served.weights import ServedWeights
-from genenv.backends.served import Answered, Asked, Numbers, Sampled
+from genenv.backends.served import Numbers, PromptRequest, PromptResult
 from genenv.errors import UsageError
 from genenv.sampling import COLDEST, Completion, SampleRequest, sampling_params
 from genenv.seeding import stream
 
 NOT_SCORED = -99999.0
-"""What the protocol says of a likeliest token that is not there."""
+"""The log-probability that the protocol gives for a likeliest token that is not there."""
 _HEAD_ROWS = 256
+_EMPTY = Completion(token_ids=(), logprobs=(), text="", finished=False)
+"""Where the prompt leaves no room for a token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drawn(SampleRequest):
+class ServedRequest(SampleRequest):
     """One completion wanted by a client."""
 
     top_k: int = -1
@@ -42,88 +44,70 @@ class Drawn(SampleRequest):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DrawingEngine(Engine):
+class ServedEngine(Engine):
     """Draws at any temperature and says log-probabilities at 1."""
 
     def choose(self, live: list[Row], scores_RV: Tensor) -> Tensor:
         """Draw the next token of each row and note its log-probability at temperature 1, among all tokens."""
-        requests = [cast(Drawn, row.request) for row in live]
-        plain = Odds(scores_RV, kernels=self.kernels)
-        among_RV = _among(scores_RV, requests)
-        greedy = [request.temperature == 0.0 for request in requests]
-        if all(greedy):
-            tokens_R = among_RV.argmax(-1)
-        else:
-            odds = plain if among_RV is scores_RV else Odds(among_RV, kernels=self.kernels)
-            uniform = torch.tensor([float(row.uniform[len(row.ids)]) for row in live], dtype=torch.float64)
-            tokens_R = odds.draw(uniform.to(scores_RV.device))
-            if any(greedy):
-                cold = torch.tensor(greedy, device=tokens_R.device)
-                tokens_R = torch.where(cold, among_RV.argmax(-1), tokens_R)
-        logprobs_R = scores_RV.gather(1, tokens_R[:, None])[:, 0].float() - plain.norm_R
-        for row, request, token, logprob in zip(
-            live, requests, tokens_R.tolist(), logprobs_R.tolist(), strict=True
-        ):
-            row.ids.append(token)
-            row.logprobs.append(logprob)
-            row.finished = token == self.stop_id or request.stops(row.ids)
+        requests = [cast(ServedRequest, row.request) for row in live]
+        odds = Odds(scores_RV, kernels=self.kernels)
+        among_RV = truncated(_in_top_k(at_temperatures(scores_RV, live), requests), requests)
+        tokens_R = self.draw(live, among_RV, odds if among_RV is scores_RV else None)
+        self.record(live, tokens_R, scores_RV, odds.norm_R)
+        for row, request in zip(live, requests, strict=True):
+            row.finished = row.finished or request.stops(row.ids)
         return tokens_R
 
 
-def _among(scores_RV: Tensor, requests: Sequence[Drawn]) -> Tensor:
-    """The scores that tokens are drawn by: divided by temperatures, cut to the likeliest."""
-    temperatures = [request.temperature or 1.0 for request in requests]
-    if any(temperature != 1.0 for temperature in temperatures):
-        scores_RV = scores_RV.float() / torch.tensor(temperatures, device=scores_RV.device)[:, None]
+def _in_top_k(scores_RV: Tensor, requests: Sequence[ServedRequest]) -> Tensor:
+    """Scores where each row keeps its `top_k` likeliest tokens; the others are -inf."""
     vocabulary = scores_RV.shape[1]
     most = [request.top_k if 0 < request.top_k < vocabulary else vocabulary for request in requests]
-    if min(most) < vocabulary:
-        places_R1 = torch.tensor(most, device=scores_RV.device)[:, None] - 1
-        least_R1 = scores_RV.sort(-1, descending=True).values.gather(1, places_R1)
-        scores_RV = scores_RV.float().masked_fill(scores_RV < least_R1, float("-inf"))
-    return truncated(scores_RV, requests)
+    if min(most) == vocabulary:
+        return scores_RV
+    places_R1 = torch.tensor(most, device=scores_RV.device)[:, None] - 1
+    least_R1 = scores_RV.sort(-1, descending=True).values.gather(1, places_R1)
+    return scores_RV.float().masked_fill(scores_RV < least_R1, float("-inf"))
 
 
-class DrawingSampler(LocalSampler):
-    """Samples with an adapter as clients ask."""
+class ServedSampler(LocalSampler):
+    """Samples with an adapter as requests of Tinker clients state."""
 
-    _kind: ClassVar[type[Engine]] = DrawingEngine
+    _kind: ClassVar[type[Engine]] = ServedEngine
     _captured = False
 
     def __init__(self, weights: ServedWeights) -> None:
         super().__init__(weights)
         self._own = weights
 
-    def answer(self, asked: Sequence[Asked]) -> list[Answered]:
+    def answer(self, prompts: Sequence[PromptRequest]) -> list[PromptResult]:
         """Answer requests; all their completions run as one batch.
 
         Raises:
             UsageError: one cannot be answered; see `check`.
         """
-        requests = [drawn for one in asked for drawn in self._requests(one)]
+        requests = [drawn for one in prompts for drawn in self._requests(one)]
         sampled = iter(self.sample_all(requests) if requests else ())
-        scored = self._scored([one for one in asked if one.prompt_logprobs or one.top_prompt_logprobs])
-        answers: list[Answered] = []
-        for one in asked:
-            count = one.samples if self._room(one) else 0
-            sequences = [_sampled(next(sampled)) for _ in range(count)]
-            sequences += [_sampled(None)] * (one.samples - count)
+        scored = self._scored([one for one in prompts if one.prompt_logprobs or one.top_prompt_logprobs])
+        answers: list[PromptResult] = []
+        for one in prompts:
+            sequences = [next(sampled) if self._room(one) else _EMPTY for _ in range(one.samples)]
             prompt, top = scored.get(id(one), (None, None))
-            answers.append(Answered(sequences=sequences, prompt_logprobs=prompt, top_prompt_logprobs=top))
+            answers.append(PromptResult(sequences=sequences, prompt_logprobs=prompt, top_prompt_logprobs=top))
         return answers
 
-    def check(self, asked: Asked) -> None:
+    def check(self, request: PromptRequest) -> None:
         """Whether a request can be answered.
 
         Raises:
             UsageError: it cannot; says why.
         """
-        size, vocabulary = len(asked.prompt_ids), self.model.vocabulary
+        size, vocabulary = len(request.prompt_ids), self.model.vocabulary
         if not size:
             raise UsageError("the prompt is empty: nothing would predict the first token")
-        if max(asked.prompt_ids) >= vocabulary or min(asked.prompt_ids) < 0:
+        if max(request.prompt_ids) >= vocabulary or min(request.prompt_ids) < 0:
             raise UsageError(f"the prompt holds a token outside of the vocabulary, 0 to {vocabulary - 1}")
-        scores_only = asked.prompt_logprobs or asked.top_prompt_logprobs
+        scores_only = request.prompt_logprobs or request.top_prompt_logprobs
         if size > self.context_tokens or (size == self.context_tokens and not scores_only):
             raise UsageError(
                 f"the prompt has {size} tokens and leaves no room in the context window of "
@@ -133,18 +117,18 @@ class DrawingSampler(LocalSampler):
     def _engine(self, rows: int, prefill_tokens: int) -> Engine:
         return replace(super()._engine(rows, prefill_tokens), head=self._own.scores)
 
-    def _room(self, asked: Asked) -> int:
-        room = self.context_tokens - len(asked.prompt_ids)
-        return room if asked.max_tokens is None else min(room, asked.max_tokens)
+    def _room(self, request: PromptRequest) -> int:
+        room = self.context_tokens - len(request.prompt_ids)
+        return room if request.max_tokens is None else min(room, request.max_tokens)
 
-    def _requests(self, asked: Asked) -> list[Drawn]:
-        self.check(asked)
-        room = self._room(asked)
+    def _requests(self, request: PromptRequest) -> list[ServedRequest]:
+        self.check(request)
+        room = self._room(request)
         if not room:
             return []
-        seed = secrets.randbits(62) if asked.seed is None else asked.seed
+        seed = secrets.randbits(62) if request.seed is None else request.seed
         tokenizer = self.model.tokenizer
-        ends = frozenset({tokenizer.eos_token_id, *asked.stop_ids})
+        ends = frozenset({tokenizer.eos_token_id, *request.stop_ids})
 
         def text(ids: Sequence[int]) -> str:
             return str(
@@ -154,27 +138,27 @@ class DrawingSampler(LocalSampler):
         def stops(ids: Sequence[int]) -> bool:
             if ids[-1] in ends:
                 return True
-            return any(wanted in text(ids[-4 * len(wanted) - 8 :]) for wanted in asked.stop_texts)
+            return any(wanted in text(ids[-4 * len(wanted) - 8 :]) for wanted in request.stop_texts)
 
         return [
-            Drawn(
-                prompt_ids=asked.prompt_ids,
+            ServedRequest(
+                prompt_ids=request.prompt_ids,
                 max_tokens=room,
-                top_k=asked.top_k,
+                **sampling_params(request, greedy_below=COLDEST),
+                top_k=request.top_k,
                 stream=stream(seed, "served", index),
                 stops=stops,
-                **sampling_params(asked, greedy_below=COLDEST),
             )
-            for index in range(asked.samples)
+            for index in range(request.samples)
         ]
 
     @torch.no_grad()
     def _scored(
-        self, asked: Sequence[Asked]
+        self, prompts: Sequence[PromptRequest]
     ) -> dict[int, tuple[Numbers | None, tuple[np.ndarray, Numbers] | None]]:
         """Log-probabilities of prompts, and the likeliest tokens of each place, by the request's identity."""
         found: dict[int, tuple[Numbers | None, tuple[np.ndarray, Numbers] | None]] = {}
-        order = sorted(asked, key=lambda one: len(one.prompt_ids))
+        order = sorted(prompts, key=lambda one: len(one.prompt_ids))
         most = self.model.prefill_tokens
         for part in within_budget(order, most, lambda one: (one.prompt_ids, len(one.prompt_ids))):
             packed = Packed([Bundle(prompt_ids=one.prompt_ids) for one in part], self.model.device)
@@ -199,17 +183,7 @@ class DrawingSampler(LocalSampler):
         return ids, logprobs
 
 
-def _of_prompt(weights: ServedWeights, states: Tensor, asked: Asked) -> Numbers:
-    targets = torch.tensor(asked.prompt_ids[1:], dtype=torch.long, device=states.device)
+def _of_prompt(weights: ServedWeights, states: Tensor, request: PromptRequest) -> Numbers:
+    targets = torch.tensor(request.prompt_ids[1:], dtype=torch.long, device=states.device)
     own = weights.token_logprobs(states, targets).float().cpu().numpy()
     return np.concatenate([np.array([np.nan], np.float32), own])
-
-
-def _sampled(completion: Completion | None) -> Sampled:
-    if completion is None:
-        return Sampled(ids=(), logprobs=np.empty(0, np.float32), stopped=False)
-    return Sampled(
-        ids=completion.token_ids,
-        logprobs=np.array(completion.logprobs, np.float32),
-        stopped=completion.finished,
-    )

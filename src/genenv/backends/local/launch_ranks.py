@@ -1,4 +1,4 @@
-"""`python -m genenv.backends.local.several COUNT WORD...`: genenv in so many processes on this node.
+"""`python -m genenv.backends.local.launch_ranks COUNT WORD...`: run genenv in COUNT processes on this node.
 
 It is torchrun's own launcher, without what torchrun writes of a process that ended: what genenv has said is
 all there is to say.
