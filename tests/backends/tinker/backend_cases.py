@@ -314,7 +314,7 @@ def refusal(url: str, **settings: Any) -> str:
     return ""
 
 
-def env(**values: str | None) -> None:
+def environment(**values: str | None) -> None:
     for name, value in values.items():
         os.environ.pop(name, None)
         os.environ |= {} if value is None else {name: value}
