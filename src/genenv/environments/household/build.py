@@ -6,9 +6,7 @@ import functools
 import json
 import random
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
-
-from pydantic import BaseModel
+from typing import cast
 
 from genenv.environments.household.engine import Game, Play
 from genenv.environments.household.layout import compile_layout
@@ -30,9 +28,6 @@ from genenv.environments.household.spec import (
 from genenv.environments.household.steps import askable_steps
 from genenv.types import Json, Lineage, Message, Origin, Rejection, RejectReason, Task
 
-if TYPE_CHECKING:
-    from genenv.environments.household.environment import Household
-
 _HOW = (
     "You are in a house. Give one command a turn, and nothing else:\n"
     "go to X, open X, close X, take O from X, move O to X, clean O with X, heat O with X, cool O with X, "
@@ -41,6 +36,8 @@ _HOW = (
     "or closed. To look at something under a lamp, hold it and use the lamp."
 )
 _NEXT = "What is the next command of the shortest way?"
+NAME = "household"
+"""The environment's name."""
 MOST_TARGETS = 4
 """Objects of the target's type in a room: each pair of them is a plan to look at."""
 _STEPS = ((4, "short"), (7, "middle"))
@@ -48,18 +45,17 @@ _STEPS = ((4, "short"), (7, "middle"))
 
 
 def build(
-    env: Household, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
+    spec: HouseholdSpec, settings: HouseholdConfig, *, task_id: str, lineage: Lineage, rng: random.Random
 ) -> Task | Rejection:
     """Make the game of a spec and its shortest plan, the ground truth.
 
     Args:
-        env: with its settings.
         spec: with or without blanks in its wording.
+        settings: of the environment.
         task_id: of the task.
         lineage: where it comes from.
         rng: in which order the places are numbered; in single steps also which step is asked for.
     """
-    spec, settings = cast(HouseholdSpec, spec), env.settings
     if (problem := _reserved(spec, lineage) or _misdescribed(spec)) is not None:
         return problem
     spec = filled(spec)
@@ -91,7 +87,7 @@ def build(
         messages, oracle = _next_step(play, commands[:step], told, settings), (commands[step],)
     return Task(
         id=task_id,
-        environment=env.name,
+        environment=NAME,
         skills=(*skills_of(spec), _length(len(commands))),
         messages=messages,
         spec=spec.model_dump(mode="json"),

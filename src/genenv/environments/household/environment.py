@@ -19,29 +19,22 @@ from genenv.environments.base import Episode
 from genenv.environments.common import held_out_tasks, request, seeds_of
 from genenv.environments.household import parameters as by_parameters
 from genenv.environments.household.audit import audit
-from genenv.environments.household.build import build, skills_of
+from genenv.environments.household.build import NAME, build, skills_of
 from genenv.environments.household.grammar import spec_schema
 from genenv.environments.household.playing import HouseholdEpisode, check, one_step, random_replies
 from genenv.environments.household.seeds import N_MAIN, held_out_specs, offered_for, training_specs, variation
 from genenv.environments.household.settings import HouseholdConfig
 from genenv.environments.household.spec import HouseholdSpec, lines
-from genenv.types import JsonObject, Message, Profile, Rejection, Seed, Task
+from genenv.types import JsonObject, Lineage, Message, Profile, Rejection, Seed, Task, Verdict
 
 
 class Household:
     """The household environment, with its settings."""
 
-    name: ClassVar[str] = "household"
+    name: ClassVar[str] = NAME
     spec: ClassVar[type[BaseModel]] = HouseholdSpec
     config: ClassVar[type[BaseModel]] = HouseholdConfig
     parameters: ClassVar[type[BaseModel]] = by_parameters.HouseholdParameters
-
-    # longer methods, each in a module of its own; their first argument is the environment
-    variation = staticmethod(variation)
-    build = build
-    audit = audit
-    check = check
-    random_replies = random_replies
 
     def __init__(self, settings: HouseholdConfig | None = None) -> None:
         self.settings = settings or HouseholdConfig()
@@ -68,6 +61,28 @@ class Household:
             f"Objects to ask for: {', '.join(offered.targets)}. Others: {', '.join(offered.distractors)}."
         )
         return request(system, seed.spec, profile, seed.skills, thing="game")
+
+    def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
+        """A new spec in the seed's kind of room."""
+        return variation(seed, rng)
+
+    def build(
+        self, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
+    ) -> Task | Rejection:
+        """Furnish the room and plan: the shortest plan is the ground truth."""
+        return build(cast(HouseholdSpec, spec), self.settings, task_id=task_id, lineage=lineage, rng=rng)
+
+    def audit(self, task: Task, rng: random.Random) -> Rejection | None:
+        """The wording says what the task is, and two checks agree."""
+        return audit(task, rng, self.settings)
+
+    def check(self, task: Task, replies: Sequence[str]) -> Verdict:
+        """Replay the commands: is the goal reached?"""
+        return check(task, replies, self.settings)
+
+    def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:
+        """Well-formed commands that nobody thought about."""
+        return random_replies(task, rng, self.settings)
 
     # by parameters
 

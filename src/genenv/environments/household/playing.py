@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from genenv.environments.base import Ask, OutOfTurns
 from genenv.environments.common import OneQuestion
@@ -16,9 +16,6 @@ from genenv.environments.household.planning import plan_from
 from genenv.environments.household.settings import HouseholdConfig
 from genenv.environments.household.spec import HouseholdSpec
 from genenv.types import Message, Task, Verdict
-
-if TYPE_CHECKING:
-    from genenv.environments.household.environment import Household
 
 
 class HouseholdEpisode:
@@ -55,13 +52,13 @@ def one_step(task: Task, settings: HouseholdConfig) -> OneQuestion:
     return OneQuestion(task, choices=play.admissible)
 
 
-def check(env: Household, task: Task, replies: Sequence[str]) -> Verdict:
+def check(task: Task, replies: Sequence[str], settings: HouseholdConfig) -> Verdict:
     """Grade an attempt: play its replies once more, or compare the one step that was asked for."""
     if task.payload["mode"] == "single":
         return _check_step(task, replies)
     play = game_of(task).start()
     nothing = used = 0
-    for used, reply in enumerate(replies[: env.settings.max_turns], start=1):
+    for used, reply in enumerate(replies[: settings.max_turns], start=1):
         nothing += play.step(read_command(reply)) == NOTHING
         if play.won:
             return Verdict(
@@ -71,7 +68,7 @@ def check(env: Household, task: Task, replies: Sequence[str]) -> Verdict:
     missing = f"{len(left)} steps are missing" if left is not None else "it cannot be reached any more"
     sentence = f"The goal is not reached: {missing} after {used} commands, of which {nothing} did nothing."
     near = 0.0
-    if env.settings.reward == "progress" and left is not None:
+    if settings.reward == "progress" and left is not None:
         near = max(0.0, 1 - len(left) / whole)
     return Verdict(reward=near, success=False, explanation=sentence, readable=nothing < used)
 
@@ -111,7 +108,7 @@ def nearer(task: Task, game: Game, command: str) -> bool:
     return wins(game.world, answers + play.play(rest))
 
 
-def random_replies(env: Household, task: Task, rng: random.Random) -> tuple[str, ...]:
+def random_replies(task: Task, rng: random.Random, settings: HouseholdConfig) -> tuple[str, ...]:
     """Commands of the right form with names from the first message: any verb, any place, the wanted object.
 
     In single steps, never one of the right ones: a pass then shows a flaw of the check, and not luck.
@@ -124,7 +121,7 @@ def random_replies(env: Household, task: Task, rng: random.Random) -> tuple[str,
         right = cast(Sequence[str], task.payload["right"])
         draws = (random_command(places, thing, rng) for _ in range(20))
         return (next((command for command in draws if command not in right), "look"),)
-    return tuple(random_command(places, thing, rng) for _ in range(env.settings.max_turns))
+    return tuple(random_command(places, thing, rng) for _ in range(settings.max_turns))
 
 
 def random_command(places: Sequence[str], thing: str, rng: random.Random) -> str:

@@ -11,12 +11,18 @@ import random
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from genenv.environments.common import Refused
 from genenv.environments.multihop_qa.answers import PLAIN, accepted, answer_of
 from genenv.environments.multihop_qa.build import executed
-from genenv.environments.multihop_qa.check import answers_in, final_reply, look_up, searched
+from genenv.environments.multihop_qa.check import (
+    answers_in,
+    check,
+    final_reply,
+    look_up,
+    random_replies,
+    searched,
+)
 from genenv.environments.multihop_qa.kb import Fact, Step, joined
 from genenv.environments.multihop_qa.passages import facts_in
 from genenv.environments.multihop_qa.settings import MultihopConfig
@@ -25,20 +31,17 @@ from genenv.environments.multihop_qa.wording import Misread, Reading, named, str
 from genenv.environments.multihop_qa.world import World
 from genenv.types import Rejection, RejectReason, Task
 
-if TYPE_CHECKING:
-    from genenv.environments.multihop_qa.environment import MultihopQA
 
-
-def audit(env: MultihopQA, task: Task, rng: random.Random) -> Rejection | None:
+def audit(task: Task, rng: random.Random, world: World, settings: MultihopConfig) -> Rejection | None:
     """None if all is well, else the first thing that is wrong."""
-    spec, world = QuestionSpec.model_validate(task.spec), env.world
+    spec = QuestionSpec.model_validate(task.spec)
     try:
         steps = executed(spec, world)
         reading = _read(spec, steps, world)
         _gives_nothing_away(spec, steps, reading, world)
         _has_one_answer(spec, steps, world)
-        _can_be_answered(task, spec, steps, world, env.settings)
-        _checks_agree(env, task, steps, rng)
+        _can_be_answered(task, spec, steps, world, settings)
+        _checks_agree(task, steps, rng, world, settings)
     except Refused as refused:
         return refused.rejection
     return None
@@ -123,15 +126,17 @@ def _said(line: str, steps: Sequence[Step], world: World) -> Iterable[Fact]:
     return [step.fact for step in steps if step.fact.subject in line and step.fact.object in line]
 
 
-def _checks_agree(env: MultihopQA, task: Task, steps: Sequence[Step], rng: random.Random) -> None:
+def _checks_agree(
+    task: Task, steps: Sequence[Step], rng: random.Random, world: World, settings: MultihopConfig
+) -> None:
     """Two ways of comparing give one verdict on right, wrong and broken solutions."""
     right = answers_in(task)
     said = [*right, *(answer.upper() for answer in right), task.payload["start"], "", "the", "."]
     said += [step.end for step in steps[:-1]] + [f"{right[0]} or {steps[0].end}", right[0][:-1]]
     attempts = [(f"Well.\nAnswer: {answer}",) for answer in said]
-    attempts += [task.oracle, (), *(env.random_replies(task, rng) for _ in range(2))]
+    attempts += [task.oracle, (), *(random_replies(task, rng, world.base) for _ in range(2))]
     for attempt in attempts:
-        if env.check(task, attempt).success != _same(task, attempt, env.settings):
+        if check(task, attempt, settings).success != _same(task, attempt, settings):
             explanation = f"Two ways of comparing answers disagree on {attempt[-1:]}."
             raise Refused(RejectReason.CHECKS_DISAGREE, explanation)
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
-
-from pydantic import BaseModel
 
 from genenv.environments.common import Refused
 from genenv.environments.multihop_qa.answers import accepted
@@ -20,9 +17,8 @@ from genenv.environments.multihop_qa.wording import MAX_QUESTION, MIN_QUESTION, 
 from genenv.environments.multihop_qa.world import World
 from genenv.types import Json, Lineage, Message, Origin, Rejection, RejectReason, Task
 
-if TYPE_CHECKING:
-    from genenv.environments.multihop_qa.environment import MultihopQA
-
+NAME = "multihop_qa"
+"""The environment's name."""
 _ALONE = "with the answer alone on the last line: a name or a value, no sentence"
 _HOW = {
     "closed_book": f"Reply {_ALONE}.",
@@ -32,13 +28,18 @@ _HOW = {
 
 
 def build(
-    env: MultihopQA, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
+    spec: QuestionSpec,
+    world: World,
+    settings: MultihopConfig,
+    *,
+    task_id: str,
+    lineage: Lineage,
+    rng: random.Random,
 ) -> Task | Rejection:
     """Execute a spec: the chain's end is the answer.
 
     The same spec, ids, random state and settings always give the same task.
     """
-    spec, world, settings = cast(QuestionSpec, spec), env.world, env.settings
     try:
         steps = executed(spec, world)
         if lineage.origin is Origin.GENERATED:
@@ -56,7 +57,7 @@ def build(
     }
     return Task(
         id=task_id,
-        environment=env.name,
+        environment=NAME,
         skills=skills_of(spec, [step.hop for step in steps]),
         messages=(
             Message(role="system", content=_HOW[settings.mode]),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from genenv.environments.base import Ask, OutOfTurns
 from genenv.environments.multihop_qa.answers import (
@@ -16,12 +15,10 @@ from genenv.environments.multihop_qa.answers import (
     normalized,
     token_f1,
 )
+from genenv.environments.multihop_qa.kb import KnowledgeBase
 from genenv.environments.multihop_qa.settings import MultihopConfig
 from genenv.environments.multihop_qa.world import World
 from genenv.types import Message, Task, Verdict
-
-if TYPE_CHECKING:
-    from genenv.environments.multihop_qa.environment import MultihopQA
 
 _SEARCH = re.compile(r"search\s*:\s*(.*)", re.IGNORECASE | re.DOTALL)
 
@@ -47,11 +44,11 @@ def final_reply(task: Task, replies: Sequence[str], settings: MultihopConfig) ->
     return next((reply for reply in replies[: settings.max_turns] if searched(reply) is None), None)
 
 
-def check(env: MultihopQA, task: Task, replies: Sequence[str]) -> Verdict:
+def check(task: Task, replies: Sequence[str], settings: MultihopConfig) -> Verdict:
     """Grade an attempt. Success is an exact match; the soft reward is the F1 of the answer's words."""
-    reply = final_reply(task, replies, env.settings)
+    reply = final_reply(task, replies, settings)
     if reply is None:
-        searches = min(len(replies), env.settings.max_turns)
+        searches = min(len(replies), settings.max_turns)
         return _failed(f"It never answered in {searches} replies." if replies else "It did not reply.")
     if len(reply) > MAX_REPLY_CHARS:
         return _failed(f"The reply has more than {MAX_REPLY_CHARS} characters, too many to read.")
@@ -61,7 +58,7 @@ def check(env: MultihopQA, task: Task, replies: Sequence[str]) -> Verdict:
         return _failed("The last line has no answer.")
     if exact(given, right):
         return Verdict(reward=1.0, success=True, explanation=f"{shown} is right.")
-    reward = token_f1(given, right) if env.settings.reward == "soft" else 0.0
+    reward = token_f1(given, right) if settings.reward == "soft" else 0.0
     explanation = f"{shown} is not {right[0]!r}" + (f"; word F1 {reward:.2f}." if reward else ".")
     return Verdict(reward=min(reward, 0.99), success=False, explanation=explanation)
 
@@ -71,10 +68,9 @@ def _failed(explanation: str) -> Verdict:
     return Verdict(reward=0.0, success=False, explanation=explanation, readable=False)
 
 
-def random_replies(env: MultihopQA, task: Task, rng: random.Random) -> tuple[str, ...]:
+def random_replies(task: Task, rng: random.Random, base: KnowledgeBase) -> tuple[str, ...]:
     """A well-formed reply with what the last relation leads to elsewhere, never the right answer."""
     hops, right = task.payload["hops"], answers_in(task)
-    base = env.world.base
     last = base.hops[str(hops[-1])] if isinstance(hops, list | tuple) else None
     pool = base.ends(last) if last else ()
     draws = (rng.choice(pool) for _ in range(20) if pool)

@@ -19,7 +19,7 @@ from genenv.environments.base import Episode
 from genenv.environments.common import OneQuestion, held_out_tasks, seeds_of
 from genenv.environments.multihop_qa import parameters as by_parameters
 from genenv.environments.multihop_qa.audit import audit
-from genenv.environments.multihop_qa.build import build, skills_of
+from genenv.environments.multihop_qa.build import NAME, build, skills_of
 from genenv.environments.multihop_qa.check import SearchEpisode, check, random_replies
 from genenv.environments.multihop_qa.grammar import offered, spec_schema
 from genenv.environments.multihop_qa.prompting import simulator_messages
@@ -28,8 +28,9 @@ from genenv.environments.multihop_qa.seeds import held_out_specs, spec_of, train
 from genenv.environments.multihop_qa.settings import MultihopConfig
 from genenv.environments.multihop_qa.spec import QuestionSpec
 from genenv.environments.multihop_qa.world import load_world
+from genenv.environments.parameters import Options
 from genenv.errors import UsageError
-from genenv.types import JsonObject, Rejection, Seed, Task
+from genenv.types import JsonObject, Lineage, Message, Profile, Rejection, Seed, Task, Verdict
 
 _log = logging.getLogger(__name__)
 
@@ -41,18 +42,10 @@ class MultihopQA:
         UsageError: the user's corpus cannot be used, or the package for search is not installed.
     """
 
-    name: ClassVar[str] = "multihop_qa"
+    name: ClassVar[str] = NAME
     spec: ClassVar[type[BaseModel]] = QuestionSpec
     config: ClassVar[type[BaseModel]] = MultihopConfig
     parameters: ClassVar[type[BaseModel]] = by_parameters.QuestionParameters
-
-    # longer methods, each in a module of its own; their first argument is the environment
-    spec_schema = spec_schema
-    simulator_messages = simulator_messages
-    build = build
-    audit = audit
-    check = check
-    random_replies = random_replies
 
     def __init__(self, settings: MultihopConfig | None = None) -> None:
         self.settings = settings or MultihopConfig()
@@ -105,14 +98,47 @@ class MultihopQA:
         """Another chain of those offered for a seed, in words drawn from the grammar's."""
         return spec_of(rng.choice(offered(self.world, seed)), rng).model_dump(mode="json")
 
+    def spec_schema(self, seed: Seed) -> JsonObject:
+        """One alternative for each chain that is offered for a seed."""
+        return spec_schema(self.world, seed)
+
+    def simulator_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
+        """The conversation that asks the simulator for a variation of a seed."""
+        return simulator_messages(self.world, seed, profile, target)
+
+    def build(
+        self, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
+    ) -> Task | Rejection:
+        """Execute a spec: the chain's end is the answer."""
+        return build(
+            cast(QuestionSpec, spec), self.world, self.settings, task_id=task_id, lineage=lineage, rng=rng
+        )
+
+    def audit(self, task: Task, rng: random.Random) -> Rejection | None:
+        """The question says the chain, gives nothing away, and has one answer."""
+        return audit(task, rng, self.world, self.settings)
+
+    def check(self, task: Task, replies: Sequence[str]) -> Verdict:
+        """Success is an exact match; the soft reward is the F1 of the answer's words."""
+        return check(task, replies, self.settings)
+
+    def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:
+        """What the last relation leads to elsewhere."""
+        return random_replies(task, rng, self.world.base)
+
     # by parameters
 
-    parameter_options = by_parameters.options
-    parameter_messages = by_parameters.messages
+    def parameter_options(self, seed: Seed) -> Options:
+        """See `HasParameters`."""
+        return by_parameters.options(self.world, seed)
+
+    def parameter_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
+        """See `HasParameters`."""
+        return by_parameters.messages(self.world, seed, profile, target)
 
     def drawn(self, parameters: BaseModel, seed: Seed, rng: random.Random) -> BaseModel | Rejection:
         """See `HasParameters`."""
-        return by_parameters.drawn(self, cast(by_parameters.QuestionParameters, parameters), seed, rng)
+        return by_parameters.drawn(self.world, cast(by_parameters.QuestionParameters, parameters), seed, rng)
 
     def episode(self, task: Task) -> Episode:
         """A fresh attempt."""

@@ -8,16 +8,12 @@ around them. So what is written has one answer, names its start, and names no br
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
 
 from genenv.environments.multihop_qa.chains import Chain
 from genenv.environments.multihop_qa.spec import QuestionSpec
 from genenv.environments.multihop_qa.wording import question_pattern
 from genenv.environments.multihop_qa.world import World
 from genenv.types import Json, JsonObject, Seed
-
-if TYPE_CHECKING:
-    from genenv.environments.multihop_qa.environment import MultihopQA
 
 _OTHER_STARTS = 3
 _PER_LENGTH = (5, 4, 3)
@@ -48,9 +44,9 @@ def _others(world: World, start: str, rng: random.Random) -> list[str]:
     return [name for name, _ in zip(others, range(_OTHER_STARTS), strict=False)]
 
 
-def spec_schema(env: MultihopQA, seed: Seed) -> JsonObject:
+def spec_schema(world: World, seed: Seed) -> JsonObject:
     """One alternative for each chain that is offered for a seed."""
-    return {"anyOf": [_alternative(chain) for chain in offered(env.world, seed)]}
+    return {"anyOf": [_alternative(chain) for chain in offered(world, seed)]}
 
 
 def _alternative(chain: Chain) -> JsonObject:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field
 
@@ -15,11 +14,9 @@ from genenv.environments.multihop_qa.chains import MAX_HOPS, MIN_HOPS, Chain
 from genenv.environments.multihop_qa.grammar import offered
 from genenv.environments.multihop_qa.seeds import spec_of
 from genenv.environments.multihop_qa.spec import Name, QuestionSpec
+from genenv.environments.multihop_qa.world import World
 from genenv.environments.parameters import Options, asked_for
 from genenv.types import Message, Profile, Rejection, RejectReason, Seed
-
-if TYPE_CHECKING:
-    from genenv.environments.multihop_qa.environment import MultihopQA
 
 
 class QuestionParameters(BaseModel, frozen=True, extra="forbid"):
@@ -31,31 +28,31 @@ class QuestionParameters(BaseModel, frozen=True, extra="forbid"):
     """The hops from the start on, with `, ` between them."""
 
 
-def options(env: MultihopQA, seed: Seed) -> Options:
+def options(world: World, seed: Seed) -> Options:
     """All parameters that go with a seed: an alternative for each chain of relations that is offered."""
-    chains = dict.fromkeys(map(_told, offered(env.world, seed)))
+    chains = dict.fromkeys(map(_told, offered(world, seed)))
     return [{"hops": [hops], "answer": [answer], "relations": [names]} for hops, answer, names in chains]
 
 
 def drawn(
-    env: MultihopQA, parameters: QuestionParameters, seed: Seed, rng: random.Random
+    world: World, parameters: QuestionParameters, seed: Seed, rng: random.Random
 ) -> QuestionSpec | Rejection:
     """A question over these relations, from one of the seed's starts."""
     wanted = parameters.hops, parameters.answer, parameters.relations
-    fitting = [chain for chain in offered(env.world, seed) if _told(chain) == wanted]
+    fitting = [chain for chain in offered(world, seed) if _told(chain) == wanted]
     if not fitting:
         sentence = f"No start has the relations {parameters.relations}."
         return Rejection(RejectReason.INCONSISTENT, sentence)
     return spec_of(rng.choice(fitting), rng)
 
 
-def messages(env: MultihopQA, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
+def messages(world: World, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
     """The job, where questions start, and how they are answered. Arguments as of `Environment`."""
-    chains: Sequence[Chain] = offered(env.world, seed)
+    chains: Sequence[Chain] = offered(world, seed)
     system = (
         "Set up a quiz question over several facts, as JSON: hops (how many), answer (of what kind), "
         f"relations. More hops are harder. It should be solved {target:.0%} of the time. "
-        f"It starts from a {env.world.base.kind(chains[0].start)}."
+        f"It starts from a {world.base.kind(chains[0].start)}."
     )
     return asked_for(system, profile, seed.skills, thing="question")
 

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from genenv.environments.common import request
 from genenv.environments.multihop_qa.grammar import offered
+from genenv.environments.multihop_qa.world import World
 from genenv.types import Message, Profile, Seed
 
-if TYPE_CHECKING:
-    from genenv.environments.multihop_qa.environment import MultihopQA
 
-
-def simulator_messages(env: MultihopQA, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
+def simulator_messages(world: World, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
     """The conversation that asks the simulator for a variation of a seed.
 
     Args:
-        env: whose facts the questions are about.
+        world: whose facts the questions are about.
         seed: the item to vary.
         profile: the agent's success per skill.
         target: the success rate to aim at, in (0, 1).
     """
-    base, chains = env.world.base, offered(env.world, seed)
+    base, chains = world.base, offered(world, seed)
     starts = dict.fromkeys(chain.start for chain in chains)
     hops = dict.fromkeys(hop.name for chain in chains for hop in chain.hops)
     system = (

@@ -6,7 +6,7 @@ import random
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from genenv.environments.travel.candidates import fits_wishes
 from genenv.environments.travel.check import judge, query_of
@@ -21,17 +21,14 @@ from genenv.environments.travel.trips import Trip, named, read_trip
 from genenv.environments.travel.words import stray, unstated
 from genenv.types import JsonObject, Rejection, RejectReason, Task
 
-if TYPE_CHECKING:
-    from genenv.environments.travel.environment import Travel
-
 _PLENTY = 1e9
 _CODE = re.compile(r"[{}\[\]<>|\\]")
 _FLIGHT = re.compile(r"\bF\d{4,}")
 
 
-def audit(env: Travel, task: Task, rng: random.Random) -> Rejection | None:
+def audit(task: Task, rng: random.Random, atlas: Atlas) -> Rejection | None:
     """None if all is well, else the first thing that is wrong."""
-    spec, atlas = TravelSpec.model_validate(task.spec), env.atlas
+    spec = TravelSpec.model_validate(task.spec)
     query, budget = query_of(task), round(query_of(task).budget)
     if (leak := _leak(spec, query, atlas)) is not None:
         return Rejection(RejectReason.LEAK, leak)

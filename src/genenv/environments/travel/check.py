@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from genenv.environments.travel.constraints import Score, score
 from genenv.environments.travel.database import Database
@@ -14,9 +14,6 @@ from genenv.environments.travel.replies import NotAPlanError, is_final, read_pla
 from genenv.environments.travel.settings import TravelConfig
 from genenv.environments.travel.trips import read_trip
 from genenv.types import JsonObject, Task, Verdict
-
-if TYPE_CHECKING:
-    from genenv.environments.travel.environment import Travel
 
 _FOR_NAMES = 0.2
 """Reward of a missing day for five fields that name what there is."""
@@ -120,9 +117,8 @@ def _loophole(query: Query, plan: Plan, database: Database) -> str | None:
     return None
 
 
-def check(env: Travel, task: Task, replies: Sequence[str]) -> Verdict:
+def check(task: Task, replies: Sequence[str], database: Database, settings: TravelConfig) -> Verdict:
     """Grade an attempt. Equal replies get equal verdicts."""
-    settings = env.settings
     reply = _final(replies, settings)
     if reply is None:
         return _unread("There is no plan among the replies.")
@@ -131,7 +127,7 @@ def check(env: Travel, task: Task, replies: Sequence[str]) -> Verdict:
     except NotAPlanError as error:
         return _unread(str(error))
     one_day = isinstance(task.payload["missing"], int)
-    found = judge(query_of(task), plan, env.database, strict=settings.strict, one_day=one_day)
+    found = judge(query_of(task), plan, database, strict=settings.strict, one_day=one_day)
     reward = found.share if settings.reward == "soft" else float(found.success)
     return Verdict(reward=reward, success=found.success, explanation=found.sentence)
 

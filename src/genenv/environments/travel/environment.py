@@ -17,9 +17,10 @@ from pydantic import BaseModel
 
 from genenv.environments.base import Ask, OutOfTurns
 from genenv.environments.common import OneQuestion, seeds_of
+from genenv.environments.parameters import Options
 from genenv.environments.travel import parameters as by_parameters
 from genenv.environments.travel.audit import audit
-from genenv.environments.travel.build import build, skills_of
+from genenv.environments.travel.build import NAME, build, skills_of
 from genenv.environments.travel.check import check
 from genenv.environments.travel.choices import Atlas, Choices
 from genenv.environments.travel.database import Database
@@ -34,25 +35,16 @@ from genenv.environments.travel.settings import TravelConfig
 from genenv.environments.travel.spec import TravelSpec
 from genenv.environments.travel.tables import load_database
 from genenv.environments.travel.tools import answer
-from genenv.types import Lineage, Message, Origin, Rejection, Seed, Task
+from genenv.types import JsonObject, Lineage, Message, Origin, Profile, Rejection, Seed, Task, Verdict
 
 
 class Travel:
     """The travel environment, with its settings."""
 
-    name: ClassVar[str] = "travel"
+    name: ClassVar[str] = NAME
     spec: ClassVar[type[BaseModel]] = TravelSpec
     config: ClassVar[type[BaseModel]] = TravelConfig
     parameters: ClassVar[type[BaseModel]] = by_parameters.TravelParameters
-
-    # longer methods, each in a module of its own; their first argument is the environment
-    spec_schema = spec_schema
-    simulator_messages = simulator_messages
-    variation = variation
-    build = build
-    audit = audit
-    check = check
-    random_replies = random_replies
 
     def __init__(self, settings: TravelConfig | None = None) -> None:
         self.settings = settings or TravelConfig()
@@ -92,14 +84,49 @@ class Travel:
         """What the variations of a seed may choose from."""
         return self.atlas.choices(seed.id, TravelSpec.model_validate(seed.spec))
 
+    def spec_schema(self, seed: Seed) -> JsonObject:
+        """The schema for the variations of a seed."""
+        return spec_schema(seed, self.choices(seed), self.settings.longest)
+
+    def simulator_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
+        """The conversation that asks the simulator for a variation of a seed."""
+        return simulator_messages(seed, self.choices(seed), profile, target)
+
+    def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
+        """Other places and dates of the seed's choices."""
+        return variation(seed, self.choices(seed), self.settings.longest, rng)
+
+    def build(
+        self, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
+    ) -> Task | Rejection:
+        """Solve a spec: the cheapest plan is the ground truth."""
+        return build(
+            cast(TravelSpec, spec), self.atlas, self.settings, task_id=task_id, lineage=lineage, rng=rng
+        )
+
+    def audit(self, task: Task, rng: random.Random) -> Rejection | None:
+        """The query says what the spec says and no more, and two checks agree."""
+        return audit(task, rng, self.atlas)
+
+    def check(self, task: Task, replies: Sequence[str]) -> Verdict:
+        """Hold the plan to the 13 constraints."""
+        return check(task, replies, self.database, self.settings)
+
+    def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:
+        """A plan of entries of the right cities, drawn blindly."""
+        return random_replies(task, rng, self.database)
+
     # by parameters
 
-    parameter_options = by_parameters.options
     parameter_messages = staticmethod(by_parameters.messages)
+
+    def parameter_options(self, seed: Seed) -> Options:
+        """See `HasParameters`."""
+        return by_parameters.options(seed, self.choices(seed), self.settings.longest)
 
     def drawn(self, parameters: BaseModel, seed: Seed, rng: random.Random) -> BaseModel | Rejection:
         """See `HasParameters`."""
-        return by_parameters.drawn(self, cast(by_parameters.TravelParameters, parameters), seed, rng)
+        return by_parameters.drawn(cast(by_parameters.TravelParameters, parameters), self.choices(seed), rng)
 
     def episode(self, task: Task) -> OneQuestion | TravelEpisode:
         """A fresh attempt."""

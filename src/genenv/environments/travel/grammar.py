@@ -10,24 +10,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from genenv.environments.travel.choices import Choices
 from genenv.environments.travel.phrasings import TRAINING, as_sentence
 from genenv.environments.travel.spec import LIMITS, Rule, TravelSpec
 from genenv.types import Json, JsonObject, Seed
 
-if TYPE_CHECKING:
-    from genenv.environments.travel.environment import Travel
-
 _LAST_START = 31
 _MOST_CUISINES = 2
 
 
-def spec_schema(env: Travel, seed: Seed) -> JsonObject:
+def spec_schema(seed: Seed, choices: Choices, longest: int) -> JsonObject:
     """The schema for the variations of a seed; trips to a city stay trips to a city."""
-    spec, choices = TravelSpec.model_validate(seed.spec), env.choices(seed)
-    longest = max(env.settings.longest, spec.days)
+    spec = TravelSpec.model_validate(seed.spec)
+    longest = max(longest, spec.days)
     lengths = [3] if spec.days == 3 else [days for days in (5, 7) if days <= longest]
     alternatives = [_alternative(days, fields, choices) for days in lengths for fields in _limits(choices)]
     return {

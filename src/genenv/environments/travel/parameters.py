@@ -7,17 +7,15 @@ drawn as those of the base data are (`seeds`).
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Literal, cast, get_args
+from typing import Literal, cast, get_args
 
 from pydantic import BaseModel, Field
 
 from genenv.environments.parameters import Options, asked_for
+from genenv.environments.travel.choices import Choices
 from genenv.environments.travel.seeds import able, requested
 from genenv.environments.travel.spec import Slack, TravelSpec
 from genenv.types import Message, Profile, Rejection, RejectReason, Seed
-
-if TYPE_CHECKING:
-    from genenv.environments.travel.environment import Travel
 
 _LENGTHS = (3, 5, 7)
 _MOST_PEOPLE = 8
@@ -33,21 +31,19 @@ class TravelParameters(BaseModel, frozen=True, extra="forbid"):
     people: int = Field(ge=1, le=_MOST_PEOPLE)
 
 
-def options(env: Travel, seed: Seed) -> Options:
+def options(seed: Seed, choices: Choices, longest: int) -> Options:
     """All parameters that go with a seed."""
     short = TravelSpec.model_validate(seed.spec).days == _LENGTHS[0]
-    days = [n for n in _LENGTHS if (n == _LENGTHS[0]) is short and n <= env.settings.longest]
-    limits = range(len(able(env.choices(seed))) + 1)
+    days = [n for n in _LENGTHS if (n == _LENGTHS[0]) is short and n <= longest]
+    limits = range(len(able(choices)) + 1)
     people = range(1, _MOST_PEOPLE + 1)
     return [{"days": days, "limits": list(limits), "slack": list(get_args(Slack)), "people": list(people)}]
 
 
-def drawn(
-    env: Travel, parameters: TravelParameters, seed: Seed, rng: random.Random
-) -> TravelSpec | Rejection:
+def drawn(parameters: TravelParameters, choices: Choices, rng: random.Random) -> TravelSpec | Rejection:
     """A request that has these parameters."""
     for _ in range(_DRAWS):  # what limits go together is known when they are drawn
-        spec = requested(env.choices(seed), rng, **parameters.model_dump())
+        spec = requested(choices, rng, **parameters.model_dump())
         if spec.limits == parameters.limits:
             return spec
     sentence = f"No {parameters.limits} limits go together there."

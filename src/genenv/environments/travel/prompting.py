@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from genenv.environments.common import request
+from genenv.environments.travel.choices import Choices
 from genenv.environments.travel.query import Query
 from genenv.environments.travel.seeds import bare
 from genenv.environments.travel.settings import TravelConfig
 from genenv.environments.travel.spec import TravelSpec
 from genenv.types import Message, Profile, Seed
-
-if TYPE_CHECKING:
-    from genenv.environments.travel.environment import Travel
 
 _RULES = (
     "No restaurant or attraction twice. Either drive the own car on every leg or never. Stay at least a "
@@ -40,16 +36,16 @@ _TOOLS = (
 )
 
 
-def simulator_messages(env: Travel, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
+def simulator_messages(seed: Seed, choices: Choices, profile: Profile, target: float) -> tuple[Message, ...]:
     """The conversation that asks the simulator for a variation of a seed.
 
     Args:
-        env: says what may be chosen.
         seed: the item to vary, shown with blanks in its query.
+        choices: what may be chosen.
         profile: the agent's success per skill.
         target: the success rate to aim at, in (0, 1).
     """
-    spec, choices = TravelSpec.model_validate(seed.spec), env.choices(seed)
+    spec = TravelSpec.model_validate(seed.spec)
     rules = [rule for rule in choices.rooms if rule]
     rooms = [room for room in choices.rooms[None] if room]
     system = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TypeVar, cast
 
 from genenv.environments.travel.check import query_of
 from genenv.environments.travel.database import Database
@@ -13,18 +13,15 @@ from genenv.environments.travel.query import MEALS, Query
 from genenv.environments.travel.trips import TripDay, Way, named, way_text
 from genenv.types import Json, JsonObject, Task
 
-if TYPE_CHECKING:
-    from genenv.environments.travel.environment import Travel
-
 _NIGHTS = 2
 """Each city is stayed in as long as in the benchmark's plans."""
 
 _Item = TypeVar("_Item")
 
 
-def random_replies(env: Travel, task: Task, rng: random.Random) -> tuple[str, ...]:
+def random_replies(task: Task, rng: random.Random, database: Database) -> tuple[str, ...]:
     """One reply with a random plan, or a random missing day."""
-    query, missing, database = query_of(task), task.payload["missing"], env.database
+    query, missing = query_of(task), task.payload["missing"]
     if isinstance(missing, int):
         plan = cast(Sequence[JsonObject], task.payload["plan"])
         answer: Json = _city_day(str(plan[missing]["current_city"]), database, rng)

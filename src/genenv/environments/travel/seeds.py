@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import Any, Final, Literal, cast
 
 from genenv.environments.travel.choices import Atlas, Choices
 from genenv.environments.travel.phrasings import HELD_OUT, TRAINING, Phrasings, query_with_blanks
 from genenv.environments.travel.spec import LIMITS, Rule, Slack, TravelSpec
 from genenv.types import JsonObject, Seed
-
-if TYPE_CHECKING:
-    from genenv.environments.travel.environment import Travel
 
 N_TRAINING: Final = 360
 N_HELD_OUT: Final = 120
@@ -39,13 +36,12 @@ def held_out_specs(atlas: Atlas, longest: int) -> list[tuple[str, TravelSpec]]:
     return list(_split(atlas, longest, "held", N_HELD_OUT, HELD_OUT))
 
 
-def variation(env: Travel, seed: Seed, rng: random.Random) -> JsonObject:
+def variation(seed: Seed, choices: Choices, longest: int, rng: random.Random) -> JsonObject:
     """A new spec like a seed's, with blanks in its query.
 
     Other places and dates of the seed's choices; every other time another number of limits, slack or people.
     """
-    spec, choices = TravelSpec.model_validate(seed.spec), env.choices(seed)
-    longest = env.settings.longest
+    spec = TravelSpec.model_validate(seed.spec)
     lengths = [days for days in _LENGTHS if days <= longest and (days == 3) == (spec.days == 3)] or [
         spec.days
     ]

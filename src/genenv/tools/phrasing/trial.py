@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 
 from genenv.progress import advance
-from genenv.tools.audit import misstated
+from genenv.tools.check import misstated
 from genenv.tools.environment import Tools
 from genenv.tools.fresh import fresh
 from genenv.tools.request import said
