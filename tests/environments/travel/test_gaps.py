@@ -55,7 +55,7 @@ def test_a_random_attempt_needs_no_full_tables(query, small, table, missing, day
     asked = replace(query, days=days, destination=destination, cities=(days - 1) // 2, dates=("",) * days)
     data = with_rows(small, **{table: []})
     (reply,) = random_replies(
-        SimpleNamespace(database=data), asking(asked, missing=missing), random.Random(0)
+        asking(asked, missing=missing), random.Random(0), data
     )
     assert reply.startswith("[" if missing is None else "{")
 

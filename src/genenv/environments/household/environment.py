@@ -17,15 +17,33 @@ from pydantic import BaseModel
 
 from genenv.environments.base import Episode
 from genenv.environments.common import held_out_tasks, request, seeds_of
-from genenv.environments.household import parameters as by_parameters
 from genenv.environments.household.audit import audit
 from genenv.environments.household.build import NAME, build, skills_of
 from genenv.environments.household.grammar import spec_schema
 from genenv.environments.household.playing import HouseholdEpisode, check, one_step, random_replies
-from genenv.environments.household.seeds import N_MAIN, held_out_specs, offered_for, training_specs, variation
+from genenv.environments.household.seeds import (
+    N_MAIN,
+    Plan,
+    draft,
+    held_out_specs,
+    offered_for,
+    training_specs,
+    variation,
+    ways,
+)
 from genenv.environments.household.settings import HouseholdConfig
-from genenv.environments.household.spec import HouseholdSpec, lines
-from genenv.types import JsonObject, Lineage, Message, Profile, Rejection, Seed, Task, Verdict
+from genenv.environments.household.spec import SIZES, HouseholdSpec, Size, TaskName, lines
+from genenv.environments.parameters import Options, asked_for
+from genenv.types import JsonObject, Lineage, Message, Profile, Rejection, RejectReason, Seed, Task, Verdict
+
+
+class HouseholdParameters(BaseModel, frozen=True, extra="forbid"):
+    """What a household task is to be like. The fields are those of `HouseholdSpec`."""
+
+    task: TaskName
+    size: Size
+    hidden: bool
+    target: str
 
 
 class Household:
@@ -34,7 +52,7 @@ class Household:
     name: ClassVar[str] = NAME
     spec: ClassVar[type[BaseModel]] = HouseholdSpec
     config: ClassVar[type[BaseModel]] = HouseholdConfig
-    parameters: ClassVar[type[BaseModel]] = by_parameters.HouseholdParameters
+    parameters: ClassVar[type[BaseModel]] = HouseholdParameters
 
     def __init__(self, settings: HouseholdConfig | None = None) -> None:
         self.settings = settings or HouseholdConfig()
@@ -86,12 +104,43 @@ class Household:
 
     # by parameters
 
-    parameter_options = staticmethod(by_parameters.options)
-    parameter_messages = staticmethod(by_parameters.messages)
+    def parameter_options(self, seed: Seed) -> Options:
+        """All parameters that go with a seed: what can be done with each object, where there are ways to it.
+
+        The seed gives the kind of room and four objects.
+        """
+        offered, sizes = offered_for(seed), list(SIZES)
+        found: list[dict[str, list[str] | list[bool] | list[Size]]] = []
+        for target in offered.targets:
+            for task in offered.tasks(target):
+                plans = [
+                    Plan(offered=offered, task=task, target=target, size="small", hidden=h)
+                    for h in (False, True)
+                ]
+                hidden = [plan.hidden for plan in plans if ways(plan)]
+                if hidden:
+                    found.append({"task": [task], "size": sizes, "hidden": hidden, "target": [target]})
+        return found
+
+    def parameter_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
+        """The job, the room and its objects, and how the player does."""
+        offered = offered_for(seed)
+        objects = ", ".join(offered.targets)
+        system = (
+            "Set up a household game, as JSON: task (pick, look, clean, heat, cool, two), size (small, "
+            "medium, large), hidden (does the object start in a closed place), target (the object). "
+            f"The player should solve {target:.0%}. Room: {offered.room}. Objects: {objects}."
+        )
+        return asked_for(system, profile, seed.skills, thing="game")
 
     def drawn(self, parameters: BaseModel, seed: Seed, rng: random.Random) -> BaseModel | Rejection:
-        """See `HasParameters`."""
-        return by_parameters.drawn(cast(by_parameters.HouseholdParameters, parameters), seed, rng)
+        """A room in which there is such a task, furnished and worded as the base data are."""
+        wanted = cast(HouseholdParameters, parameters)
+        plan = Plan(offered=offered_for(seed), **wanted.model_dump())
+        if wanted.target not in plan.offered.targets or not ways(plan):
+            sentence = f"There is no such task with a {wanted.target} in the {plan.offered.room}."
+            return Rejection(RejectReason.INCONSISTENT, sentence)
+        return draft(plan, rng)
 
     def episode(self, task: Task) -> Episode:
         """A fresh attempt."""

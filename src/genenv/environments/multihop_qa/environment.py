@@ -13,26 +13,34 @@ import random
 from collections.abc import Sequence
 from typing import ClassVar, cast
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from genenv.environments.base import Episode
-from genenv.environments.common import OneQuestion, held_out_tasks, seeds_of
-from genenv.environments.multihop_qa import parameters as by_parameters
+from genenv.environments.common import OneQuestion, held_out_tasks, request, seeds_of
 from genenv.environments.multihop_qa.audit import audit
 from genenv.environments.multihop_qa.build import NAME, build, skills_of
+from genenv.environments.multihop_qa.chains import MAX_HOPS, MIN_HOPS, Chain
 from genenv.environments.multihop_qa.check import SearchEpisode, check, random_replies
 from genenv.environments.multihop_qa.grammar import offered, spec_schema
-from genenv.environments.multihop_qa.prompting import simulator_messages
 from genenv.environments.multihop_qa.search import require_search
 from genenv.environments.multihop_qa.seeds import held_out_specs, spec_of, training_specs
 from genenv.environments.multihop_qa.settings import MultihopConfig
-from genenv.environments.multihop_qa.spec import QuestionSpec
+from genenv.environments.multihop_qa.spec import Name, QuestionSpec
 from genenv.environments.multihop_qa.world import load_world
-from genenv.environments.parameters import Options
+from genenv.environments.parameters import Options, asked_for
 from genenv.errors import UsageError
-from genenv.types import JsonObject, Lineage, Message, Profile, Rejection, Seed, Task, Verdict
+from genenv.types import JsonObject, Lineage, Message, Profile, Rejection, RejectReason, Seed, Task, Verdict
 
 _log = logging.getLogger(__name__)
+
+
+class QuestionParameters(BaseModel, frozen=True, extra="forbid"):
+    """What a question is to be like. The fields are those of `QuestionSpec`."""
+
+    hops: int = Field(ge=MIN_HOPS, le=MAX_HOPS)
+    answer: Name
+    relations: str
+    """The hops from the start on, with `, ` between them."""
 
 
 class MultihopQA:
@@ -45,7 +53,7 @@ class MultihopQA:
     name: ClassVar[str] = NAME
     spec: ClassVar[type[BaseModel]] = QuestionSpec
     config: ClassVar[type[BaseModel]] = MultihopConfig
-    parameters: ClassVar[type[BaseModel]] = by_parameters.QuestionParameters
+    parameters: ClassVar[type[BaseModel]] = QuestionParameters
 
     def __init__(self, settings: MultihopConfig | None = None) -> None:
         self.settings = settings or MultihopConfig()
@@ -104,7 +112,17 @@ class MultihopQA:
 
     def simulator_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
         """The conversation that asks the simulator for a variation of a seed."""
-        return simulator_messages(self.world, seed, profile, target)
+        base, chains = self.world.base, offered(self.world, seed)
+        starts = dict.fromkeys(chain.start for chain in chains)
+        hops = dict.fromkeys(hop.name for chain in chains for hop in chain.hops)
+        system = (
+            "Write quiz questions over several facts, as JSON: number of hops, kind of answer, start, relations "
+            "from the start on, then a question that asks for the last one first and has <start> for the start. "
+            f"More hops are harder. It should be solved {target:.0%} of the time.\n"
+            f"Starts, each a {base.kind(next(iter(starts)))}: {', '.join(starts)}.\n"
+            f"Relations: {', '.join(hops)}."
+        )
+        return request(system, seed.spec, profile, seed.skills, thing="question")
 
     def build(
         self, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
@@ -129,16 +147,29 @@ class MultihopQA:
     # by parameters
 
     def parameter_options(self, seed: Seed) -> Options:
-        """See `HasParameters`."""
-        return by_parameters.options(self.world, seed)
+        """All parameters that go with a seed: an alternative for each chain of relations that is offered."""
+        chains = dict.fromkeys(map(_as_parameters, offered(self.world, seed)))
+        return [{"hops": [hops], "answer": [answer], "relations": [names]} for hops, answer, names in chains]
 
     def parameter_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
-        """See `HasParameters`."""
-        return by_parameters.messages(self.world, seed, profile, target)
+        """The job, where questions start, and how they are answered."""
+        chains = offered(self.world, seed)
+        system = (
+            "Set up a quiz question over several facts, as JSON: hops (how many), answer (of what kind), "
+            f"relations. More hops are harder. It should be solved {target:.0%} of the time. "
+            f"It starts from a {self.world.base.kind(chains[0].start)}."
+        )
+        return asked_for(system, profile, seed.skills, thing="question")
 
     def drawn(self, parameters: BaseModel, seed: Seed, rng: random.Random) -> BaseModel | Rejection:
-        """See `HasParameters`."""
-        return by_parameters.drawn(self.world, cast(by_parameters.QuestionParameters, parameters), seed, rng)
+        """A question over these relations, from one of the seed's starts, in words drawn from the grammar's."""
+        wanted = cast(QuestionParameters, parameters)
+        key = wanted.hops, wanted.answer, wanted.relations
+        fitting = [chain for chain in offered(self.world, seed) if _as_parameters(chain) == key]
+        if not fitting:
+            sentence = f"No start has the relations {wanted.relations}."
+            return Rejection(RejectReason.INCONSISTENT, sentence)
+        return spec_of(rng.choice(fitting), rng)
 
     def episode(self, task: Task) -> Episode:
         """A fresh attempt."""
@@ -160,3 +191,7 @@ class MultihopQA:
         steps = self.world.base.follow(spec.start, [self.world.base.hops[name] for name in spec.relations])
         path = [spec.start, *(part for step in steps for part in (step.hop.name, step.end))]
         return " ".join("".join(char for char in part if char.isalnum()) or "sign" for part in path)
+
+
+def _as_parameters(chain: Chain) -> tuple[int, str, str]:
+    return len(chain.hops), chain.kind, ", ".join(hop.name for hop in chain.hops)

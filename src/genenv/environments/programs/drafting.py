@@ -52,7 +52,7 @@ def _different(
             vain = 0
 
 
-def variation(seed: ProgramSpec, rng: random.Random, language: Language, sizes: Sizes) -> ProgramSpec:
+def varied(seed: ProgramSpec, rng: random.Random, language: Language, sizes: Sizes) -> ProgramSpec:
     """A program a little like another: up to one operation more or less, up to two digits, another text.
 
     An operation of the seed that the language lacks is never kept.

@@ -11,14 +11,13 @@ from __future__ import annotations
 import functools
 import random
 from collections.abc import Sequence
-from typing import ClassVar, cast
+from typing import ClassVar, Literal, cast, get_args
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from genenv.environments.base import Ask, OutOfTurns
 from genenv.environments.common import OneQuestion, seeds_of
-from genenv.environments.parameters import Options
-from genenv.environments.travel import parameters as by_parameters
+from genenv.environments.parameters import Options, asked_for
 from genenv.environments.travel.audit import audit
 from genenv.environments.travel.build import NAME, build, skills_of
 from genenv.environments.travel.check import check
@@ -30,12 +29,36 @@ from genenv.environments.travel.random_plans import random_replies
 from genenv.environments.travel.reference import CHARS_PER_TOKEN
 from genenv.environments.travel.replies import is_final
 from genenv.environments.travel.sandbox import sandbox
-from genenv.environments.travel.seeds import held_out_specs, training_specs, variation
+from genenv.environments.travel.seeds import able, held_out_specs, requested, training_specs, variation
 from genenv.environments.travel.settings import TravelConfig
-from genenv.environments.travel.spec import TravelSpec
+from genenv.environments.travel.spec import Slack, TravelSpec
 from genenv.environments.travel.tables import load_database
 from genenv.environments.travel.tools import answer
-from genenv.types import JsonObject, Lineage, Message, Origin, Profile, Rejection, Seed, Task, Verdict
+from genenv.types import (
+    JsonObject,
+    Lineage,
+    Message,
+    Origin,
+    Profile,
+    Rejection,
+    RejectReason,
+    Seed,
+    Task,
+    Verdict,
+)
+
+_LENGTHS = (3, 5, 7)
+_MOST_PEOPLE = 8
+_DRAWS = 20
+
+
+class TravelParameters(BaseModel, frozen=True, extra="forbid"):
+    """What a travel request is to be like. The fields are those of `TravelSpec`."""
+
+    days: Literal[3, 5, 7]
+    limits: Literal[0, 1, 2, 3, 4]
+    slack: Slack
+    people: int = Field(ge=1, le=_MOST_PEOPLE)
 
 
 class Travel:
@@ -44,7 +67,7 @@ class Travel:
     name: ClassVar[str] = NAME
     spec: ClassVar[type[BaseModel]] = TravelSpec
     config: ClassVar[type[BaseModel]] = TravelConfig
-    parameters: ClassVar[type[BaseModel]] = by_parameters.TravelParameters
+    parameters: ClassVar[type[BaseModel]] = TravelParameters
 
     def __init__(self, settings: TravelConfig | None = None) -> None:
         self.settings = settings or TravelConfig()
@@ -118,15 +141,34 @@ class Travel:
 
     # by parameters
 
-    parameter_messages = staticmethod(by_parameters.messages)
-
     def parameter_options(self, seed: Seed) -> Options:
-        """See `HasParameters`."""
-        return by_parameters.options(seed, self.choices(seed), self.settings.longest)
+        """All parameters that go with a seed, which gives where trips may start and end."""
+        short = TravelSpec.model_validate(seed.spec).days == _LENGTHS[0]
+        days = [n for n in _LENGTHS if (n == _LENGTHS[0]) is short and n <= self.settings.longest]
+        limits = range(len(able(self.choices(seed))) + 1)
+        people = range(1, _MOST_PEOPLE + 1)
+        return [
+            {"days": days, "limits": list(limits), "slack": list(get_args(Slack)), "people": list(people)}
+        ]
+
+    def parameter_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
+        """The job, and how the planner does."""
+        system = (
+            "Set up a travel request, as JSON: days, limits (how many wishes it names), slack of the budget "
+            f"(tight, fair, loose), people. A planner should solve {target:.0%}. "
+            f"{'A trip to one city' if seed.spec['days'] == _LENGTHS[0] else 'A trip through a state'}."
+        )
+        return asked_for(system, profile, seed.skills, thing="request")
 
     def drawn(self, parameters: BaseModel, seed: Seed, rng: random.Random) -> BaseModel | Rejection:
-        """See `HasParameters`."""
-        return by_parameters.drawn(cast(by_parameters.TravelParameters, parameters), self.choices(seed), rng)
+        """A request that has these parameters; the trip and the words are drawn as those of the base data."""
+        wanted = cast(TravelParameters, parameters)
+        for _ in range(_DRAWS):  # what limits go together is known when they are drawn
+            spec = requested(self.choices(seed), rng, **wanted.model_dump())
+            if spec.limits == wanted.limits:
+                return spec
+        sentence = f"No {wanted.limits} limits go together there."
+        return Rejection(RejectReason.INCONSISTENT, sentence)
 
     def episode(self, task: Task) -> OneQuestion | TravelEpisode:
         """A fresh attempt."""
