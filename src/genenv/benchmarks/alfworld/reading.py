@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from genenv.chat.reasoning import without_thoughts
-from genenv.environments.household.commands import read_command
+from genenv.environments.household.engine import read_command
 
 _MOST_CHARS = 20_000
 """Of a reply that is read, from its end."""

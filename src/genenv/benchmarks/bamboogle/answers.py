@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from genenv.benchmarks.bamboogle.boxes import last_box, plain
 from genenv.chat.reasoning import without_thoughts
-from genenv.environments.multihop_qa.answers import word_f1
+from genenv.environments.multihop_qa.search import word_f1
 
 MAX_REPLY_CHARS = 20_000
 """Of a longer reply only the end is read."""

@@ -15,8 +15,7 @@ from typing import Final
 from genenv.benchmarks.travelplanner.idle import is_nothing
 from genenv.benchmarks.travelplanner.places import Kind, Named, Places
 from genenv.benchmarks.travelplanner.ways import city_of, way_of
-from genenv.environments.travel.query import FIELDS, MEALS
-from genenv.environments.travel.reading import before_parenthesis, from_to
+from genenv.environments.travel.query import FIELDS, MEALS, before_parenthesis, from_to
 
 KEYS: Final = ("current_city", *FIELDS)
 MAX_TEXT: Final = 4_000

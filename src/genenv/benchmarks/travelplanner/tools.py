@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from genenv.environments.travel.database import Database, Road
-from genenv.environments.travel.reading import before_parenthesis
+from genenv.environments.travel.query import before_parenthesis
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _ROOMS = ("NAME", "price", "room type", "house_rules", "minimum nights", "maximum occupancy")

@@ -6,7 +6,7 @@ import re
 
 from genenv.benchmarks.travelplanner.idle import is_on_foot
 from genenv.benchmarks.travelplanner.places import Places
-from genenv.environments.travel.reading import before_parenthesis, from_to
+from genenv.environments.travel.query import before_parenthesis, from_to
 
 _IN_CITY = re.compile(
     r"\A(?:(?:in|at|stay(?:ing)?|explor(?:e|ing)|visit(?:ing)?|city of|arriv\w+)\s+)+", re.IGNORECASE

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from typing import cast
 
 from genenv.environments.household.engine import Game, Play
-from genenv.environments.household.layout import compile_layout
-from genenv.environments.household.planning import good_commands, plan
-from genenv.environments.household.rooms import ABLE, all_places, is_held_out
+from genenv.environments.household.layout import ABLE, all_places, compile_layout, is_held_out
+from genenv.environments.household.planning import askable_steps, good_commands, plan
 from genenv.environments.household.settings import HouseholdConfig
 from genenv.environments.household.spec import (
     BLANK,
@@ -25,7 +24,6 @@ from genenv.environments.household.spec import (
     lines,
     read_place,
 )
-from genenv.environments.household.steps import askable_steps
 from genenv.types import Json, Lineage, Message, Origin, Rejection, RejectReason, Task
 
 _HOW = (

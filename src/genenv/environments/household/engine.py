@@ -1,19 +1,92 @@
-"""ALFWorld's household, played directly: TextWorld's commands and answers on ALFWorld's files, but fast.
+"""The household game: its places and objects, the rules of its commands, and commands read from replies.
 
-TextWorld takes a third of a second to load such a game, as long to start an attempt, and 30 ms a step, nearly
-all of it to derive the text of every possible command through the grammar. A game here is an immutable
-description that all attempts share. What TextWorld answers is what this answers, quirks included: the tests
-step both side by side.
+ALFWorld's recorded games are played by it too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import attrgetter
+from typing import Literal
 
-from genenv.environments.household.world import APPLIANCE, KNIVES, VERB, Item, Place, World
+TaskType = Literal[
+    "pick_and_place_simple",
+    "look_at_obj_in_light",
+    "pick_clean_then_place_in_recep",
+    "pick_heat_then_place_in_recep",
+    "pick_cool_then_place_in_recep",
+    "pick_two_obj_and_place",
+]
+
+VERB: dict[TaskType, str] = {
+    "pick_clean_then_place_in_recep": "clean",
+    "pick_heat_then_place_in_recep": "heat",
+    "pick_cool_then_place_in_recep": "cool",
+}
+"""What must be done to the object before it is put down."""
+APPLIANCE: dict[TaskType, str] = {
+    "pick_clean_then_place_in_recep": "SinkBasin",
+    "pick_heat_then_place_in_recep": "Microwave",
+    "pick_cool_then_place_in_recep": "Fridge",
+}
+"""Where each treatment is done."""
+
+KNIVES = ("Knife", "ButterKnife")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A receptacle of the compiled world."""
+
+    id: str
+    name: str
+    type: str
+    location: str
+    openable: bool
+    opened: bool
+
+
+@dataclass(frozen=True)
+class Item:
+    """An object of the compiled world. `inside`: names of what the grammar says is in it (never changes)."""
+
+    id: str
+    name: str
+    type: str
+    at: tuple[str, ...]
+    """Ids of the receptacles it starts in: one; in recorded games none, or several."""
+    pickupable: bool = True
+    cleanable: bool = False
+    heatable: bool = False
+    coolable: bool = False
+    sliceable: bool = False
+    toggleable: bool = False
+    container: bool = False
+    cool: bool = False
+    inside: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class World:
+    """Everything fixed about a game. Sequences are in order of id: TextWorld lists entities in that order."""
+
+    task: TaskType
+    target: str
+    goal: str
+    wording: str
+    start: str
+    places: tuple[Place, ...]
+    items: tuple[Item, ...]
+    can_contain: Mapping[str, frozenset[str]]
+    """Type of receptacle -> types of objects that it can hold."""
+    located: tuple[tuple[str, str], ...] | None = None
+    """(item id, location) where items are said to be at the start; None: where their receptacles are."""
+    help: str = ""
+    """What the command `help` answers; empty: words of our own."""
+
 
 NOTHING = "Nothing happens."
 _INTRO = "-= Welcome to TextWorld, ALFRED! =-\n\n{room}\n\nYour task is to: {wording}."
@@ -419,3 +492,21 @@ _BINARY: dict[str, tuple[Callable[[Play, str, str], str | None], str]] = {
         for verb in TREATMENTS
     },
 }
+
+
+_MOST_CHARS = 4_000
+"""Of a reply that is read; commands have less than 80."""
+_LABELS = re.compile(r"^(?:[\s>*`\"']|\d+[.)]|(?:next )?(?:action|command)\s*:)+", re.IGNORECASE)
+_MARKS = " \t\"'`*.!"
+
+
+def read_command(reply: str) -> str:
+    """The command of a reply: its first line with a word, without what people put around one.
+
+    That is a label or two (`>`, `Action:`, `1.`), marks of quotation and emphasis, and a sign at the end.
+    """
+    for line in reply[:_MOST_CHARS].splitlines():
+        command = _LABELS.sub("", line).strip(_MARKS).lower()
+        if re.search("[a-z]", command) and not line.lstrip().startswith("```"):
+            return command
+    return ""

@@ -17,10 +17,8 @@ from pydantic import BaseModel
 
 from genenv.environments.base import Episode
 from genenv.environments.common import held_out_tasks, request, seeds_of
-from genenv.environments.household.audit import audit
 from genenv.environments.household.build import NAME, build, skills_of
-from genenv.environments.household.grammar import spec_schema
-from genenv.environments.household.playing import HouseholdEpisode, check, one_step, random_replies
+from genenv.environments.household.check import HouseholdEpisode, audit, check, one_step, random_replies
 from genenv.environments.household.seeds import (
     N_MAIN,
     Plan,
@@ -32,7 +30,7 @@ from genenv.environments.household.seeds import (
     ways,
 )
 from genenv.environments.household.settings import HouseholdConfig
-from genenv.environments.household.spec import SIZES, HouseholdSpec, Size, TaskName, lines
+from genenv.environments.household.spec import SIZES, HouseholdSpec, Size, TaskName, lines, spec_schema
 from genenv.environments.parameters import Options, asked_for
 from genenv.types import JsonObject, Lineage, Message, Profile, Rejection, RejectReason, Seed, Task, Verdict
 

@@ -14,8 +14,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, cast
 
-from genenv.environments.household.grammar import MOST_BESIDE, Choices, appliance_of, choices
-from genenv.environments.household.rooms import (
+from genenv.environments.household.layout import (
+    CAN_CONTAIN,
+    OPENABLE,
     ROOMS,
     TASKS,
     goal_groups,
@@ -25,9 +26,20 @@ from genenv.environments.household.rooms import (
     places_of,
     starts_of,
 )
-from genenv.environments.household.spec import SIZES, HouseholdSpec, Size, TaskName, read_place, write_place
-from genenv.environments.household.tables import CAN_CONTAIN, OPENABLE
-from genenv.environments.household.wording import HELD_OUT_PHRASINGS, phrase
+from genenv.environments.household.spec import (
+    HELD_OUT_PHRASINGS,
+    MOST_BESIDE,
+    SIZES,
+    Choices,
+    HouseholdSpec,
+    Size,
+    TaskName,
+    appliance_of,
+    choices,
+    phrase,
+    read_place,
+    write_place,
+)
 from genenv.types import JsonObject, Seed
 
 N_TRAINING: Final = 320

@@ -6,14 +6,18 @@ import random
 from collections.abc import Sequence
 
 from genenv.environments.common import Refused
-from genenv.environments.multihop_qa.answers import accepted
-from genenv.environments.multihop_qa.kb import BrokenChain, Step
-from genenv.environments.multihop_qa.passages import distracting, line_of, supporting
-from genenv.environments.multihop_qa.relations import THINGS, Hop
-from genenv.environments.multihop_qa.search import words_of
+from genenv.environments.multihop_qa.kb import (
+    THINGS,
+    BrokenChain,
+    Hop,
+    Step,
+    distracting,
+    line_of,
+    supporting,
+)
+from genenv.environments.multihop_qa.search import accepted, words_of
 from genenv.environments.multihop_qa.settings import MultihopConfig
-from genenv.environments.multihop_qa.spec import QuestionSpec
-from genenv.environments.multihop_qa.wording import MAX_QUESTION, MIN_QUESTION, START
+from genenv.environments.multihop_qa.spec import MAX_QUESTION, MIN_QUESTION, START, QuestionSpec
 from genenv.environments.multihop_qa.world import World
 from genenv.types import Json, Lineage, Message, Origin, Rejection, RejectReason, Task
 

@@ -17,16 +17,19 @@ from pydantic import BaseModel, Field
 
 from genenv.environments.base import Episode
 from genenv.environments.common import OneQuestion, held_out_tasks, request, seeds_of
-from genenv.environments.multihop_qa.audit import audit
 from genenv.environments.multihop_qa.build import NAME, build, skills_of
-from genenv.environments.multihop_qa.chains import MAX_HOPS, MIN_HOPS, Chain
-from genenv.environments.multihop_qa.check import SearchEpisode, check, random_replies
-from genenv.environments.multihop_qa.grammar import offered, spec_schema
+from genenv.environments.multihop_qa.check import SearchEpisode, audit, check, random_replies
 from genenv.environments.multihop_qa.search import require_search
-from genenv.environments.multihop_qa.seeds import held_out_specs, spec_of, training_specs
+from genenv.environments.multihop_qa.seeds import (
+    held_out_specs,
+    offered,
+    spec_of,
+    spec_schema,
+    training_specs,
+)
 from genenv.environments.multihop_qa.settings import MultihopConfig
 from genenv.environments.multihop_qa.spec import Name, QuestionSpec
-from genenv.environments.multihop_qa.world import load_world
+from genenv.environments.multihop_qa.world import MAX_HOPS, MIN_HOPS, Chain, load_world
 from genenv.environments.parameters import Options, asked_for
 from genenv.errors import UsageError
 from genenv.types import JsonObject, Lineage, Message, Profile, Rejection, RejectReason, Seed, Task, Verdict
@@ -116,8 +119,9 @@ class MultihopQA:
         starts = dict.fromkeys(chain.start for chain in chains)
         hops = dict.fromkeys(hop.name for chain in chains for hop in chain.hops)
         system = (
-            "Write quiz questions over several facts, as JSON: number of hops, kind of answer, start, relations "
-            "from the start on, then a question that asks for the last one first and has <start> for the start. "
+            "Write quiz questions over several facts, as JSON: number of hops, kind of answer, start, "
+            "relations from the start on, then a question that asks for the last one first and has <start> "
+            "for the start. "
             f"More hops are harder. It should be solved {target:.0%} of the time.\n"
             f"Starts, each a {base.kind(next(iter(starts)))}: {', '.join(starts)}.\n"
             f"Relations: {', '.join(hops)}."
@@ -162,7 +166,7 @@ class MultihopQA:
         return asked_for(system, profile, seed.skills, thing="question")
 
     def drawn(self, parameters: BaseModel, seed: Seed, rng: random.Random) -> BaseModel | Rejection:
-        """A question over these relations, from one of the seed's starts, in words drawn from the grammar's."""
+        """A question over these relations, from one of the seed's starts."""
         wanted = cast(QuestionParameters, parameters)
         key = wanted.hops, wanted.answer, wanted.relations
         fitting = [chain for chain in offered(self.world, seed) if _as_parameters(chain) == key]

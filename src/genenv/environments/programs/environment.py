@@ -17,17 +17,24 @@ from pydantic import BaseModel, Field
 
 from genenv.environments.common import QuestionEnvironment, held_out_tasks, seeds_of
 from genenv.environments.parameters import Options
-from genenv.environments.programs.drafting import (
+from genenv.environments.programs.settings import LEAST_LENGTH, MOST_DEPTH, MOST_LENGTH, ProgramsConfig
+from genenv.environments.programs.spec import (
+    DIGITS,
+    OPERATIONS,
+    Language,
+    ProgramSpec,
     held_out_specs,
+    holds,
+    is_held_out,
+    of,
     of_base,
+    schema,
     seed_specs,
+    steps,
     text_of,
     varied,
     writable,
 )
-from genenv.environments.programs.operations import DIGITS, OPERATIONS, Language, holds, steps
-from genenv.environments.programs.settings import LEAST_LENGTH, MOST_DEPTH, MOST_LENGTH, ProgramsConfig
-from genenv.environments.programs.spec import ProgramSpec, is_held_out, of, schema
 from genenv.types import (
     JsonObject,
     Lineage,

@@ -9,19 +9,15 @@ from collections.abc import Mapping
 
 from pydantic import ValidationError
 
-from genenv.environments.travel.choices import Atlas
-from genenv.environments.travel.hard import total_cost
-from genenv.environments.travel.prompting import agent_system
-from genenv.environments.travel.query import Query
-from genenv.environments.travel.reference import reference
-from genenv.environments.travel.replies import MISSING, without_missing_day
+from genenv.environments.travel.constraints import total_cost
+from genenv.environments.travel.prompts import agent_system, lookups, reference
+from genenv.environments.travel.query import MISSING, Query, without_missing_day
 from genenv.environments.travel.sandbox import CUISINES, DATES
+from genenv.environments.travel.seeds import Atlas
 from genenv.environments.travel.settings import TravelConfig
 from genenv.environments.travel.solver import solve
-from genenv.environments.travel.spec import HOUSE_RULES, ROOM_TYPES, Slack, TravelSpec
-from genenv.environments.travel.tools import lookups
+from genenv.environments.travel.spec import HOUSE_RULES, ROOM_TYPES, Slack, TravelSpec, filled, wordings
 from genenv.environments.travel.trips import Trip, written
-from genenv.environments.travel.words import filled, wordings
 from genenv.types import Json, Lineage, Message, Origin, Rejection, RejectReason, Task
 
 FACTORS: Mapping[Slack, float] = {"tight": 1.1, "fair": 1.4, "loose": 2.0}

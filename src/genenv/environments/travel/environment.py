@@ -18,22 +18,24 @@ from pydantic import BaseModel, Field
 from genenv.environments.base import Ask, OutOfTurns
 from genenv.environments.common import OneQuestion, seeds_of
 from genenv.environments.parameters import Options, asked_for
-from genenv.environments.travel.audit import audit
 from genenv.environments.travel.build import NAME, build, skills_of
-from genenv.environments.travel.check import check
-from genenv.environments.travel.choices import Atlas, Choices
-from genenv.environments.travel.database import Database
-from genenv.environments.travel.grammar import spec_schema
-from genenv.environments.travel.prompting import simulator_messages
-from genenv.environments.travel.random_plans import random_replies
-from genenv.environments.travel.reference import CHARS_PER_TOKEN
-from genenv.environments.travel.replies import is_final
+from genenv.environments.travel.check import audit, check, random_replies
+from genenv.environments.travel.database import Database, load_database
+from genenv.environments.travel.prompts import CHARS_PER_TOKEN, answer, simulator_messages
+from genenv.environments.travel.query import is_final
 from genenv.environments.travel.sandbox import sandbox
-from genenv.environments.travel.seeds import able, held_out_specs, requested, training_specs, variation
+from genenv.environments.travel.seeds import (
+    Atlas,
+    Choices,
+    able,
+    held_out_specs,
+    requested,
+    spec_schema,
+    training_specs,
+    variation,
+)
 from genenv.environments.travel.settings import TravelConfig
 from genenv.environments.travel.spec import Slack, TravelSpec
-from genenv.environments.travel.tables import load_database
-from genenv.environments.travel.tools import answer
 from genenv.types import (
     JsonObject,
     Lineage,
@@ -162,9 +164,9 @@ class Travel:
 
     def drawn(self, parameters: BaseModel, seed: Seed, rng: random.Random) -> BaseModel | Rejection:
         """A request that has these parameters; the trip and the words are drawn as those of the base data."""
-        wanted = cast(TravelParameters, parameters)
+        wanted, choices = cast(TravelParameters, parameters), self.choices(seed)
         for _ in range(_DRAWS):  # what limits go together is known when they are drawn
-            spec = requested(self.choices(seed), rng, **wanted.model_dump())
+            spec = requested(choices, rng, **wanted.model_dump())
             if spec.limits == wanted.limits:
                 return spec
         sentence = f"No {wanted.limits} limits go together there."
