@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from genenv.environments import close_environment, environment_config, load_environment
-from genenv.environments.attempt import Attempt
 from genenv.environments.base import Environment
+from genenv.environments.stepwise import Attempt
 from genenv.gate.gate import base_tasks
 from genenv.interop.exported import Exported, reply_text
 from genenv.types import Task

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import genenv
-from genenv.environments.attempt import Attempt
 from genenv.environments.base import Ask, OutOfTurns
+from genenv.environments.stepwise import Attempt
 from genenv.errors import EnvironmentCodeError, RolloutError, UsageError
 from genenv.types import Message
 

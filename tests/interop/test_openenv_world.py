@@ -17,8 +17,8 @@ import pytest
 from genenv.backends.scripted import ScriptedSampler
 from genenv.config.run import load_config
 from genenv.environments import close_environment, environment_config, load_environment
-from genenv.environments.attempt import Attempt
-from genenv.environments.parameters import ByParameters
+from genenv.environments.stepwise import Attempt
+from genenv.environments.wrappers import ByParameters
 from genenv.errors import UsageError
 from genenv.gate.gate import Gate, base_task, base_tasks, written
 from genenv.interop.exported import Exported

@@ -17,7 +17,7 @@ from typing import Any, cast
 import pytest
 
 from genenv.environments import close_environment, environment_config, load_environment
-from genenv.environments.attempt import Attempt
+from genenv.environments.stepwise import Attempt
 from genenv.errors import RolloutError, UsageError
 from genenv.gate.gate import base_task
 from genenv.interop.imported.process import Process

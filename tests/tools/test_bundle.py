@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from bundles import EXAMPLES, call, ledger, made
 from genenv.config.run import load_config
 from genenv.environments import load_environment
-from genenv.environments.parameters import ByParameters, at_random
+from genenv.environments.common import at_random
+from genenv.environments.wrappers import ByParameters
 from genenv.errors import DataError, GenenvError, UsageError
 from genenv.gate.gate import base_tasks, examined
 from genenv.tools.bundle import Bundle, comparable

@@ -12,7 +12,7 @@ from genenv.cli.progress import ConsoleReporter
 from genenv.config.run import RunConfig, load_config
 from genenv.environments import close_environment, load_environment
 from genenv.environments import is_folder as is_folder
-from genenv.environments.attempt import Attempt
+from genenv.environments.stepwise import Attempt
 from genenv.errors import UsageError
 from genenv.evaluation.environment_check import Finding, check_environment
 from genenv.files import check_writable

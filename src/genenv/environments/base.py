@@ -6,15 +6,18 @@ An environment author sees messages only; one class alone (`genenv.chat.format`)
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Sequence
-from typing import ClassVar, Protocol, runtime_checkable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from pydantic import BaseModel
 
-from genenv.types import JsonObject, Lineage, Message, Profile, Rejection, Seed, Task, Verdict
+from genenv.types import Json, JsonObject, Lineage, Message, Profile, Rejection, Seed, Task, Verdict
 
 Ask = Callable[[Sequence[Message]], Awaitable[str]]
 """Append these messages to the conversation and return the agent's next reply."""
+
+Options = Sequence[Mapping[str, Sequence[Json]]]
+"""Alternatives: in each of them every value of a field goes with every value of the other fields."""
 
 
 class OutOfTurns(Exception):
@@ -135,3 +138,91 @@ class Environment(Protocol):
         What tells tasks apart belongs into it; where all tasks are worded alike, that is not the wording.
         """
         ...
+
+
+@runtime_checkable
+class HasParameters(Protocol):
+    """What an environment has beside `Environment`, where its tasks can be drawn from parameters."""
+
+    parameters: ClassVar[type[BaseModel]]
+    """What the simulator writes in place of `spec`: some of its fields, difficulty first."""
+
+    def parameter_options(self, seed: Seed) -> Options:
+        """All parameters that go with a seed: the seed is the subject, no more. There is a task for each."""
+        ...
+
+    def parameter_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
+        """What the simulator is told; no example, as that would be copied. Arguments as of `Environment`."""
+        ...
+
+    def drawn(self, parameters: BaseModel, seed: Seed, rng: random.Random) -> BaseModel | Rejection:
+        """A spec that has them: the rest is drawn."""
+        ...
+
+
+class EnvironmentWrapper:
+    """An environment that passes every call on to another one.
+
+    A subclass overrides single methods, or `call`, through which all of them go.
+
+    Args:
+        env: the environment that is wrapped.
+    """
+
+    def __init__(self, env: Environment) -> None:
+        self.inner = env
+        self.name, self.spec, self.config = env.name, env.spec, env.config
+
+    def call(self, method: str, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the method has it
+        """Call a method of the wrapped environment."""
+        return getattr(self.inner, method)(*args, **kwargs)
+
+    def seeds(self) -> Sequence[Seed]:
+        """See `Environment`."""
+        return self.call("seeds")
+
+    def held_out(self) -> Sequence[Task]:
+        """See `Environment`."""
+        return self.call("held_out")
+
+    def spec_schema(self, seed: Seed) -> JsonObject:
+        """See `Environment`."""
+        return self.call("spec_schema", seed)
+
+    def simulator_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
+        """See `Environment`."""
+        return self.call("simulator_messages", seed, profile, target)
+
+    def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
+        """See `Environment`."""
+        return self.call("variation", seed, rng)
+
+    def build(
+        self, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
+    ) -> Task | Rejection:
+        """See `Environment`."""
+        return self.call("build", spec, task_id=task_id, lineage=lineage, rng=rng)
+
+    def audit(self, task: Task, rng: random.Random) -> Rejection | None:
+        """See `Environment`."""
+        return self.call("audit", task, rng)
+
+    def episode(self, task: Task) -> Episode:
+        """See `Environment`."""
+        return self.call("episode", task)
+
+    def check(self, task: Task, replies: Sequence[str]) -> Verdict:
+        """See `Environment`."""
+        return self.call("check", task, replies)
+
+    def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:
+        """See `Environment`."""
+        return self.call("random_replies", task, rng)
+
+    def steps(self, task: Task) -> int:
+        """See `Environment`."""
+        return self.call("steps", task)
+
+    def surface(self, task: Task) -> str:
+        """See `Environment`."""
+        return self.call("surface", task)

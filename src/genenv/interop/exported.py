@@ -20,8 +20,8 @@ from genenv.chat.assistant import ChatMessage, ToolCall
 from genenv.chat.call_formats import arguments_of
 from genenv.chat.tool_format import as_text
 from genenv.environments import close_environment, environment_config, load_environment
-from genenv.environments.attempt import Attempt
 from genenv.environments.base import Environment
+from genenv.environments.stepwise import Attempt
 from genenv.errors import DataError, UsageError, first_line
 from genenv.types import JsonObject, Lineage, Message, Origin, Role, Task, Verdict
 

@@ -8,9 +8,8 @@ from typing import Any, ClassVar, cast
 
 from pydantic import BaseModel
 
-from genenv.environments.base import Ask, Episode, OutOfTurns
-from genenv.environments.common import OneQuestion, Refused, held_out_tasks, request
-from genenv.environments.parameters import Options, asked_for
+from genenv.environments.base import Ask, Episode, Options, OutOfTurns
+from genenv.environments.common import OneQuestion, Refused, asked_for, held_out_tasks, request
 from genenv.evaluation.environment_check import Finding
 from genenv.tools.build import build, skills_of
 from genenv.tools.calls import read_reply

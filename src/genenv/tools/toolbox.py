@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
-from genenv.environments.parameters import Options
+from genenv.environments.base import Options
 from genenv.tools.bundle import Bundle
 from genenv.tools.calls import Known
 from genenv.tools.gaps import left_out

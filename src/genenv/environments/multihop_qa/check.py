@@ -1,7 +1,7 @@
 """Grades answers, serves searches, and audits a question before it is used.
 
-No model takes part. The audit parses the question's words, and finds the answer again by a join over all facts
-and again from only the passages that the agent gets. Two ways of comparing answers must agree.
+No model takes part. The audit parses the question's words, and finds the answer again by a join over all
+facts, and from only the passages that the agent gets. Two ways of comparing answers must agree.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from typing import ClassVar, cast
 
 from pydantic import BaseModel, Field
 
+from genenv.environments.base import Options
 from genenv.environments.common import QuestionEnvironment, held_out_tasks, seeds_of
-from genenv.environments.parameters import Options
 from genenv.environments.programs.settings import LEAST_LENGTH, MOST_DEPTH, MOST_LENGTH, ProgramsConfig
 from genenv.environments.programs.spec import (
     DIGITS,

@@ -18,9 +18,8 @@ from typing import ClassVar, cast
 
 from pydantic import BaseModel
 
-from genenv.environments.base import Ask, Episode, OutOfTurns
-from genenv.environments.common import request
-from genenv.environments.parameters import Options, asked_for
+from genenv.environments.base import Ask, Episode, Options, OutOfTurns
+from genenv.environments.common import asked_for, request
 from genenv.errors import RolloutError, UsageError
 from genenv.interop.imported.settings import ImportedConfig
 from genenv.interop.imported.space import Chosen, Space, digest

@@ -13,7 +13,8 @@ from typing import cast
 from pydantic import BaseModel, JsonValue
 
 from genenv.config.files import merged
-from genenv.environments.parameters import Options, at_random, schema_of
+from genenv.environments.base import Options
+from genenv.environments.common import at_random, schema_of
 from genenv.errors import UsageError
 from genenv.types import Json, JsonObject
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from genenv.environments.stems import stem
+from genenv.environments.words import stem
 from genenv.tools.wording import first_sentence, label
 from genenv.tools.words import CHANGING, DENIALS, OPPOSITES, PARTICLES, READING, VERBS
 from genenv.tools.world import Tool

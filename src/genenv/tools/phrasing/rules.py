@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import cast
 
-from genenv.environments.stems import stem
+from genenv.environments.words import stem
 from genenv.tools.leaves import leaves
 from genenv.tools.phrasing.opposites import otherwise
 from genenv.tools.recipes import Graph
