@@ -18,8 +18,8 @@ from genenv.chat.call_formats import read_calls
 from genenv.environments import load_environment
 from genenv.errors import DataError, UsageError
 from genenv.gate.gate import base_tasks
+from genenv.interop.export import Export, write
 from genenv.interop.exported import Exported, task_of, task_text
-from genenv.interop.writing import Export, write
 from genenv.progress import Silent
 from genenv.training import opening
 from interop.conftest import opened

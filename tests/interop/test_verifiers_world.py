@@ -20,8 +20,7 @@ from genenv.environments import close_environment, environment_config, load_envi
 from genenv.environments.stepwise import Attempt
 from genenv.errors import RolloutError, UsageError
 from genenv.gate.gate import base_task
-from genenv.interop.imported.process import Process
-from genenv.interop.imported.verifiers import Verifiers
+from genenv.interop.imported.verifiers import Process, Verifiers
 from genenv.types import Rejection, Task
 from interop.conftest import opened
 from typed import refused

@@ -16,9 +16,8 @@ from pydantic import BaseModel
 
 from genenv.errors import RolloutError, UsageError
 from genenv.interop.imported.actions import Actions, Calls, Chat, actions_of
-from genenv.interop.imported.environment import ImportedEnvironment, Setting, Talk
+from genenv.interop.imported.environment import ImportedEnvironment, Setting, Space, Talk
 from genenv.interop.imported.settings import OpenEnvConfig
-from genenv.interop.imported.space import Space
 from genenv.interop.imported.wire import Answer, Refused, Server, Session
 from genenv.texts import inert
 from genenv.types import Json, JsonObject, Message, Role
