@@ -17,7 +17,7 @@ import pytest
 from genenv.backends.scripted import ScriptedSampler
 from genenv.config.run import load_config
 from genenv.environments import close_environment, environment_config, load_environment
-from genenv.environments.stepwise import Attempt
+from genenv.environments.stepwise import StepwiseRollout
 from genenv.environments.wrappers import ByParameters
 from genenv.errors import UsageError
 from genenv.gate.gate import Gate, base_task, base_tasks, written
@@ -50,8 +50,8 @@ def first(env: OpenEnv) -> Task:
     return task
 
 
-def played(env: OpenEnv, task: Task, *replies: str) -> Attempt:
-    made = Attempt(env, task)
+def played(env: OpenEnv, task: Task, *replies: str) -> StepwiseRollout:
+    made = StepwiseRollout(env, task)
     for reply in replies:
         made.reply(reply)
     return made
@@ -262,7 +262,7 @@ def test_no_action_is_answered_and_costs_a_turn(server: OpenEnvServer) -> None:
     server.action = {**ACTION, "required": [], "properties": {"message": {"type": "string"}, "more": {}}}
     env = opened(server, max_turns=2)
     task = first(env)
-    made = Attempt(env, task)
+    made = StepwiseRollout(env, task)
     (said,) = made.reply("yes")
     assert said.content == "That is no JSON object."
     assert not made.done
@@ -407,7 +407,7 @@ def test_replies_become_actions_by_the_schema() -> None:
     assert number.read("three") == [{"action": "three"}]
     both = actions_of(schema(x={"type": "integer", "minimum": 0, "maximum": 1}, y={"const": 2}))
     assert both.read('```json\n{"x": 1, "y": 2}\n```') == [{"x": 1, "y": 2}]
-    assert re.fullmatch(r'\{"x": [01], "y": 2\}', both.uninformed((), rng))
+    assert re.fullmatch(r'\{"x": [01], "y": 2\}', both.random_reply((), rng))
     calls = actions_of({"title": "Action", "properties": {"metadata": {}}})
     said = '<tool_call>\n{"name": "echo", "arguments": {"message": "hi"}}\n</tool_call>'
     assert calls.read(said) == [{"type": "call_tool", "tool_name": "echo", "arguments": {"message": "hi"}}]

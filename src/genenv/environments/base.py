@@ -25,7 +25,7 @@ class OutOfTurns(Exception):
 
 
 class Episode(Protocol):
-    """One attempt at one task. Fresh for every attempt, so it may hold state."""
+    """One rollout of one task. Fresh for every rollout, so it may hold state."""
 
     max_turns: int
     """It asks for no more replies than this; between turns a policy may remember the conversation."""
@@ -34,7 +34,7 @@ class Episode(Protocol):
         """Converse until the episode ends. The first `ask` gets `task.messages`.
 
         Raises:
-            RolloutError: the attempt cannot go on.
+            RolloutError: the rollout cannot go on.
         """
         ...
 
@@ -63,7 +63,7 @@ class OffersChoices(Protocol):
 
 
 class Environment(Protocol):
-    """A world in which tasks are written, attempted and checked."""
+    """A world in which tasks are written, rolled out and checked."""
 
     name: ClassVar[str]
     spec: ClassVar[type[BaseModel]]
@@ -114,18 +114,18 @@ class Environment(Protocol):
         ...
 
     def episode(self, task: Task) -> Episode:
-        """A fresh attempt."""
+        """A fresh episode."""
         ...
 
     def check(self, task: Task, replies: Sequence[str]) -> Verdict:
-        """Grade an attempt from the agent's replies alone. Pure: equal replies get equal verdicts.
+        """Grade a rollout from the agent's replies alone. Pure: equal replies get equal verdicts.
 
         Replies that an episode would not have heard, as it had ended or was out of turns, do not count.
         """
         ...
 
     def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:
-        """A well-formed but uninformed attempt. A task that some of them pass is refused as trivial."""
+        """A well-formed but uninformed rollout. A task that some of them pass is refused as trivial."""
         ...
 
     def steps(self, task: Task) -> int:

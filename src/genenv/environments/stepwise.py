@@ -1,4 +1,4 @@
-"""One attempt at a task, reply by reply, for whoever brings the replies: no event loop, no model.
+"""One rollout of a task, reply by reply, for whoever brings the replies: no event loop, no model.
 
 An episode is a coroutine that asks for replies. Here it stands still at each question until the reply is
 given, so that a caller of any kind (a person, another trainer, a server's session) can play it step by step.
@@ -28,12 +28,12 @@ async def _ask(messages: Sequence[Message]) -> str:
     return await _Asked(messages)
 
 
-class Attempt:
-    """One attempt at a task.
+class StepwiseRollout:
+    """One rollout of a task.
 
     Args:
         env: whose task it is.
-        task: what is attempted. Everything that the attempt begins with is derived from it.
+        task: what is rolled out. Everything that the rollout begins with is derived from it.
 
     Raises:
         EnvironmentCodeError: the environment's episode asks for nothing, or waits for something that is no
@@ -47,7 +47,7 @@ class Attempt:
         self.done = False
         """Whether nothing more is asked for."""
         self.problem = ""
-        """Why the attempt could not go on, where it could not: it counts as failed."""
+        """Why the rollout could not go on, where it could not: it counts as failed."""
         self._env, self._replies = env, list[str]()
         self._episode = env.episode(task)
         self._run: Coroutine[Any, Any, None] = self._episode.run(_ask)
@@ -70,7 +70,7 @@ class Attempt:
 
     @property
     def replies(self) -> tuple[str, ...]:
-        """The replies so far: the log of the attempt, from which alone it is graded."""
+        """The replies so far: the log of the rollout, from which alone it is graded."""
         return tuple(self._replies)
 
     def reply(self, text: str) -> tuple[Message, ...]:
@@ -80,10 +80,10 @@ class Attempt:
             text: the agent's whole reply.
 
         Returns:
-            The messages before the next reply; none when the attempt has ended.
+            The messages before the next reply; none when the rollout has ended.
 
         Raises:
-            UsageError: the attempt has ended.
+            UsageError: the rollout has ended.
             EnvironmentCodeError: the environment's episode is at fault.
         """
         if self.done:

@@ -1,6 +1,6 @@
 """An environment on disk: tasks, one a row, and the environment that plays and grades them.
 
-A row holds everything that an attempt at it begins with; nothing is drawn when it is played. Equal rows and
+A row holds everything that a rollout of it begins with; nothing is drawn when it is played. Equal rows and
 equal replies get equal verdicts, whoever plays them.
 """
 
@@ -21,7 +21,7 @@ from genenv.chat.call_formats import arguments_of
 from genenv.chat.tool_format import as_text
 from genenv.environments import close_environment, environment_config, load_environment
 from genenv.environments.base import Environment
-from genenv.environments.stepwise import Attempt
+from genenv.environments.stepwise import StepwiseRollout
 from genenv.errors import DataError, UsageError, first_line
 from genenv.types import JsonObject, Lineage, Message, Origin, Role, Task, Verdict
 
@@ -41,45 +41,45 @@ class About(BaseModel, frozen=True, extra="forbid"):
 
 
 class Session:
-    """One attempt at a task, in the form of chat messages.
+    """One rollout of a task, in the form of chat messages.
 
     Args:
         exported: whose task it is.
-        task: what is attempted.
+        task: what is rolled out.
     """
 
     def __init__(self, exported: Exported, task: Task) -> None:
         self._exported = exported
         with exported.lock:
-            self._attempt = Attempt(exported.env, task)
-        self.messages = _chat(self._attempt.messages, ())
+            self._rollout = StepwiseRollout(exported.env, task)
+        self.messages = _chat(self._rollout.messages, ())
         """What is said before the next reply: the task at first, then what came of the reply before."""
 
     @property
     def done(self) -> bool:
         """Whether nothing more is asked for."""
-        return self._attempt.done
+        return self._rollout.done
 
     @property
     def max_turns(self) -> int:
         """It asks for no more replies than this."""
-        return self._attempt.max_turns
+        return self._rollout.max_turns
 
     @property
     def tools(self) -> list[JsonObject]:
         """Tools to offer, in OpenAI's form; none where the messages describe them."""
-        return list(self._attempt.tools)
+        return list(self._rollout.tools)
 
     @property
     def choices(self) -> list[str]:
         """The replies among which the next one must be; none: any text."""
         with self._exported.lock:
-            return list(self._attempt.choices)
+            return list(self._rollout.choices)
 
     @property
     def replies(self) -> tuple[str, ...]:
-        """The replies so far, as text: the log of the attempt."""
-        return self._attempt.replies
+        """The replies so far, as text: the log of the rollout."""
+        return self._rollout.replies
 
     def reply(self, content: str, calls: Sequence[JsonObject] = ()) -> list[ChatMessage]:
         """Reply, and hear what comes of it.
@@ -89,17 +89,17 @@ class Session:
             calls: its calls, in OpenAI's form: `{"id", "function": {"name", "arguments"}}`.
 
         Raises:
-            UsageError: the attempt has ended.
+            UsageError: the rollout has ended.
         """
         with self._exported.lock:
-            heard = self._attempt.reply(reply_text(content, calls))
+            heard = self._rollout.reply(reply_text(content, calls))
         self.messages = _chat(heard, [str(one.get("id", "")) for one in calls])
         return self.messages
 
     def verdict(self) -> Verdict:
         """What the environment's check says of the replies so far."""
         with self._exported.lock:
-            return self._attempt.verdict()
+            return self._rollout.verdict()
 
 
 class Exported:
@@ -115,7 +115,7 @@ class Exported:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.lock = threading.RLock()
-        """Attempts of several sessions share an environment."""
+        """Rollouts of several sessions share an environment."""
         self._rows: dict[str, list[JsonObject]] = {}
         try:
             self.about = About.model_validate_json((folder / ABOUT).read_bytes())
@@ -165,12 +165,12 @@ class Exported:
             close_environment(self.env)
 
     def grade(self, task: Task, replies: Sequence[str]) -> Verdict:
-        """The verdict on an attempt, from the agent's replies alone."""
+        """The verdict on a rollout, from the agent's replies alone."""
         with self.lock:
             return self.env.check(task, replies)
 
     def session(self, task: Task | str) -> Session:
-        """Begin an attempt.
+        """Begin a rollout.
 
         Args:
             task: it, or what a row's `task` says.
@@ -213,7 +213,7 @@ def reply_text(content: str, calls: Sequence[JsonObject]) -> str:
 
 def row_of(env: Environment, task: Task) -> JsonObject:
     """A task as a row."""
-    return {"id": task.id, "prompt": _chat(Attempt(env, task).messages, ()), "task": task_text(task)}
+    return {"id": task.id, "prompt": _chat(StepwiseRollout(env, task).messages, ()), "task": task_text(task)}
 
 
 def task_text(task: Task) -> str:

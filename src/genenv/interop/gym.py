@@ -42,7 +42,7 @@ class AnyText(Text):
 
 
 class TaskEnvironment(gymnasium.Env[str, str]):
-    """Attempts at the tasks of an exported environment.
+    """Rollouts of the tasks of an exported environment.
 
     Args:
         folder: of the environment.
@@ -62,7 +62,7 @@ class TaskEnvironment(gymnasium.Env[str, str]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, dict[str, Any]]:
-        """Begin an attempt: at the task of `options["task_id"]`, else at one drawn by the seed."""
+        """Begin a rollout: at the task of `options["task_id"]`, else at one drawn by the seed."""
         super().reset(seed=seed)
         wanted = (options or {}).get("task_id")
         listed = self._rows if wanted is None else [row for row in self._rows if row["id"] == wanted]

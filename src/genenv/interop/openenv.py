@@ -1,5 +1,5 @@
 # pyright: basic, reportMissingImports=false
-"""Tasks behind an OpenEnv server: a session a client, one attempt after the other in it.
+"""Tasks behind an OpenEnv server: a session a client, one rollout after the other in it.
 
 Needs the package `openenv` (or `openenv-core` 0.3); it wants another version of `mcp` than genenv's extra, so
 it is best installed into an environment of its own, beside genenv without extras.
@@ -45,7 +45,7 @@ class ChatObservation(Observation):
 
 
 class TaskEnvironment(Environment[ChatAction, ChatObservation, State]):
-    """Attempts at the tasks of an exported environment.
+    """Rollouts of the tasks of an exported environment.
 
     Args:
         exported: it, shared by all sessions.
@@ -69,7 +69,7 @@ class TaskEnvironment(Environment[ChatAction, ChatObservation, State]):
         task: str | None = None,
         **others: Any,  # noqa: ANN401 - as the base class has it
     ) -> ChatObservation:
-        """Begin an attempt: at a row's own `task`, at that of an id or of number `seed`, or at any."""
+        """Begin a rollout: at a row's own `task`, at that of an id or of number `seed`, or at any."""
         del others
         self._name = ""
         if task is None:

@@ -2,7 +2,7 @@
 """Tasks in TRL: what `GRPOTrainer` takes as `environment_factory`, its rewards, and its dataset.
 
 TRL offers every public method of an environment as a tool. Where an environment's tasks offer tools, those
-are they, with their own schemas; where an attempt is a conversation in text, one tool, `act`, says the next
+are they, with their own schemas; where a rollout is a conversation in text, one tool, `act`, says the next
 reply; where a task is one reply, there is no tool, and the completion itself is graded.
 
 A tool does not know which calls came in one turn, so it answers as if all so far had; the verdict is of the
@@ -59,7 +59,7 @@ class _Tool(dict[str, Any]):
 
 
 class Environment:
-    """One attempt after the other. `environment_class` makes a class of it that has the tools."""
+    """One rollout after the other. `environment_class` makes a class of it that has the tools."""
 
     _exported: Exported
     _tools: Sequence[JsonObject]
@@ -73,7 +73,7 @@ class Environment:
             self.__dict__[tool.__name__] = tool
 
     def reset(self, task: str, **row: object) -> None:
-        """Begin an attempt at the task of a row."""
+        """Begin a rollout of the task of a row."""
         del row
         self._task, self._calls = task_of(task), []
         self._game = self._exported.session(self._task) if self._tools == [ACT] else None

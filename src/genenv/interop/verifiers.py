@@ -110,7 +110,7 @@ def classes(folder: str | Path) -> tuple[type[Any], type[Any]]:
             mcp_urls: Any,  # noqa: ANN401
             data: Any,  # noqa: ANN401
         ) -> Any:  # noqa: ANN401
-            """Ask until the attempt ends."""
+            """Ask until the rollout ends."""
             del runtime, mcp_urls
             session, messages = exported.session(data.task), list[Any]()
             offered: dict[str, Any] = {"tools": session.tools} if session.tools else {}

@@ -140,7 +140,7 @@ def _parse(text: str) -> list[Expression]:
 
 
 class HouseholdEpisode:
-    """One attempt at a whole game: a command a turn, until it is won or the turns are used."""
+    """One rollout of a whole game: a command a turn, until it is won or the turns are used."""
 
     def __init__(self, task: Task, settings: HouseholdConfig) -> None:
         self._task, self._settings = task, settings
@@ -165,7 +165,7 @@ class HouseholdEpisode:
 
 
 def one_step(task: Task, settings: HouseholdConfig) -> OneQuestion:
-    """One attempt at a single step: the next command, of those that are possible if it is held to them."""
+    """One rollout of a single step: the next command, of those that are possible if it is held to them."""
     if not settings.held_to_commands:
         return OneQuestion(task)
     play = game_of(task).start()
@@ -174,7 +174,7 @@ def one_step(task: Task, settings: HouseholdConfig) -> OneQuestion:
 
 
 def check(task: Task, replies: Sequence[str], settings: HouseholdConfig) -> Verdict:
-    """Grade an attempt: play its replies once more, or compare the one step that was asked for."""
+    """Grade a rollout: play its replies once more, or compare the one step that was asked for."""
     if task.payload["mode"] == "single":
         return _check_step(task, replies)
     play = game_of(task).start()
@@ -284,7 +284,7 @@ def audit(task: Task, rng: random.Random, settings: HouseholdConfig) -> Rejectio
 
 
 def _attempts(task: Task, rng: random.Random, settings: HouseholdConfig) -> Iterator[Sequence[str]]:
-    """The solution, the solution broken in every place, and uninformed attempts."""
+    """The solution, the solution broken in every place, and uninformed rollouts."""
     yield task.oracle
     for left_out in range(len(task.oracle)):
         yield (*task.oracle[:left_out], *task.oracle[left_out + 1 :])

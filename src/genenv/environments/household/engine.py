@@ -129,7 +129,7 @@ _SETS = ("opened", "clean", "hot", "cool", "toggled", "sliced", "taken_from")
 
 
 class Game:
-    """One compiled world; shared by all its attempts and never changed."""
+    """One compiled world; shared by all its rollouts and never changed."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -143,13 +143,13 @@ class Game:
 
     @cached_property
     def intro(self) -> str:
-        """What an attempt begins with."""
+        """What a rollout begins with."""
         seen = _listing(f"a {p.name}" for p in self.world.places)
         room = f"You are in the middle of a room. Looking quickly around you, you see {seen}."
         return _INTRO.format(room=room, wording=self.world.wording)
 
     def start(self) -> Play:
-        """A fresh attempt."""
+        """A fresh episode."""
         inside = {i.id: frozenset(i.at) for i in self.world.items if i.at}
         located = self.world.located
         if located is None:
@@ -172,7 +172,7 @@ class Game:
 
 
 class Play:
-    """One attempt."""
+    """One rollout."""
 
     def __init__(self, game: Game, state: State) -> None:
         self.game = game
@@ -284,7 +284,7 @@ class Play:
         return sorted(commands)
 
     def copy(self) -> Play:
-        """An attempt of its own that goes on from here."""
+        """A rollout of its own that goes on from here."""
         state = self.state
         copied = replace(
             state, **{name: set(getattr(state, name)) for name in _SETS}, inside=dict(state.inside)

@@ -2,7 +2,7 @@
 
 This module joins the parts: `rooms` (what there is), `spec` and `grammar` (what can be written), `seeds` (the
 base data), `layout` (spec to room), `build` (spec to task), `planning` (the oracle), `world` and `engine`
-(the game; ALFWorld's recorded ones are played by it, too), `playing` (attempts and what they are worth),
+(the game; ALFWorld's recorded ones are played by it, too), `playing` (rollouts and what they are worth),
 `commands` (how replies are read), `facts` (the second check) and `wording` (how goals are said).
 """
 
@@ -140,7 +140,7 @@ class Household:
         return draft(plan, rng)
 
     def episode(self, task: Task) -> Episode:
-        """A fresh attempt."""
+        """A fresh episode."""
         single = task.payload["mode"] == "single"
         return one_step(task, self.settings) if single else HouseholdEpisode(task, self.settings)
 

@@ -55,7 +55,7 @@ def final_reply(task: Task, replies: Sequence[str], settings: MultihopConfig) ->
 
 
 def check(task: Task, replies: Sequence[str], settings: MultihopConfig) -> Verdict:
-    """Grade an attempt. Success is an exact match; the soft reward is the F1 of the answer's words."""
+    """Grade a rollout. Success is an exact match; the soft reward is the F1 of the answer's words."""
     reply = final_reply(task, replies, settings)
     if reply is None:
         searches = min(len(replies), settings.max_turns)
@@ -89,7 +89,7 @@ def random_replies(task: Task, rng: random.Random, base: KnowledgeBase) -> tuple
 
 
 class SearchEpisode:
-    """One attempt with a search tool."""
+    """One rollout with a search tool."""
 
     def __init__(self, task: Task, world: World, settings: MultihopConfig) -> None:
         self._task, self._world, self._settings = task, world, settings

@@ -175,7 +175,7 @@ class MultihopQA:
         return spec_of(rng.choice(fitting), rng)
 
     def episode(self, task: Task) -> Episode:
-        """A fresh attempt."""
+        """A fresh episode."""
         if task.payload["mode"] != "search":
             return OneQuestion(task)
         return SearchEpisode(task, self.world, self.settings)

@@ -2,7 +2,7 @@
 
 A task is some ten characters, such as `4306>ruf=`: reverse 4306, move every digit up by one, take the first.
 The reply is the value, `7`. Difficulty is real and has three sides: which operations, how many, how long a
-text. One digit is guessed right in a tenth of all attempts, so that attempts alone can teach what a program
+text. One digit is guessed right in a tenth of all rollouts, so that reward alone can teach what a program
 does: a transformer of two layers learns much of it in half a minute.
 """
 

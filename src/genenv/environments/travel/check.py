@@ -132,7 +132,7 @@ def _loophole(query: Query, plan: Plan, database: Database) -> str | None:
 
 
 def check(task: Task, replies: Sequence[str], database: Database, settings: TravelConfig) -> Verdict:
-    """Grade an attempt. Equal replies get equal verdicts."""
+    """Grade a rollout. Equal replies get equal verdicts."""
     reply = _final(replies, settings)
     if reply is None:
         return _unread("There is no plan among the replies.")

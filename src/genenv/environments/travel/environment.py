@@ -172,7 +172,7 @@ class Travel:
         return Rejection(RejectReason.INCONSISTENT, sentence)
 
     def episode(self, task: Task) -> OneQuestion | TravelEpisode:
-        """A fresh attempt."""
+        """A fresh episode."""
         return OneQuestion(task) if self.settings.mode == "sole" else TravelEpisode(task, self)
 
     def steps(self, task: Task) -> int:
@@ -188,7 +188,7 @@ class Travel:
 
 
 class TravelEpisode:
-    """One attempt with tools: calls and their results in turn, until there is a plan."""
+    """One rollout with tools: calls and their results in turn, until there is a plan."""
 
     def __init__(self, task: Task, env: Travel) -> None:
         self._task, self._env = task, env

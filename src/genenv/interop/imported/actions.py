@@ -27,7 +27,7 @@ _WORDS = ("yes", "no", "I do not know", "help", "look", "0", "1", "42")
 class Actions(ABC):
     """How replies become actions."""
 
-    told = ""
+    instructions = ""
     """How to reply, in words for the agent."""
     choices: Sequence[str] = ()
     """The only replies there are; none: any text."""
@@ -37,7 +37,7 @@ class Actions(ABC):
         """The actions of a reply, or why there are none, in a sentence for the agent."""
 
     @abstractmethod
-    def uninformed(self, tools: Sequence[JsonObject], rng: random.Random) -> str:
+    def random_reply(self, tools: Sequence[JsonObject], rng: random.Random) -> str:
         """A reply at random."""
 
 
@@ -57,7 +57,7 @@ class Chat(Actions):
         ]
         return [{"content": words, "tool_calls": listed}]
 
-    def uninformed(self, tools: Sequence[JsonObject], rng: random.Random) -> str:
+    def random_reply(self, tools: Sequence[JsonObject], rng: random.Random) -> str:
         """A call at random, or words."""
         return random_call(tools, rng)
 
@@ -72,7 +72,7 @@ class Calls(Actions):
             return "That calls no tool."
         return [{"type": "call_tool", "tool_name": call.name, "arguments": call.arguments} for call in calls]
 
-    def uninformed(self, tools: Sequence[JsonObject], rng: random.Random) -> str:
+    def random_reply(self, tools: Sequence[JsonObject], rng: random.Random) -> str:
         """A call at random."""
         return random_call(tools, rng)
 
@@ -93,7 +93,7 @@ class OneField(Actions):
             one if isinstance(one, str) else json.dumps(one) for one in cast("Sequence[Json]", listed)
         ]
         about = str(schema.get("description") or name)
-        self.told = f"Reply with this alone: {about}"
+        self.instructions = f"Reply with this alone: {about}"
 
     def read(self, text: str) -> list[JsonObject] | str:
         """One action."""
@@ -105,7 +105,7 @@ class OneField(Actions):
             value = text.strip()
         return [{self._name: value}]
 
-    def uninformed(self, tools: Sequence[JsonObject], rng: random.Random) -> str:
+    def random_reply(self, tools: Sequence[JsonObject], rng: random.Random) -> str:
         """A value at random."""
         if self.choices:
             return rng.choice(self.choices)
@@ -120,7 +120,7 @@ class Fields(Actions):
     def __init__(self, schema: JsonObject) -> None:
         self._schema = schema
         shown = {key: value for key, value in schema.items() if key not in ("title", "description")}
-        self.told = f"Reply with JSON of this schema alone: {json.dumps(shown, ensure_ascii=False)}"
+        self.instructions = f"Reply with JSON of this schema alone: {json.dumps(shown, ensure_ascii=False)}"
 
     def read(self, text: str) -> list[JsonObject] | str:
         """The object in a reply, which may stand in a fence."""
@@ -133,7 +133,7 @@ class Fields(Actions):
             return "That is no JSON object."
         return [cast(JsonObject, value)]
 
-    def uninformed(self, tools: Sequence[JsonObject], rng: random.Random) -> str:
+    def random_reply(self, tools: Sequence[JsonObject], rng: random.Random) -> str:
         """An object at random."""
         return json.dumps(_sample(self._schema, rng))
 

@@ -190,20 +190,20 @@ _OFFER = (
     "You may call tools. To call one, reply with\n<tool_call>\n"
     '{"name": NAME, "arguments": {...}}\n</tool_call>\nTools:'
 )
-_REMEMBERED = 20_000
-"""Verdicts of attempts that are kept."""
+_MOST_VERDICTS = 20_000
+"""Verdicts of rollouts that are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """What an attempt begins with."""
+class Start:
+    """What a rollout begins with."""
 
     given: JsonObject
     number: int | None
 
 
-class Talk(ABC):
-    """One attempt in an environment of others."""
+class RemoteRollout(ABC):
+    """One rollout in an environment of others."""
 
     messages: tuple[Message, ...] = ()
     """What is said before the next reply."""
@@ -225,12 +225,12 @@ class Talk(ABC):
         """Reply, and hear what comes of it.
 
         Raises:
-            RolloutError: the environment failed; this attempt is over.
-            UsageError: no attempt can be played any more.
+            RolloutError: the environment failed; this rollout is over.
+            UsageError: no rollout can be played any more.
         """
 
     @abstractmethod
-    def uninformed(self, rng: random.Random) -> str:
+    def random_reply(self, rng: random.Random) -> str:
         """A reply that could be one, at random."""
 
     @abstractmethod
@@ -239,7 +239,7 @@ class Talk(ABC):
 
 
 class ImportedEnvironment(ABC):
-    """See `Environment`. A subclass says how an attempt begins, and what its settings are.
+    """See `Environment`. A subclass says how a rollout begins, and what its settings are.
 
     Args:
         settings: of the environment.
@@ -259,17 +259,17 @@ class ImportedEnvironment(ABC):
         self._verdicts: OrderedDict[str, Verdict] = OrderedDict()
 
     @abstractmethod
-    def begin(self, setting: Setting) -> Talk:
-        """An attempt, at once.
+    def begin(self, start: Start) -> RemoteRollout:
+        """A rollout, at once.
 
         Raises:
             RolloutError: it cannot begin.
             UsageError: none can.
         """
 
-    async def begin_later(self, setting: Setting) -> Talk:
-        """An attempt, as soon as there is room for one."""
-        return self.begin(setting)
+    async def begin_when_free(self, start: Start) -> RemoteRollout:
+        """A rollout, as soon as there is room for one."""
+        return self.begin(start)
 
     @property
     def about(self) -> str:
@@ -366,39 +366,39 @@ class ImportedEnvironment(ABC):
         given = self.space.given(chosen, beneath)
         numbered = number if isinstance(number, int) else None
         try:
-            talk = self.begin(Setting(given=given, number=numbered))
+            rollout = self.begin(Start(given=given, number=numbered))
         except RolloutError as error:
             return Rejection(RejectReason.EXECUTION, str(error))
-        talk.close()
-        if talk.done or not talk.messages:
+        rollout.close()
+        if rollout.done or not rollout.messages:
             return Rejection(RejectReason.EXECUTION, "The environment asks for nothing.")
         native = self.settings.tools == "native"
         return Task(
             id=task_id,
             environment=self.name,
             skills=self.space.skills(chosen, self.name),
-            messages=self.opening(talk),
+            messages=self.opening(rollout),
             spec=chosen,
             payload={
                 "given": given,
                 "number": numbered,
-                "tools": list(talk.tools) if native else [],
-                "choices": list(talk.choices),
+                "tools": list(rollout.tools) if native else [],
+                "choices": list(rollout.choices),
             },
             oracle=(),
             lineage=lineage,
         )
 
-    def opening(self, talk: Talk) -> tuple[Message, ...]:
-        """What an attempt says first, with the tools where the prompt is to offer them."""
-        if not talk.tools or self.settings.tools == "native":
-            return talk.messages
-        listed = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in talk.tools)
+    def opening(self, rollout: RemoteRollout) -> tuple[Message, ...]:
+        """What a rollout says first, with the tools where the prompt is to offer them."""
+        if not rollout.tools or self.settings.tools == "native":
+            return rollout.messages
+        listed = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in rollout.tools)
         said = f"{_OFFER}\n{listed}"
-        first, *others = talk.messages
+        first, *others = rollout.messages
         if first.role == "system":
             return Message(role="system", content=f"{first.content}\n\n{said}"), *others
-        return Message(role="system", content=said), *talk.messages
+        return Message(role="system", content=said), *rollout.messages
 
     def audit(self, task: Task, rng: random.Random) -> Rejection | None:
         """No checks beside those of every gate."""
@@ -412,10 +412,10 @@ class ImportedEnvironment(ABC):
         """A word for what the environment is given: tasks are the same where that is the same."""
         return digest([task.payload["given"], task.payload["number"]])
 
-    # attempts
+    # rollouts
 
     def episode(self, task: Task) -> Episode:
-        """A fresh attempt."""
+        """A fresh episode."""
         return ImportedEpisode(self, task)
 
     def check(self, task: Task, replies: Sequence[str]) -> Verdict:
@@ -424,61 +424,61 @@ class ImportedEnvironment(ABC):
         if known is not None:
             return known
         try:
-            talk = self.begin(setting_of(task))
+            rollout = self.begin(start_of(task))
         except RolloutError as error:
             return failed(str(error))
         try:
             for reply in replies[: self.settings.max_turns]:
-                if talk.done:
+                if rollout.done:
                     break
-                talk.reply(reply)
-            verdict = self.verdict(talk)
+                rollout.reply(reply)
+            verdict = self.verdict(rollout)
         except RolloutError as error:
             verdict = failed(str(error))
         finally:
-            talk.close()
-        self.remember(task, replies, verdict)
+            rollout.close()
+        self.keep_verdict(task, replies, verdict)
         return verdict
 
-    def remember(self, task: Task, replies: Sequence[str], verdict: Verdict) -> None:
-        """Keep what was said of an attempt: its trace is graded by that."""
+    def keep_verdict(self, task: Task, replies: Sequence[str], verdict: Verdict) -> None:
+        """Keep what was said of a rollout: its trace is graded by that."""
         key = _key(task, replies)
         self._verdicts[key] = verdict
         self._verdicts.move_to_end(key)
-        if len(self._verdicts) > _REMEMBERED:
+        if len(self._verdicts) > _MOST_VERDICTS:
             self._verdicts.popitem(last=False)
 
-    def verdict(self, talk: Talk) -> Verdict:
+    def verdict(self, rollout: RemoteRollout) -> Verdict:
         """The environment's reward as a verdict."""
-        settings, total = self.settings, talk.total
+        settings, total = self.settings, rollout.total
         if not math.isfinite(total):
             return failed(f"The environment gave the reward {total}.")
         share = (total - settings.reward_low) / (settings.reward_high - settings.reward_low)
-        solved = total > 0 and talk.done if settings.success_at == 0 else total >= settings.success_at
-        said = talk.explanation or f"The environment gives {total:g}."
+        solved = total > 0 and rollout.done if settings.success_at == 0 else total >= settings.success_at
+        said = rollout.explanation or f"The environment gives {total:g}."
         return Verdict(reward=min(1.0, max(0.0, share)), success=solved, explanation=said)
 
     def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:
         """Replies at random, to what the environment says to them."""
         replies: list[str] = []
         try:
-            talk = self.begin(setting_of(task))
+            rollout = self.begin(start_of(task))
         except RolloutError:
             return ()
         try:
-            while not talk.done and len(replies) < self.settings.max_turns:
-                replies.append(talk.uninformed(rng))
-                talk.reply(replies[-1])
-            self.remember(task, replies, self.verdict(talk))
+            while not rollout.done and len(replies) < self.settings.max_turns:
+                replies.append(rollout.random_reply(rng))
+                rollout.reply(replies[-1])
+            self.keep_verdict(task, replies, self.verdict(rollout))
         except RolloutError as error:
-            self.remember(task, replies, failed(str(error)))
+            self.keep_verdict(task, replies, failed(str(error)))
         finally:
-            talk.close()
+            rollout.close()
         return tuple(replies)
 
 
 class ImportedEpisode:
-    """One attempt, in a session of its own.
+    """One rollout, in a session of its own.
 
     How it begins is known since the task was built, so that a session is taken when there is a reply: first
     replies are sampled together however few sessions there are.
@@ -486,15 +486,15 @@ class ImportedEpisode:
 
     def __init__(self, env: ImportedEnvironment, task: Task) -> None:
         self._env, self._task = env, task
-        self._talk: Talk | None = None
+        self._rollout: RemoteRollout | None = None
         self.max_turns = env.settings.max_turns
         self.tools = cast("Sequence[JsonObject]", task.payload["tools"])
 
     @property
     def choices(self) -> Sequence[str]:
         """See `OffersChoices`."""
-        if self._talk is not None:
-            return self._talk.choices
+        if self._rollout is not None:
+            return self._rollout.choices
         return cast("Sequence[str]", self._task.payload["choices"])
 
     async def run(self, ask: Ask) -> None:
@@ -505,33 +505,33 @@ class ImportedEpisode:
         """
         env, task = self._env, self._task
         replies = [await ask(task.messages)]
-        talk = self._talk = await env.begin_later(setting_of(task))
+        rollout = self._rollout = await env.begin_when_free(start_of(task))
         try:
-            if env.opening(talk) != task.messages:
+            if env.opening(rollout) != task.messages:
                 raise RolloutError(
                     "The environment began otherwise than before, though it was given the same; tasks must "
                     "begin alike whenever they are attempted."
                 )
-            talk.reply(replies[0])
-            while not talk.done and len(replies) < self.max_turns:
-                replies.append(await ask(talk.messages))
-                talk.reply(replies[-1])
-            env.remember(task, replies, env.verdict(talk))
+            rollout.reply(replies[0])
+            while not rollout.done and len(replies) < self.max_turns:
+                replies.append(await ask(rollout.messages))
+                rollout.reply(replies[-1])
+            env.keep_verdict(task, replies, env.verdict(rollout))
         finally:
-            talk.close()
-        if not talk.done:
+            rollout.close()
+        if not rollout.done:
             raise OutOfTurns
 
 
 def failed(why: str) -> Verdict:
-    """Of an attempt that the environment could not play."""
+    """Of a rollout that the environment could not play."""
     return Verdict(reward=0.0, success=False, explanation=why, readable=False)
 
 
-def setting_of(task: Task) -> Setting:
-    """What an attempt at a task begins with."""
+def start_of(task: Task) -> Start:
+    """What a rollout of a task begins with."""
     number = task.payload["number"]
-    return Setting(
+    return Start(
         given=cast(JsonObject, task.payload["given"]), number=number if isinstance(number, int) else None
     )
 

@@ -1,6 +1,6 @@
 """An OpenEnv server as an environment: `[environment] name = "openenv:http://HOST:PORT"`.
 
-An attempt is a session of it; what `reset` is given is the task, and what the simulator sets of it. No
+A rollout is a session of it; what `reset` is given is the task, and what the simulator sets of it. No
 package of OpenEnv's is needed here.
 """
 
@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from genenv.errors import RolloutError, UsageError
 from genenv.interop.imported.actions import Actions, Calls, Chat, actions_of
-from genenv.interop.imported.environment import ImportedEnvironment, Setting, Space, Talk
+from genenv.interop.imported.environment import ImportedEnvironment, RemoteRollout, Space, Start
 from genenv.interop.imported.settings import OpenEnvConfig
 from genenv.interop.imported.wire import Answer, Refused, Server, Session
 from genenv.texts import inert
@@ -79,7 +79,7 @@ class OpenEnv(ImportedEnvironment):
 
     @cached_property
     def tools(self) -> list[JsonObject]:
-        """The tools of a server of MCP tools; of others those that they tell of when an attempt begins."""
+        """The tools of a server of MCP tools; of others those that they tell of when a rollout begins."""
         if not isinstance(self.actions, Calls):
             return []
         session = self.world.take()
@@ -93,27 +93,27 @@ class OpenEnv(ImportedEnvironment):
             self.world.give_back(session)
         return [_offered(one) for one in _objects(found)]
 
-    def begin(self, setting: Setting) -> Talk:
+    def begin(self, start: Start) -> RemoteRollout:
         """See `ImportedEnvironment`."""
         self.tools  # noqa: B018 - before a session is taken: it takes one itself
-        while (found := self._begun(setting, self.world.take())) is None:
+        while (found := self._begun(start, self.world.take())) is None:
             pass
         return found
 
-    async def begin_later(self, setting: Setting) -> Talk:
+    async def begin_when_free(self, start: Start) -> RemoteRollout:
         """See `ImportedEnvironment`."""
         self.tools  # noqa: B018 - as above
-        while (found := self._begun(setting, await self.world.wait())) is None:
+        while (found := self._begun(start, await self.world.wait())) is None:
             pass
         return found
 
-    def _begun(self, setting: Setting, session: Session) -> Talk | None:
-        """An attempt in a session; None where that had one before and is of no more use: then in another."""
+    def _begun(self, start: Start, session: Session) -> RemoteRollout | None:
+        """A rollout in a session; None where that had one before and is of no more use: then in another."""
         again, session.used = session.used, True
-        numbered: JsonObject = {} if setting.number is None else {"seed": setting.number}
+        numbered: JsonObject = {} if start.number is None else {"seed": start.number}
         try:
-            answer = session.reset({**setting.given, **numbered})
-            return OpenEnvTalk(self, session, answer)
+            answer = session.reset({**start.given, **numbered})
+            return OpenEnvRollout(self, session, answer)
         except RolloutError:
             self.world.give_back(session)
             if again and session.broken:
@@ -124,22 +124,22 @@ class OpenEnv(ImportedEnvironment):
             raise
 
 
-class OpenEnvTalk(Talk):
-    """One attempt, in a session."""
+class OpenEnvRollout(RemoteRollout):
+    """One rollout, in a session."""
 
     def __init__(self, env: OpenEnv, session: Session, first: Answer) -> None:
         self._env, self._session = env, session
         self._rewards: list[float] = []
         self.tools = env.tools or _objects(first.observation.get("tools"))
-        self._heard(first)
+        self._receive(first)
         if isinstance(env.actions, Chat) and first.observation.get("messages"):
             return
-        system = env.chosen.system or "\n".join(filter(None, (env.about, env.actions.told)))
+        system = env.chosen.system or "\n".join(filter(None, (env.about, env.actions.instructions)))
         if system:
             self.messages = (Message(role="system", content=system), *self.messages)
 
     def reply(self, text: str) -> None:
-        """See `Talk`. What is no action is answered, and costs a turn."""
+        """See `RemoteRollout`. What is no action is answered, and costs a turn."""
         actions = self._env.actions.read(text)
         if isinstance(actions, str):
             if isinstance(self._env.actions, Calls):
@@ -157,7 +157,7 @@ class OpenEnvTalk(Talk):
                 continue
             if answer.reward is not None:
                 self._rewards.append(answer.reward)
-            self._heard(answer)
+            self._receive(answer)
             called += self.messages
             if self.done:
                 break
@@ -170,17 +170,17 @@ class OpenEnvTalk(Talk):
         how = self._env.chosen.reward
         return sum(kept) if how == "sum" else kept[-1] if how == "last" else max(kept)
 
-    def uninformed(self, rng: random.Random) -> str:
-        """See `Talk`."""
+    def random_reply(self, rng: random.Random) -> str:
+        """See `RemoteRollout`."""
         if self.choices:
             return rng.choice(self.choices)
-        return self._env.actions.uninformed(self.tools, rng)
+        return self._env.actions.random_reply(self.tools, rng)
 
     def close(self) -> None:
-        """See `Talk`."""
+        """See `RemoteRollout`."""
         self._env.world.give_back(self._session)
 
-    def _heard(self, answer: Answer) -> None:
+    def _receive(self, answer: Answer) -> None:
         """Take in what the environment says."""
         seen = answer.observation
         self.done = answer.done

@@ -28,7 +28,7 @@ from pydantic import BaseModel
 
 from genenv.errors import RolloutError, UsageError
 from genenv.interop.imported.actions import random_call, words_and_calls
-from genenv.interop.imported.environment import ImportedEnvironment, Setting, Space, Talk
+from genenv.interop.imported.environment import ImportedEnvironment, RemoteRollout, Space, Start
 from genenv.interop.imported.settings import VerifiersConfig
 from genenv.texts import inert
 from genenv.types import JsonObject, Message, Role
@@ -59,7 +59,7 @@ class Process:
         self._open: set[int] = set()
 
     def begin(self, order: JsonObject) -> int:
-        """Begin an attempt; returns its name.
+        """Begin a rollout; returns its name.
 
         Raises:
             UsageError: the process cannot be started.
@@ -101,7 +101,7 @@ class Process:
             self._process.stdin.flush()
 
     def answer(self, name: int) -> dict[str, Any]:
-        """The next thing that is said about an attempt.
+        """The next thing that is said about a rollout.
 
         Raises:
             RolloutError: nothing comes, or the process has ended.
@@ -128,7 +128,7 @@ class Process:
                 self._answers.setdefault(int(came["id"]), []).append(came)
 
     def end(self, name: int) -> None:
-        """Break an attempt off."""
+        """Break a rollout off."""
         self._open.discard(name)
         self._answers.pop(name, None)
         self.tell({"op": "end", "id": name})
@@ -272,46 +272,46 @@ class Verifiers(ImportedEnvironment):
         self._counted()
         return super().held_out()
 
-    def begin(self, setting: Setting) -> Talk:
+    def begin(self, start: Start) -> RemoteRollout:
         """See `ImportedEnvironment`."""
-        return VerifiersTalk(self.world, setting)
+        return VerifiersRollout(self.world, start)
 
 
-class VerifiersTalk(Talk):
-    """One attempt, in a rollout of verifiers."""
+class VerifiersRollout(RemoteRollout):
+    """One rollout, in a rollout of verifiers."""
 
-    def __init__(self, world: Process, setting: Setting) -> None:
+    def __init__(self, world: Process, start: Start) -> None:
         self._world = world
-        self._name = world.begin({"given": setting.given, "row": setting.number or 0})
+        self._name = world.begin({"given": start.given, "row": start.number or 0})
         self._reward = 0.0
         try:
-            self._heard(world.answer(self._name))
+            self._receive(world.answer(self._name))
         except BaseException:
             self.close()
             raise
 
     def reply(self, text: str) -> None:
-        """See `Talk`."""
+        """See `RemoteRollout`."""
         words, calls = words_and_calls(text) if self.tools else (text, ())
         listed = [{"name": call.name, "arguments": call.arguments} for call in calls]
         self._world.tell({"op": "reply", "id": self._name, "content": words, "calls": listed})
-        self._heard(self._world.answer(self._name))
+        self._receive(self._world.answer(self._name))
 
     @property
     def total(self) -> float:
         """What its rewards come to, with their weights."""
         return self._reward
 
-    def uninformed(self, rng: random.Random) -> str:
-        """See `Talk`."""
+    def random_reply(self, rng: random.Random) -> str:
+        """See `RemoteRollout`."""
         return random_call(self.tools, rng)
 
     def close(self) -> None:
-        """See `Talk`: what has not ended is broken off."""
+        """See `RemoteRollout`: what has not ended is broken off."""
         if not self.done:
             self._world.end(self._name)
 
-    def _heard(self, answer: Mapping[str, Any]) -> None:
+    def _receive(self, answer: Mapping[str, Any]) -> None:
         """Take in what the rollout asks, or how it ended."""
         ended = answer.get("ended")
         if ended is None:

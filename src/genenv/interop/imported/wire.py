@@ -367,7 +367,7 @@ class Session:
         self.broken = False
         """Whether it is of no more use."""
         self.used = False
-        """Whether it had an attempt before."""
+        """Whether it had a rollout before."""
         self._socket = WebSocket(f"{server.url}/ws", server.step_s)
         try:
             self._ask({"type": "state"})  # whatever it says; one that has no room says that instead
