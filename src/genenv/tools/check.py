@@ -14,15 +14,15 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from genenv.environments.common import caseless
-from genenv.tools import gaps
 from genenv.tools.calls import Reply, format_calls, read_reply
 from genenv.tools.credit import credit
-from genenv.tools.fresh import fresh
-from genenv.tools.sayings import FORMS
+from genenv.tools.generate import missing_values as gaps
+from genenv.tools.generate.fresh_values import fresh
+from genenv.tools.language.wording import names_tool
+from genenv.tools.language.words import FORMS
 from genenv.tools.spec import Program
 from genenv.tools.toolbox import Toolbox
-from genenv.tools.wording import names_tool
-from genenv.tools.world import Call, Outcome, Played, World
+from genenv.tools.worlds.base import Call, Outcome, Played, World
 from genenv.types import Json, Rejection, RejectReason, Task, Verdict
 
 _DRAWS = 20

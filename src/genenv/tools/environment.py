@@ -15,8 +15,8 @@ from genenv.tools.build import build, skills_of
 from genenv.tools.calls import read_reply
 from genenv.tools.check import audit, calls_of, carried_out, check, random_replies
 from genenv.tools.checking import check_tools
+from genenv.tools.generate.plans import AND, THEN
 from genenv.tools.grammar import schema_from_state
-from genenv.tools.plans import AND, THEN
 from genenv.tools.settings import ToolsConfig
 from genenv.tools.spec import Program, ToolsParameters
 from genenv.tools.toolbox import Toolbox

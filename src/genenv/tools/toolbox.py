@@ -18,16 +18,16 @@ from typing import ClassVar
 from genenv.environments.base import Options
 from genenv.tools.bundle import Bundle
 from genenv.tools.calls import Known
-from genenv.tools.gaps import left_out
-from genenv.tools.leaves import leaves, stands_at
-from genenv.tools.plans import Rules, plans, reads_last, sizes_shown
-from genenv.tools.recipes import Graph
-from genenv.tools.request import Request, Speech, said
+from genenv.tools.discover.recipes import Graph
+from genenv.tools.discover.state_values import leaves, stands_at
+from genenv.tools.generate.missing_values import left_out
+from genenv.tools.generate.plans import Rules, plans, reads_last, sizes_shown
+from genenv.tools.generate.walks import Surroundings, Walker, day_of
+from genenv.tools.language.request import Request, Speech, said
+from genenv.tools.language.wording import OTHER_MANNER, Manner
 from genenv.tools.settings import ToolsConfig
 from genenv.tools.spec import Gap, Program, Use
-from genenv.tools.walks import Surroundings, Walker, day_of
-from genenv.tools.wording import OTHER_MANNER, Manner
-from genenv.tools.world import Call, Played, Tool, World
+from genenv.tools.worlds.base import Call, Played, Tool, World
 from genenv.types import Json, JsonObject, Seed
 
 _HELD_OUT_PARTS = 5
