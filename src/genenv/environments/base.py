@@ -28,7 +28,7 @@ class Episode(Protocol):
     """One rollout of one task. Fresh for every rollout, so it may hold state."""
 
     max_turns: int
-    """It asks for no more replies than this; between turns a policy may remember the conversation."""
+    """It asks for no more replies than this; between turns a policy may keep its KV cache."""
 
     async def run(self, ask: Ask) -> None:
         """Converse until the episode ends. The first `ask` gets `task.messages`.
@@ -63,7 +63,7 @@ class OffersChoices(Protocol):
 
 
 class Environment(Protocol):
-    """A world in which tasks are written, rolled out and checked."""
+    """Tasks of one kind: how they are written, rolled out and checked."""
 
     name: ClassVar[str]
     spec: ClassVar[type[BaseModel]]
@@ -120,7 +120,7 @@ class Environment(Protocol):
     def check(self, task: Task, replies: Sequence[str]) -> Verdict:
         """Grade a rollout from the agent's replies alone. Pure: equal replies get equal verdicts.
 
-        Replies that an episode would not have heard, as it had ended or was out of turns, do not count.
+        Replies after the episode has ended, or is out of turns, do not count.
         """
         ...
 
@@ -142,7 +142,7 @@ class Environment(Protocol):
 
 @runtime_checkable
 class HasParameters(Protocol):
-    """What an environment has beside `Environment`, where its tasks can be drawn from parameters."""
+    """What an environment has in addition to `Environment`, if its tasks can be drawn from parameters."""
 
     parameters: ClassVar[type[BaseModel]]
     """What the simulator writes in place of `spec`: some of its fields, difficulty first."""
@@ -152,7 +152,7 @@ class HasParameters(Protocol):
         ...
 
     def parameter_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
-        """What the simulator is told; no example, as that would be copied. Arguments as of `Environment`."""
+        """The prompt of a simulator that sets parameters; without an example, which would be copied."""
         ...
 
     def drawn(self, parameters: BaseModel, seed: Seed, rng: random.Random) -> BaseModel | Rejection:

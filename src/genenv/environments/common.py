@@ -46,7 +46,7 @@ def profile_line(profile: Profile, skills: tuple[str, ...]) -> str:
 def request(
     system: str, example: JsonObject, profile: Profile, skills: tuple[str, ...], *, thing: str
 ) -> tuple[Message, Message]:
-    """What a simulator is told: its job, how the agent does, an example, and that another one is wanted.
+    """The prompt of a simulator that writes specs: its job, how the agent does, and an example to vary.
 
     Args:
         system: the job, and what may be chosen.
@@ -91,7 +91,7 @@ def at_random(options: Options, rng: random.Random) -> JsonObject:
 def asked_for(
     system: str, profile: Profile, skills: tuple[str, ...], *, thing: str
 ) -> tuple[Message, Message]:
-    """What a simulator is told that sets parameters: its job, and how the agent does.
+    """The prompt of a simulator that sets parameters: its job, and how the agent does.
 
     Args:
         system: the job, and what may be chosen.
@@ -193,7 +193,7 @@ class QuestionEnvironment:
         return request(system, seed.spec, profile, seed.skills, thing="task")
 
     def audit(self, task: Task, rng: random.Random) -> Rejection | None:
-        """No checks beside those of every gate."""
+        """No checks in addition to those of every gate."""
         return None
 
     def episode(self, task: Task) -> Episode:

@@ -1,7 +1,7 @@
-"""One rollout of a task, reply by reply, for whoever brings the replies: no event loop, no model.
+"""One rollout of a task, reply by reply, without an event loop or a model.
 
-An episode is a coroutine that asks for replies. Here it stands still at each question until the reply is
-given, so that a caller of any kind (a person, another trainer, a server's session) can play it step by step.
+An episode is a coroutine that asks for replies. Here it pauses at each question until the caller gives the
+reply. The caller may be a person, another trainer, or a server's session.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from genenv.errors import EnvironmentCodeError, RolloutError, UsageError
 from genenv.types import JsonObject, Message, Task, Verdict
 
 
-class _Asked:
-    """Stands where an episode waits for a reply; awaiting it gives the reply."""
+class _Question:
+    """What an episode awaits for a reply."""
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self.messages = tuple(messages)
 
-    def __await__(self) -> Generator[_Asked, str, str]:
+    def __await__(self) -> Generator[_Question, str, str]:
         return (yield self)
 
 
 async def _ask(messages: Sequence[Message]) -> str:
-    return await _Asked(messages)
+    return await _Question(messages)
 
 
 class StepwiseRollout:
@@ -43,9 +43,9 @@ class StepwiseRollout:
     def __init__(self, env: Environment, task: Task) -> None:
         self.task = task
         self.messages: tuple[Message, ...] = ()
-        """What is said before the next reply: the task at first, then what came of the reply before."""
+        """The messages before the next reply: the task at first, then the environment's answer."""
         self.done = False
-        """Whether nothing more is asked for."""
+        """Whether the episode has ended."""
         self.problem = ""
         """Why the rollout could not go on, where it could not: it counts as failed."""
         self._env, self._replies = env, list[str]()
@@ -74,7 +74,7 @@ class StepwiseRollout:
         return tuple(self._replies)
 
     def reply(self, text: str) -> tuple[Message, ...]:
-        """Reply, and hear what comes of it.
+        """Send a reply, and return the environment's answer.
 
         Args:
             text: the agent's whole reply.
@@ -93,25 +93,25 @@ class StepwiseRollout:
         return self.messages
 
     def verdict(self) -> Verdict:
-        """What the environment's check says of the replies so far. Equal replies get equal verdicts."""
+        """Grade the replies so far. Equal replies get equal verdicts."""
         if self.problem:
             return Verdict(reward=0.0, success=False, explanation=self.problem, readable=False)
         return self._env.check(self.task, self._replies)
 
     def _go_on(self, text: str | None) -> None:
         try:
-            asked = self._run.send(text)
+            question = self._run.send(text)
         except (StopIteration, OutOfTurns):
             self.messages, self.done = (), True
             return
         except RolloutError as error:
             self.messages, self.done, self.problem = (), True, str(error)
             return
-        if not isinstance(asked, _Asked):
+        if not isinstance(question, _Question):
             self._run.close()
             raise EnvironmentCodeError(
                 f"the episode of {self.task.id} waits for something else than a reply; such an "
                 f"environment is "
                 "played within an event loop, by its own `run`"
             )
-        self.messages = asked.messages
+        self.messages = question.messages

@@ -1,4 +1,4 @@
-"""English words: their stems, and the everyday ones that may stand around the values of a task.
+"""English words: their stems, and the everyday ones that may surround the values of a task.
 
 A simulator that may write any letters between the values that a task needs soon writes gibberish there, or
 words that change what is asked. Environments that leave words free let these through, and those of their

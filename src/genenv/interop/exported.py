@@ -1,7 +1,7 @@
-"""An environment on disk: tasks, one a row, and the environment that plays and grades them.
+"""An environment on disk: tasks, one a row, and the environment that runs and grades them.
 
-A row holds everything that a rollout of it begins with; nothing is drawn when it is played. Equal rows and
-equal replies get equal verdicts, whoever plays them.
+A row holds everything that a rollout of it begins with; nothing is drawn when it runs. Equal rows and
+equal replies get equal verdicts in every trainer.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ class Session:
         with exported.lock:
             self._rollout = StepwiseRollout(exported.env, task)
         self.messages = _chat(self._rollout.messages, ())
-        """What is said before the next reply: the task at first, then what came of the reply before."""
+        """The messages before the next reply: the task at first, then the environment's answer."""
 
     @property
     def done(self) -> bool:
-        """Whether nothing more is asked for."""
+        """Whether the episode has ended."""
         return self._rollout.done
 
     @property
@@ -82,7 +82,7 @@ class Session:
         return self._rollout.replies
 
     def reply(self, content: str, calls: Sequence[JsonObject] = ()) -> list[ChatMessage]:
-        """Reply, and hear what comes of it.
+        """Send a reply, and return the environment's answer.
 
         Args:
             content: the agent's words.
@@ -92,8 +92,8 @@ class Session:
             UsageError: the rollout has ended.
         """
         with self._exported.lock:
-            heard = self._rollout.reply(reply_text(content, calls))
-        self.messages = _chat(heard, [str(one.get("id", "")) for one in calls])
+            answer = self._rollout.reply(reply_text(content, calls))
+        self.messages = _chat(answer, [str(one.get("id", "")) for one in calls])
         return self.messages
 
     def verdict(self) -> Verdict:
@@ -128,7 +128,7 @@ class Exported:
 
     @cached_property
     def env(self) -> Environment:
-        """What plays and grades."""
+        """The environment itself, opened when it is first needed."""
         name = str(self.folder / BUNDLE) if self.about.environment == BUNDLE else self.about.environment
         return load_environment(name, environment_config(name).model_validate(self.about.settings))
 

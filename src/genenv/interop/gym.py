@@ -73,8 +73,8 @@ class TaskEnvironment(gymnasium.Env[str, str]):
         return self._observed(row["id"])
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Reply; the reward comes at the end, and is the verdict's."""
-        session = self._playing()
+        """Send a reply; the reward comes at the end, and is the verdict's."""
+        session = self._running()
         if session.done:
             raise UsageError("the attempt has ended; call reset")
         session.reply(action)
@@ -88,13 +88,13 @@ class TaskEnvironment(gymnasium.Env[str, str]):
         """End the processes that hold its tools."""
         self._exported.close()
 
-    def _playing(self) -> Session:
+    def _running(self) -> Session:
         if self._session is None:
             raise UsageError("no attempt has begun; call reset")
         return self._session
 
     def _observed(self, name: Any) -> tuple[str, dict[str, Any]]:  # noqa: ANN401 - JSON
-        session = self._playing()
+        session = self._running()
         told = {"messages": session.messages, "tools": session.tools, "choices": session.choices}
         info = copy.deepcopy(told) | ({} if name is None else {"task_id": name})
         tools = [json.dumps(tool) for tool in session.tools] if name is not None else []

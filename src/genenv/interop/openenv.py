@@ -85,9 +85,9 @@ class TaskEnvironment(Environment[ChatAction, ChatObservation, State]):
         timeout_s: float | None = None,
         **others: Any,  # noqa: ANN401 - as above
     ) -> ChatObservation:
-        """Reply, and hear what comes of it; at the end the reward is the verdict's."""
+        """Send a reply, and return the environment's answer; at the end the reward is the verdict's."""
         del timeout_s, others
-        self._playing().reply(action.content, action.tool_calls)
+        self._running().reply(action.content, action.tool_calls)
         self._state.step_count += 1
         return self._observed()
 
@@ -96,13 +96,13 @@ class TaskEnvironment(Environment[ChatAction, ChatObservation, State]):
         """How many replies there were."""
         return self._state
 
-    def _playing(self) -> Session:
+    def _running(self) -> Session:
         if self._session is None:
             raise UsageError("no attempt has begun; reset comes before step")
         return self._session
 
     def _observed(self, tools: list[Any] | None = None) -> ChatObservation:
-        session = self._playing()
+        session = self._running()
         verdict = session.verdict() if session.done else None
         return ChatObservation(
             messages=session.messages,

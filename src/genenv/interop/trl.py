@@ -31,7 +31,7 @@ Completion = Sequence[Mapping[str, Any]]
 """What was said after a prompt, as messages."""
 OVER = "The task has ended."
 _NOT_SHOWN = "Done."
-"""Where a task is one reply, nobody hears what its calls find."""
+"""Where a task is one reply, the results of its calls are not shown."""
 ACT: JsonObject = {
     "type": "function",
     "function": {
@@ -66,7 +66,7 @@ class Environment:
 
     def __init__(self) -> None:
         self._task: Task | None = None
-        self._game: Session | None = None
+        self._session: Session | None = None
         self._calls: list[JsonObject] = []
         for schema in self._tools:
             tool = _Tool(schema, self._called)
@@ -76,26 +76,26 @@ class Environment:
         """Begin a rollout of the task of a row."""
         del row
         self._task, self._calls = task_of(task), []
-        self._game = self._exported.session(self._task) if self._tools == [ACT] else None
+        self._session = self._exported.session(self._task) if self._tools == [ACT] else None
 
     def _called(self, name: str, arguments: JsonObject) -> str:
-        if self._game is not None:
-            if self._game.done:
+        if self._session is not None:
+            if self._session.done:
                 return OVER
-            heard = self._game.reply(str(arguments.get("text", "")))
-            return "\n".join(str(one["content"]) for one in heard) or OVER
+            answer = self._session.reply(str(arguments.get("text", "")))
+            return "\n".join(str(one["content"]) for one in answer) or OVER
         if self._task is None:
             return OVER
         self._calls.append({"function": {"name": name, "arguments": arguments}})
-        heard = self._exported.session(self._task).reply("", self._calls)
-        return str(heard[-1]["content"]) if heard else _NOT_SHOWN
+        answer = self._exported.session(self._task).reply("", self._calls)
+        return str(answer[-1]["content"]) if answer else _NOT_SHOWN
 
     def _graded(self, completion: Completion) -> float:
-        """The reward: of a game as far as it was played, else of the replies, turn by turn."""
+        """The reward: of a conversation as far as it went, else of the replies, turn by turn."""
         if self._task is None:
             return 0.0
-        if self._game is not None:
-            return self._game.verdict().reward
+        if self._session is not None:
+            return self._session.verdict().reward
         return self._exported.grade(self._task, _replies(completion)).reward
 
 

@@ -1,5 +1,5 @@
 # pyright: basic, reportMissingImports=false
-"""Tasks as a verifiers taskset, and the harness that plays them: the environment's own episode, turn by turn.
+"""Tasks as a verifiers taskset, and the harness that runs them: the environment's own episode, turn by turn.
 
 Needs the package `verifiers` (0.4 or later), which wants another version of `mcp` than genenv's extra:
 install it beside genenv without extras.
@@ -94,7 +94,7 @@ def classes(folder: str | Path) -> tuple[type[Any], type[Any]]:
                 yield GenenvTask(data_of(row), self.config.task)
 
     class GenenvHarness(vf.Harness[HarnessConfig]):
-        """Plays the environment's own episode with whatever model is asked."""
+        """Runs the environment's own episode with the model under test."""
 
         APPENDS_SYSTEM_PROMPT = True
         EXECUTES_CODE = False

@@ -171,7 +171,7 @@ def _whole(game: Game, settings: HouseholdConfig) -> tuple[Message, ...]:
 
 
 def possible(play: Play, settings: HouseholdConfig) -> str:
-    """The commands that are possible now, where the agent is told them."""
+    """The commands that are possible now, if the settings show them."""
     return f"\nPossible: {', '.join(play.admissible)}." if settings.show_commands else ""
 
 

@@ -153,7 +153,7 @@ class HouseholdEpisode:
         return self._play.admissible if self._settings.held_to_commands else ()
 
     async def run(self, ask: Ask) -> None:
-        """Play."""
+        """Converse until the game is won or the turns are used."""
         play = self._play
         messages: Sequence[Message] = self._task.messages
         for _ in range(self.max_turns):
@@ -174,7 +174,7 @@ def one_step(task: Task, settings: HouseholdConfig) -> OneQuestion:
 
 
 def check(task: Task, replies: Sequence[str], settings: HouseholdConfig) -> Verdict:
-    """Grade a rollout: play its replies once more, or compare the one step that was asked for."""
+    """Grade a rollout: replay its commands, or compare the single step."""
     if task.payload["mode"] == "single":
         return _check_step(task, replies)
     play = game_of(task).start()

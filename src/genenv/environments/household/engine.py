@@ -113,7 +113,7 @@ class State:
     """Item to the receptacles that it is in: one; in recorded games several at the start, and then the
     others still while one of them has given it out."""
     at: dict[str, set[str]]
-    """Item to the locations the world believes it to be at."""
+    """Item -> the locations where the game's grammar has it."""
     opened: set[str]
     held: str | None = None
     clean: set[str] = field(default_factory=set)
@@ -129,7 +129,7 @@ _SETS = ("opened", "clean", "hot", "cool", "toggled", "sliced", "taken_from")
 
 
 class Game:
-    """One compiled world; shared by all its rollouts and never changed."""
+    """One compiled game; shared by all its rollouts and never changed."""
 
     def __init__(self, world: World) -> None:
         self.world = world

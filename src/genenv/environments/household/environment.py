@@ -1,9 +1,8 @@
 """The household: text games of ALFWorld's kind, from specs that a simulator writes.
 
-This module joins the parts: `rooms` (what there is), `spec` and `grammar` (what can be written), `seeds` (the
-base data), `layout` (spec to room), `build` (spec to task), `planning` (the oracle), `world` and `engine`
-(the game; ALFWorld's recorded ones are played by it, too), `playing` (rollouts and what they are worth),
-`commands` (how replies are read), `facts` (the second check) and `wording` (how goals are said).
+This module joins the parts: `spec` (what can be written), `seeds` (the base data), `layout` (spec to room),
+`build` (spec to task), `planning` (the oracle), `engine` (the game and its commands, also for
+ALFWorld's recorded games) and `check` (episodes, verdicts and the audit).
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class Household:
         return list(_held_out(self.settings))
 
     def spec_schema(self, seed: Seed) -> JsonObject:
-        """The JSON schema under whose grammar the simulator varies a seed, with the objects it is told of."""
+        """The JSON schema under whose grammar the simulator varies a seed, with the objects in its prompt."""
         return spec_schema(offered_for(seed))
 
     def simulator_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
@@ -96,7 +95,7 @@ class Household:
         return check(task, replies, self.settings)
 
     def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:
-        """Well-formed commands that nobody thought about."""
+        """Well-formed commands drawn at random."""
         return random_replies(task, rng, self.settings)
 
     # by parameters
@@ -120,7 +119,7 @@ class Household:
         return found
 
     def parameter_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
-        """The job, the room and its objects, and how the player does."""
+        """The job, the room and its objects, and how the agent does."""
         offered = offered_for(seed)
         objects = ", ".join(offered.targets)
         system = (
@@ -146,7 +145,7 @@ class Household:
 
     @property
     def main_held_out(self) -> int:
-        """The first 120 held-out tasks: what a measurement takes unasked."""
+        """The first 120 held-out tasks: what a measurement takes by default."""
         return N_MAIN
 
     def steps(self, task: Task) -> int:

@@ -1,4 +1,4 @@
-"""What stands and lies in each kind of room, and a described room as a game and as a PDDL problem."""
+"""The furniture and objects of each kind of room, and rooms as games and as PDDL problems."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ _OBJECTS = {
 }
 ROOMS: tuple[str, ...] = tuple(_PLACES)
 LAMP_PLACES = ("Desk", "Dresser", "SideTable", "CoffeeTable")
-"""Where a lamp can stand."""
+"""Places that can hold a lamp."""
 _HELD_OUT_SHARE = 4
 """One pair in so many is kept for measuring."""
 

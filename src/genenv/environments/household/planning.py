@@ -149,7 +149,7 @@ def _goals(play: Play, item: Item, source: Place | None) -> Sequence[Place | Non
 
 
 def plan_from(play: Play) -> list[str] | None:
-    """A shortest plan from here; empty when the goal holds, None without one. Nothing is played."""
+    """A shortest plan from here; empty when the goal holds, None without one. The game does not advance."""
     if play.won:
         return []
     return min((route.commands for route in _routes(play)), key=len, default=None)

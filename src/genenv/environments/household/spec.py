@@ -164,7 +164,7 @@ MIN_WORDING, MAX_WORDING = 8, 240
 """Characters, with blanks as with names."""
 Size = Literal["small", "medium", "large"]
 SIZES: dict[Size, tuple[int, int]] = {"small": (2, 3), "medium": (4, 5), "large": (6, 8)}
-"""Least and most places beside those where the object starts and where it must go."""
+"""Least and most places in addition to the start and the goal."""
 
 
 class HouseholdSpec(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
@@ -266,11 +266,11 @@ class Choices:
 
     @property
     def lamp_places(self) -> tuple[str, ...]:
-        """Where a lamp can stand."""
+        """Places that can hold a lamp."""
         return tuple(place for place in LAMP_PLACES if place in self.places)
 
     def beside(self, task: str, goals: Sequence[str]) -> tuple[str, ...]:
-        """What may stand there besides; for `two` no second place of the goal's type: both go into one."""
+        """Other places that may be there; for `two` no second place of the goal's type: both go into one."""
         return tuple(place for place in self.places if task != "two" or place not in goals)
 
     def tasks(self, target: str) -> tuple[str, ...]:
@@ -279,7 +279,7 @@ class Choices:
 
 
 def choices(seed_id: str, room: str, target: str) -> Choices:
-    """What is offered for a seed: its object, three others to vary it to, and four more to lie about."""
+    """What is offered for a seed: its object, three others to vary it to, and four distractors."""
     rng = random.Random(f"{seed_id}/offer")
     rest = [kind for kind in objects_of(room) if kind != target]
     rng.shuffle(rest)

@@ -1,8 +1,8 @@
 """Multi-hop questions: a chain of facts fixes the answer, the simulator words the question.
 
-This module joins the parts: `relations` and `kb` (what is known), `chains` (what can be asked, and by whom),
-`wording` (questions, and how they are read back), `grammar`, `prompting` and `seeds` (for the simulator),
-`build`, `audit` and `check`; `passages` and `search` are what the agent reads, `corpus` a user's own.
+This module joins the parts: `kb` (facts and passages), `world` (a knowledge base or a user's corpus, with its
+chains), `spec` (questions, and how they are parsed), `seeds` (base data and grammar), `build`, `search`, and
+`check` (verdicts and the audit).
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class MultihopQA:
         one short passage does not find, are left out, and how many is logged as a warning.
 
         No start or answer of theirs is the start or the answer of a seed, of a variation or of anything that
-        the grammar can write (`genenv.environments.multihop_qa.chains`).
+        the grammar can write (`genenv.environments.multihop_qa.world`).
         """
         return self._held_out
 

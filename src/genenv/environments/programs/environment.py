@@ -1,4 +1,4 @@
-"""Programs: what digit do a few operations make of a string of digits? A world for very small models.
+"""Programs: what digit do a few operations make of a string of digits? An environment for very small models.
 
 A task is some ten characters, such as `4306>ruf=`: reverse 4306, move every digit up by one, take the first.
 The reply is the value, `7`. Difficulty is real and has three sides: which operations, how many, how long a

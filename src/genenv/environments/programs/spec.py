@@ -103,7 +103,7 @@ OTHER_LETTERS: Mapping[str, str] = dict(zip(OPERATIONS, "voaewzbkyn", strict=Tru
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """The operations of a world, under the letters by which they go in it."""
+    """The operations of one configuration, by the letters that name them in it."""
 
     changes: str
     """Letters of what changes the text."""
@@ -121,11 +121,11 @@ class Language:
         return cls(changes, "".join(one for one, letter in shown.items() if letter in PICKS), shown)
 
     def knows(self, program: str) -> bool:
-        """Whether all operations of a program are of this world."""
+        """Whether all operations of a program are in this language."""
         return set(program) <= self.plain.keys()
 
     def read(self, program: str) -> str:
-        """A program of this world under the letters of `OPERATIONS`."""
+        """A program of this language in the letters of `OPERATIONS`."""
         return "".join(self.plain[letter] for letter in program)
 
 

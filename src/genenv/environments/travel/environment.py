@@ -1,9 +1,8 @@
 """Travel plans: the simulator writes a request, a solver finds the cheapest plan, the agent must find one.
 
-This module joins the parts: `build` (spec to task), `check` (replies to verdict), `audit` (the gate's own
-checks), `choices` and `grammar` (what can be written), `seeds` (the base data), `solver` (the oracle) and
-`constraints` (the benchmark's checker). The idea, the database's form and the 13 constraints are
-TravelPlanner's (arXiv:2402.01622).
+This module joins the parts: `spec` and `seeds` (what can be written, and the base data), `build` (spec to
+task), `check` (verdicts and the audit), `solver` (the oracle) and `constraints` (the benchmark's checker).
+The idea, the database's form and the 13 constraints are TravelPlanner's (arXiv:2402.01622).
 """
 
 from __future__ import annotations
@@ -153,7 +152,7 @@ class Travel:
         ]
 
     def parameter_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
-        """The job, and how the planner does."""
+        """The job, and how the agent does."""
         system = (
             "Set up a travel request, as JSON: days, limits (how many wishes it names), slack of the budget "
             f"(tight, fair, loose), people. A planner should solve {target:.0%}. "

@@ -197,7 +197,7 @@ TOOLS: Mapping[str, tuple[Callable[..., list[str]], tuple[str, ...]]] = {
 
 
 def answer(reply: str, data: Database, *, chars: int) -> str:
-    """What the agent is told after a call.
+    """The result of a call, as the agent reads it.
 
     Args:
         reply: should be one call of a tool.

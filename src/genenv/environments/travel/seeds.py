@@ -111,7 +111,7 @@ class Atlas:
         ]
 
     def _all_of(self, place: str) -> list[str]:
-        """The cities that a destination stands for."""
+        """The cities of a destination."""
         return self._usable(place) if self.database.cities_of(place) else [place]
 
     def _connected(self, origin: str, destination: str) -> bool:

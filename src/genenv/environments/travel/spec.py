@@ -246,7 +246,7 @@ yesterday week weekend work job game ask asked asking asks again also since brin
 _MISLEADING = frozenset(_MISLEADING_WORDS.split())
 """Everyday words that could add travelers, move a limit or a date, or make a wish hearsay."""
 FREE_WORDS = ((WORDS - _MISLEADING) | {"places", *words_of(*_PARTS)}) - frozenset(_NUMBERS.split("|"))
-"""What may stand around values: everyday words, those of all phrasings, and "places where" of a room rule."""
+"""Words that may surround values: everyday ones, those of all phrasings, "places where" of a room rule."""
 
 _SUMS = tuple(part for each in (TRAINING, HELD_OUT) for part in each.money)
 _END = r"\s*(?:[.,;:!?]|$)"
@@ -258,7 +258,7 @@ def blanks(spec: TravelSpec) -> tuple[str, ...]:
 
 
 def wordings(spec: TravelSpec, budget: int) -> dict[str, str]:
-    """What is said in the place of each blank.
+    """The text for each blank.
 
     Args:
         spec: what the blanks stand for.

@@ -149,7 +149,7 @@ class Space:
 
         Args:
             chosen: what was set.
-            beneath: what it is given beside.
+            beneath: what it is given in addition.
         """
         found = dict(beneath)
         for name, path in self._paths.items():
@@ -203,10 +203,10 @@ class Start:
 
 
 class RemoteRollout(ABC):
-    """One rollout in an environment of others."""
+    """One rollout in an environment of another library."""
 
     messages: tuple[Message, ...] = ()
-    """What is said before the next reply."""
+    """The messages before the next reply."""
     tools: Sequence[JsonObject] = ()
     choices: Sequence[str] = ()
     """The replies among which the next one must be; none: any text."""
@@ -222,11 +222,11 @@ class RemoteRollout(ABC):
 
     @abstractmethod
     def reply(self, text: str) -> None:
-        """Reply, and hear what comes of it.
+        """Send a reply, and take in the environment's answer.
 
         Raises:
             RolloutError: the environment failed; this rollout is over.
-            UsageError: no rollout can be played any more.
+            UsageError: no rollout can run any more.
         """
 
     @abstractmethod
@@ -335,7 +335,7 @@ class ImportedEnvironment(ABC):
         return self.space.options()
 
     def parameter_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
-        """What the simulator is told that sets parameters."""
+        """The prompt of a simulator that sets parameters."""
         names = ", ".join(self.space.options()[0])
         return asked_for(self._job(names, target), profile, seed.skills, thing=self.thing)
 
@@ -390,7 +390,7 @@ class ImportedEnvironment(ABC):
         )
 
     def opening(self, rollout: RemoteRollout) -> tuple[Message, ...]:
-        """What a rollout says first, with the tools where the prompt is to offer them."""
+        """The first messages of a rollout, with the tools where the prompt is to offer them."""
         if not rollout.tools or self.settings.tools == "native":
             return rollout.messages
         listed = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in rollout.tools)
@@ -401,11 +401,11 @@ class ImportedEnvironment(ABC):
         return Message(role="system", content=said), *rollout.messages
 
     def audit(self, task: Task, rng: random.Random) -> Rejection | None:
-        """No checks beside those of every gate."""
+        """No checks in addition to those of every gate."""
         return None
 
     def steps(self, task: Task) -> int:
-        """Nobody knows."""
+        """Unknown: 1."""
         return 1
 
     def surface(self, task: Task) -> str:
@@ -419,7 +419,7 @@ class ImportedEnvironment(ABC):
         return ImportedEpisode(self, task)
 
     def check(self, task: Task, replies: Sequence[str]) -> Verdict:
-        """What the environment said of them, or says of them now."""
+        """The verdict that the environment gave in the rollout, or gives on a replay."""
         known = self._verdicts.get(_key(task, replies))
         if known is not None:
             return known
@@ -441,7 +441,7 @@ class ImportedEnvironment(ABC):
         return verdict
 
     def keep_verdict(self, task: Task, replies: Sequence[str], verdict: Verdict) -> None:
-        """Keep what was said of a rollout: its trace is graded by that."""
+        """Keep the verdict on a rollout: its trace is graded by it."""
         key = _key(task, replies)
         self._verdicts[key] = verdict
         self._verdicts.move_to_end(key)
@@ -524,7 +524,7 @@ class ImportedEpisode:
 
 
 def failed(why: str) -> Verdict:
-    """Of a rollout that the environment could not play."""
+    """The verdict on a rollout that the environment could not run."""
     return Verdict(reward=0.0, success=False, explanation=why, readable=False)
 
 

@@ -25,7 +25,7 @@ from genenv.types import Json, JsonObject, Message, Role
 _HELD_OUT_SEED = 1_000_000_000
 """The first seed of held-out tasks: no task for training has one as high."""
 _HIDDEN = ("done", "reward", "metadata")
-"""Fields of an observation that an agent is not shown, as long as nobody asks for them."""
+"""Fields of an observation that an agent is not shown by default."""
 
 
 class OpenEnv(ImportedEnvironment):
@@ -79,7 +79,7 @@ class OpenEnv(ImportedEnvironment):
 
     @cached_property
     def tools(self) -> list[JsonObject]:
-        """The tools of a server of MCP tools; of others those that they tell of when a rollout begins."""
+        """The tools of a server of MCP tools; of other servers, those listed when a rollout begins."""
         if not isinstance(self.actions, Calls):
             return []
         session = self.world.take()

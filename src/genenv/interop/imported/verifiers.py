@@ -39,17 +39,17 @@ _START_S = 600.0
 
 
 class Process:
-    """The process that plays.
+    """The process that runs the rollouts.
 
     Args:
-        told: see `within/genenv_player`.
+        start: see `within/genenv_player`.
         python: that runs it.
         limit_s: so long an answer may take.
     """
 
-    def __init__(self, told: JsonObject, *, python: str, limit_s: float) -> None:
-        self._told, self._python, self._limit_s = told, python, limit_s
-        self.shown = str(told["taskset"])
+    def __init__(self, start: JsonObject, *, python: str, limit_s: float) -> None:
+        self._order, self._python, self._limit_s = start, python, limit_s
+        self.shown = str(start["taskset"])
         self._process: subprocess.Popen[str] | None = None
         self._log: IO[str] | None = None
         self._came: queue.Queue[dict[str, Any] | None] = queue.Queue()
@@ -93,7 +93,7 @@ class Process:
         return int(answer["count"])
 
     def tell(self, order: Mapping[str, Any]) -> None:
-        """Write an order; where nobody reads it any more, the next answer says so."""
+        """Write an order; if the process has ended, the next answer says so."""
         if self._process is None or self._process.stdin is None:
             return
         with contextlib.suppress(OSError):
@@ -101,7 +101,7 @@ class Process:
             self._process.stdin.flush()
 
     def answer(self, name: int) -> dict[str, Any]:
-        """The next thing that is said about a rollout.
+        """The next message about a rollout.
 
         Raises:
             RolloutError: nothing comes, or the process has ended.
@@ -140,7 +140,7 @@ class Process:
             _ended(process)
 
     def _start(self) -> None:
-        """Start it, and wait until it can play.
+        """Start it, and wait until it is ready.
 
         Raises:
             UsageError: it cannot.
@@ -150,7 +150,7 @@ class Process:
             raise UsageError(f"environment.python: {self._python!r} is no program that can be started")
         log = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - it stays open
         self._log = log
-        path = str(self._told["path"])
+        path = str(self._order["path"])
         paths = [str(_WITHIN), *([path] if path else []), *filter(None, [os.environ.get("PYTHONPATH")])]
         process = self._process = subprocess.Popen(  # noqa: S603 - the Python that the user named
             [python, "-m", "genenv_player"],
@@ -166,7 +166,7 @@ class Process:
         weakref.finalize(self, log.close)
         self._came = queue.Queue()
         threading.Thread(target=_listen, args=(process.stdout, self._came), daemon=True).start()
-        self.tell(self._told)
+        self.tell(self._order)
         try:
             first = self._came.get(timeout=_START_S)
         except queue.Empty:

@@ -289,7 +289,7 @@ class Server:
         return found
 
     def give_back(self, session: Session) -> None:
-        """Somebody is done with a session."""
+        """Give a session back for others to use."""
         if session.broken:
             session.close()
             self._open -= 1
@@ -302,7 +302,7 @@ class Server:
                 return
 
     def close(self) -> None:
-        """End all sessions that nobody uses."""
+        """End all sessions that are not in use."""
         for session in self._idle:
             session.close()
             self._open -= 1
@@ -367,7 +367,7 @@ class Session:
         self.broken = False
         """Whether it is of no more use."""
         self.used = False
-        """Whether it had a rollout before."""
+        """Whether it has run a rollout before."""
         self._socket = WebSocket(f"{server.url}/ws", server.step_s)
         try:
             self._ask({"type": "state"})  # whatever it says; one that has no room says that instead
