@@ -22,8 +22,7 @@ from genenv.environments.wrappers import ByParameters
 from genenv.errors import UsageError
 from genenv.gate.gate import Gate, base_task, base_tasks, written
 from genenv.interop.exported import Exported
-from genenv.interop.imported.actions import actions_of
-from genenv.interop.imported.openenv import OpenEnv
+from genenv.interop.imported.openenv import OpenEnv, actions_of
 from genenv.rollout.driver import Sampling, attempt
 from genenv.simulator.schema_sampling import sample_json
 from genenv.types import Profile, Rejection, StopReason, Task
@@ -389,7 +388,7 @@ def test_it_can_be_played_by_hand_and_goes_elsewhere(server: OpenEnvServer, tmp_
     succeeds("export-env", name, "--out", folder, "--tasks", 3, "--held-out", 2)
     exported = Exported(folder / "game_env" / "data")
     session = exported.session(exported.tasks()[0])
-    session.reply(solution(exported.tasks()[0]))
+    session.send(solution(exported.tasks()[0]))
     assert session.done
     assert session.verdict().success
 

@@ -40,8 +40,8 @@ class About(BaseModel, frozen=True, extra="forbid"):
     """The environment's own."""
 
 
-class Session:
-    """One rollout of a task, in the form of chat messages.
+class Session(StepwiseRollout):
+    """One rollout of a task, in the form of chat messages; sessions in several threads share an environment.
 
     Args:
         exported: whose task it is.
@@ -49,39 +49,19 @@ class Session:
     """
 
     def __init__(self, exported: Exported, task: Task) -> None:
-        self._exported = exported
-        with exported.lock:
-            self._rollout = StepwiseRollout(exported.env, task)
-        self.messages = _chat(self._rollout.messages, ())
-        """The messages before the next reply: the task at first, then the environment's answer."""
-
-    @property
-    def done(self) -> bool:
-        """Whether the episode has ended."""
-        return self._rollout.done
-
-    @property
-    def max_turns(self) -> int:
-        """It asks for no more replies than this."""
-        return self._rollout.max_turns
-
-    @property
-    def tools(self) -> list[JsonObject]:
-        """Tools to offer, in OpenAI's form; none where the messages describe them."""
-        return list(self._rollout.tools)
+        self._lock = exported.lock
+        with self._lock:
+            super().__init__(exported.env, task)
+        self.chat = _chat(self.messages, ())
+        """The messages before the next reply, in OpenAI's form."""
 
     @property
     def choices(self) -> list[str]:
         """The replies among which the next one must be; none: any text."""
-        with self._exported.lock:
-            return list(self._rollout.choices)
+        with self._lock:
+            return list(super().choices)
 
-    @property
-    def replies(self) -> tuple[str, ...]:
-        """The replies so far, as text: the log of the rollout."""
-        return self._rollout.replies
-
-    def reply(self, content: str, calls: Sequence[JsonObject] = ()) -> list[ChatMessage]:
+    def send(self, content: str, calls: Sequence[JsonObject] = ()) -> list[ChatMessage]:
         """Send a reply, and return the environment's answer.
 
         Args:
@@ -91,15 +71,15 @@ class Session:
         Raises:
             UsageError: the rollout has ended.
         """
-        with self._exported.lock:
-            answer = self._rollout.reply(reply_text(content, calls))
-        self.messages = _chat(answer, [str(one.get("id", "")) for one in calls])
-        return self.messages
+        with self._lock:
+            answer = self.reply(reply_text(content, calls))
+        self.chat = _chat(answer, [str(one.get("id", "")) for one in calls])
+        return self.chat
 
     def verdict(self) -> Verdict:
-        """What the environment's check says of the replies so far."""
-        with self._exported.lock:
-            return self._rollout.verdict()
+        """Grade the replies so far."""
+        with self._lock:
+            return super().verdict()
 
 
 class Exported:

@@ -77,7 +77,7 @@ class TaskEnvironment(gymnasium.Env[str, str]):
         session = self._running()
         if session.done:
             raise UsageError("the attempt has ended; call reset")
-        session.reply(action)
+        session.send(action)
         verdict = session.verdict() if session.done else None
         text, info = self._observed(None)
         if verdict is not None:
@@ -95,11 +95,11 @@ class TaskEnvironment(gymnasium.Env[str, str]):
 
     def _observed(self, name: Any) -> tuple[str, dict[str, Any]]:  # noqa: ANN401 - JSON
         session = self._running()
-        told = {"messages": session.messages, "tools": session.tools, "choices": session.choices}
+        told = {"messages": session.chat, "tools": list(session.tools), "choices": session.choices}
         info = copy.deepcopy(told) | ({} if name is None else {"task_id": name})
         tools = [json.dumps(tool) for tool in session.tools] if name is not None else []
         offered = [CALLS, *tools] if tools else []
-        return "\n\n".join([*(str(one["content"]) for one in session.messages), *offered]), info
+        return "\n\n".join([*(str(one["content"]) for one in session.chat), *offered]), info
 
 
 def register(name: str, folder: str | Path) -> str:

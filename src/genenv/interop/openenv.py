@@ -77,7 +77,7 @@ class TaskEnvironment(Environment[ChatAction, ChatObservation, State]):
             task, self._name = str(row["task"]), str(row["id"])
         self._session = self._exported.session(task)
         self._state = State(episode_id=episode_id, step_count=0)
-        return self._observed(tools=self._session.tools)
+        return self._observed(tools=list(self._session.tools))
 
     def step(
         self,
@@ -87,7 +87,7 @@ class TaskEnvironment(Environment[ChatAction, ChatObservation, State]):
     ) -> ChatObservation:
         """Send a reply, and return the environment's answer; at the end the reward is the verdict's."""
         del timeout_s, others
-        self._running().reply(action.content, action.tool_calls)
+        self._running().send(action.content, action.tool_calls)
         self._state.step_count += 1
         return self._observed()
 
@@ -105,7 +105,7 @@ class TaskEnvironment(Environment[ChatAction, ChatObservation, State]):
         session = self._running()
         verdict = session.verdict() if session.done else None
         return ChatObservation(
-            messages=session.messages,
+            messages=session.chat,
             tools=tools or [],
             choices=session.choices,
             task_id=self._name,

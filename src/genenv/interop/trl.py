@@ -82,12 +82,12 @@ class Environment:
         if self._session is not None:
             if self._session.done:
                 return OVER
-            answer = self._session.reply(str(arguments.get("text", "")))
+            answer = self._session.send(str(arguments.get("text", "")))
             return "\n".join(str(one["content"]) for one in answer) or OVER
         if self._task is None:
             return OVER
         self._calls.append({"function": {"name": name, "arguments": arguments}})
-        answer = self._exported.session(self._task).reply("", self._calls)
+        answer = self._exported.session(self._task).send("", self._calls)
         return str(answer[-1]["content"]) if answer else _NOT_SHOWN
 
     def _graded(self, completion: Completion) -> float:

@@ -113,15 +113,15 @@ def classes(folder: str | Path) -> tuple[type[Any], type[Any]]:
             """Ask until the rollout ends."""
             del runtime, mcp_urls
             session, messages = exported.session(data.task), list[Any]()
-            offered: dict[str, Any] = {"tools": session.tools} if session.tools else {}
+            offered: dict[str, Any] = {"tools": list(session.tools)} if session.tools else {}
             async with AsyncOpenAI(base_url=endpoint, api_key=secret, max_retries=0) as client:
                 while not session.done:
-                    messages += session.messages
+                    messages += session.chat
                     asked = client.chat.completions.create(model=ctx.model, messages=messages, **offered)
                     reply = (await asked).choices[0].message.model_dump(exclude_none=True)
                     messages.append(reply)
                     said = (reply.get("content") or "", reply.get("tool_calls") or ())
-                    await asyncio.to_thread(session.reply, *said)
+                    await asyncio.to_thread(session.send, *said)
             verdict = await asyncio.to_thread(session.verdict)
             trace.state.reward, trace.state.success = verdict.reward, verdict.success
             trace.state.replies = len(session.replies)

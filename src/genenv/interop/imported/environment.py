@@ -16,15 +16,18 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 from pydantic import BaseModel, JsonValue
 
+from genenv.chat.assistant import ToolCall
+from genenv.chat.call_formats import UNREADABLE, read_calls
 from genenv.config.files import merged
 from genenv.environments.base import Ask, Episode, Options, OutOfTurns
 from genenv.environments.common import asked_for, at_random, request, schema_of
 from genenv.errors import RolloutError, UsageError
 from genenv.interop.imported.settings import ImportedConfig
+from genenv.simulator.schema_sampling import sample_json
 from genenv.types import (
     Json,
     JsonObject,
@@ -38,6 +41,7 @@ from genenv.types import (
     Task,
     Verdict,
 )
+from genenv.untrusted.schemas import plain_schema
 
 _NO_SKILL = re.compile(r"[^A-Za-z0-9_.:+=-]+")
 _FEW = 64
@@ -190,6 +194,8 @@ _OFFER = (
     "You may call tools. To call one, reply with\n<tool_call>\n"
     '{"name": NAME, "arguments": {...}}\n</tool_call>\nTools:'
 )
+RANDOM_WORDS = ("yes", "no", "I do not know", "help", "look", "0", "1", "42")
+"""Replies of an uninformed agent where any text is possible."""
 _MOST_VERDICTS = 20_000
 """Verdicts of rollouts that are kept."""
 
@@ -539,3 +545,31 @@ def start_of(task: Task) -> Start:
 def _key(task: Task, replies: Sequence[str]) -> str:
     said: Json = [task.payload["given"], task.payload["number"], list(replies)]
     return digest(said)
+
+
+def words_and_calls(text: str) -> tuple[str, Sequence[ToolCall]]:
+    """A reply as it goes over a wire; one with a call that cannot be read goes as it is, as words."""
+    words, calls = read_calls(text) if "<tool_call>" in text else (text, ())
+    if any(not call.name or call.arguments == UNREADABLE for call in calls):
+        return text, ()
+    return words, calls
+
+
+def random_call(tools: Sequence[JsonObject], rng: random.Random) -> str:
+    """A call of some tool with arguments at random; words where there are no tools."""
+    if not tools:
+        return rng.choice(RANDOM_WORDS)
+    function = cast("Mapping[str, Any]", rng.choice(tools)["function"])
+    call = {
+        "name": function["name"],
+        "arguments": sampled(cast(JsonObject, function.get("parameters") or {}), rng),
+    }
+    return f"<tool_call>\n{json.dumps(call)}\n</tool_call>"
+
+
+def sampled(schema: JsonObject, rng: random.Random) -> Json:
+    """A value of a schema at random; an empty object where the schema cannot be sampled."""
+    try:
+        return sample_json(plain_schema(schema), rng)
+    except (UsageError, KeyError, TypeError, ValueError):  # schemas of others hold what ours do not
+        return {}

@@ -1,26 +1,201 @@
 """An OpenEnv server as an environment: `[environment] name = "openenv:http://HOST:PORT"`.
 
-A rollout is a session of it; what `reset` is given is the task, and what the simulator sets of it. No
-package of OpenEnv's is needed here.
+A rollout is a session of it; what `reset` is given is the task, and what the simulator sets of it. No package
+of OpenEnv's is needed here.
+
+A reply becomes an action by the schema of the server's actions, in one of four forms: words and calls (as of
+servers that `genenv export-env` wrote), tools of MCP, one field that is the whole reply, and JSON.
 """
 
 from __future__ import annotations
 
 import json
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, cast, get_args
 
 from pydantic import BaseModel
 
+from genenv.chat.call_formats import read_calls
 from genenv.errors import RolloutError, UsageError
-from genenv.interop.imported.actions import Actions, Calls, Chat, actions_of
-from genenv.interop.imported.environment import ImportedEnvironment, RemoteRollout, Space, Start
+from genenv.interop.imported.environment import (
+    RANDOM_WORDS,
+    ImportedEnvironment,
+    RemoteRollout,
+    Space,
+    Start,
+    random_call,
+    sampled,
+    words_and_calls,
+)
 from genenv.interop.imported.settings import OpenEnvConfig
 from genenv.interop.imported.wire import Answer, Refused, Server, Session
 from genenv.texts import inert
 from genenv.types import Json, JsonObject, Message, Role
+from genenv.untrusted.schemas import BadSchema, plain_schema
+
+_GENERIC = {"Action", "CallToolAction", "ListToolsAction"}
+"""Titles of the schemas of servers whose actions are calls of MCP tools."""
+
+
+class Actions(ABC):
+    """How replies become actions."""
+
+    instructions = ""
+    """How to reply, in words for the agent."""
+    choices: Sequence[str] = ()
+    """The only replies there are; none: any text."""
+
+    @abstractmethod
+    def read(self, text: str) -> list[JsonObject] | str:
+        """The actions of a reply, or why there are none, in a sentence for the agent."""
+
+    @abstractmethod
+    def random_reply(self, tools: Sequence[JsonObject], rng: random.Random) -> str:
+        """A reply at random."""
+
+
+class Chat(Actions):
+    """Words and calls, in OpenAI's form."""
+
+    def read(self, text: str) -> list[JsonObject] | str:
+        """One action, with all calls."""
+        words, calls = words_and_calls(text)
+        listed: list[Json] = [
+            {
+                "id": f"call{place}",
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            }
+            for place, call in enumerate(calls)
+        ]
+        return [{"content": words, "tool_calls": listed}]
+
+    def random_reply(self, tools: Sequence[JsonObject], rng: random.Random) -> str:
+        """A call at random, or words."""
+        return random_call(tools, rng)
+
+
+class Calls(Actions):
+    """Tools of MCP: an action each."""
+
+    def read(self, text: str) -> list[JsonObject] | str:
+        """The calls of a reply."""
+        calls = read_calls(text)[1]
+        if not calls:
+            return "That calls no tool."
+        return [{"type": "call_tool", "tool_name": call.name, "arguments": call.arguments} for call in calls]
+
+    def random_reply(self, tools: Sequence[JsonObject], rng: random.Random) -> str:
+        """A call at random."""
+        return random_call(tools, rng)
+
+
+class OneField(Actions):
+    """One field, which is the whole reply: text as it is, another value as JSON.
+
+    Args:
+        name: of the field.
+        schema: of its value.
+    """
+
+    def __init__(self, name: str, schema: JsonObject) -> None:
+        self._name, self._schema = name, schema
+        self._is_text = schema.get("type") == "string"
+        listed = schema.get("enum", [True, False] if schema.get("type") == "boolean" else [])
+        self.choices = [
+            one if isinstance(one, str) else json.dumps(one) for one in cast("Sequence[Json]", listed)
+        ]
+        about = str(schema.get("description") or name)
+        self.instructions = f"Reply with this alone: {about}"
+
+    def read(self, text: str) -> list[JsonObject] | str:
+        """One action."""
+        if self._is_text:
+            return [{self._name: text}]
+        try:
+            value: Json = json.loads(text.strip())
+        except (ValueError, RecursionError):
+            value = text.strip()
+        return [{self._name: value}]
+
+    def random_reply(self, tools: Sequence[JsonObject], rng: random.Random) -> str:
+        """A value at random."""
+        if self.choices:
+            return rng.choice(self.choices)
+        if self._is_text:
+            return rng.choice(RANDOM_WORDS)
+        return json.dumps(sampled(self._schema, rng))
+
+
+class Fields(Actions):
+    """An object of several fields, as JSON."""
+
+    def __init__(self, schema: JsonObject) -> None:
+        self._schema = schema
+        shown = {key: value for key, value in schema.items() if key not in ("title", "description")}
+        self.instructions = f"Reply with JSON of this schema alone: {json.dumps(shown, ensure_ascii=False)}"
+
+    def read(self, text: str) -> list[JsonObject] | str:
+        """The object in a reply, which may stand in a fence."""
+        bare = text.strip().removeprefix("```json").removeprefix("```").removesuffix("```").strip()
+        try:
+            value: object = json.loads(bare)
+        except (ValueError, RecursionError):
+            value = None
+        if not isinstance(value, dict):
+            return "That is no JSON object."
+        return [cast(JsonObject, value)]
+
+    def random_reply(self, tools: Sequence[JsonObject], rng: random.Random) -> str:
+        """An object at random."""
+        return json.dumps(sampled(self._schema, rng))
+
+
+def actions_of(schema: JsonObject) -> Actions:
+    """How replies become actions.
+
+    Args:
+        schema: of a server's actions.
+
+    Raises:
+        UsageError: it cannot be used.
+    """
+    try:
+        schema = plain_schema(schema)
+    except BadSchema as error:
+        raise UsageError(f"the schema of the server's actions cannot be used: {error}") from error
+    found = schema.get("properties")
+    fields = {
+        name: cast(JsonObject, one)
+        for name, one in (found.items() if isinstance(found, Mapping) else ())
+        if name != "metadata" and isinstance(one, Mapping)
+    }
+    if {"content", "tool_calls"} <= set(fields):
+        return Chat()
+    if schema.get("title") in _GENERIC:
+        return Calls()
+    required = [name for name in cast("Sequence[str]", schema.get("required", ())) if name in fields]
+    whole = required if len(required) == 1 else list(fields) if len(fields) == 1 else []
+    if len(whole) == 1:
+        one = _plain(fields[whole[0]])
+        if "enum" in one or one.get("type") in ("string", "integer", "number", "boolean"):
+            return OneField(whole[0], one)
+    kept = {key: value for key, value in schema.items() if key != "properties"}
+    return Fields({**kept, "properties": fields})
+
+
+def _plain(schema: JsonObject) -> JsonObject:
+    """A schema without the alternative of none."""
+    options = [
+        cast(JsonObject, one)
+        for one in cast("Sequence[Any]", schema.get("anyOf", ()))
+        if isinstance(one, Mapping) and cast(JsonObject, one).get("type") != "null"
+    ]
+    return {**options[0], **schema} if len(options) == 1 else schema
+
 
 _HELD_OUT_SEED = 1_000_000_000
 """The first seed of held-out tasks: no task for training has one as high."""

@@ -27,8 +27,14 @@ from typing import IO, Any, ClassVar, cast, get_args
 from pydantic import BaseModel
 
 from genenv.errors import RolloutError, UsageError
-from genenv.interop.imported.actions import random_call, words_and_calls
-from genenv.interop.imported.environment import ImportedEnvironment, RemoteRollout, Space, Start
+from genenv.interop.imported.environment import (
+    ImportedEnvironment,
+    RemoteRollout,
+    Space,
+    Start,
+    random_call,
+    words_and_calls,
+)
 from genenv.interop.imported.settings import VerifiersConfig
 from genenv.texts import inert
 from genenv.types import JsonObject, Message, Role
