@@ -80,9 +80,9 @@ def build(
         messages, oracle = _whole(game, settings), tuple(commands)
     else:
         play = game.start()
-        told = play.play(commands[:step])
+        answers = play.play(commands[:step])
         payload |= {"played": commands[:step], "right": list(good_commands(play))}
-        messages, oracle = _next_step(play, commands[:step], told, settings), (commands[step],)
+        messages, oracle = _next_step(play, commands[:step], answers, settings), (commands[step],)
     return Task(
         id=task_id,
         environment=NAME,
@@ -180,6 +180,6 @@ def _next_step(
 ) -> tuple[Message, ...]:
     """The game so far, command by command, and the question."""
     pairs = zip(commands, answers, strict=True)
-    told = "".join(f"\n> {command}\n{answer}" for command, answer in pairs)
-    asked = f"{play.game.intro}{told}{possible(play, settings)}\n{_NEXT}"
+    history = "".join(f"\n> {command}\n{answer}" for command, answer in pairs)
+    asked = f"{play.game.intro}{history}{possible(play, settings)}\n{_NEXT}"
     return Message(role="system", content=_HOW), Message(role="user", content=asked)

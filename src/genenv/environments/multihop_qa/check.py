@@ -177,7 +177,7 @@ def _can_be_answered(
     if settings.mode == "closed_book":
         return
     if settings.mode == "search":
-        lines = [line for text in _heard(task, world, settings) for line in text.splitlines()]
+        lines = [line for text in _search_results(task, world, settings) for line in text.splitlines()]
     else:
         lines = [line.removeprefix("- ") for line in task.messages[-1].content.splitlines()[:-1]]
     facts = {fact for line in lines for fact in _said(line, steps, world)}
@@ -190,7 +190,7 @@ def _can_be_answered(
         raise Refused(RejectReason.CHECKS_DISAGREE, explanation)
 
 
-def _heard(task: Task, world: World, settings: MultihopConfig) -> Iterable[str]:
+def _search_results(task: Task, world: World, settings: MultihopConfig) -> Iterable[str]:
     """What the searches of the task's own solution show."""
     for reply in task.oracle:
         words = searched(reply)

@@ -234,8 +234,8 @@ def _way(origin: str, destination: str, date: str, database: Database, rng: rand
 
 def _day(number: int, day: TripDay, room: str, database: Database, rng: random.Random) -> dict[str, Json]:
     here = day.cities[-1]
-    told = _city_day(here, database, rng) if database.restaurants(here) else dict.fromkeys(MEALS, "-")
-    places = {field: "-" if name == "-" else named(str(name), here) for field, name in told.items()}
+    filled = _city_day(here, database, rng) if database.restaurants(here) else dict.fromkeys(MEALS, "-")
+    places = {field: "-" if name == "-" else named(str(name), here) for field, name in filled.items()}
     return {
         "days": number,
         "current_city": f"from {day.cities[0]} to {here}" if len(day.cities) > 1 else here,

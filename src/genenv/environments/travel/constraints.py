@@ -89,12 +89,12 @@ def complete_information(query: Query, plan: Plan, database: Database) -> str | 
         return f"The plan should have {query.days} days."
     if (problem := _number_of_cities(query, days)) is not None:
         return problem
-    told = 0
+    given = 0
     for number, day in enumerate(days, 1):
         if (problem := _absent(day, last=number == query.days)) is not None:
             return f"Day {number} {problem}."
-        told += sum(bool(value) and value != "-" for value in day.values())
-    if told / (len(FIELDS) * query.days) < _LEAST_SHARE:
+        given += sum(bool(value) and value != "-" for value in day.values())
+    if given / (len(FIELDS) * query.days) < _LEAST_SHARE:
         return "More than half of the information is absent."
     return None
 
@@ -135,9 +135,9 @@ def within_current_city(query: Query, plan: Plan, database: Database) -> str | N
         way, place = said(day, "transportation"), said(day, "accommodation")
         if way is not None and not all(city in way for city in cities):
             return f"Day {number}: the transportation does not name the day's cities."
-        told = [(meal, said(day, meal)) for meal in MEALS]
-        told += [("attraction", attraction) for attraction in attractions_of(day)]
-        for field, value in told:
+        entries = [(meal, said(day, meal)) for meal in MEALS]
+        entries += [("attraction", attraction) for attraction in attractions_of(day)]
+        for field, value in entries:
             if value is not None and not any(city in value for city in cities):
                 return f"Day {number}: the {field} {value[:60]!r} is in another city."
         if place is not None and (not cities or cities[-1] not in place):

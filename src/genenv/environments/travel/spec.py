@@ -177,9 +177,9 @@ def query_with_blanks(phrasings: Phrasings, given: tuple[str, ...], rng: random.
     """
     trip, money = rng.choice(phrasings.trip), rng.choice(phrasings.money)
     clauses = [rng.choice(phrasings.limits[name]) for name in given]
-    told = "".join(f". {as_sentence(clause)}" for clause in clauses)
+    limits = "".join(f". {as_sentence(clause)}" for clause in clauses)
     around = [rng.choice(("", *words)) for words in (phrasings.greetings, phrasings.farewells)]
-    return f"{around[0]} {trip}. {money}{told}. {around[1]}".strip()
+    return f"{around[0]} {trip}. {money}{limits}. {around[1]}".strip()
 
 
 def as_sentence(clause: str) -> str:
