@@ -75,7 +75,7 @@ def _cut(base: dict[str, Program], measured: dict[str, Program]) -> Bundle:
 
 
 def _parameters(env: ToolCalling, seed: Seed) -> int:
-    return sum(len(tool.properties) for tool in env.told_of(seed).values())
+    return sum(len(tool.properties) for tool in env.tools_in_prompt(seed).values())
 
 
 def scripted_players(config: Any, env: Environment, *_: object) -> Players:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from genenv.config.run import RunConfig, dump_toml, resolve
-from genenv.environments.shifting import SUFFIX
+from genenv.environments.wrappers import SUFFIX
 from genenv.report.facts import summarise
 from genenv.report.page import write_report
 from genenv.runs.folder import RunFolder

@@ -12,8 +12,9 @@ import pytest
 
 from genenv.config.run import dump_toml, resolve
 from genenv.environments import load_environment
-from genenv.environments.base import Environment
-from genenv.environments.parameters import ByParameters, HasParameters, at_random, read_base, schema_of
+from genenv.environments.base import Environment, HasParameters
+from genenv.environments.common import at_random, read_base, schema_of
+from genenv.environments.wrappers import ByParameters
 from genenv.errors import UsageError
 from genenv.gate.gate import base_tasks, examined
 from genenv.runs.folder import RunFolder

@@ -12,7 +12,7 @@ from genenv.cli.progress import ConsoleReporter
 from genenv.config.run import RunConfig, load_config
 from genenv.environments import close_environment, load_environment
 from genenv.environments import is_folder as is_folder
-from genenv.environments.attempt import Attempt
+from genenv.environments.stepwise import StepwiseRollout
 from genenv.errors import UsageError
 from genenv.evaluation.environment_check import Finding, check_environment
 from genenv.files import check_writable
@@ -149,9 +149,9 @@ class Environment:
         """Tasks for measuring only."""
         return tuple(self.world.held_out())
 
-    def attempt(self, task: Task) -> Attempt:
+    def attempt(self, task: Task) -> StepwiseRollout:
         """Begin an attempt at a task, to be played reply by reply."""
-        return Attempt(self.world, task)
+        return StepwiseRollout(self.world, task)
 
     def grade(self, task: Task, replies: Sequence[str]) -> Verdict:
         """The verdict on an attempt, from the agent's replies alone."""

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.environments.base import Environment
-from genenv.environments.parameters import read_base
+from genenv.environments.common import read_base
 from genenv.gate.novelty import Archive
 from genenv.progress import advance
 from genenv.seeding import generator

@@ -10,8 +10,8 @@ from statistics import median
 from genenv.evaluation.environment_check import GOOD, POOR, Finding
 from genenv.tools.discover.recipes import FRESH
 from genenv.tools.discover.state_values import words_of
-from genenv.tools.environment import Tools
 from genenv.tools.spec import Program
+from genenv.tools.toolbox import Toolbox
 from genenv.tools.worlds.base import Call, anew
 
 _TIMED = 20
@@ -20,7 +20,7 @@ _SLOW_MS = 300.0
 """A start of an attempt that takes longer is slow."""
 
 
-def check_tools(env: Tools) -> Iterator[Finding]:
+def check_tools(env: Toolbox) -> Iterator[Finding]:
     """Look at a bundle's tools, and at all of its tasks.
 
     Args:
@@ -34,7 +34,7 @@ def check_tools(env: Tools) -> Iterator[Finding]:
     yield _speed(env, programs)
 
 
-def _succeeding(env: Tools) -> Finding:
+def _succeeding(env: Toolbox) -> Finding:
     known, failed = env.graph.recipes, env.graph.failures
     never = [name for name in env.world.tools if name not in known]
     seen = f"{len(known)} of {len(env.world.tools)}"
@@ -43,7 +43,7 @@ def _succeeding(env: Tools) -> Finding:
     return Finding(what="tools that succeed", state=POOR if never else GOOD, seen=seen)
 
 
-def _sources(env: Tools) -> Finding:
+def _sources(env: Toolbox) -> Finding:
     """Ids that no state holds and no tool finds: an agent could only guess them."""
     blind = [
         f"{parameter} of {recipe.tool}"
@@ -55,7 +55,7 @@ def _sources(env: Tools) -> Finding:
     return Finding(what="ids that tools ask for", state=POOR if blind else GOOD, seen=seen)
 
 
-def _coverage(env: Tools, programs: Sequence[Program]) -> Finding:
+def _coverage(env: Toolbox, programs: Sequence[Program]) -> Finding:
     graph = env.graph
     called = {step.tool for program in programs for step in program.calls}
     linked = {
@@ -85,7 +85,7 @@ def _spread(programs: Sequence[Program]) -> Finding:
     return Finding(what="difficulty", state=GOOD if len(calls) > 1 else POOR, seen=seen)
 
 
-def _speed(env: Tools, programs: Sequence[Program]) -> Finding:
+def _speed(env: Toolbox, programs: Sequence[Program]) -> Finding:
     starts, steps = list[float](), list[float]()
     for program in programs[:_TIMED]:
         calls = [Call(tool=step.tool, args=dict(step.args)) for step in (*program.before, *program.calls)]

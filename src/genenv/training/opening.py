@@ -12,8 +12,7 @@ from genenv.curriculum.seed_choice import choose_seeds
 from genenv.curriculum.stats import SkillStats
 from genenv.environments import load_environment
 from genenv.environments.base import Environment
-from genenv.environments.parameters import ByParameters
-from genenv.environments.shifting import ShiftingEnvironment
+from genenv.environments.wrappers import ByParameters, ShiftingEnvironment
 from genenv.progress import Reporter, staged
 from genenv.training.build import build_players
 from genenv.training.policies import Players

@@ -16,7 +16,7 @@ from genenv.curriculum.rewards import in_round
 from genenv.curriculum.seed_choice import choose_seeds
 from genenv.curriculum.stats import SkillStats
 from genenv.environments.base import Environment
-from genenv.environments.shifting import ShiftingEnvironment
+from genenv.environments.wrappers import ShiftingEnvironment
 from genenv.gate.gate import Gate, base_tasks
 from genenv.runs.store.store import PoolStore
 from genenv.seeding import generator

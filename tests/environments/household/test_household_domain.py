@@ -19,15 +19,14 @@ from genenv.backends.scripted import ScriptedSampler
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.environments.base import OutOfTurns
 from genenv.environments.household.build import game_of
-from genenv.environments.household.commands import read_command
+from genenv.environments.household.check import check_by_facts, nearer
+from genenv.environments.household.engine import read_command
 from genenv.environments.household.environment import Household
-from genenv.environments.household.playing import check_by_facts, nearer
+from genenv.environments.household.layout import LAMPS
+from genenv.environments.household.planning import askable_steps
 from genenv.environments.household.seeds import held_out_specs, offered_for
 from genenv.environments.household.settings import HouseholdConfig
-from genenv.environments.household.spec import HouseholdSpec, lines, read_place, write_place
-from genenv.environments.household.steps import askable_steps
-from genenv.environments.household.tables import LAMPS
-from genenv.environments.household.wording import wording_pattern
+from genenv.environments.household.spec import HouseholdSpec, lines, read_place, wording_pattern, write_place
 from genenv.gate.gate import Gate, base_tasks
 from genenv.rollout.driver import Sampling, attempt
 from genenv.types import Lineage, Message, Origin, Profile, Rejection, RejectReason, Task

@@ -12,7 +12,8 @@ from typing import get_args
 import pytest
 from pydantic import ValidationError
 
-from genenv.environments.parameters import ByParameters, at_random
+from genenv.environments.common import at_random
+from genenv.environments.wrappers import ByParameters
 from genenv.gate.gate import base_tasks, examined
 from genenv.tools.calls import format_calls
 from genenv.tools.check import calls_of

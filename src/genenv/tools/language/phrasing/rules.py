@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import cast
 
-from genenv.environments.stems import stem
+from genenv.environments.words import stem
 from genenv.tools.discover.recipes import Graph
 from genenv.tools.discover.state_values import leaves
 from genenv.tools.language.wording import (

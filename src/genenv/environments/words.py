@@ -1,4 +1,4 @@
-"""Everyday words: what may stand around the values of a task, so that it stays readable and nothing is added.
+"""English words: their stems, and the everyday ones that may surround the values of a task.
 
 A simulator that may write any letters between the values that a task needs soon writes gibberish there, or
 words that change what is asked. Environments that leave words free let these through, and those of their
@@ -8,7 +8,7 @@ phrasings.
 from __future__ import annotations
 
 import re
-from collections.abc import Set
+from collections.abc import Mapping, Set
 
 _WORDS = """
 a about afternoon again all also am an and any are ask asked asking asks at aunt be bed before breakfast
@@ -40,3 +40,30 @@ def first_strange(text: str, known: Set[str]) -> str | None:
         return sign[0]
     plain = re.findall(r"\w+", re.sub(r"['’]s\b", "", text))
     return next((word for word in plain if word.lower() not in known), None)
+
+
+_IRREGULAR: Mapping[str, str] = {
+    form: verb
+    for verb, forms in {
+        "buy": "bought", "find": "found", "get": "got gotten", "give": "gave given", "hear": "heard",
+        "leave": "left", "make": "made", "pay": "paid", "put": "putting", "read": "read", "run": "ran",
+        "say": "said", "see": "saw seen", "send": "sent", "set": "setting", "take": "took taken",
+        "tell": "told", "throw": "threw thrown", "write": "wrote written",
+    }.items()
+    for form in forms.split()
+}  # fmt: skip
+
+
+def stem(word: str) -> str:
+    """A word without its ending: cancelled, cancels and cancelling are `cancel`."""
+    word = re.sub(r"['’]\w*$", "", word.lower())
+    word = _IRREGULAR.get(word, word)
+    for ending, instead in (("ies", "y"), ("ied", "y"), ("ing", ""), ("ed", ""), ("es", ""), ("s", "")):
+        if word.endswith(ending) and len(word) - len(ending) >= 3 and not word.endswith("ss"):
+            word = word[: -len(ending)] + instead
+            break
+    if len(word) > 3 and word[-1] == word[-2] and word[-1] not in "aeious" and word[-2:] != "ll":
+        word = word[:-1]
+    if len(word) > 4 and word.endswith("ll"):
+        word = word[:-1]
+    return word[:-1] if len(word) > 3 and word.endswith("e") else word

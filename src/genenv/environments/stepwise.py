@@ -1,7 +1,7 @@
-"""One attempt at a task, reply by reply, for whoever brings the replies: no event loop, no model.
+"""One rollout of a task, reply by reply, without an event loop or a model.
 
-An episode is a coroutine that asks for replies. Here it stands still at each question until the reply is
-given, so that a caller of any kind (a person, another trainer, a server's session) can play it step by step.
+An episode is a coroutine that asks for replies. Here it pauses at each question until the caller gives the
+reply. The caller may be a person, another trainer, or a server's session.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from genenv.errors import EnvironmentCodeError, RolloutError, UsageError
 from genenv.types import JsonObject, Message, Task, Verdict
 
 
-class _Asked:
-    """Stands where an episode waits for a reply; awaiting it gives the reply."""
+class _Question:
+    """What an episode awaits for a reply."""
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self.messages = tuple(messages)
 
-    def __await__(self) -> Generator[_Asked, str, str]:
+    def __await__(self) -> Generator[_Question, str, str]:
         return (yield self)
 
 
 async def _ask(messages: Sequence[Message]) -> str:
-    return await _Asked(messages)
+    return await _Question(messages)
 
 
-class Attempt:
-    """One attempt at a task.
+class StepwiseRollout:
+    """One rollout of a task.
 
     Args:
         env: whose task it is.
-        task: what is attempted. Everything that the attempt begins with is derived from it.
+        task: what is rolled out. Everything that the rollout begins with is derived from it.
 
     Raises:
         EnvironmentCodeError: the environment's episode asks for nothing, or waits for something that is no
@@ -43,11 +43,11 @@ class Attempt:
     def __init__(self, env: Environment, task: Task) -> None:
         self.task = task
         self.messages: tuple[Message, ...] = ()
-        """What is said before the next reply: the task at first, then what came of the reply before."""
+        """The messages before the next reply: the task at first, then the environment's answer."""
         self.done = False
-        """Whether nothing more is asked for."""
+        """Whether the episode has ended."""
         self.problem = ""
-        """Why the attempt could not go on, where it could not: it counts as failed."""
+        """Why the rollout could not go on, where it could not: it counts as failed."""
         self._env, self._replies = env, list[str]()
         self._episode = env.episode(task)
         self._run: Coroutine[Any, Any, None] = self._episode.run(_ask)
@@ -70,20 +70,20 @@ class Attempt:
 
     @property
     def replies(self) -> tuple[str, ...]:
-        """The replies so far: the log of the attempt, from which alone it is graded."""
+        """The replies so far: the log of the rollout, from which alone it is graded."""
         return tuple(self._replies)
 
     def reply(self, text: str) -> tuple[Message, ...]:
-        """Reply, and hear what comes of it.
+        """Send a reply, and return the environment's answer.
 
         Args:
             text: the agent's whole reply.
 
         Returns:
-            The messages before the next reply; none when the attempt has ended.
+            The messages before the next reply; none when the rollout has ended.
 
         Raises:
-            UsageError: the attempt has ended.
+            UsageError: the rollout has ended.
             EnvironmentCodeError: the environment's episode is at fault.
         """
         if self.done:
@@ -93,25 +93,25 @@ class Attempt:
         return self.messages
 
     def verdict(self) -> Verdict:
-        """What the environment's check says of the replies so far. Equal replies get equal verdicts."""
+        """Grade the replies so far. Equal replies get equal verdicts."""
         if self.problem:
             return Verdict(reward=0.0, success=False, explanation=self.problem, readable=False)
         return self._env.check(self.task, self._replies)
 
     def _go_on(self, text: str | None) -> None:
         try:
-            asked = self._run.send(text)
+            question = self._run.send(text)
         except (StopIteration, OutOfTurns):
             self.messages, self.done = (), True
             return
         except RolloutError as error:
             self.messages, self.done, self.problem = (), True, str(error)
             return
-        if not isinstance(asked, _Asked):
+        if not isinstance(question, _Question):
             self._run.close()
             raise EnvironmentCodeError(
                 f"the episode of {self.task.id} waits for something else than a reply; such an "
                 f"environment is "
                 "played within an event loop, by its own `run`"
             )
-        self.messages = asked.messages
+        self.messages = question.messages
