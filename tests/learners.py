@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from genenv.agent.settings import AgentConfig
-from genenv.algorithms.credit.grpo import grpo_credit, zero_advantage_rate
-from genenv.algorithms.credit.rwr import rwr_credit
+from genenv.algorithms.agent_credit import grpo_credit, zero_advantage_rate
 from genenv.algorithms.datum import Lesson
+from genenv.algorithms.simulator_credit import rwr_credit
 from genenv.algorithms.update import learn
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.simulator.settings import SimulatorConfig

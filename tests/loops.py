@@ -11,8 +11,8 @@ from genenv.config.run import RunConfig
 from genenv.progress import Silent
 from genenv.runs.stages import Stages
 from genenv.simulator.policy import Simulator
-from genenv.training.learning import Learner
 from genenv.training.policies import Players
+from genenv.training.rounds import Learner
 from lessons import Recorder
 
 STAGES = Stages(Silent(), 1, 1)

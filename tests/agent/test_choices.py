@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from genenv.algorithms.credit.grpo import grpo_credit
+from genenv.algorithms.agent_credit import grpo_credit
 from genenv.algorithms.datum import Datum, Objective, averaged
 from genenv.algorithms.settings import GrpoConfig, OptimizerConfig
 from genenv.backends.local.packing import Bundle, Packed
@@ -19,7 +19,7 @@ from genenv.backends.local.trainer import LocalTrainer
 from genenv.backends.scripted import ScriptedSampler
 from genenv.environments.guard import guarded
 from genenv.errors import EnvironmentCodeError
-from genenv.rollout.driver import Sampling, attempt, guide
+from genenv.rollout import Sampling, attempt, guide
 from genenv.types import Group, Message, StopReason
 from learners import gradients_of
 

@@ -7,10 +7,9 @@ import random
 
 import pytest
 
-from genenv.algorithms.credit.grpo import grpo_credit
-from genenv.algorithms.credit.imitation import imitate
+from genenv.algorithms.agent_credit import grpo_credit, imitate
 from genenv.backends.scripted import ScriptedSampler
-from genenv.rollout.driver import Sampling, attempt, guide
+from genenv.rollout import Sampling, attempt, guide
 from lessons import Recorder
 from loops import STAGES, learner_of
 

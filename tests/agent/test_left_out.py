@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from genenv.algorithms.credit.imitation import imitate
+from genenv.algorithms.agent_credit import imitate
 from genenv.algorithms.settings import OptimizerConfig
 from genenv.backends.local.trainer import LocalTrainer
-from genenv.rollout.driver import Sampling, attempt, guide
+from genenv.rollout import Sampling, attempt, guide
 from genenv.types import Message, Trace
 
 DROPPING = (

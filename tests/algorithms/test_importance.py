@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from genenv.agent.settings import AgentConfig
-from genenv.algorithms.credit.grpo import grpo_credit
+from genenv.algorithms.agent_credit import grpo_credit
 from genenv.algorithms.datum import Datum, Lesson, Objective
-from genenv.algorithms.importance import Mismatch, corrected
-from genenv.algorithms.ratios import k3
-from genenv.algorithms.update import learn
+from genenv.algorithms.losses import k3
+from genenv.algorithms.update import Mismatch, corrected, learn
 from genenv.errors import UpdateSkipped
 from lessons import Recorder, imitated, make_groups
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv.curriculum.foretold import Foretold, distance, worth_most
+from genenv.curriculum.prediction import Foretold, distance, worth_most
 from genenv.curriculum.settings import CurriculumConfig
 
 RATES = st.dictionaries(st.text(min_size=1, max_size=3), st.floats(0, 1), max_size=20)

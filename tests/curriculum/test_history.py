@@ -8,8 +8,8 @@ import random
 import numpy as np
 import pytest
 
-from genenv.curriculum.foretold import Foretold
-from genenv.curriculum.history import History, fitted
+from genenv.curriculum.history import fitted
+from genenv.curriculum.prediction import Foretold, History
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.errors import DataError
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from genenv.curriculum.posterior import BetaPosterior
+from genenv.curriculum.stats import BetaPosterior
 from genenv.curriculum.weighing import in_band
 
 DRAWS = 200_000

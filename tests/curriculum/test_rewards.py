@@ -10,8 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv.curriculum.rewards import ENV_REWARDS, env_reward, expected_env_reward, handed_out, in_round
 from genenv.curriculum.settings import CurriculumConfig, EnvRewardName
+from genenv.curriculum.simulator_rewards import (
+    ENV_REWARDS,
+    env_reward,
+    expected_env_reward,
+    handed_out,
+    in_round,
+)
 
 rates = st.floats(min_value=0, max_value=1)
 

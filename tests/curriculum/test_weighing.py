@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv.curriculum.rewards import env_reward
+from genenv.curriculum.simulator_rewards import env_reward
 from genenv.curriculum.weighing import (
     band_divides,
     effective_samples,

@@ -10,14 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from genenv.agent.settings import AgentConfig
-from genenv.algorithms.credit.imitation import imitate
-from genenv.algorithms.datum import Lesson
-from genenv.algorithms.schedules import lr_scale
-from genenv.algorithms.trainer import Trainer
-from genenv.algorithms.update import learn
+from genenv.algorithms.agent_credit import imitate
+from genenv.algorithms.datum import Lesson, Trainer
+from genenv.algorithms.update import learn, lr_scale
 from genenv.environments.base import Environment
 from genenv.errors import GenenvError, UsageError
-from genenv.rollout.driver import NO_ROOM, Sampling, attempt, guide
+from genenv.rollout import NO_ROOM, Sampling, attempt, guide
 from genenv.sampling import Sampler
 from genenv.seeding import stream
 from genenv.types import Group, Origin, Task, Trace

@@ -19,8 +19,7 @@ from genenv.config.checks import check_keys, not_allowed, renamed, validated
 from genenv.config.files import apply_override, dump_tables, flat, merged, put, read_tables
 from genenv.config.logging import LoggingConfig
 from genenv.config.variants import with_variant
-from genenv.curriculum.presets import preset
-from genenv.curriculum.settings import CurriculumConfig
+from genenv.curriculum.settings import CurriculumConfig, preset
 from genenv.environments import environment_config, environment_name
 from genenv.errors import UsageError
 from genenv.settings import Settings, is_place, walk

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from genenv.curriculum.posterior import BetaPosterior
-from genenv.curriculum.rewards import ENV_REWARDS, handed_out
 from genenv.curriculum.settings import CurriculumConfig
+from genenv.curriculum.simulator_rewards import ENV_REWARDS, handed_out
+from genenv.curriculum.stats import BetaPosterior
 from genenv.curriculum.weighing import (
     band_divides,
     effective_samples,

@@ -22,7 +22,7 @@ from genenv.config.run import RunConfig
 from genenv.environments.base import Environment
 from genenv.gate.gate import Gate, base_task, written
 from genenv.progress import Reporter, Silent, staged
-from genenv.rollout.driver import Sampling, attempt
+from genenv.rollout import Sampling, attempt
 from genenv.seeding import generator
 from genenv.types import Message, Origin, Profile, Proposal, Rejection, Seed, Task
 

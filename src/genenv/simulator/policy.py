@@ -10,10 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from genenv.algorithms.datum import Datum, Lesson
-from genenv.algorithms.schedules import lr_scale
-from genenv.algorithms.trainer import Trainer
-from genenv.algorithms.update import learn
+from genenv.algorithms.datum import Datum, Lesson, Trainer
+from genenv.algorithms.update import learn, lr_scale
 from genenv.environments.base import Environment
 from genenv.errors import GenenvError, RolloutError
 from genenv.progress import advance

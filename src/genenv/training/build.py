@@ -11,8 +11,14 @@ from genenv.config.run import RunConfig
 from genenv.environments.base import Environment
 from genenv.simulator.policy import Simulator
 from genenv.simulator.settings import SimulatorConfig
-from genenv.simulator.source import FileSource, GrammarSource, NoSource, TaskSource, VariationSource
-from genenv.simulator.written_once import WrittenOnce
+from genenv.simulator.source import (
+    FileSource,
+    GrammarSource,
+    NoSource,
+    TaskSource,
+    VariationSource,
+    WrittenOnce,
+)
 from genenv.training.policies import Players
 from genenv.training.warmup import SupervisedWarmup
 
@@ -61,7 +67,7 @@ def _source(config: RunConfig) -> TaskSource:
     if writing.source == "grammar":
         return _once(config, GrammarSource(each, seed=seed))
     if writing.source == "endpoint":
-        from genenv.simulator.endpoint_source import EndpointSource  # needs the extra `api`
+        from genenv.simulator.source import EndpointSource  # needs the extra `api`
 
         return _once(config, EndpointSource(_of_one(writing) if writing.per_seed else writing, seed=seed))
     if writing.source == "file":

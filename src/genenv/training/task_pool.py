@@ -6,14 +6,10 @@ from collections.abc import Container, Mapping, Sequence
 from typing import Protocol
 
 from genenv.config.run import RunConfig
-from genenv.curriculum.choice import Choice, by_attempts
-from genenv.curriculum.controller import Controller
-from genenv.curriculum.foretold import Foretold, worth_most
-from genenv.curriculum.history import History
-from genenv.curriculum.probe import Probe
+from genenv.curriculum.prediction import Choice, Foretold, History, Probe, by_attempts, worth_most
 from genenv.curriculum.replay import Replay
-from genenv.curriculum.rewards import in_round
-from genenv.curriculum.seed_choice import choose_seeds
+from genenv.curriculum.seed_choice import Controller, choose_seeds
+from genenv.curriculum.simulator_rewards import in_round
 from genenv.curriculum.stats import SkillStats
 from genenv.environments.base import Environment
 from genenv.environments.shifting import ShiftingEnvironment

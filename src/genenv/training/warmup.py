@@ -19,15 +19,14 @@ from dataclasses import dataclass
 
 from genenv.agent.policy import Agent
 from genenv.agent.settings import AgentWarmupConfig
-from genenv.algorithms.credit.imitation import imitate
-from genenv.algorithms.datum import Datum, Objective, averaged
-from genenv.algorithms.schedules import warmup_lr_scale
+from genenv.algorithms.agent_credit import imitate
+from genenv.algorithms.datum import Datum, Objective, Trainer, averaged
 from genenv.algorithms.settings import WarmupConfig
-from genenv.algorithms.trainer import Trainer
+from genenv.algorithms.update import warmup_lr_scale
 from genenv.environments.base import Environment
 from genenv.errors import EnvironmentCodeError, UpdateSkipped, UsageError
 from genenv.progress import Reporter, aside, staged
-from genenv.rollout.driver import GRADED, NO_ROOM, NO_ROOM_FOR_SOLUTION, guide
+from genenv.rollout import GRADED, NO_ROOM, NO_ROOM_FOR_SOLUTION, guide
 from genenv.sampling import Sampler
 from genenv.seeding import generator
 from genenv.simulator.policy import Simulator, asked

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv.algorithms.credit.grpo import group_advantages, grpo_credit, zero_advantage_rate
-from genenv.algorithms.credit.imitation import imitate
+from genenv.algorithms.agent_credit import group_advantages, grpo_credit, imitate, zero_advantage_rate
 from genenv.algorithms.datum import Lesson, averaged
 from genenv.algorithms.settings import GrpoConfig
 from genenv.types import Group, Trace

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from genenv.agent.settings import AgentConfig
-from genenv.algorithms.credit.grpo import group_advantages
+from genenv.algorithms.agent_credit import group_advantages
 from genenv.algorithms.datum import Objective
 from genenv.backends.local.losses import Tokens, token_losses
 from genenv.types import Group

@@ -27,7 +27,7 @@ class AgentCredit(Protocol):
         *,
         temperature: float,
     ) -> Lesson:
-        """See `genenv.algorithms.credit.grpo.grpo_credit`."""
+        """See `genenv.algorithms.agent_credit.grpo_credit`."""
         ...
 
 
@@ -43,7 +43,7 @@ class SimulatorCredit(Protocol):
         temperature: float,
         scored: Sequence[Scored] = (),
     ) -> Lesson:
-        """See `genenv.algorithms.credit.rwr.rwr_credit`."""
+        """See `genenv.algorithms.simulator_credit.rwr_credit`."""
         ...
 
 

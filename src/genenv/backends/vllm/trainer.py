@@ -8,9 +8,8 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from genenv.algorithms.datum import Datum, Objective
+from genenv.algorithms.datum import Datum, Objective, Trainer
 from genenv.algorithms.settings import Moments
-from genenv.algorithms.trainer import Trainer
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.backends.vllm.fleet import Fleet
 from genenv.backends.vllm.sampler import VllmSampler

@@ -25,7 +25,7 @@ from genenv.evaluation.data import DataFolder
 from genenv.evaluation.held_out.conversation import Conversation, Limits
 from genenv.evaluation.policy_under_test import run_of
 from genenv.evaluation.statistics import Figure
-from genenv.rollout.driver import UNFINISHED
+from genenv.rollout import UNFINISHED
 from genenv.runs.folder import RunFolder
 from genenv.settings import Settings
 from genenv.texts import masked

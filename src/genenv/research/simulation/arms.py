@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from genenv.curriculum.presets import preset
-from genenv.curriculum.settings import CurriculumConfig
+from genenv.curriculum.settings import CurriculumConfig, preset
 from genenv.errors import registered
 from genenv.types import Json, JsonObject
 

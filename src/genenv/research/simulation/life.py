@@ -15,10 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from genenv.curriculum.controller import Controller
 from genenv.curriculum.replay import Replay
 from genenv.curriculum.score import Selection, score_batches, select, taught
-from genenv.curriculum.seed_choice import choose_seeds
+from genenv.curriculum.seed_choice import Controller, choose_seeds
 from genenv.curriculum.stats import SkillStats
 from genenv.research.simulation import nouns
 from genenv.research.simulation.arms import Arm

@@ -16,8 +16,8 @@ from statistics import fmean
 import numpy as np
 from numpy.typing import NDArray
 
-from genenv.curriculum.posterior import BetaPosterior
 from genenv.curriculum.settings import CurriculumConfig, EnvRewardName
+from genenv.curriculum.stats import BetaPosterior
 
 EnvReward = Callable[[float, int, Sequence[float], CurriculumConfig], float]
 """(successes, attempts >= 1, rewards [n] that the agent is trained on, settings) -> reward in [0, 1].

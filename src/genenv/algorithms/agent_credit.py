@@ -1,0 +1,225 @@
+"""The agent's update batches: GRPO from rollouts, and supervised learning from demonstrations.
+
+    A_i = r_i - mean(r)            "centred"     (Dr. GRPO, arXiv:2503.20783)
+    A_i = (r_i - mean(r)) / std(r) "normalised"  (GRPO, arXiv:2402.03300)
+
+Every sampled token of rollout i has advantage A_i. The weights say whether all tokens of an update count alike
+("token"), or all rollouts ("sequence").
+
+Shapes: G = rollouts of a task.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
+
+from genenv.algorithms.datum import Datum, Lesson, Objective
+from genenv.algorithms.settings import GrpoConfig
+from genenv.types import Choices, Group, Trace
+
+
+def grpo_credit(
+    groups: Sequence[Group],
+    solutions: Mapping[str, Trace],
+    config: GrpoConfig,
+    *,
+    temperature: float,
+) -> Lesson:
+    """What attempts teach, and beside them a known solution of their task (DAPG, arXiv:1709.10087).
+
+    Args:
+        groups: attempts; those that broke off for no fault of the agent's do not count.
+        solutions: of some tasks, by id; of tasks that were not attempted too. They teach what no attempt has
+            found.
+        config: how rewards are compared, and what counts alike.
+        temperature: of the sampling.
+
+    Returns:
+        The data of each task that has something to teach.
+    """
+    left = dict(solutions)
+    units: list[list[Datum]] = []
+    for group in groups:
+        advantages = _advantages(group, config)
+        unit: list[Datum] = []
+        if any(advantages) or (advantages and not config.skip_zero_advantage):
+            pairs = zip(group.valid, advantages, strict=True)
+            unit = [
+                datum
+                for trace, value in pairs
+                for datum in _attempt(trace, value, config.loss_average, temperature)
+            ]
+        if (solution := left.pop(group.task.id, None)) is not None:
+            unit += imitate(solution)
+        units += [unit] if unit else []
+    units += [imitate(solution) for solution in left.values()]
+    return Lesson(
+        units=units,
+        objective=Objective(
+            clip_low=config.clip_low,
+            clip_high=config.clip_high,
+            kl_coefficient=config.kl_coefficient,
+            kl="k3",
+            entropy_coefficient=config.entropy_coefficient,
+        ),
+        steps=steps_of(len(units), config),
+        epochs=config.epochs,
+        coefficients={"ppo": 1.0, "nll": config.guidance_coefficient},
+        importance_cap=config.importance_cap or None,
+    )
+
+
+def group_advantages(rewards_G: Sequence[float], *, normalise: bool) -> list[float]:
+    """Rewards minus their group mean, over their deviation when normalised; all zero when the group agrees.
+
+    The standard deviation is the sample's (G - 1), with 1e-4 added, as TRL and the GRPO paper's code have it.
+    """
+    mean = math.fsum(rewards_G) / len(rewards_G)
+    centred = [reward - mean for reward in rewards_G]
+    if max(map(abs, centred)) < 1e-9:
+        return [0.0] * len(rewards_G)
+    if not normalise:
+        return centred
+    spread = math.sqrt(math.fsum(c * c for c in centred) / (len(centred) - 1))
+    return [c / (spread + 1e-4) for c in centred]
+
+
+def zero_advantage_rate(groups: Sequence[Group], config: GrpoConfig) -> float:
+    """Share of the groups with something to compare whose rewards all agree; 0 where there is none."""
+    compared = [row for group in groups if (row := _advantages(group, config))]
+    return sum(not any(row) for row in compared) / len(compared) if compared else 0.0
+
+
+def _advantages(group: Group, config: GrpoConfig) -> list[float]:
+    """One for each valid attempt; none where there is nothing to compare."""
+    of = config.advantage_of
+    rewards = [float(trace.success) if of == "success" else trace.reward for trace in group.valid]
+    return group_advantages(rewards, normalise=config.advantage == "normalised") if len(rewards) > 1 else []
+
+
+def _attempt(
+    trace: Trace, advantage: float, average: Literal["token", "sequence"], temperature: float
+) -> list[Datum]:
+    share = 1.0 if average == "token" else 1.0 / max(1, trace.response_tokens)
+    return [
+        Datum(
+            prompt_ids=one.token_ids[: one.prompt_tokens],
+            completion_ids=one.token_ids[one.prompt_tokens :],
+            weights=tuple(share if flag else 0.0 for flag in one.sampled[one.prompt_tokens :]),
+            advantages=(advantage,) * (len(one.token_ids) - one.prompt_tokens),
+            old_logprobs=one.logprobs[one.prompt_tokens :],
+            loss="ppo",
+            temperature=temperature,
+            choices=choices_of(one),
+            version=one.version,
+        )
+        for one in readings(trace)
+    ]
+
+
+def imitate(solution: Trace) -> list[Datum]:
+    """A known solution, played as a trace: the replies count, what the environment says does not.
+
+    At temperature 1, whatever the sampling: imitated below it, the scores would flatten until what is sampled
+    is as random as the model was at 1.
+    """
+    return [_imitated(one) for one in readings(solution)]
+
+
+def _imitated(solution: Trace) -> Datum:
+    start = solution.prompt_tokens
+    return Datum(
+        prompt_ids=solution.token_ids[:start],
+        completion_ids=solution.token_ids[start:],
+        weights=tuple(map(float, solution.sampled[start:])),
+        loss="nll",
+        choices=choices_of(solution),
+    )
+
+
+def choices_of(trace: Trace) -> tuple[Choices, ...]:
+    """What a trace's replies were held to, by place in its completion: the policy that acts is that one."""
+    return tuple(replace(one, start=one.start - trace.prompt_tokens) for one in trace.choices)
+
+
+def imitation_credit(
+    groups: Sequence[Group], solutions: Mapping[str, Trace], config: GrpoConfig, *, temperature: float
+) -> Lesson:
+    """`sft`: known solutions alone. Attempts are made, measured, and teach nothing.
+
+    Args:
+        groups: attempts.
+        solutions: by the id of their task.
+        config: how many steps.
+        temperature: of the sampling; imitation is at 1.
+    """
+    return _lesson([imitate(solution) for solution in solutions.values()], config)
+
+
+def rejection_credit(
+    groups: Sequence[Group], solutions: Mapping[str, Trace], config: GrpoConfig, *, temperature: float
+) -> Lesson:
+    """`rft`: the agent's own successes, each different one of a task once, and known solutions if asked for.
+
+    Rejection sampling fine-tuning (Yuan et al., arXiv:2308.01825; RAFT, arXiv:2304.06767).
+
+    Args:
+        groups: attempts; of those that succeed the first with its tokens counts.
+        solutions: by the id of their task.
+        config: how many steps.
+        temperature: of the sampling; imitation is at 1.
+    """
+    own = [
+        trace
+        for group in groups
+        for trace in {trace.token_ids: trace for trace in reversed(group.valid) if trace.success}.values()
+    ]
+    return _lesson([imitate(trace) for trace in [*own, *solutions.values()]], config)
+
+
+def steps_of(units: int, config: GrpoConfig) -> int:
+    """Optimizer steps of a pass over so many groups or solutions."""
+    return -(-units // config.groups_per_step) if config.groups_per_step else config.updates_per_epoch
+
+
+def _lesson(units: Sequence[Sequence[Datum]], config: GrpoConfig) -> Lesson:
+    return Lesson(
+        units=units,
+        objective=Objective(kl_coefficient=config.kl_coefficient, kl="k3"),
+        steps=steps_of(len(units), config),
+        epochs=config.epochs,
+        coefficients={"nll": 1.0},
+    )
+
+
+def readings(trace: Trace) -> Iterator[Trace]:
+    """The sequences of a trace; the trace itself where nothing was left out of its later turns."""
+    if not trace.left_out:
+        yield trace
+        return
+    bounds = [0, *sorted({span.since for span in trace.left_out}), len(trace.token_ids)]
+    for start, end in itertools.pairwise(bounds):
+        gone = {
+            place for span in trace.left_out if span.since <= start for place in range(span.start, span.end)
+        }
+        places = [place for place in range(end) if place not in gone]
+        sampled = tuple(place >= start and trace.sampled[place] for place in places)
+        if any(sampled):
+            yield replace(
+                trace,
+                token_ids=tuple(trace.token_ids[place] for place in places),
+                sampled=sampled,
+                logprobs=tuple(trace.logprobs[place] for place in places),
+                prompt_tokens=bisect.bisect_left(places, trace.prompt_tokens),
+                choices=tuple(
+                    replace(one, start=bisect.bisect_left(places, one.start))
+                    for one in trace.choices
+                    if start <= one.start < end
+                ),
+                left_out=(),
+            )

@@ -1,0 +1,161 @@
+"""The simulator's update batches: reward-weighted regression, GRPO within contexts, hindsight relabelling."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from genenv.algorithms.agent_credit import group_advantages
+from genenv.algorithms.datum import Datum, Lesson, Objective
+from genenv.algorithms.settings import SimulatorLearningConfig
+from genenv.types import JsonObject, Scored, SimulatorSample
+
+
+def rwr_credit(
+    samples: Sequence[SimulatorSample],
+    schemas: Mapping[str, JsonObject],
+    config: SimulatorLearningConfig,
+    *,
+    temperature: float,
+    scored: Sequence[Scored] = (),
+) -> Lesson:
+    """What weighted generations teach.
+
+    Args:
+        samples: generations, and their weights w_i.
+        schemas: of the specs that were written for a context, by its id; none: freely.
+        config: how many steps, and how far they may go.
+        temperature: of the sampling.
+        scored: the whole round, which this algorithm does not look at: the curriculum has chosen from it.
+
+    Returns:
+        A datum for each generation that has a weight. The sum is shared out among the steps: one of light
+        samples is a light step.
+    """
+    kept = [s for s in samples if s.weight > 0 and s.generation.token_ids]
+    steps = max(1, -(-len(kept) // config.batch))
+    total = math.fsum(s.weight * len(s.generation.token_ids) for s in kept) / steps
+    data = [
+        Datum(
+            prompt_ids=s.generation.prompt_ids,
+            completion_ids=s.generation.token_ids,
+            weights=(s.weight / total,) * len(s.generation.token_ids),
+            loss="nll",
+            temperature=temperature,
+            schema=schemas.get(s.generation.context_id),
+        )
+        for s in kept
+    ]
+    return Lesson(
+        units=[[datum] for datum in data],
+        objective=Objective(kl_coefficient=config.kl_coefficient, kl="exact"),
+        steps=steps,
+        epochs=config.epochs,
+        cap=config.kl_cap,
+        cap_retries=config.kl_retries,
+    )
+
+
+def context_grpo_credit(
+    samples: Sequence[SimulatorSample],
+    schemas: Mapping[str, JsonObject],
+    config: SimulatorLearningConfig,
+    *,
+    temperature: float,
+    scored: Sequence[Scored] = (),
+) -> Lesson:
+    """What the generations of a round teach, those that are no tasks included.
+
+    Args:
+        samples: what the curriculum has chosen and weighed, which this algorithm does not look at.
+        schemas: of the specs that were written for a context, by its id; none: freely.
+        config: how rewards are compared, how many steps, and how far they may go.
+        temperature: of the sampling.
+        scored: the round.
+
+    Returns:
+        The generations of each context whose rewards differ.
+    """
+    contexts: dict[str, list[Scored]] = {}
+    for one in scored:
+        if one.generation.token_ids:
+            contexts.setdefault(one.generation.context_id, []).append(one)
+    units: list[list[Datum]] = []
+    for members in contexts.values():
+        rewards = [one.reward for one in members]
+        advantages = group_advantages(rewards, normalise=config.advantage == "normalised")
+        if any(advantages):
+            pairs = zip(members, advantages, strict=True)
+            taught = [(one, value) for one, value in pairs if value > 0 or not one.generation.drawn]
+            units.append([_datum(one, value, schemas, temperature) for one, value in taught])
+    written = sum(len(unit) for unit in units)
+    return Lesson(
+        units=units,
+        objective=Objective(
+            clip_low=config.clip_low,
+            clip_high=config.clip_high,
+            kl_coefficient=config.kl_coefficient,
+            kl="exact",
+        ),
+        steps=max(1, min(len(units), -(-written // config.batch))),
+        epochs=config.epochs,
+        coefficients={"ppo": 1.0},
+        cap=config.kl_cap,
+        cap_retries=config.kl_retries,
+    )
+
+
+def _datum(one: Scored, advantage: float, schemas: Mapping[str, JsonObject], temperature: float) -> Datum:
+    tokens = len(one.generation.token_ids)
+    return Datum(
+        prompt_ids=one.generation.prompt_ids,
+        completion_ids=one.generation.token_ids,
+        weights=(1.0,) * tokens,
+        advantages=(advantage,) * tokens,
+        loss="ppo",
+        temperature=temperature,
+        schema=schemas.get(one.generation.context_id),
+    )
+
+
+def hindsight_credit(
+    samples: Sequence[SimulatorSample],
+    schemas: Mapping[str, JsonObject],
+    config: SimulatorLearningConfig,
+    *,
+    temperature: float,
+    scored: Sequence[Scored] = (),
+) -> Lesson:
+    """What the tasks of a round teach.
+
+    Args:
+        samples: what the curriculum has chosen and weighed, which this algorithm does not look at.
+        schemas: of the specs that were written for a context, by its id; none: freely.
+        config: how many steps, and how far they may go.
+        temperature: of the sampling.
+        scored: the round; those with a prompt of their own count.
+
+    Returns:
+        A datum for each, all of the same weight.
+    """
+    data = [
+        Datum(
+            prompt_ids=one.asked,
+            completion_ids=one.generation.token_ids,
+            weights=(1.0,) * len(one.generation.token_ids),
+            loss="nll",
+            temperature=temperature,
+            schema=schemas.get(one.generation.context_id),
+        )
+        for one in scored
+        if one.asked is not None and one.generation.token_ids
+    ]
+    return Lesson(
+        units=[[datum] for datum in data],
+        objective=Objective(kl_coefficient=config.kl_coefficient, kl="exact"),
+        steps=max(1, -(-len(data) // config.batch)),
+        epochs=config.epochs,
+        coefficients={"nll": 1.0},
+        cap=config.kl_cap,
+        cap_retries=config.kl_retries,
+    )

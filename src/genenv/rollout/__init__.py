@@ -1,1 +1,0 @@
-"""Rollouts: a policy acts in an environment until the episode ends."""
