@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from genenv.agent.settings import AgentConfig
-from genenv.algorithms.credit import agent_credit
+from genenv.agent import AgentConfig
+from genenv.algorithms.agent_credit import agent_credit
 from genenv.algorithms.settings import AGENT_ALGORITHMS
 from genenv.config.run import load_config
 from genenv.errors import UsageError

@@ -6,8 +6,7 @@ import asyncio
 
 import pytest
 
-from genenv.agent.policy import Agent
-from genenv.agent.settings import AgentConfig
+from genenv.agent import Agent, AgentConfig
 from genenv.algorithms.datum import Lesson, Objective
 from genenv.algorithms.update import lr_scale, warmup_lr_scale
 from genenv.backends.scripted import ScriptedSampler

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from genenv.agent.settings import AgentConfig
+from genenv.agent import AgentConfig
 from genenv.algorithms.datum import Datum, Lesson, Objective
 from genenv.algorithms.update import Done, evenly, learn
 from genenv.backends.local.packing import Bundle, Packed

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv.curriculum.score import Selection, curriculum_metrics, score_batch, scored, select, taught
+from genenv.curriculum.scoring import score_batch, scored
+from genenv.curriculum.selection import Selection, curriculum_metrics, select, taught
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.curriculum.simulator_rewards import env_reward, expected_env_reward
 from genenv.runs.metrics import check_names

@@ -2,9 +2,13 @@
 
     A_i = r_i - mean(r)            "centred"     (Dr. GRPO, arXiv:2503.20783)
     A_i = (r_i - mean(r)) / std(r) "normalised"  (GRPO, arXiv:2402.03300)
+    A_i = (r_i - mean(r)) / mean(r) "max_rl"     (maximum-likelihood RL, arXiv:2602.02710)
 
 Every sampled token of rollout i has advantage A_i. The weights say whether all tokens of an update count alike
-("token"), or all rollouts ("sequence").
+("token"), or all rollouts ("sequence", or "constant" as in Dr. GRPO: no division by a rollout's length).
+
+Chat templates drop the thoughts of earlier turns. What is sampled after such a drop has another context, so one
+conversation may be several sequences (`readings`); each sampled token counts in the one it was sampled in.
 
 Shapes: G = rollouts of a task.
 """
@@ -14,13 +18,38 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Protocol, cast
 
 from genenv.algorithms.datum import Datum, Lesson, Objective
 from genenv.algorithms.settings import GrpoConfig
+from genenv.errors import UsageError
+from genenv.plugins import own_part
 from genenv.types import Choices, Group, Trace
+
+
+class AgentCredit(Protocol):
+    """What `agent.algorithm` names: the update batch of the agent from a round's rollouts."""
+
+    def __call__(
+        self,
+        groups: Sequence[Group],
+        solutions: Mapping[str, Trace],
+        config: GrpoConfig,
+        *,
+        temperature: float,
+    ) -> Lesson:
+        """See `grpo_credit`."""
+        ...
+
+
+def agent_credit(config: GrpoConfig) -> AgentCredit:
+    """The function that `agent.algorithm` names."""
+    if config.algorithm in ALGORITHMS:
+        return ALGORITHMS[config.algorithm]
+    takes = ("groups", "solutions", "config", "*", "temperature")
+    return cast(AgentCredit, own_part("agent.algorithm", config.algorithm, takes=takes))
 
 
 def grpo_credit(
@@ -49,11 +78,7 @@ def grpo_credit(
         unit: list[Datum] = []
         if any(advantages) or (advantages and not config.skip_zero_advantage):
             pairs = zip(group.valid, advantages, strict=True)
-            unit = [
-                datum
-                for trace, value in pairs
-                for datum in _attempt(trace, value, config.loss_average, temperature)
-            ]
+            unit = [datum for trace, value in pairs for datum in _rollout(trace, value, config, temperature)]
         if (solution := left.pop(group.task.id, None)) is not None:
             unit += imitate(solution)
         units += [unit] if unit else []
@@ -69,24 +94,62 @@ def grpo_credit(
         ),
         steps=steps_of(len(units), config),
         epochs=config.epochs,
-        coefficients={"ppo": 1.0, "nll": config.guidance_coefficient},
+        coefficients={config.loss: 1.0, "nll": config.guidance_coefficient},
+        loss_tokens=config.loss_tokens if config.loss_average == "constant" else None,
         importance_cap=config.importance_cap or None,
     )
 
 
-def group_advantages(rewards_G: Sequence[float], *, normalise: bool) -> list[float]:
-    """Rewards minus their group mean, over their deviation when normalised; all zero when the group agrees.
+Advantage = Callable[[Sequence[float]], Sequence[float]]
+"""From the rewards of a group, [G >= 2], to the advantage of each rollout, [G]."""
+
+
+def centred(rewards_G: Sequence[float]) -> list[float]:
+    """A_i = r_i - mean(r), the advantage of Dr. GRPO (arXiv:2503.20783); all zero when the group agrees."""
+    mean = math.fsum(rewards_G) / len(rewards_G)
+    found = [reward - mean for reward in rewards_G]
+    return found if max(map(abs, found)) >= 1e-9 else [0.0] * len(rewards_G)
+
+
+def normalised(rewards_G: Sequence[float]) -> list[float]:
+    """A_i = (r_i - mean(r)) / (std(r) + 1e-4), GRPO (arXiv:2402.03300).
 
     The standard deviation is the sample's (G - 1), with 1e-4 added, as TRL and the GRPO paper's code have it.
     """
+    found = centred(rewards_G)
+    if not any(found):
+        return found
+    spread = math.sqrt(math.fsum(c * c for c in found) / (len(found) - 1))
+    return [c / (spread + 1e-4) for c in found]
+
+
+def max_rl(rewards_G: Sequence[float]) -> list[float]:
+    """A_i = (r_i - mean(r)) / mean(r), maximum-likelihood RL (arXiv:2602.02710); rewards must be >= 0.
+
+    For rewards of 0 and 1 the expected gradient approaches that of log p, p the success rate, as G grows.
+    """
     mean = math.fsum(rewards_G) / len(rewards_G)
-    centred = [reward - mean for reward in rewards_G]
-    if max(map(abs, centred)) < 1e-9:
-        return [0.0] * len(rewards_G)
-    if not normalise:
-        return centred
-    spread = math.sqrt(math.fsum(c * c for c in centred) / (len(centred) - 1))
-    return [c / (spread + 1e-4) for c in centred]
+    return [c / mean if c else 0.0 for c in centred(rewards_G)]
+
+
+ADVANTAGES: Mapping[str, Advantage] = {"normalised": normalised, "centred": centred, "max_rl": max_rl}
+"""What `agent.advantage` and `simulator.advantage` name."""
+
+
+def group_advantages(rewards_G: Sequence[float], name: str) -> list[float]:
+    """Advantages of a group by the name of a function: of `ADVANTAGES`, or `module:function` of the user's.
+
+    Raises:
+        UsageError: the user's function cannot be found, or gives another number of advantages.
+    """
+    if name in ADVANTAGES:
+        return list(ADVANTAGES[name](rewards_G))
+    found = list(cast(Advantage, own_part("agent.advantage", name, takes=("rewards",)))(rewards_G))
+    if len(found) != len(rewards_G) or not all(map(math.isfinite, found)):
+        raise UsageError(
+            f"{name} gave {found} for {len(rewards_G)} rewards; an advantage is one finite number for each"
+        )
+    return found
 
 
 def zero_advantage_rate(groups: Sequence[Group], config: GrpoConfig) -> float:
@@ -99,13 +162,11 @@ def _advantages(group: Group, config: GrpoConfig) -> list[float]:
     """One for each valid attempt; none where there is nothing to compare."""
     of = config.advantage_of
     rewards = [float(trace.success) if of == "success" else trace.reward for trace in group.valid]
-    return group_advantages(rewards, normalise=config.advantage == "normalised") if len(rewards) > 1 else []
+    return group_advantages(rewards, config.advantage) if len(rewards) > 1 else []
 
 
-def _attempt(
-    trace: Trace, advantage: float, average: Literal["token", "sequence"], temperature: float
-) -> list[Datum]:
-    share = 1.0 if average == "token" else 1.0 / max(1, trace.response_tokens)
+def _rollout(trace: Trace, advantage: float, config: GrpoConfig, temperature: float) -> list[Datum]:
+    share = 1.0 / max(1, trace.response_tokens) if config.loss_average == "sequence" else 1.0
     return [
         Datum(
             prompt_ids=one.token_ids[: one.prompt_tokens],
@@ -113,7 +174,7 @@ def _attempt(
             weights=tuple(share if flag else 0.0 for flag in one.sampled[one.prompt_tokens :]),
             advantages=(advantage,) * (len(one.token_ids) - one.prompt_tokens),
             old_logprobs=one.logprobs[one.prompt_tokens :],
-            loss="ppo",
+            loss=config.loss,
             temperature=temperature,
             choices=choices_of(one),
             version=one.version,
@@ -223,3 +284,11 @@ def readings(trace: Trace) -> Iterator[Trace]:
                 ),
                 left_out=(),
             )
+
+
+ALGORITHMS: Mapping[str, AgentCredit] = {
+    "grpo": grpo_credit,
+    "sft": imitation_credit,
+    "rft": rejection_credit,
+}
+"""What `agent.algorithm` names."""

@@ -82,6 +82,9 @@ class Lesson:
     """How often all of them are gone through."""
     coefficients: Mapping[str, float] | None = None
     """In each step the weights of each loss are scaled to this sum (`averaged`); None: they stay."""
+    loss_tokens: float | None = None
+    """With `coefficients`: weights of policy gradients are divided by this times the number of sequences in
+    the step, in the place of their sum (Dr. GRPO, arXiv:2503.20783); None: by their sum."""
     cap: float | None = None
     """How far the update may take the weights, mean KL in nats per token (`trust_region`); None: far."""
     importance_cap: float | None = None
@@ -95,11 +98,20 @@ class Lesson:
         return [datum for unit in self.units for datum in unit]
 
 
-def averaged(data: Sequence[Datum], coefficients: Mapping[str, float]) -> list[Datum]:
-    """Scale weights so that those of each loss add up to its coefficient: each becomes a weighted mean."""
+def averaged(
+    data: Sequence[Datum], coefficients: Mapping[str, float], loss_tokens: float | None = None
+) -> list[Datum]:
+    """Scale weights so that those of each loss add up to its coefficient: each becomes a weighted mean.
+
+    Args:
+        data: of a step.
+        coefficients: by loss.
+        loss_tokens: tokens that each policy-gradient sequence counts as, whatever its length; None: its own.
+    """
     totals: defaultdict[str, float] = defaultdict(float)
     for datum in data:
-        totals[datum.loss] += math.fsum(datum.weights)
+        fixed = loss_tokens if datum.is_policy_gradient else None
+        totals[datum.loss] += math.fsum(datum.weights) if fixed is None else fixed
     scales = {loss: coefficients[loss] / total for loss, total in totals.items() if total}
     return [
         replace(datum, weights=tuple(weight * scales.get(datum.loss, 0.0) for weight in datum.weights))

@@ -1,13 +1,12 @@
-"""Settings of learning: the credit for attempts and tasks, the steps of the optimizer, the warm-up."""
+"""Settings of learning: credit for rollouts and tasks, losses, steps of the optimizer, the warm-up."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from genenv.settings import Settings
+from genenv.settings import Names, Settings, is_own
 
 Schedule = Literal["constant", "linear"]
 """What a learning rate does over the rounds of a run."""
@@ -23,28 +22,31 @@ KlCoefficient = Annotated[float, Field(ge=0, le=1000)]
 Epochs = Annotated[int, Field(ge=1, le=100)]
 
 
-AgentAlgorithm = Literal["grpo", "sft", "rft"]
-
-AGENT_ALGORITHMS: Mapping[AgentAlgorithm, str] = {
-    "grpo": "genenv.algorithms.credit.grpo:grpo_credit",
-    "sft": "genenv.algorithms.credit.imitation:imitation_credit",
-    "rft": "genenv.algorithms.credit.imitation:rejection_credit",
-}
-"""For each `agent.algorithm` the function that gives the credit: `module:name`."""
+AdvantageName = Annotated[str, Names(("normalised", "centred", "max_rl"))]
+"""The names of `genenv.algorithms.agent_credit.ADVANTAGES`."""
+SIMULATOR_ALGORITHMS = ("rwr", "grpo", "hindsight")
+"""The names of `genenv.algorithms.simulator_credit.ALGORITHMS`."""
 
 
 class GrpoConfig(Settings, frozen=True):
     """What the agent learns from its attempts: GRPO, and known solutions beside it."""
 
-    algorithm: AgentAlgorithm = "grpo"
-    """`grpo` from all attempts, `rft` from its own successes alone; `sft` from known solutions alone."""
-    advantage: Literal["normalised", "centred"] = "normalised"
-    """Rewards minus their group mean, divided by the group's standard deviation or not."""
+    algorithm: Annotated[str, Names(("grpo", "sft", "rft"))] = "grpo"
+    """`grpo` from all rollouts, `rft` from its own successes alone; `sft` from known solutions alone."""
+    loss: Annotated[str, Names(("ppo", "gspo", "cispo", "importance_sampling"))] = "ppo"
+    """Under `grpo`, the loss of a sampled token: PPO's clipped ratio, GSPO's clipped ratio of the sequence,
+    CISPO's clipped weight, or no clipping."""
+    advantage: AdvantageName = "normalised"
+    """Rewards minus their group mean (`centred`), divided by the group's standard deviation (`normalised`) or
+    by its mean (`max_rl`)."""
     advantage_of: Literal["reward", "success"] = "reward"
     """What attempts are compared by: the reward, or success alone, where partial credit would set attempts
     apart that all failed."""
-    loss_average: Literal["token", "sequence"] = "token"
-    """Whether every token of an update counts alike, or every attempt."""
+    loss_average: Literal["token", "sequence", "constant"] = "token"
+    """Whether every token of an update counts alike, or every rollout; `constant` divides the sum over a
+    rollout's tokens by `loss_tokens`, whatever its length (Dr. GRPO)."""
+    loss_tokens: int = Field(default=1024, ge=1, le=1_000_000)
+    """Of `loss_average = "constant"`: tokens that a rollout counts as, often the longest reply."""
     guidance: Literal["none", "unsolved", "all"] = "none"
     """Of which tasks the known solution is imitated beside the GRPO loss (DAPG, arXiv:1709.10087).
 
@@ -87,14 +89,6 @@ class GrpoConfig(Settings, frozen=True):
         return cap
 
 
-SIMULATOR_ALGORITHMS: Mapping[str, str] = {
-    "rwr": "genenv.algorithms.credit.rwr:rwr_credit",
-    "grpo": "genenv.algorithms.credit.context_grpo:context_grpo_credit",
-    "hindsight": "genenv.algorithms.credit.hindsight:hindsight_credit",
-}
-"""What `simulator.algorithm` may say, and the function that gives the credit: `module:name`."""
-
-
 class SimulatorLearningConfig(Settings, frozen=True):
     """What the simulator learns from its tasks."""
 
@@ -104,7 +98,7 @@ class SimulatorLearningConfig(Settings, frozen=True):
     """How it learns: `rwr` is reward-weighted regression on the tasks that the curriculum selects; `grpo`
     compares all that was written for one context, each by its own reward; `hindsight` imitates every task, as
     the answer to a request for the success rate that it came to."""
-    advantage: Literal["normalised", "centred"] = "normalised"
+    advantage: AdvantageName = "normalised"
     """Of `grpo`: rewards minus their mean in the context, divided by the standard deviation there or not."""
     clip_low: float = Field(default=0.2, ge=0, le=0.999)
     """Of `grpo`: probability ratios below 1 minus this are clipped."""
@@ -124,13 +118,13 @@ class SimulatorLearningConfig(Settings, frozen=True):
     @field_validator("algorithm")
     @classmethod
     def _is_known(cls, name: str) -> str:
-        if name not in SIMULATOR_ALGORITHMS:
+        if name not in SIMULATOR_ALGORITHMS and not is_own(name):
             raise ValueError(f"unknown algorithm {name!r}; known: {', '.join(SIMULATOR_ALGORITHMS)}")
         return name
 
 
 class OptimizerConfig(Settings, frozen=True):
-    """How a player's optimizer steps in the rounds of a run."""
+    """How a policy's optimizer steps in the rounds of a run."""
 
     lr: LearningRate = 3e-4
     """Learning rate of AdamW."""

@@ -4,11 +4,37 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Protocol, cast
 
 from genenv.algorithms.agent_credit import group_advantages
 from genenv.algorithms.datum import Datum, Lesson, Objective
 from genenv.algorithms.settings import SimulatorLearningConfig
+from genenv.plugins import own_part
 from genenv.types import JsonObject, Scored, SimulatorSample
+
+
+class SimulatorCredit(Protocol):
+    """What `simulator.algorithm` names: the update batch of the simulator from a round's tasks."""
+
+    def __call__(
+        self,
+        samples: Sequence[SimulatorSample],
+        schemas: Mapping[str, JsonObject],
+        config: SimulatorLearningConfig,
+        *,
+        temperature: float,
+        scored: Sequence[Scored] = (),
+    ) -> Lesson:
+        """See `rwr_credit`."""
+        ...
+
+
+def simulator_credit(config: SimulatorLearningConfig) -> SimulatorCredit:
+    """The function that `simulator.algorithm` names."""
+    if config.algorithm in ALGORITHMS:
+        return ALGORITHMS[config.algorithm]
+    takes = ("samples", "schemas", "config", "*", "temperature", "scored")
+    return cast(SimulatorCredit, own_part("simulator.algorithm", config.algorithm, takes=takes))
 
 
 def rwr_credit(
@@ -19,7 +45,14 @@ def rwr_credit(
     temperature: float,
     scored: Sequence[Scored] = (),
 ) -> Lesson:
-    """What weighted generations teach.
+    """Reward-weighted regression (GenEnv, arXiv:2512.19682, section 2.3): the simulator imitates its own tasks.
+
+        L = sum_i w_i sum_t -log pi(y_it) / sum_i w_i T_i
+
+    pi is the policy that samples: at the temperature of the sampling, among the tokens that the grammar allows.
+    Equal rewards then move it nowhere on average, as E[grad log pi(y)] = 0. Imitating samples at another
+    temperature, or without the grammar, would narrow the policy whatever the rewards. At temperature 1 and
+    with equal weights it is the plain supervised loss.
 
     Args:
         samples: generations, and their weights w_i.
@@ -64,7 +97,14 @@ def context_grpo_credit(
     temperature: float,
     scored: Sequence[Scored] = (),
 ) -> Lesson:
-    """What the generations of a round teach, those that are no tasks included.
+    """GRPO of the simulator: what was written for one context is compared with each other.
+
+        A_i = r_i - mean(r), or that over std(r):  r_i in [0, 1] the reward of generation i, 0 if it is no task
+        L_t = -min(rho_t A, clip(rho_t) A),        rho_t = pi(t) / pi_old(t), among the tokens the grammar allows
+
+    The mean over a context is the baseline, so that no generation is paid for the seed it was given. What was
+    drawn at random (`simulator.explore`) is learned where it is better than the mean, and left out where it is
+    worse: the simulator did not write it.
 
     Args:
         samples: what the curriculum has chosen and weighed, which this algorithm does not look at.
@@ -83,7 +123,7 @@ def context_grpo_credit(
     units: list[list[Datum]] = []
     for members in contexts.values():
         rewards = [one.reward for one in members]
-        advantages = group_advantages(rewards, normalise=config.advantage == "normalised")
+        advantages = group_advantages(rewards, config.advantage)
         if any(advantages):
             pairs = zip(members, advantages, strict=True)
             taught = [(one, value) for one, value in pairs if value > 0 or not one.generation.drawn]
@@ -126,7 +166,13 @@ def hindsight_credit(
     temperature: float,
     scored: Sequence[Scored] = (),
 ) -> Lesson:
-    """What the tasks of a round teach.
+    """Hindsight relabelling: each spec is a right answer to the request for the success rate it came to.
+
+        L = mean over tasks of -log pi(spec | seed, profile, rate achieved)
+
+    Goal-conditioned imitation (Ghosh et al., arXiv:1912.06088; Andrychowicz et al., arXiv:1707.01495). No reward
+    is needed: what is learned is which specs come to which rate. A spec that is no task has no rate, and is left
+    out. Likelihoods are taken as in `rwr_credit`.
 
     Args:
         samples: what the curriculum has chosen and weighed, which this algorithm does not look at.
@@ -159,3 +205,11 @@ def hindsight_credit(
         cap=config.kl_cap,
         cap_retries=config.kl_retries,
     )
+
+
+ALGORITHMS: Mapping[str, SimulatorCredit] = {
+    "rwr": rwr_credit,
+    "grpo": context_grpo_credit,
+    "hindsight": hindsight_credit,
+}
+"""What `simulator.algorithm` names."""

@@ -271,7 +271,7 @@ async def learn(trainer: Trainer, lesson: Lesson, *, player: str, learning_rate:
         for part in evenly(order.sample(units, len(units)), lesson.steps):
             data = [datum for unit in part for datum in unit]
             if lesson.coefficients is not None:
-                data = averaged(data, lesson.coefficients)
+                data = averaged(data, lesson.coefficients, lesson.loss_tokens)
             try:
                 measured = await trainer.forward_backward(data, lesson.objective)
                 if compares:  # the first pass alone: no weight has changed since the update began

@@ -18,10 +18,10 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import BaseModel, Field, ValidationError
 
+from genenv.curriculum.selection import rwr_weights
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.curriculum.simulator_rewards import ENV_REWARDS, expected_env_reward
 from genenv.curriculum.stats import BetaPosterior, SkillStats
-from genenv.curriculum.weighing import rwr_weights
 from genenv.errors import DataError, UsageError
 from genenv.types import Group, JsonObject, Seed
 

@@ -1,7 +1,7 @@
 """Settings of the curriculum, and the two presets of a run: the paper's method, or its corrections.
 
-A preset lies beneath the user's own settings: whatever a file or `--set` says wins. What was published has two
-parts: the method, which the variant `genenv` is too, and the lengths of its steps, which belong to its models.
+A preset lies beneath the user's own settings: whatever a file or `--set` says wins. What was published has
+two parts: the method, which the variant `genenv` is too, and the lengths of its steps.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from genenv.errors import registered
-from genenv.settings import Settings
+from genenv.settings import Names, Settings
 from genenv.types import JsonObject
 
-EnvRewardName = Literal["alpha", "learnability", "signal", "variance", "difficulty", "constant", "shuffled"]
+_ENV_REWARDS = ("alpha", "learnability", "signal", "variance", "difficulty", "constant", "shuffled")
+EnvRewardName = Annotated[str, Names(_ENV_REWARDS)]
 """The names of `genenv.curriculum.simulator_rewards.ENV_REWARDS`."""
 
 PositiveCount = Annotated[float, Field(ge=0.01, le=10_000)]
@@ -51,9 +52,10 @@ class CurriculumConfig(Settings, frozen=True):
     for one seed, so that nothing is paid for the seed it was given."""
     standardise_rewards: bool = True
     """Divide rewards by their standard deviation before weighing; else the weights hardly differ."""
-    seed_choice: Literal["uniform", "expected_reward", "bandit", "controller"] = "uniform"
+    seed_choice: Annotated[str, Names(("uniform", "expected_reward", "bandit", "controller"))] = "uniform"
     """Which seeds are varied: all alike, rather those whose hardest skill is near alpha, those that a bandit
-    over combinations of skills draws, or those of a difficulty that is steered towards alpha."""
+    over combinations of skills draws, those of a difficulty that is steered towards alpha; or those that a
+    class of your own chooses (`SeedChooser`)."""
     agent_band: bool = False
     """Teach the agent new tasks alone whose own success rate lies in the band; base tasks always."""
     seed_trim: float = Field(default=0.0, ge=0, le=0.45)
@@ -79,8 +81,9 @@ class CurriculumConfig(Settings, frozen=True):
     foretold_attempts: float = Field(default=0.0, ge=0, le=10_000)
     """When the simulator is paid, a foretold rate counts like so many attempts, and a task that nobody
     attempted is paid too; 0: it is paid for attempts alone."""
-    gate: Literal["full", "executes"] = "full"
-    """Which generations become tasks: those that pass every check, or all that parse and execute."""
+    gate: Annotated[str, Names(("full", "executes"))] = "full"
+    """Which generations become tasks: those that pass every check, all that parse and execute, or those that
+    pass every check and then a function of your own."""
     novelty_threshold: float = Field(default=0.1, ge=0, le=0.99)
     """Reject a task whose distance to the nearest of the whole archive is smaller; 0 rejects none."""
     full_novelty: float = Field(default=0.5, ge=0, le=1)

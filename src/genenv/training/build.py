@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from genenv.agent.policy import Agent
-from genenv.agent.settings import AgentConfig
+from genenv.agent import Agent, AgentConfig
 from genenv.backends.base import Role, open_backend
 from genenv.config.run import RunConfig
 from genenv.environments.base import Environment

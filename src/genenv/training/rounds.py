@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
-from genenv.agent.policy import Agent
-from genenv.algorithms.agent_credit import zero_advantage_rate
-from genenv.algorithms.credit import agent_credit, simulator_credit
+from genenv.agent import Agent
+from genenv.algorithms.agent_credit import agent_credit, zero_advantage_rate
+from genenv.algorithms.simulator_credit import simulator_credit
 from genenv.config.run import RunConfig
 from genenv.curriculum.prediction import Choice, Foretold, History
-from genenv.curriculum.score import Selection, curriculum_metrics, score_batches, scored, select, taught
+from genenv.curriculum.scoring import score_batches, scored
+from genenv.curriculum.selection import Selection, curriculum_metrics, select, taught
 from genenv.curriculum.simulator_rewards import in_round
 from genenv.environments.base import Environment
 from genenv.progress import Reporter

@@ -17,8 +17,7 @@ import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from genenv.agent.policy import Agent
-from genenv.agent.settings import AgentWarmupConfig
+from genenv.agent import Agent, AgentWarmupConfig
 from genenv.algorithms.agent_credit import imitate
 from genenv.algorithms.datum import Datum, Objective, Trainer, averaged
 from genenv.algorithms.settings import WarmupConfig

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv.algorithms.credit import simulator_credit
 from genenv.algorithms.datum import Lesson
 from genenv.algorithms.settings import OptimizerConfig, SimulatorLearningConfig
+from genenv.algorithms.simulator_credit import simulator_credit
 from genenv.algorithms.update import learn
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.types import Generation, Scored

@@ -31,12 +31,12 @@ def agreed(group: Group) -> Group:
 
 def test_advantages_are_rewards_minus_their_mean_over_the_sample_deviation():
     # mean 0.5; deviation sqrt((0.25 + 0.25 + 0.25 + 0.25) / 3) = 0.57735
-    assert group_advantages([1, 0, 0, 1], normalise=False) == [0.5, -0.5, -0.5, 0.5]
-    assert group_advantages([1, 0, 0, 1], normalise=True) == pytest.approx(
+    assert group_advantages([1, 0, 0, 1], "centred") == [0.5, -0.5, -0.5, 0.5]
+    assert group_advantages([1, 0, 0, 1], "normalised") == pytest.approx(
         [0.86588, -0.86588, -0.86588, 0.86588], 1e-5
     )
     # mean 0.25; deviation sqrt((0.5625 + 3 * 0.0625) / 3) = 0.5
-    assert group_advantages([1, 0, 0, 0], normalise=True) == pytest.approx(
+    assert group_advantages([1, 0, 0, 0], "normalised") == pytest.approx(
         [1.4997, -0.4999, -0.4999, -0.4999], 1e-4
     )
 
@@ -44,15 +44,15 @@ def test_advantages_are_rewards_minus_their_mean_over_the_sample_deviation():
 @pytest.mark.parametrize("normalise", [True, False])
 @pytest.mark.parametrize("row", [[0.3, 0.3, 0.3], [1.0], [0.1 + 0.2, 0.3]])
 def test_a_group_that_agrees_has_no_advantage(row, normalise):
-    assert group_advantages(row, normalise=normalise) == [0.0] * len(row)
+    assert group_advantages(row, name) == [0.0] * len(row)
 
 
-@given(row=rewards, shift=st.floats(-3, 3), normalise=st.booleans())
+@given(row=rewards, shift=st.floats(-3, 3), name=st.sampled_from(sorted(ADVANTAGES)))
 def test_advantages_sum_to_zero_and_do_not_depend_on_the_level_of_rewards(row, shift, normalise):
-    advantages = group_advantages(row, normalise=normalise)
+    advantages = group_advantages(row, name)
     assert math.fsum(advantages) == pytest.approx(0, abs=1e-6)
     if max(row) - min(row) > 1e-6:
-        moved = group_advantages([reward + shift for reward in row], normalise=normalise)
+        moved = group_advantages([reward + shift for reward in row], name)
         assert moved == pytest.approx(advantages, abs=1e-6)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from genenv.algorithms.credit import simulator_credit
 from genenv.algorithms.datum import Lesson
 from genenv.algorithms.settings import SimulatorLearningConfig
+from genenv.algorithms.simulator_credit import simulator_credit
 from genenv.types import Generation, Scored
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from genenv.agent.settings import AgentConfig
+from genenv.agent import AgentConfig
 from genenv.algorithms.agent_credit import group_advantages
 from genenv.algorithms.datum import Objective
 from genenv.backends.local.losses import Tokens, token_losses
@@ -67,7 +67,7 @@ def trl_inputs(old: list[list[float]], reference: torch.Tensor) -> dict[str, tor
     """The same attempts as TRL pads them; the two prompts are of one length here."""
     rows = [(prompt, *flat(turns)) for prompt, group in zip(PROMPTS, TURNS, strict=True) for turns in group]
     width = max(len(ids) for _, ids, _ in rows)
-    advantages = [a for row in REWARDS for a in group_advantages(row, normalise=True)]
+    advantages = [a for row in REWARDS for a in group_advantages(row, "normalised")]
 
     def pad(values: list[list], fill: float) -> torch.Tensor:
         return torch.tensor([[*row, *[fill] * (width - len(row))] for row in values])

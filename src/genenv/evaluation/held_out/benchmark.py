@@ -14,7 +14,7 @@ from typing import ClassVar, Self, cast
 
 from pydantic import BaseModel, Field, model_validator
 
-from genenv.agent.settings import AgentConfig
+from genenv.agent import AgentConfig
 from genenv.chat.assistant import Talk
 from genenv.config.run import RunConfig, as_tables, load_config
 from genenv.environments import load_environment

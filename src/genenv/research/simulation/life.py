@@ -16,8 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from genenv.curriculum.replay import Replay
-from genenv.curriculum.score import Selection, score_batches, select, taught
+from genenv.curriculum.scoring import score_batches
 from genenv.curriculum.seed_choice import Controller, choose_seeds
+from genenv.curriculum.selection import Selection, select, taught
 from genenv.curriculum.stats import SkillStats
 from genenv.research.simulation import nouns
 from genenv.research.simulation.arms import Arm

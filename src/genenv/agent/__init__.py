@@ -1,1 +1,0 @@
-"""Player 2: acts and learns."""
