@@ -76,7 +76,7 @@ class Probe:
         self, tasks: Sequence[Task], round_: int, rounds: int
     ) -> tuple[list[Group], Mapping[str, float]]:
         """One round on given tasks: the attempts, and the update's metrics."""
-        groups = await self.agent.attempt(self.env, tasks, round_=round_)
+        groups = await self.agent.roll_out(self.env, tasks, round_=round_)
         tasks_by_id = {task.id: task for task in self.tasks}
         reminded = self.replay.remind(
             round_, base=list(tasks_by_id), groups=groups, n=self.config.agent.replayed, rng=self.rng

@@ -9,7 +9,7 @@ from typing import Any
 
 from genenv.agent import AgentConfig
 from genenv.algorithms.agent_credit import grpo_credit, zero_advantage_rate
-from genenv.algorithms.datum import Lesson
+from genenv.algorithms.datum import UpdateBatch
 from genenv.algorithms.simulator_credit import rwr_credit
 from genenv.algorithms.update import learn
 from genenv.backends.local.trainer import LocalTrainer
@@ -36,13 +36,13 @@ class Learner:
     def optimizer(self) -> Any:
         return self.trainer.optimizer
 
-    def take(self, lesson: Lesson, seed: int) -> dict[str, float]:
+    def take(self, lesson: UpdateBatch, seed: int) -> dict[str, float]:
         done = learn(self.trainer, lesson, player=self.player, learning_rate=self.config.lr, seed=seed)
         metrics = asyncio.run(done).metrics()
         asyncio.run(self.trainer.publish())
         return metrics
 
-    def gradients(self, lesson: Lesson) -> tuple[dict[str, Any], dict[str, float]]:
+    def gradients(self, lesson: UpdateBatch) -> tuple[dict[str, Any], dict[str, float]]:
         """What a lesson of one step accumulates, before it is clipped or applied; and the metrics."""
         found: dict[str, Any] = {}
 
@@ -83,7 +83,7 @@ class AgentLearner(Learner):
         rate = zero_advantage_rate(groups, self.config)
         return {**self.take(self.lesson(groups, solutions), seed), "agent/zero_advantage_rate": rate}
 
-    def lesson(self, groups: Sequence[Group], solutions: Mapping[str, Trace] | None = None) -> Lesson:
+    def lesson(self, groups: Sequence[Group], solutions: Mapping[str, Trace] | None = None) -> UpdateBatch:
         return grpo_credit(groups, solutions or {}, self.config, temperature=self.config.temperature)
 
 

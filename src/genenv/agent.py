@@ -13,12 +13,12 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from genenv.algorithms.agent_credit import imitate
-from genenv.algorithms.datum import Lesson, Trainer
+from genenv.algorithms.datum import Trainer, UpdateBatch
 from genenv.algorithms.settings import GrpoConfig, OptimizerConfig, Steps, WarmupConfig
 from genenv.algorithms.update import learn, lr_scale
 from genenv.environments.base import Environment
 from genenv.errors import GenenvError, UsageError
-from genenv.rollout import NO_ROOM, Sampling, attempt, guide
+from genenv.rollout import NO_ROOM, Sampling, demonstration, roll_out
 from genenv.sampling import Sampler
 from genenv.seeding import stream
 from genenv.settings import Settings
@@ -48,7 +48,7 @@ class AgentWarmupConfig(WarmupConfig, frozen=True):
         return self
 
 
-class AttemptConfig(Settings, frozen=True):
+class RolloutConfig(Settings, frozen=True):
     """How tasks are attempted."""
 
     rollouts: int = Field(default=8, ge=2, le=1024)
@@ -61,7 +61,7 @@ class AttemptConfig(Settings, frozen=True):
     """Seconds after which an attempt ends as a failure that does not count."""
 
 
-class AgentConfig(OptimizerConfig, GrpoConfig, AttemptConfig, frozen=True):
+class AgentConfig(OptimizerConfig, GrpoConfig, RolloutConfig, frozen=True):
     """Attempts, and the GRPO update on them. In a file the settings of the last class named come first."""
 
     train: bool = True
@@ -80,22 +80,22 @@ class Agent:
         self._replied_in = 0
         """The last round in which it replied to any task."""
 
-    async def attempt(self, env: Environment, tasks: Sequence[Task], *, round_: int) -> list[Group]:
+    async def roll_out(self, env: Environment, tasks: Sequence[Task], *, round_: int) -> list[Group]:
         """Attempt each task `rollouts` times.
 
         Raises:
             GenenvError: there are tasks, and nothing was sampled, nor earlier in this round.
         """
         sampling = self._sampling(self.config.temperature, stream(self.seed, "rollout", round_))
-        groups = await attempt(env, self.sampler, tasks, rollouts=self.config.rollouts, sampling=sampling)
+        groups = await roll_out(env, self.sampler, tasks, rollouts=self.config.rollouts, sampling=sampling)
         if any(trace.response_tokens for group in groups for trace in group.traces):
             self._replied_in = round_
         return groups if self._replied_in == round_ else self._some_sampled(groups)
 
     async def solve(self, env: Environment, tasks: Sequence[Task]) -> list[Group]:
-        """Attempt each task once, greedily: how success is measured. Raises as `attempt` does."""
+        """Attempt each task once, greedily: how success is measured. Raises as `roll_out` does."""
         sampling = self._sampling(0.0, 0)
-        return self._some_sampled(await attempt(env, self.sampler, tasks, rollouts=1, sampling=sampling))
+        return self._some_sampled(await roll_out(env, self.sampler, tasks, rollouts=1, sampling=sampling))
 
     async def solutions(
         self, env: Environment, groups: Sequence[Group], others: Sequence[Task] = ()
@@ -148,7 +148,7 @@ class Agent:
         replies = sum(sum(weight > 0 for weight in datum.weights) for datum in data)
         return likely, replies, sum(len(datum.prompt_ids) + len(datum.completion_ids) for datum in data)
 
-    async def learn(self, lesson: Lesson, *, round_: int, rounds: int) -> Mapping[str, float]:
+    async def learn(self, lesson: UpdateBatch, *, round_: int, rounds: int) -> Mapping[str, float]:
         """Take a round's lesson.
 
         Args:
@@ -167,7 +167,7 @@ class Agent:
     async def _played(self, env: Environment, tasks: Sequence[Task]) -> list[Trace]:
         """The known solutions of tasks, in order."""
         new = [task for task in tasks if task.id not in self._guided]
-        played = await asyncio.gather(*(guide(env, self.sampler, task) for task in new))
+        played = await asyncio.gather(*(demonstration(env, self.sampler, task) for task in new))
         found = {task.id: trace for task, trace in zip(new, played, strict=True)}
         self._guided |= {task.id: found[task.id] for task in new if task.lineage.origin is Origin.SEED}
         return [found.get(task.id) or self._guided[task.id] for task in tasks]

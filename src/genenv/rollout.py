@@ -190,7 +190,7 @@ def choices_of(episode: Episode) -> Sequence[str]:
     return choices
 
 
-async def attempt(
+async def roll_out(
     env: Environment,
     sampler: Sampler,
     tasks: Sequence[Task],
@@ -224,7 +224,7 @@ async def attempt(
     ]
 
 
-async def guide(env: Environment, sampler: Sampler, task: Task) -> Trace:
+async def demonstration(env: Environment, sampler: Sampler, task: Task) -> Trace:
     """The oracle's solution of a task as a trace, in the sampler's tokens; its log-probabilities are all 0.
 
     Args:

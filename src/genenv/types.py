@@ -275,7 +275,7 @@ class Proposal:
     novelty: float | None = None
     """1 - similarity to the nearest task of the archive, in [0, 1]; None when it was rejected before that
     was measured."""
-    foretold: float | None = None
+    predicted_rate: float | None = None
     """The success rate that a probe foretold, in [0, 1]; None without one. It is not stored."""
 
 
@@ -311,8 +311,8 @@ class Scored:
     """In [0, 1]; 0 for one that is no task."""
     rate: float | None = None
     """The success rate that it came to, found or foretold; None for one that is no task."""
-    asked: tuple[int, ...] | None = None
-    """A prompt that asks for this rate; None where nobody wants to know."""
+    prompt_ids: tuple[int, ...] | None = None
+    """A simulator's prompt that requests this rate; None where no algorithm relabels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

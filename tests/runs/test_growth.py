@@ -102,11 +102,11 @@ def test_a_round_reads_only_the_tasks_that_it_uses(
         in_turn: list[Task] = []
         for number in range(ROUNDS + 1, ROUNDS + 26):
             with decoded(monkeypatch) as found:
-                replayed = loop.world.reminders(number, [], store)
+                replayed = loop.pool.replayed(number, [], store)
             assert len(replayed) == 5
             assert found == [task for task in replayed if task.lineage.origin is Origin.GENERATED]
             in_turn += replayed
-        known = {task.id for task in [*loop.world.base.values(), *store.tasks(origin=Origin.GENERATED)]}
+        known = {task.id for task in [*loop.pool.base.values(), *store.tasks(origin=Origin.GENERATED)]}
         first = [task.id for task in in_turn[: len(known)]]
         assert set(first) == known, "each comes once before any comes twice"
 

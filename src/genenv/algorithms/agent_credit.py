@@ -4,11 +4,13 @@
     A_i = (r_i - mean(r)) / std(r) "normalised"  (GRPO, arXiv:2402.03300)
     A_i = (r_i - mean(r)) / mean(r) "max_rl"     (maximum-likelihood RL, arXiv:2602.02710)
 
-Every sampled token of rollout i has advantage A_i. The weights say whether all tokens of an update count alike
-("token"), or all rollouts ("sequence", or "constant" as in Dr. GRPO: no division by a rollout's length).
+Every sampled token of rollout i has advantage A_i. The weights say whether all tokens of an update count
+alike ("token"), or all rollouts ("sequence", or "constant" as in Dr. GRPO: no division by a rollout's
+length).
 
-Chat templates drop the thoughts of earlier turns. What is sampled after such a drop has another context, so one
-conversation may be several sequences (`readings`); each sampled token counts in the one it was sampled in.
+Chat templates drop the thoughts of earlier turns. What is sampled after such a drop has another context, so
+one conversation may be several sequences (`readings`); each sampled token counts in the one it was sampled
+in.
 
 Shapes: G = rollouts of a task.
 """
@@ -22,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, cast
 
-from genenv.algorithms.datum import Datum, Lesson, Objective
+from genenv.algorithms.datum import Datum, Objective, UpdateBatch
 from genenv.algorithms.settings import GrpoConfig
 from genenv.errors import UsageError
 from genenv.plugins import own_part
@@ -39,7 +41,7 @@ class AgentCredit(Protocol):
         config: GrpoConfig,
         *,
         temperature: float,
-    ) -> Lesson:
+    ) -> UpdateBatch:
         """See `grpo_credit`."""
         ...
 
@@ -58,7 +60,7 @@ def grpo_credit(
     config: GrpoConfig,
     *,
     temperature: float,
-) -> Lesson:
+) -> UpdateBatch:
     """What attempts teach, and beside them a known solution of their task (DAPG, arXiv:1709.10087).
 
     Args:
@@ -83,7 +85,7 @@ def grpo_credit(
             unit += imitate(solution)
         units += [unit] if unit else []
     units += [imitate(solution) for solution in left.values()]
-    return Lesson(
+    return UpdateBatch(
         units=units,
         objective=Objective(
             clip_low=config.clip_low,
@@ -210,7 +212,7 @@ def choices_of(trace: Trace) -> tuple[Choices, ...]:
 
 def imitation_credit(
     groups: Sequence[Group], solutions: Mapping[str, Trace], config: GrpoConfig, *, temperature: float
-) -> Lesson:
+) -> UpdateBatch:
     """`sft`: known solutions alone. Attempts are made, measured, and teach nothing.
 
     Args:
@@ -224,7 +226,7 @@ def imitation_credit(
 
 def rejection_credit(
     groups: Sequence[Group], solutions: Mapping[str, Trace], config: GrpoConfig, *, temperature: float
-) -> Lesson:
+) -> UpdateBatch:
     """`rft`: the agent's own successes, each different one of a task once, and known solutions if asked for.
 
     Rejection sampling fine-tuning (Yuan et al., arXiv:2308.01825; RAFT, arXiv:2304.06767).
@@ -248,8 +250,8 @@ def steps_of(units: int, config: GrpoConfig) -> int:
     return -(-units // config.groups_per_step) if config.groups_per_step else config.updates_per_epoch
 
 
-def _lesson(units: Sequence[Sequence[Datum]], config: GrpoConfig) -> Lesson:
-    return Lesson(
+def _lesson(units: Sequence[Sequence[Datum]], config: GrpoConfig) -> UpdateBatch:
+    return UpdateBatch(
         units=units,
         objective=Objective(kl_coefficient=config.kl_coefficient, kl="k3"),
         steps=steps_of(len(units), config),

@@ -70,7 +70,7 @@ class Objective:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lesson:
+class UpdateBatch:
     """What an algorithm makes of a round: all that a trainer needs, and nothing of tasks."""
 
     units: Sequence[Sequence[Datum]]

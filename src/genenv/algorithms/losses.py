@@ -1,8 +1,8 @@
 """Losses by name: what one sampled token adds to the loss of an update. Every trainer executes these.
 
 A loss is a function of `LossTerms` that returns one number per token; a trainer multiplies it by the token's
-weight and sums. To add one, write the function and its line in `LOSSES`; `agent.loss` may then name it. A loss
-of your own needs no line: `agent.loss = "my_module:my_loss"`.
+weight and sums. To add one, write the function and its line in `LOSSES`; `agent.loss` may then name it. A
+loss of your own needs no line: `agent.loss = "my_module:my_loss"`.
 
     rho_t = pi(t) / pi_old(t)                    ratio of a token, its logarithm held to [-20, 20]
     s     = exp(mean_t log rho_t)                ratio of a sequence (`ratio="sequence"`)
@@ -130,7 +130,7 @@ def importance_sampling(terms: LossTerms) -> Numbers:
 
 
 def dro(terms: LossTerms) -> Numbers:
-    """-(A log pi(t) - beta / 2 (log rho)^2): a squared penalty in the place of clipping (arXiv:2405.19107)."""
+    """-(A log pi(t) - beta / 2 (log rho)^2): a squared penalty, no clipping (arXiv:2405.19107)."""
     penalty = 0.5 * terms.beta * terms.log_ratio.square()
     return -(terms.logprob * terms.advantage - penalty)
 
@@ -173,7 +173,7 @@ class Values(npt.NDArray[np.float64]):
         return np.asarray(numbers, dtype=np.float64).view(cls)
 
     def exp(self) -> Self:
-        """e to the power of each, as `math.exp` rounds it."""
+        """The exponential of each, as `math.exp` rounds it."""
         return self.of([math.exp(one) for one in self.tolist()])
 
     def clamp(self, low: float, high: float) -> Self:

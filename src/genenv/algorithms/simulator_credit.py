@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol, cast
 
 from genenv.algorithms.agent_credit import group_advantages
-from genenv.algorithms.datum import Datum, Lesson, Objective
+from genenv.algorithms.datum import Datum, Objective, UpdateBatch
 from genenv.algorithms.settings import SimulatorLearningConfig
 from genenv.plugins import own_part
 from genenv.types import JsonObject, Scored, SimulatorSample
@@ -24,7 +24,7 @@ class SimulatorCredit(Protocol):
         *,
         temperature: float,
         scored: Sequence[Scored] = (),
-    ) -> Lesson:
+    ) -> UpdateBatch:
         """See `rwr_credit`."""
         ...
 
@@ -44,15 +44,15 @@ def rwr_credit(
     *,
     temperature: float,
     scored: Sequence[Scored] = (),
-) -> Lesson:
-    """Reward-weighted regression (GenEnv, arXiv:2512.19682, section 2.3): the simulator imitates its own tasks.
+) -> UpdateBatch:
+    """Reward-weighted regression of the simulator's own tasks (GenEnv, arXiv:2512.19682, section 2.3).
 
         L = sum_i w_i sum_t -log pi(y_it) / sum_i w_i T_i
 
-    pi is the policy that samples: at the temperature of the sampling, among the tokens that the grammar allows.
-    Equal rewards then move it nowhere on average, as E[grad log pi(y)] = 0. Imitating samples at another
-    temperature, or without the grammar, would narrow the policy whatever the rewards. At temperature 1 and
-    with equal weights it is the plain supervised loss.
+    pi is the policy that samples: at the temperature of the sampling, among the tokens that the grammar
+    allows. Equal rewards then move it nowhere on average, as E[grad log pi(y)] = 0. Imitating samples at
+    another temperature, or without the grammar, would narrow the policy whatever the rewards. At temperature
+    1 and with equal weights it is the plain supervised loss.
 
     Args:
         samples: generations, and their weights w_i.
@@ -79,7 +79,7 @@ def rwr_credit(
         )
         for s in kept
     ]
-    return Lesson(
+    return UpdateBatch(
         units=[[datum] for datum in data],
         objective=Objective(kl_coefficient=config.kl_coefficient, kl="exact"),
         steps=steps,
@@ -96,14 +96,16 @@ def context_grpo_credit(
     *,
     temperature: float,
     scored: Sequence[Scored] = (),
-) -> Lesson:
+) -> UpdateBatch:
     """GRPO of the simulator: what was written for one context is compared with each other.
 
-        A_i = r_i - mean(r), or that over std(r):  r_i in [0, 1] the reward of generation i, 0 if it is no task
-        L_t = -min(rho_t A, clip(rho_t) A),        rho_t = pi(t) / pi_old(t), among the tokens the grammar allows
+        A_i = r_i - mean(r), or that over std(r):  r_i in [0, 1] the reward of generation i, 0 if it is no
+        task L_t = -min(rho_t A, clip(rho_t) A),        rho_t = pi(t) / pi_old(t), among the tokens the
+        grammar allows
 
     The mean over a context is the baseline, so that no generation is paid for the seed it was given. What was
-    drawn at random (`simulator.explore`) is learned where it is better than the mean, and left out where it is
+    drawn at random (`simulator.explore`) is learned where it is better than the mean, and left out where it
+    is
     worse: the simulator did not write it.
 
     Args:
@@ -129,7 +131,7 @@ def context_grpo_credit(
             taught = [(one, value) for one, value in pairs if value > 0 or not one.generation.drawn]
             units.append([_datum(one, value, schemas, temperature) for one, value in taught])
     written = sum(len(unit) for unit in units)
-    return Lesson(
+    return UpdateBatch(
         units=units,
         objective=Objective(
             clip_low=config.clip_low,
@@ -165,14 +167,14 @@ def hindsight_credit(
     *,
     temperature: float,
     scored: Sequence[Scored] = (),
-) -> Lesson:
+) -> UpdateBatch:
     """Hindsight relabelling: each spec is a right answer to the request for the success rate it came to.
 
         L = mean over tasks of -log pi(spec | seed, profile, rate achieved)
 
-    Goal-conditioned imitation (Ghosh et al., arXiv:1912.06088; Andrychowicz et al., arXiv:1707.01495). No reward
-    is needed: what is learned is which specs come to which rate. A spec that is no task has no rate, and is left
-    out. Likelihoods are taken as in `rwr_credit`.
+    Goal-conditioned imitation (Ghosh et al., arXiv:1912.06088; Andrychowicz et al., arXiv:1707.01495). No
+    reward is needed: what is learned is which specs come to which rate. A spec that is no task has no rate,
+    and is left out. Likelihoods are taken as in `rwr_credit`.
 
     Args:
         samples: what the curriculum has chosen and weighed, which this algorithm does not look at.
@@ -186,7 +188,7 @@ def hindsight_credit(
     """
     data = [
         Datum(
-            prompt_ids=one.asked,
+            prompt_ids=one.prompt_ids,
             completion_ids=one.generation.token_ids,
             weights=(1.0,) * len(one.generation.token_ids),
             loss="nll",
@@ -194,9 +196,9 @@ def hindsight_credit(
             schema=schemas.get(one.generation.context_id),
         )
         for one in scored
-        if one.asked is not None and one.generation.token_ids
+        if one.prompt_ids is not None and one.generation.token_ids
     ]
-    return Lesson(
+    return UpdateBatch(
         units=[[datum] for datum in data],
         objective=Objective(kl_coefficient=config.kl_coefficient, kl="exact"),
         steps=max(1, -(-len(data) // config.batch)),

@@ -4,12 +4,12 @@ Truncated importance sampling corrects for rollouts of other weights, or of a sa
 
     L_t = -min(rho_t A, clip(rho_t) A) min(pi_0(t) / mu(t), C),    rho_t = pi(t) / pi_0(t)
 
-mu is the policy that sampled, by its own log-probabilities; pi_0 is the trained policy when the update begins.
-The cap C bounds what one token can do to the gradient (TIS: Yao et al. 2025, "Your efficient RL framework
-secretly brings you off-policy RL training"; decoupled PPO: Hilton et al., arXiv:2110.00641).
+mu is the policy that sampled, by its own log-probabilities; pi_0 is the trained policy when the update
+begins. The cap C bounds what one token can do to the gradient (TIS: Yao et al. 2025, "Your efficient RL
+framework secretly brings you off-policy RL training"; decoupled PPO: Hilton et al., arXiv:2110.00641).
 
-The KL cap is measured from where the update began, over all its steps. A step that exceeds it is halved, again
-and again; after `cap_retries` halvings it is undone and counted as skipped.
+The KL cap is measured from where the update began, over all its steps. A step that exceeds it is halved,
+again and again; after `cap_retries` halvings it is undone and counted as skipped.
 
 Shapes: T = tokens of a completion.
 """
@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from genenv.algorithms.datum import Datum, Lesson, Trainer, averaged
+from genenv.algorithms.datum import Datum, Trainer, UpdateBatch, averaged
 from genenv.algorithms.losses import held, k3
 from genenv.algorithms.settings import Schedule
 from genenv.errors import UpdateSkipped
@@ -249,7 +249,9 @@ class Done:
         }
 
 
-async def learn(trainer: Trainer, lesson: Lesson, *, player: str, learning_rate: float, seed: int) -> Done:
+async def learn(
+    trainer: Trainer, lesson: UpdateBatch, *, player: str, learning_rate: float, seed: int
+) -> Done:
     """Take a lesson; what came of it is not published. A step that cannot be made is skipped and counted.
 
     Args:
@@ -287,7 +289,7 @@ async def learn(trainer: Trainer, lesson: Lesson, *, player: str, learning_rate:
     return done
 
 
-async def _compared(trainer: Trainer, lesson: Lesson, mismatch: Mismatch) -> Sequence[Sequence[Datum]]:
+async def _compared(trainer: Trainer, lesson: UpdateBatch, mismatch: Mismatch) -> Sequence[Sequence[Datum]]:
     """The units with ratios to the log-probabilities of now: where none are known, or all are weighed."""
     cap = lesson.importance_cap
     wanting = [d for d in _sampled(lesson) if cap is not None or d.old_logprobs is None]
@@ -308,7 +310,7 @@ async def _compared(trainer: Trainer, lesson: Lesson, mismatch: Mismatch) -> Seq
     return [[compared(datum) for datum in unit] for unit in lesson.units]
 
 
-def _sampled(lesson: Lesson) -> list[Datum]:
+def _sampled(lesson: UpdateBatch) -> list[Datum]:
     return [datum for datum in lesson.data if datum.is_policy_gradient]
 
 

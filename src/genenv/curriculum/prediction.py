@@ -31,7 +31,7 @@ FRONTIER = (0.25, 0.75)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Foretold:
+class Predicted:
     """What is known of tasks before anybody attempts them."""
 
     rates: Mapping[str, float]
@@ -46,7 +46,9 @@ class Foretold:
     def noted(self, proposals: Sequence[Proposal]) -> list[Proposal]:
         """Proposals with the rates of those that are tasks."""
         return [
-            replace(one, foretold=self.rates.get(one.outcome.id)) if isinstance(one.outcome, Task) else one
+            replace(one, predicted_rate=self.rates.get(one.outcome.id))
+            if isinstance(one.outcome, Task)
+            else one
             for one in proposals
         ]
 
@@ -71,20 +73,20 @@ class Foretold:
         return found
 
 
-def distance(foretold: Foretold, tried: Sequence[Group]) -> dict[str, float]:
+def distance(predicted: Predicted, tried: Sequence[Group]) -> dict[str, float]:
     """How far off it was.
 
     Args:
-        foretold: of tasks, before they were attempted.
+        predicted: of tasks, before they were attempted.
         tried: attempts, with at least one valid trace each; a task without a foretold rate is left out.
 
     Returns:
         `probe/error`, the mean distance from the rates that were found; empty without any.
     """
     off = [
-        abs(foretold.rates[group.task.id] - group.successes / len(group.valid))
+        abs(predicted.rates[group.task.id] - group.successes / len(group.valid))
         for group in tried
-        if group.task.id in foretold.rates
+        if group.task.id in predicted.rates
     ]
     return {"probe/error": fmean(off)} if off else {}
 
@@ -138,7 +140,7 @@ class Probe:
     def __init__(self) -> None:
         self._state = _ProbeState(offset=0.0, slope=1.0, seen=[])
 
-    def foretell(self, likelihoods: Mapping[str, float], tokens: int = 0, read: int = 0) -> Foretold:
+    def predict(self, likelihoods: Mapping[str, float], tokens: int = 0, read: int = 0) -> Predicted:
         """Success rates.
 
         Args:
@@ -151,19 +153,19 @@ class Probe:
             name: 1 / (1 + math.exp(-(offset + slope * _logit(likelihood))))
             for name, likelihood in likelihoods.items()
         }
-        return Foretold(likelihoods=likelihoods, rates=rates, tokens=tokens, read=read)
+        return Predicted(likelihoods=likelihoods, rates=rates, tokens=tokens, read=read)
 
-    def observe(self, foretold: Foretold, groups: Sequence[Group]) -> Mapping[str, float]:
+    def observe(self, predicted: Predicted, groups: Sequence[Group]) -> Mapping[str, float]:
         """Learn from the attempts at tasks whose likelihoods were taken before.
 
         Args:
-            foretold: of these tasks, before they were attempted.
+            predicted: of these tasks, before they were attempted.
             groups: attempts; those at other tasks say nothing.
 
         Returns:
             `probe/error` of what was foretold for these attempts, and the calibration from here on.
         """
-        likelihoods = foretold.likelihoods
+        likelihoods = predicted.likelihoods
         tried = [group for group in groups if group.task.id in likelihoods and group.valid]
         if not tried:
             return {}
@@ -171,7 +173,7 @@ class Probe:
         seen = [*self._state.seen, *seen][-_KEPT:]
         offset, slope = fitted_line(np.array(seen, dtype=np.float64))
         self._state = _ProbeState(offset=offset, slope=slope, seen=seen)
-        return {**distance(foretold, tried), "probe/offset": offset, "probe/slope": slope}
+        return {**distance(predicted, tried), "probe/offset": offset, "probe/slope": slope}
 
     def state_dict(self) -> JsonObject:
         """What `load_state_dict` restores."""
@@ -249,19 +251,19 @@ class History:
         self._kinds: dict[str, _Tried] = {}
         self._offset, self._weights = 0.0, dict[str, float]()
 
-    def foretell(self, tasks: Sequence[Task]) -> Foretold:
+    def predict(self, tasks: Sequence[Task]) -> Predicted:
         """Success rates; one half for all of them before any attempt."""
-        return Foretold(rates={task.id: self._rate(task) for task in tasks})
+        return Predicted(rates={task.id: self._rate(task) for task in tasks})
 
     def _rate(self, task: Task) -> float:
         logit = self._offset + math.fsum(self._weights.get(skill, 0.0) for skill in set(task.skills))
         return 1 / (1 + math.exp(-logit))
 
-    def observe(self, foretold: Foretold, groups: Sequence[Group]) -> Mapping[str, float]:
+    def observe(self, predicted: Predicted, groups: Sequence[Group]) -> Mapping[str, float]:
         """Learn from the attempts of a round; call it once a round.
 
         Args:
-            foretold: of these tasks, before they were attempted.
+            predicted: of these tasks, before they were attempted.
             groups: attempts; those that broke say nothing.
 
         Returns:
@@ -278,7 +280,7 @@ class History:
             kind.tasks += 1
         self._kinds = {name: one for name, one in self._kinds.items() if one.tasks >= _FORGOTTEN}
         self._fit()
-        return distance(foretold, tried)
+        return distance(predicted, tried)
 
     def _fit(self) -> None:
         names = sorted({skill for kind in self._kinds for skill in _skills(kind)})

@@ -128,7 +128,7 @@ class Replay:
         pool = sorted(self._valid.difference(due)) if replayed else []
         return Revisit(seeds=dealt, task_ids=(*due, *rng.sample(pool, min(replayed, len(pool)))))
 
-    def remind(
+    def longest_unseen(
         self, round_: int, *, base: Sequence[str], groups: Sequence[Group], n: int, rng: random.Random
     ) -> list[str]:
         """Choose tasks whose known solutions are imitated again: those not seen for longest.

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from genenv.curriculum.settings import CurriculumConfig
-from genenv.curriculum.simulator_rewards import ENV_REWARDS, handed_out
+from genenv.curriculum.simulator_rewards import find_env_reward, handed_out
 from genenv.curriculum.stats import BetaPosterior
 from genenv.types import (
     Context,
@@ -40,24 +40,25 @@ class Unit:
     rewards: tuple[float, ...]
     """[attempts] what the agent is trained on."""
     generations: tuple[Generation, ...]
-    foretold: float | None = None
+    predicted_rate: float | None = None
     """The success rate that a probe foretold; None where it does not count."""
 
     @property
     def is_known(self) -> bool:
         """Whether anything is known of its success rate."""
-        return self.attempts > 0 or self.foretold is not None
+        return self.attempts > 0 or self.predicted_rate is not None
 
     def reward(self, config: CurriculumConfig) -> float:
+        """R_env in [0, 1]; 0 where nothing is known of the success rate."""
         if not self.is_known:
             return 0.0
         name = config.env_reward if self.attempts or config.env_reward != "variance" else "learnability"
-        return ENV_REWARDS[name](self.successes, self.attempts, self.rewards, self._informed(config))
+        return find_env_reward(name)(self.successes, self.attempts, self.rewards, self._informed(config))
 
     def rate(self, config: CurriculumConfig) -> float:
         """The share of successes, a foretold rate counting as so many attempts as it does."""
-        weight = config.foretold_attempts if self.foretold is not None else 0.0
-        return (self.successes + weight * (self.foretold or 0.0)) / (self.attempts + weight)
+        weight = config.foretold_attempts if self.predicted_rate is not None else 0.0
+        return (self.successes + weight * (self.predicted_rate or 0.0)) / (self.attempts + weight)
 
     def passes_filter(self, config: CurriculumConfig) -> bool:
         """By the posterior's mean, if so set: with few attempts it lies nearer to the prior's than p_hat."""
@@ -70,9 +71,9 @@ class Unit:
 
     def _informed(self, config: CurriculumConfig) -> CurriculumConfig:
         """The settings with a prior that says what was foretold, as so many attempts would."""
-        if self.foretold is None:
+        if self.predicted_rate is None:
             return config
-        counts = (rate * config.foretold_attempts for rate in (self.foretold, 1 - self.foretold))
+        counts = (rate * config.foretold_attempts for rate in (self.predicted_rate, 1 - self.predicted_rate))
         prior = tuple(max(_LEAST, count) for count in counts)
         return config.model_copy(update={"prior": prior, "posterior": True})
 
@@ -165,6 +166,7 @@ def units_of(batch: TaskBatch, config: CurriculumConfig) -> list[Unit]:
 
 
 def whole(batch: TaskBatch) -> Unit:
+    """A batch as one unit, with all its rollouts."""
     written = {p.outcome.id: p.generation for p in batch.proposals if isinstance(p.outcome, Task)}
     tried = {group.task.id: valid for group in batch.groups if (valid := group.valid)}
     together = [trace for valid in tried.values() for trace in valid]
@@ -172,17 +174,24 @@ def whole(batch: TaskBatch) -> Unit:
 
 
 def tasks_of(batch: TaskBatch, config: CurriculumConfig) -> list[Unit]:
+    """Each task of a batch as a unit of its own."""
     tried = {group.task.id: group.valid for group in batch.groups}
     return [
-        _unit(tried.get(p.outcome.id, ()), (p.generation,), p.foretold if config.foretold_attempts else None)
+        _unit(
+            tried.get(p.outcome.id, ()),
+            (p.generation,),
+            p.predicted_rate if config.foretold_attempts else None,
+        )
         for p in batch.proposals
         if isinstance(p.outcome, Task)
     ]
 
 
-def _unit(valid: Sequence[Trace], generations: tuple[Generation, ...], foretold: float | None = None) -> Unit:
+def _unit(
+    valid: Sequence[Trace], generations: tuple[Generation, ...], predicted_rate: float | None = None
+) -> Unit:
     rewards = tuple([trace.reward for trace in valid])
-    return Unit(sum([trace.success for trace in valid]), len(valid), rewards, generations, foretold)
+    return Unit(sum([trace.success for trace in valid]), len(valid), rewards, generations, predicted_rate)
 
 
 def in_band(p_hat: float, alpha: float, k_min: float) -> bool:

@@ -14,16 +14,42 @@ import functools
 import itertools
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, cast
 
 from pydantic import BaseModel, Field, ValidationError
 
 from genenv.curriculum.selection import rwr_weights
 from genenv.curriculum.settings import CurriculumConfig
-from genenv.curriculum.simulator_rewards import ENV_REWARDS, expected_env_reward
+from genenv.curriculum.simulator_rewards import expected_env_reward, find_env_reward
 from genenv.curriculum.stats import BetaPosterior, SkillStats
 from genenv.errors import DataError, UsageError
+from genenv.plugins import own_part
 from genenv.types import Group, JsonObject, Seed
+
+
+class SeedChooser(Protocol):
+    """A curriculum over seeds: `Controller`, or a class of your own named by `curriculum.seed_choice`.
+
+    One of the user's own is made as `Class(config)`, with the settings of the curriculum.
+    """
+
+    def choose(self, seeds: Sequence[Seed], n: int, rng: random.Random) -> Sequence[Seed]:
+        """Choose n different seeds for a round; the same state of `rng` gives the same choice."""
+        ...
+
+    def observe(self, groups: Sequence[Group]) -> None:
+        """Take in a round's rollouts of new tasks; called once a round."""
+        ...
+
+    def state_dict(self) -> JsonObject:
+        """What `load_state_dict` needs, as JSON: stored with each round, so that a run can go on."""
+        ...
+
+    def load_state_dict(self, state: JsonObject) -> None:
+        """Continue from what `state_dict` gave."""
+        ...
+
 
 _LATTICE = 100
 
@@ -103,7 +129,7 @@ def _by_bandit(
 def _earned(config: CurriculumConfig, hundredths: int) -> float:
     """What a success rate earns, to a hundredth."""
     rewards = [1.0] * hundredths + [0.0] * (_LATTICE - hundredths)
-    return ENV_REWARDS[config.env_reward](hundredths, _LATTICE, rewards, config)
+    return find_env_reward(config.env_reward)(hundredths, _LATTICE, rewards, config)
 
 
 def _expected_reward(posterior: BetaPosterior, config: CurriculumConfig) -> float:
@@ -153,6 +179,36 @@ SHARE = 0.2
 
 class _State(BaseModel, extra="forbid", allow_inf_nan=False):
     level: float = Field(ge=0, le=1)
+
+
+def own_chooser(config: CurriculumConfig) -> SeedChooser:
+    """An object of the user's own class that `curriculum.seed_choice` names.
+
+    Raises:
+        UsageError: there is no such class, or it is none.
+    """
+    return cast(Callable[[CurriculumConfig], SeedChooser], chooser_class(config.seed_choice))(config)
+
+
+def chooser_class(name: str) -> object:
+    """The class of the user's own that a value of `curriculum.seed_choice` names, checked.
+
+    Raises:
+        UsageError: there is no such class, or it is none.
+    """
+    methods = ("choose", "observe", "state_dict", "load_state_dict")
+    return own_part("curriculum.seed_choice", name, takes=("config",), methods=methods)
+
+
+def checked_choice(chosen: Sequence[Seed], n: int, name: str) -> list[Seed]:
+    """What a chooser of the user's own chose, as promised.
+
+    Raises:
+        UsageError: it did not choose n different seeds.
+    """
+    if len(chosen) != n or len({seed.id for seed in chosen}) != n:
+        raise UsageError(f"{name} chose {len(chosen)} seeds where {n} different ones were asked for")
+    return list(chosen)
 
 
 class Controller:

@@ -105,7 +105,7 @@ def _newness(novelty: float | None, config: CurriculumConfig) -> float:
     return min(1.0, novelty / config.full_novelty)
 
 
-def taught(groups: Sequence[Group], new: Sequence[Task], config: CurriculumConfig) -> Sequence[Group]:
+def trained_groups(groups: Sequence[Group], new: Sequence[Task], config: CurriculumConfig) -> Sequence[Group]:
     """The groups that the agent learns from: all, or of the new tasks those inside the band."""
     if not config.agent_band:
         return groups

@@ -102,7 +102,7 @@ class CurriculumConfig(Settings, frozen=True):
     """Factor on old attempts per round in the agent's profile; 1 never forgets."""
 
     @property
-    def foretells(self) -> bool:
+    def predicts(self) -> bool:
         """Whether success rates are foretold."""
         chosen = self.candidates > 1 and self.candidate_choice == "foretold"
         return chosen or self.foretold_attempts > 0

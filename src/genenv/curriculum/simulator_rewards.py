@@ -12,12 +12,15 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from genenv.curriculum.settings import CurriculumConfig, EnvRewardName
+from genenv.curriculum.settings import CurriculumConfig
 from genenv.curriculum.stats import BetaPosterior
+from genenv.errors import UsageError
+from genenv.plugins import own_part
 
 EnvReward = Callable[[float, int, Sequence[float], CurriculumConfig], float]
 """(successes, attempts >= 1, rewards [n] that the agent is trained on, settings) -> reward in [0, 1].
@@ -132,16 +135,43 @@ ENV_REWARDS: Mapping[str, EnvReward] = {
 }
 """What `curriculum.env_reward` may say; `shuffled` is `alpha`, given to the wrong tasks (`handed_out`)."""
 
+REWARD_ARGUMENTS = ("successes", "rollouts", "rewards", "config")
+"""What a reward of the user's own is called with."""
 
-def reward_at(rate: float, name: EnvRewardName, config: CurriculumConfig) -> float:
+
+def find_env_reward(name: str) -> EnvReward:
+    """The reward of a name: of `ENV_REWARDS`, or a function of the user's own, `module:function`.
+
+    Raises:
+        UsageError: there is no such function. The function it returns raises it for a reward outside [0, 1].
+    """
+    if name in ENV_REWARDS:
+        return ENV_REWARDS[name]
+    own = cast(EnvReward, own_part("curriculum.env_reward", name, takes=REWARD_ARGUMENTS))
+
+    def checked(
+        successes: float, attempts: int, rewards_n: Sequence[float], config: CurriculumConfig
+    ) -> float:
+        reward = own(successes, attempts, rewards_n, config)
+        if not 0 <= reward <= 1:
+            raise UsageError(
+                f"{name} gave {reward!r} for {successes:g} successes in {attempts} rollouts; a reward of the "
+                "simulator lies in [0, 1]"
+            )
+        return reward
+
+    return checked
+
+
+def reward_at(rate: float, name: str, config: CurriculumConfig) -> float:
     """What a success rate that is known, or foretold, is worth.
 
     Args:
         rate: p, in [0, 1].
-        name: of `ENV_REWARDS`; `variance` is that of a success.
+        name: of a reward; `variance` is that of a success. One of the user's own gets no `rewards` here.
         config: alpha and beta, or `signal_attempts`, are read.
     """
-    function = ENV_REWARDS["learnability" if name == "variance" else name]
+    function = find_env_reward("learnability" if name == "variance" else name)
     return function(rate, 1, (), config.model_copy(update={"posterior": False}))
 
 

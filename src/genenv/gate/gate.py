@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import cast
 
 from pydantic import BaseModel, ValidationError
 
@@ -18,6 +19,7 @@ from genenv.curriculum.settings import CurriculumConfig
 from genenv.environments.base import Environment
 from genenv.environments.parameters import read_base
 from genenv.gate.novelty import Archive
+from genenv.plugins import own_part
 from genenv.progress import advance
 from genenv.seeding import generator
 from genenv.types import (
@@ -38,6 +40,19 @@ RANDOM_ATTEMPTS = 4
 HELD_OUT_SIMILARITY = 0.6
 """From this Jaccard similarity on, a task counts as a copy of a held-out one."""
 MAX_SPEC_CHARS = 20_000
+
+
+OwnCheck = Callable[[Environment, Task, random.Random], Rejection | None]
+"""(environment, task, randomness) -> why a task that passed every other check is rejected; None: admitted."""
+
+
+def own_check(name: str) -> OwnCheck:
+    """The function of the user's own that `curriculum.gate` names.
+
+    Raises:
+        UsageError: there is no such function.
+    """
+    return cast(OwnCheck, own_part("curriculum.gate", name, takes=("env", "task", "rng")))
 
 
 class Gate:
@@ -94,10 +109,8 @@ class Gate:
         task = self._build(context, generation)
         if isinstance(task, Rejection):
             return Proposal(generation=generation, outcome=task)
-        if self.config.gate == "full":
-            rng = generator(self.seed, "gate", task.id)
-            if (rejection := examined(self.env, task, rng)) is not None:
-                return Proposal(generation=generation, outcome=rejection)
+        if (rejection := self._examined(task)) is not None:
+            return Proposal(generation=generation, outcome=rejection)
         surface = self.env.surface(task)
         similarity, nearest = self.held_out.nearest(surface)
         # Under any setting: otherwise held-out results would mean nothing.
@@ -115,6 +128,15 @@ class Gate:
             return Proposal(generation=generation, outcome=duplicate, novelty=1 - similarity)
         known.add(task.id, surface)
         return Proposal(generation=generation, outcome=task, novelty=1 - similarity)
+
+    def _examined(self, task: Task) -> Rejection | None:
+        """What the checks say that the settings ask for, a check of the user's own last."""
+        if self.config.gate == "executes":
+            return None
+        rejection = examined(self.env, task, generator(self.seed, "gate", task.id))
+        if rejection is not None or self.config.gate == "full":
+            return rejection
+        return own_check(self.config.gate)(self.env, task, generator(self.seed, "own-gate", task.id))
 
     def _build(self, context: Context, generation: Generation) -> Task | Rejection:
         spec = parse_spec(self.env.spec, generation)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from genenv.algorithms.datum import Datum, Lesson, Trainer
+from genenv.algorithms.datum import Datum, Trainer, UpdateBatch
 from genenv.algorithms.update import learn, lr_scale
 from genenv.environments.base import Environment
 from genenv.errors import GenenvError, RolloutError
@@ -45,7 +45,7 @@ class Simulator:
         """
         schemas = spec_schemas(env, contexts)
         wanted = [
-            (context, asked(self.sampler, context.messages), f"{context.id}-g{i}")
+            (context, simulator_prompt(self.sampler, context.messages), f"{context.id}-g{i}")
             for context in contexts
             for i in range(self.config.variations)
         ]
@@ -130,7 +130,7 @@ class Simulator:
         advance(items=1)
         return completion
 
-    async def decided(
+    async def decision_metrics(
         self, generations: Sequence[Generation], schemas: Mapping[str, JsonObject]
     ) -> Mapping[str, float]:
         """How freely it decides where the grammar leaves a choice: estimates from what it has just written.
@@ -170,7 +170,7 @@ class Simulator:
             found["simulator/decision_kl"] = fmean(own[place] - then[place] for place in decisions)
         return found
 
-    async def learn(self, lesson: Lesson, *, round_: int, rounds: int) -> Mapping[str, float]:
+    async def learn(self, lesson: UpdateBatch, *, round_: int, rounds: int) -> Mapping[str, float]:
         """Take a round's lesson.
 
         Args:
@@ -198,7 +198,7 @@ class Simulator:
         """Restore what `save` wrote."""
         await self.trainer.load(folder)
 
-    def sampled_elsewhere(self) -> int:
+    def tokens_sampled_elsewhere(self) -> int:
         """None: its tokens are in its generations."""
         return 0
 
@@ -207,7 +207,7 @@ class Simulator:
         self.sampler.end_round()
 
 
-def asked(sampler: Sampler, messages: Sequence[Message]) -> tuple[int, ...]:
+def simulator_prompt(sampler: Sampler, messages: Sequence[Message]) -> tuple[int, ...]:
     """A simulator's prompt. A spec is written without a thought: one that the template begins is ended."""
     return (*sampler.render(messages, first=True), *sampler.closing)
 

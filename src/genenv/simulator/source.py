@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from genenv.algorithms.datum import Lesson
+from genenv.algorithms.datum import UpdateBatch
 from genenv.backends.settings import EndpointConfig, SamplingConfig
 from genenv.chat.assistant import ChatMessage
 from genenv.environments.base import Environment
@@ -36,13 +36,13 @@ class TaskSource(Protocol):
         """Write `simulator.variations` specs for each context, in order."""
         ...
 
-    async def decided(
+    async def decision_metrics(
         self, generations: Sequence[Generation], schemas: Mapping[str, JsonObject]
     ) -> Mapping[str, float]:
         """How freely it decides where the grammar leaves a choice; see `Simulator`."""
         ...
 
-    async def learn(self, lesson: Lesson, *, round_: int, rounds: int) -> Mapping[str, float]:
+    async def learn(self, lesson: UpdateBatch, *, round_: int, rounds: int) -> Mapping[str, float]:
         """Take a round's lesson; asked only of what learns. Returns metrics of the update."""
         ...
 
@@ -58,7 +58,7 @@ class TaskSource(Protocol):
         """Restore what `save` wrote."""
         ...
 
-    def sampled_elsewhere(self) -> int:
+    def tokens_sampled_elsewhere(self) -> int:
         """Tokens that others sampled for it since this was last asked."""
         ...
 
@@ -67,18 +67,18 @@ class TaskSource(Protocol):
         ...
 
 
-class Unlearning:
+class UntrainedSource:
     """A source without weights."""
 
     learns = False
 
-    async def decided(
+    async def decision_metrics(
         self, generations: Sequence[Generation], schemas: Mapping[str, JsonObject]
     ) -> Mapping[str, float]:
         """It has no policy to ask."""
         return {}
 
-    async def learn(self, lesson: Lesson, *, round_: int, rounds: int) -> Mapping[str, float]:
+    async def learn(self, lesson: UpdateBatch, *, round_: int, rounds: int) -> Mapping[str, float]:
         """Nothing is learned."""
         return {}
 
@@ -91,7 +91,7 @@ class Unlearning:
     async def load(self, folder: Path) -> None:
         """There is nothing to restore."""
 
-    def sampled_elsewhere(self) -> int:
+    def tokens_sampled_elsewhere(self) -> int:
         """None."""
         return 0
 
@@ -99,7 +99,7 @@ class Unlearning:
         """Nothing is kept."""
 
 
-class VariationSource(Unlearning):
+class VariationSource(UntrainedSource):
     """`variation`: the environment's own random variation of the seed. No model takes part."""
 
     def __init__(self, variations: int, *, seed: int) -> None:
@@ -113,7 +113,7 @@ class VariationSource(Unlearning):
         ]
 
 
-class GrammarSource(Unlearning):
+class GrammarSource(UntrainedSource):
     """`grammar`: uniform over the choices of the spec's schema. Free text is random characters."""
 
     def __init__(self, variations: int, *, seed: int) -> None:
@@ -128,7 +128,7 @@ class GrammarSource(Unlearning):
         ]
 
 
-class NoSource(Unlearning):
+class NoSource(UntrainedSource):
     """`none`: no new tasks; a round plays base tasks only."""
 
     async def propose(self, env: Environment, contexts: Sequence[Context]) -> list[Generation]:
@@ -136,7 +136,7 @@ class NoSource(Unlearning):
         return []
 
 
-class FileSource(Unlearning):
+class FileSource(UntrainedSource):
     """`file`: specs of a JSON Lines file (`genenv generate`), each once before any comes twice."""
 
     def __init__(self, path: Path, variations: int, *, per_round: int, seed: int) -> None:
@@ -229,7 +229,7 @@ Spec = tuple[str, bool]
 """The text, and whether it was finished."""
 
 
-class WrittenOnce:
+class FixedTaskSource:
     """Draws from what another source has written for a seed, and lets it write what is not there yet."""
 
     learns = False
@@ -282,13 +282,13 @@ class WrittenOnce:
         text, finished = self._written[context.seed.id, which]
         return without_tokens(context, name, text, finished=finished)
 
-    async def decided(
+    async def decision_metrics(
         self, generations: Sequence[Generation], schemas: Mapping[str, JsonObject]
     ) -> Mapping[str, float]:
         """Most of a round was written in another one."""
         return {}
 
-    async def learn(self, lesson: Lesson, *, round_: int, rounds: int) -> Mapping[str, float]:
+    async def learn(self, lesson: UpdateBatch, *, round_: int, rounds: int) -> Mapping[str, float]:
         """Nothing is learned."""
         return {}
 
@@ -303,9 +303,9 @@ class WrittenOnce:
         """Restore what writes."""
         await self._source.load(folder)
 
-    def sampled_elsewhere(self) -> int:
+    def tokens_sampled_elsewhere(self) -> int:
         """As what writes says."""
-        return self._source.sampled_elsewhere()
+        return self._source.tokens_sampled_elsewhere()
 
     def end_round(self) -> None:
         """As what writes does."""
@@ -320,7 +320,7 @@ _REFUSALS = 3
 """After so many refused schemas and none taken, a server is asked freely."""
 
 
-class EndpointSource(Unlearning):
+class EndpointSource(UntrainedSource):
     """A model behind an endpoint. It is told what the simulator is told, and its specs pass the same gate."""
 
     def __init__(self, config: SimulatorConfig, *, seed: int) -> None:
@@ -400,7 +400,7 @@ class EndpointSource(Unlearning):
         """Whether structured output is worth asking for: a server that only ever refused it has none."""
         return self._held > 0 or self._refused < _REFUSALS
 
-    def sampled_elsewhere(self) -> int:
+    def tokens_sampled_elsewhere(self) -> int:
         """Tokens that the server says it has sampled."""
         before, self._counted = self._counted, self._assistant.spent.tokens
         return self._counted - before

@@ -12,17 +12,17 @@ from genenv.simulator.policy import Simulator
 from genenv.simulator.settings import SimulatorConfig
 from genenv.simulator.source import (
     FileSource,
+    FixedTaskSource,
     GrammarSource,
     NoSource,
     TaskSource,
     VariationSource,
-    WrittenOnce,
 )
-from genenv.training.policies import Players
+from genenv.training.policies import Policies
 from genenv.training.warmup import SupervisedWarmup
 
 
-def build_players(config: RunConfig, env: Environment) -> Players:
+def build_players(config: RunConfig, env: Environment) -> Policies:
     """An agent, and what writes its tasks, on the backend of the settings; and their warm-up.
 
     Raises:
@@ -44,7 +44,7 @@ def build_players(config: RunConfig, env: Environment) -> Players:
     warmup = SupervisedWarmup(
         env=env, agent=agent, simulator=simulator, target=config.curriculum.alpha, seed=seed
     )
-    return Players(
+    return Policies(
         agent=agent,
         simulator=source,
         warmup=warmup if opened.warms_up else None,
@@ -80,7 +80,9 @@ def _once(config: RunConfig, source: TaskSource) -> TaskSource:
     writing = config.simulator
     if not writing.per_seed:
         return source
-    return WrittenOnce(source, per_seed=writing.per_seed, variations=writing.variations, seed=config.run.seed)
+    return FixedTaskSource(
+        source, per_seed=writing.per_seed, variations=writing.variations, seed=config.run.seed
+    )
 
 
 def _of_one(config: SimulatorConfig) -> SimulatorConfig:

@@ -17,9 +17,16 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from genenv.algorithms.agent_credit import agent_credit
+from genenv.algorithms.losses import find_loss
+from genenv.algorithms.simulator_credit import simulator_credit
 from genenv.config.run import RunConfig
+from genenv.curriculum.seed_choice import chooser_class
+from genenv.curriculum.simulator_rewards import REWARD_ARGUMENTS
 from genenv.environments.base import Environment
 from genenv.errors import DataError, GenenvError
+from genenv.gate.gate import own_check
+from genenv.plugins import own_part
 from genenv.progress import Reporter, Silent
 from genenv.runs.checkpoint import checkpoint_path, checkpoints
 from genenv.runs.folder import RunFolder, read_again
@@ -29,12 +36,33 @@ from genenv.runs.sinks import Sink, write_all
 from genenv.runs.stages import Stages
 from genenv.runs.store.records import Evaluation, RoundRecord
 from genenv.runs.store.store import PoolStore
-from genenv.simulator.source import WrittenOnce
-from genenv.training.policies import Players, together
+from genenv.settings import is_own
+from genenv.simulator.source import FixedTaskSource
+from genenv.training.policies import Policies, together
 from genenv.training.rounds import Ahead, Learner, Produced, Producer, evaluate
-from genenv.training.task_pool import Tasks, World
+from genenv.training.task_pool import TaskPool, Tasks
 
 Learn = Callable[[Produced], Coroutine[Any, Any, Mapping[str, float]]]
+
+
+def check_own_parts(config: RunConfig) -> None:
+    """Load every part of the user's own that the settings name, before a run begins.
+
+    Raises:
+        UsageError: one cannot be found, or cannot be called as its protocol says; names the setting.
+    """
+    agent, simulator, curriculum = config.agent, config.simulator, config.curriculum
+    _ = agent_credit(agent), simulator_credit(simulator), find_loss(agent.loss)
+    for setting, name in (("agent.advantage", agent.advantage), ("simulator.advantage", simulator.advantage)):
+        if is_own(name):
+            _ = own_part(setting, name, takes=("rewards",))
+    for setting in ("env_reward", "candidate_reward"):
+        if is_own(name := getattr(curriculum, setting)):
+            _ = own_part(f"curriculum.{setting}", name, takes=REWARD_ARGUMENTS)
+    if is_own(curriculum.seed_choice):
+        _ = chooser_class(curriculum.seed_choice)
+    if is_own(curriculum.gate):
+        _ = own_check(curriculum.gate)
 
 
 class Pipeline:
@@ -123,21 +151,21 @@ class CoEvolution:
         self,
         config: RunConfig,
         env: Environment,
-        players: Players,
+        policies: Policies,
         folder: RunFolder,
         *,
         sinks: Sequence[Sink] = (),
         reporter: Reporter | None = None,
     ) -> None:
-        self.config, self.env, self.players, self.folder = config, env, players, folder
+        self.config, self.env, self.policies, self.folder = config, env, policies, folder
         self.sinks, self.reporter = sinks, reporter or Silent()
-        self.world = World(config, env)
-        self.learner = Learner(config, env, players)
+        self.pool = TaskPool(config, env)
+        self.learner = Learner(config, env, policies)
         self.pipeline = Pipeline(
-            Producer(config, env, players, self.world, self.reporter),
+            Producer(config, env, policies, self.pool, self.reporter),
             rounds=config.run.rounds,
             staleness=config.run.staleness,
-            overlaps=players.overlaps,
+            overlaps=policies.overlaps,
         )
 
     def run(self, proven: Callable[[int | None], None] | None = None) -> int:
@@ -152,8 +180,8 @@ class CoEvolution:
         try:
             return await self._run(proven)
         finally:
-            if self.players.close is not None:
-                await self.players.close()
+            if self.policies.close is not None:
+                await self.policies.close()
 
     async def _run(self, proven: Callable[[int | None], None] | None) -> int:
         with self.folder.lock(), PoolStore.open(self.folder.pool, create=False) as store:
@@ -167,10 +195,10 @@ class CoEvolution:
             for number in range(0 if last is None else last + 1, self.config.run.rounds + 1):
                 record = await (self._round(number, store) if number else self._start())
                 with self.folder.committing(store, record, keep=keep) as empty:
-                    await self.players.save(empty)
+                    await self.policies.save(empty)
                 write_all(self.sinks, number, record.metrics)
-                self.players.agent.sampler.end_round()
-                self.players.simulator.end_round()
+                self.policies.agent.sampler.end_round()
+                self.policies.simulator.end_round()
                 self.reporter.round(number, self.config.run.rounds, record.metrics)
             self._check_attempted(store)
             return self.config.run.rounds
@@ -193,21 +221,21 @@ class CoEvolution:
         """Continue after the last committed round, after all that is needed was proven whole."""
         last = self.folder.prove(store, self.reporter.note, also=read_again(self.config))
         try:
-            store.put_base(*self.world.data())
+            store.put_base(*self.pool.data())
         except ValueError as error:
             raise DataError(
                 f"{self.folder.path} was made with other base data ({error}); "
                 "continue it with the data and the version that it was started with, or start a new run"
             ) from error
         if last is not None:
-            self.world.recall(store, last)
-            if isinstance(self.players.simulator, WrittenOnce):
+            self.pool.recall(store, last)
+            if isinstance(self.policies.simulator, FixedTaskSource):
                 batches = [batch for number in store.rounds() for batch in store.batches(number)]
-                self.players.simulator.recall(
+                self.policies.simulator.recall(
                     [batch.context for batch in batches],
                     [proposal.generation for batch in batches for proposal in batch.proposals],
                 )
-            await self.players.load(checkpoint_path(self.folder.checkpoints, last))
+            await self.policies.load(checkpoint_path(self.folder.checkpoints, last))
         self.folder.tidy(store, last, self.reporter.note)
         return last
 
@@ -227,19 +255,19 @@ class CoEvolution:
         for number in due:
             if self.pipeline.weights(number) != loaded:
                 path, loaded = self.folder.checkpoint(self.pipeline.weights(number))
-                await self.players.load(path)
+                await self.policies.load(path)
             await self.pipeline.produce(number, store)
         if loaded != last:
-            await self.players.load(checkpoint_path(self.folder.checkpoints, last))
+            await self.policies.load(checkpoint_path(self.folder.checkpoints, last))
 
     async def _start(self) -> RoundRecord:
         """Round 0: the warm-up, and what it left."""
-        stage, warmup = Stages(self.reporter, 0, self.config.run.rounds), self.players.warmup
+        stage, warmup = Stages(self.reporter, 0, self.config.run.rounds), self.policies.warmup
         metrics: Mapping[str, float] = {}
         with stage("warmup"):
             if warmup is not None:
-                metrics = await warmup(self.world.seeds, list(self.world.base.values()), self.reporter)
-        record = RoundRecord(number=0, metrics=metrics, state=self.world.state())
+                metrics = await warmup(self.pool.seeds, list(self.pool.base.values()), self.reporter)
+        record = RoundRecord(number=0, metrics=metrics, state=self.pool.state())
         return await self._measured(record, stage)
 
     async def _round(self, number: int, store: PoolStore) -> RoundRecord:
@@ -249,7 +277,7 @@ class CoEvolution:
             number, store, lambda produced: self.learner.learn(produced, stage)
         )
         with stage("publish"):
-            await self.players.publish()
+            await self.policies.publish()
         stage.add(produced.seconds)
         record = RoundRecord(
             number=number,
@@ -259,7 +287,7 @@ class CoEvolution:
             groups=produced.groups,
             samples=produced.selection.samples,
             surfaces={group.task.id: self.env.surface(group.task) for group in produced.groups},
-            reminded=[task.id for task in produced.reminders],
+            reminded=[task.id for task in produced.replayed],
             evaluations=produced.entered,
         )
         return await self._measured(record, stage)
@@ -267,9 +295,9 @@ class CoEvolution:
     async def _measured(self, record: RoundRecord, stage: Stages) -> RoundRecord:
         """The record with held-out results, where they are due, and with its timings; all names checked."""
         found: list[Evaluation] = []
-        if self.world.measures(record.number):
-            found = await evaluate(self.players.agent, self.env, self.world.held_out, stage)
-        await self.players.check_samples()
+        if self.pool.measures(record.number):
+            found = await evaluate(self.policies.agent, self.env, self.pool.held_out, stage)
+        await self.policies.check_samples()
         metrics = {**record.metrics, **evaluation_metrics(found), **stage.metrics()}
         check_names(metrics)
         return replace(record, metrics=metrics, evaluations=[*record.evaluations, *found])

@@ -28,7 +28,7 @@ class Warmup(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Players:
+class Policies:
     """The two players, and what happens to them before the first round."""
 
     agent: Agent

@@ -1,7 +1,7 @@
 """One round: `Producer` samples tasks and rollouts, `Learner` updates both policies from them.
 
-With `run.staleness` rounds are produced ahead of the one that is learned from. The state of the task pool then
-runs ahead too, so a `Produced` round keeps what its commit needs.
+With `run.staleness` rounds are produced ahead of the one that is learned from. The state of the task pool
+then runs ahead too, so a `Produced` round keeps what its commit needs.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from genenv.agent import Agent
 from genenv.algorithms.agent_credit import agent_credit, zero_advantage_rate
 from genenv.algorithms.simulator_credit import simulator_credit
 from genenv.config.run import RunConfig
-from genenv.curriculum.prediction import Choice, Foretold, History
+from genenv.curriculum.prediction import Choice, History, Predicted
 from genenv.curriculum.scoring import score_batches, scored
-from genenv.curriculum.selection import Selection, curriculum_metrics, select, taught
+from genenv.curriculum.selection import Selection, curriculum_metrics, select, trained_groups
 from genenv.curriculum.simulator_rewards import in_round
 from genenv.environments.base import Environment
 from genenv.progress import Reporter
@@ -25,9 +25,9 @@ from genenv.runs.round_metrics import attempt_metrics
 from genenv.runs.stages import Stages
 from genenv.runs.store.records import Evaluation
 from genenv.seeding import generator
-from genenv.simulator.policy import Simulator, asked, spec_schemas
-from genenv.training.policies import Players, together
-from genenv.training.task_pool import Tasks, World
+from genenv.simulator.policy import Simulator, simulator_prompt, spec_schemas
+from genenv.training.policies import Policies, together
+from genenv.training.task_pool import TaskPool, Tasks
 from genenv.types import Context, Generation, Group, JsonObject, Profile, Scored, Seed, Task, TaskBatch
 
 
@@ -60,13 +60,13 @@ class Produced:
     batches: Sequence[TaskBatch]
     groups: Sequence[Group]
     """All attempts."""
-    taught: Sequence[Group]
+    trained: Sequence[Group]
     """Those that the agent learns from."""
     selection: Selection
     """What the simulator learns from by `rwr`."""
-    reminders: Sequence[Task]
+    replayed: Sequence[Task]
     """Whose known solutions the agent sees again."""
-    told: Profile
+    profile: Profile
     """How the agent did before these attempts, as the simulator was told."""
     entered: Sequence[Evaluation]
     """Of another world, before the first round in it."""
@@ -93,9 +93,9 @@ class Producer:
     """Produces rounds, in order."""
 
     def __init__(
-        self, config: RunConfig, env: Environment, players: Players, world: World, reporter: Reporter
+        self, config: RunConfig, env: Environment, policies: Policies, pool: TaskPool, reporter: Reporter
     ) -> None:
-        self.config, self.env, self.players, self.world = config, env, players, world
+        self.config, self.env, self.policies, self.pool = config, env, policies, pool
         self.reporter = reporter
 
     async def produce(self, number: int, tasks: Tasks) -> Produced:
@@ -105,67 +105,67 @@ class Producer:
             number: of the round, the one after that which was produced last.
             tasks: that may come back in it.
         """
-        config, world, simulator = self.config, self.world, self.players.simulator
+        config, pool, simulator = self.config, self.pool, self.policies.simulator
         stage = Stages(self.reporter, number, config.run.rounds)
         entered = await self._entered(number, stage)
-        contexts = world.contexts(number)
+        contexts = pool.contexts(number)
         specs = len(contexts) * config.simulator.variations
         with stage("propose", "writing tasks", items=specs, unit="specs"):
             generations = await simulator.propose(self.env, contexts)
         with stage("gate"):
-            proposals = world.gate.admit(contexts, generations)
+            proposals = pool.gate.admit(contexts, generations)
         written = [proposal.outcome for proposal in proposals if isinstance(proposal.outcome, Task)]
-        base, back = world.revisited(number, tasks)
-        foretold = await self._foretold([*written, *base], stage)
-        if foretold is not None:
-            proposals = foretold.noted(proposals)
-        chosen = world.chosen(number, written, base, {} if foretold is None else foretold.rates)
+        base, back = pool.revisited(number, tasks)
+        predicted = await self._predicted([*written, *base], stage)
+        if predicted is not None:
+            proposals = predicted.noted(proposals)
+        chosen = pool.chosen(number, written, base, {} if predicted is None else predicted.rates)
         groups = await self._attempted(number, chosen, back, stage)
-        new = world.joined(groups, written)
+        new = pool.joined(groups, written)
         wanted = in_round(config.curriculum, number, config.run.rounds)
         batches = score_batches(contexts, proposals, groups, wanted)
-        selection = select(batches, wanted, generator(world.seed, "shuffled", number))
-        reminders, told = world.reminders(number, groups, tasks), world.told
-        probed = {} if foretold is None else foretold.metrics(written, [group.task for group in groups])
-        probed |= world.observe(number, groups, {task.id for task in new}, foretold)
-        sampler, elsewhere = self.players.agent.sampler, simulator.sampled_elsewhere()
+        selection = select(batches, wanted, generator(pool.seed, "shuffled", number))
+        replayed, profile = pool.replayed(number, groups, tasks), pool.profile
+        probed = {} if predicted is None else predicted.metrics(written, [group.task for group in groups])
+        probed |= pool.observe(number, groups, {task.id for task in new}, predicted)
+        sampler, elsewhere = self.policies.agent.sampler, simulator.tokens_sampled_elsewhere()
         return Produced(
             number=number,
             contexts=contexts,
             generations=generations,
             batches=batches,
             groups=groups,
-            taught=taught(groups, new, wanted),
+            trained=trained_groups(groups, new, wanted),
             selection=selection,
-            reminders=reminders,
-            told=told,
+            replayed=replayed,
+            profile=profile,
             entered=entered,
             metrics={
                 **curriculum_metrics(batches, selection, wanted),
                 **attempt_metrics(groups, batches, sampler, self.env, elsewhere=elsewhere),
                 **probed,
-                **{f"agent/skill/{name}": rate for name, rate in world.stats.profile().success.items()},
+                **{f"agent/skill/{name}": rate for name, rate in pool.stats.profile().success.items()},
                 **({"agent/eval_at_shift": fmean(one.success for one in entered)} if entered else {}),
             },
             seconds=stage.seconds,
-            state=world.state(),
+            state=pool.state(),
         )
 
     async def _entered(self, number: int, stage: Stages) -> list[Evaluation]:
         """How the agent does in another world, where this is the first round in it."""
-        if not self.world.enter(number) or not self.config.run.eval_every:
+        if not self.pool.enter(number) or not self.config.run.eval_every:
             return []
-        return await evaluate(self.players.agent, self.env, self.world.held_out, stage)
+        return await evaluate(self.policies.agent, self.env, self.pool.held_out, stage)
 
-    async def _foretold(self, candidates: Sequence[Task], stage: Stages) -> Foretold | None:
+    async def _predicted(self, candidates: Sequence[Task], stage: Stages) -> Predicted | None:
         """Success rates of candidates, as far as they can be foretold; None where nobody wants to know."""
-        foreteller = self.world.foreteller
-        if foreteller is None:
+        predictor = self.pool.predictor
+        if predictor is None:
             return None
-        if isinstance(foreteller, History):
-            return foreteller.foretell(candidates)
+        if isinstance(predictor, History):
+            return predictor.predict(candidates)
         with stage("probe", "looking at", items=len(candidates), unit="tasks"):
-            return foreteller.foretell(*await self.players.agent.likelihoods(self.env, candidates))
+            return predictor.predict(*await self.policies.agent.likelihoods(self.env, candidates))
 
     async def _attempted(
         self, number: int, chosen: Choice, back: Sequence[Task], stage: Stages
@@ -175,10 +175,10 @@ class Producer:
         while tasks:
             items = len(tasks) * self.config.agent.rollouts
             with stage("rollout", "attempting", items=items, unit="attempts"):
-                found = await self.players.agent.attempt(self.env, tasks, round_=number)
+                found = await self.policies.agent.roll_out(self.env, tasks, round_=number)
             groups += found
             tasks = chosen.instead_of(found)
-        await self.players.check_samples()
+        await self.policies.check_samples()
         return groups
 
 
@@ -188,54 +188,56 @@ Update = Callable[[], Coroutine[Any, Any, Mapping[str, float]]]
 class Learner:
     """Has both players learn. Neither samples with what it has learned before it is published."""
 
-    def __init__(self, config: RunConfig, env: Environment, players: Players) -> None:
-        self.config, self.env, self.players = config, env, players
+    def __init__(self, config: RunConfig, env: Environment, policies: Policies) -> None:
+        self.config, self.env, self.policies = config, env, policies
 
     async def learn(self, produced: Produced, stage: Stages) -> Mapping[str, float]:
         """Both updates of a round; returns their metrics, and how freely the simulator decided in it.
 
         That can be known only where nothing was learned since: not of a round that was in flight.
         """
-        number, decided = produced.number, dict[str, float]()
+        number, decision_metrics = produced.number, dict[str, float]()
         if not self.config.run.staleness:
             schemas = spec_schemas(self.env, produced.contexts)
-            decided |= await self.players.simulator.decided(produced.generations, schemas)
+            decision_metrics |= await self.policies.simulator.decision_metrics(produced.generations, schemas)
         learned = await self.both(
-            lambda: self.agent_learns(number, produced.taught, produced.reminders, stage),
-            lambda: self.simulator_learns(number, produced.batches, produced.selection, produced.told, stage),
+            lambda: self.agent_learns(number, produced.trained, produced.replayed, stage),
+            lambda: self.simulator_learns(
+                number, produced.batches, produced.selection, produced.profile, stage
+            ),
         )
-        return {**decided, **learned}
+        return {**decision_metrics, **learned}
 
     async def agent_learns(
-        self, number: int, groups: Sequence[Group], reminders: Sequence[Task], stage: Stages
+        self, number: int, groups: Sequence[Group], replayed: Sequence[Task], stage: Stages
     ) -> Mapping[str, float]:
         """The agent's update.
 
         Args:
             number: of the round.
             groups: attempts.
-            reminders: other tasks whose known solutions it sees again.
+            replayed: other tasks whose known solutions it sees again.
             stage: times it.
         """
-        agent, config = self.players.agent, self.config.agent
+        agent, config = self.policies.agent, self.config.agent
         if not config.train:
             return {"agent/zero_advantage_rate": zero_advantage_rate(groups, config)}
-        sequences = len(reminders) + sum(len(g.traces) + (config.guidance != "none") for g in groups)
+        sequences = len(replayed) + sum(len(g.traces) + (config.guidance != "none") for g in groups)
         with stage("agent_update", "agent learns", items=sequences * config.epochs, unit="sequences"):
-            known = await agent.solutions(self.env, groups, reminders)
-            lesson = agent_credit(config)(groups, known, config, temperature=config.temperature)
-            metrics = await agent.learn(lesson, round_=number, rounds=self.config.run.rounds)
+            known = await agent.solutions(self.env, groups, replayed)
+            batch = agent_credit(config)(groups, known, config, temperature=config.temperature)
+            metrics = await agent.learn(batch, round_=number, rounds=self.config.run.rounds)
         guided = sum(group.task.id in known for group in groups)
         return {
             **metrics,
             "agent/zero_advantage_rate": zero_advantage_rate(groups, config),
             "agent/guided_rate": guided / len(groups) if groups else 0.0,
             "agent/replayed": float(len(known) - guided),
-            "agent/imitated": float(sum(datum.loss == "nll" for datum in lesson.data)),
+            "agent/imitated": float(sum(datum.loss == "nll" for datum in batch.data)),
         }
 
     async def simulator_learns(
-        self, number: int, batches: Sequence[TaskBatch], selection: Selection, told: Profile, stage: Stages
+        self, number: int, batches: Sequence[TaskBatch], selection: Selection, profile: Profile, stage: Stages
     ) -> Mapping[str, float]:
         """The simulator's update, where it learns.
 
@@ -243,10 +245,10 @@ class Learner:
             number: of the round.
             batches: what was written, and how the agent did on it.
             selection: of it, weighed.
-            told: how the agent did.
+            profile: how the agent did.
             stage: times it.
         """
-        simulator, config = self.players.simulator, self.config.simulator
+        simulator, config = self.policies.simulator, self.config.simulator
         if not simulator.learns:
             return {}
         wanted = in_round(self.config.curriculum, number, self.config.run.rounds)
@@ -254,25 +256,26 @@ class Learner:
         if config.algorithm == "hindsight" and isinstance(simulator, Simulator):
             seeds = {batch.context.id: batch.context.seed for batch in batches}
             earned = [
-                self._in_hindsight(simulator, seeds[one.generation.context_id], told, one) for one in earned
+                self._in_hindsight(simulator, seeds[one.generation.context_id], profile, one)
+                for one in earned
             ]
         schemas = spec_schemas(self.env, [batch.context for batch in batches])
         credit = simulator_credit(config)
-        lesson = credit(selection.samples, schemas, config, temperature=config.temperature, scored=earned)
-        specs = len(lesson.data) * config.epochs
+        batch = credit(selection.samples, schemas, config, temperature=config.temperature, scored=earned)
+        specs = len(batch.data) * config.epochs
         with stage("simulator_update", "simulator learns", items=specs, unit="specs"):
-            return await simulator.learn(lesson, round_=number, rounds=self.config.run.rounds)
+            return await simulator.learn(batch, round_=number, rounds=self.config.run.rounds)
 
-    def _in_hindsight(self, simulator: Simulator, seed: Seed, told: Profile, one: Scored) -> Scored:
+    def _in_hindsight(self, simulator: Simulator, seed: Seed, profile: Profile, one: Scored) -> Scored:
         """With the prompt that asks for the rate which the task came to, to the nearest tenth."""
         if one.rate is None:
             return one
-        messages = self.env.simulator_messages(seed, told, round(one.rate, 1))
-        return replace(one, asked=asked(simulator.sampler, messages))
+        messages = self.env.simulator_messages(seed, profile, round(one.rate, 1))
+        return replace(one, prompt_ids=simulator_prompt(simulator.sampler, messages))
 
     async def both(self, *updates: Update) -> Mapping[str, float]:
         """Both updates, at the same time where the players have devices of their own; tokens are added up."""
-        if self.players.apart:
+        if self.policies.apart:
             found = await together(*(update() for update in updates))
         else:
             found = [await update() for update in updates]

@@ -25,10 +25,10 @@ from genenv.algorithms.update import warmup_lr_scale
 from genenv.environments.base import Environment
 from genenv.errors import EnvironmentCodeError, UpdateSkipped, UsageError
 from genenv.progress import Reporter, aside, staged
-from genenv.rollout import GRADED, NO_ROOM, NO_ROOM_FOR_SOLUTION, guide
+from genenv.rollout import GRADED, NO_ROOM, NO_ROOM_FOR_SOLUTION, demonstration
 from genenv.sampling import Sampler
 from genenv.seeding import generator
-from genenv.simulator.policy import Simulator, asked
+from genenv.simulator.policy import Simulator, simulator_prompt
 from genenv.types import Profile, Seed, Task
 
 log = logging.getLogger(__name__)
@@ -168,7 +168,7 @@ class SupervisedWarmup:
         spec = json.dumps(self.env.variation(seed, rng), ensure_ascii=False, separators=(",", ":"))
         written = sampler.encode_reply(spec)
         return Datum(
-            prompt_ids=asked(sampler, messages),
+            prompt_ids=simulator_prompt(sampler, messages),
             completion_ids=written,
             weights=(1.0,) * len(written),
             loss="nll",
@@ -218,7 +218,7 @@ async def demonstrate(env: Environment, sampler: Sampler, task: Task) -> list[Da
     """
     if not task.oracle:
         return f"nobody knows solutions of tasks of {env.name}; set agent.warmup.steps to 0"
-    trace = await guide(env, sampler, task)
+    trace = await demonstration(env, sampler, task)
     if not trace.success and trace.stop_reason in GRADED:
         raise EnvironmentCodeError(
             f"environment {env.name!r}, {task.id}: its own solution does not pass when it is played "

@@ -8,6 +8,7 @@ import torch
 from genenv.agent import AgentConfig
 from genenv.algorithms.agent_credit import group_advantages
 from genenv.algorithms.datum import Objective
+from genenv.algorithms.losses import LOSSES
 from genenv.backends.local.losses import Tokens, token_losses
 from genenv.types import Group
 from learners import AgentLearner
@@ -143,7 +144,8 @@ def test_the_loss_and_its_gradient_for_each_token_equal_trls(tiny, trainer_of, m
         advantage_M=inputs["advantages"][:, None].expand_as(chosen)[chosen],
         weight_M=weights,
         nll_M=torch.zeros(len(weights), dtype=torch.bool),
-        any_ppo=True,
+        loss=LOSSES["ppo"],
+        lengths=tuple(chosen.sum(1).tolist()),
     )
     objective = Objective(clip_low=LOW, clip_high=HIGH, kl_coefficient=BETA, kl="k3")
     own = now[chosen].requires_grad_()

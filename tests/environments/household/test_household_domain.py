@@ -29,7 +29,7 @@ from genenv.environments.household.steps import askable_steps
 from genenv.environments.household.tables import LAMPS
 from genenv.environments.household.wording import wording_pattern
 from genenv.gate.gate import Gate, base_tasks
-from genenv.rollout import Sampling, attempt
+from genenv.rollout import Sampling, roll_out
 from genenv.types import Lineage, Message, Origin, Profile, Rejection, RejectReason, Task
 from quickly import within
 
@@ -157,7 +157,7 @@ def test_a_scripted_agent_gives_possible_commands_only():
     tasks = list(env.held_out()[:20])
     sampling = Sampling(temperature=1.0, max_new_tokens=60, timeout_s=60.0, seed=0)
     groups = asyncio.run(
-        attempt(env, ScriptedSampler(lambda p, rng: "fly"), tasks, rollouts=4, sampling=sampling)
+        roll_out(env, ScriptedSampler(lambda p, rng: "fly"), tasks, rollouts=4, sampling=sampling)
     )
     for group in groups:
         possible = env.episode(group.task).choices

@@ -1,8 +1,9 @@
 """One life: an agent and a simulator, round after round, through the project's own curriculum.
 
 It reads as `genenv.training.loop` does, and what decides is the same code: `choose_seeds`, `Controller`,
-`Replay`, `score_batches`, `select`, `taught`, `SkillStats`. Two arms with one seed have the same agent,
-the same luck in the attempts and the same dice in the writing, so that their difference is the curriculum's.
+`Replay`, `score_batches`, `select`, `trained_groups`, `SkillStats`. Two arms with one seed have the same
+agent, the same luck in the attempts and the same dice in the writing, so that their difference is the
+curriculum's.
 
 Shapes: N = tasks of a round, S = skills, D = levels, R = rounds.
 """
@@ -18,7 +19,7 @@ import numpy as np
 from genenv.curriculum.replay import Replay
 from genenv.curriculum.scoring import score_batches
 from genenv.curriculum.seed_choice import Controller, choose_seeds
-from genenv.curriculum.selection import Selection, select, taught
+from genenv.curriculum.selection import Selection, select, trained_groups
 from genenv.curriculum.stats import SkillStats
 from genenv.research.simulation import nouns
 from genenv.research.simulation.arms import Arm
@@ -172,7 +173,7 @@ class Life:
         """Which groups the agent learns from."""
         if not self._curriculum.agent_band:
             return list(range(len(groups)))
-        names = {group.task.id for group in taught(groups, new, self._curriculum)}
+        names = {group.task.id for group in trained_groups(groups, new, self._curriculum)}
         return [index for index, group in enumerate(groups) if group.task.id in names]
 
     def _simulator_learns(
