@@ -296,7 +296,7 @@ def test_a_foretold_rate_counts_like_so_many_attempts(make) -> None:
     config = CurriculumConfig(foretold_attempts=16, env_reward="learnability", p_hat_scope="task")
     tried, untried = make.task("tried"), make.task("untried")
     proposals = [make.proposal("g0", tried), make.proposal("g1", untried)]
-    proposals = [replace(one, predicted=rate) for one, rate in zip(proposals, (0.25, 0.5), strict=True)]
+    proposals = [replace(one, predicted_rate=rate) for one, rate in zip(proposals, (0.25, 0.5), strict=True)]
     one = score_batch(make.context(), proposals, [make.group(tried, 6, 8)], config)
     found = {each.generation.id: each.reward for each in scored([one], config, random.Random(0))}
 

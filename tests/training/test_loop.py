@@ -302,7 +302,7 @@ def test_in_hindsight_a_spec_answers_the_request_for_the_rate_it_came_to(tmp_pat
         return await learn(lesson, **how)
 
     def asked_for(number):
-        profiles.append(loop.pool.profiles)
+        profiles.append(loop.pool.profile)
         return contexts(number)
 
     player.learn, loop.pool.contexts = recorded, asked_for
