@@ -165,13 +165,13 @@ def test_importing_it_loads_no_heavy_library(module: str) -> None:
 @pytest.mark.parametrize(
     ("importer", "imported", "allowed"),
     [
-        ("genenv.training.loop", "genenv.agent.policy", True),
+        ("genenv.training.loop", "genenv.agent", True),
         ("genenv.rollout", "genenv.simulator.policy", False),
         ("genenv.simulator.policy", "genenv.rollout", True),
-        ("genenv.curriculum.rewards", "genenv", False),
+        ("genenv.curriculum.simulator_rewards", "genenv", False),
         ("genenv.environments.base", "genenv.backends.base", False),
         ("genenv.algorithms.datum", "genenv.backends.base", False),
-        ("genenv.types", "genenv.curriculum.rewards", False),
+        ("genenv.types", "genenv.curriculum.simulator_rewards", False),
         ("genenv.config.run", "genenv.evaluation.settings", True),
         ("genenv.training.loop", "genenv.evaluation.settings", False),
     ],

@@ -1,6 +1,6 @@
 """What every section of the configuration has in common, and how a setting says what it allows.
 
-A setting lives with its owner (`genenv.agent.settings`, `genenv.curriculum.settings`, ...); and
+A setting lives with its owner (`genenv.agent`, `genenv.curriculum.settings`, ...); and
 `genenv.config.run` puts the sections together.
 """
 
