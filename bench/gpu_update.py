@@ -122,7 +122,7 @@ def update_of(sampler: Any, text: str, kl: float) -> Callable[[], object]:  # no
 
     Advantages are made up too, so that a prompt with one attempt has something to teach.
     """
-    from genenv.agent import AgentConfig
+    from genenv.agent.policy import AgentConfig
     from genenv.algorithms.datum import Datum, Objective, UpdateBatch
     from genenv.algorithms.update import learn
     from genenv.backends.local.trainer import LocalTrainer

@@ -32,7 +32,7 @@ from typing import Any
 
 from turns import machine, resident_kib, say
 
-from genenv.agent import AgentConfig
+from genenv.agent.policy import AgentConfig
 from genenv.backends.scripted import ScriptedSampler, ScriptedTrainer
 from genenv.config.run import RunConfig, dump_toml, load_config, resolve
 from genenv.environments import load_environment

@@ -30,7 +30,7 @@ from typing import Any
 
 from turns import machine, resident_kib, say
 
-from genenv.agent import Agent
+from genenv.agent.policy import Agent
 from genenv.algorithms.datum import Datum, Objective
 from genenv.backends.local.model import LocalModel
 from genenv.backends.scripted import ScriptedTrainer

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from genenv.agent import AgentConfig
+    from genenv.agent.policy import AgentConfig
     from genenv.backends.local.sampler import LocalSampler
     from genenv.types import Group
 

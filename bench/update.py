@@ -113,7 +113,7 @@ def our_work(
     options: argparse.Namespace, sampler: LocalSampler, batch: Mapping[str, Any]
 ) -> Callable[[], Mapping[str, Any]]:
     """Our update from a batch."""
-    from genenv.agent import AgentConfig
+    from genenv.agent.policy import AgentConfig
 
     settings = AgentConfig(
         kl_coefficient=options.kl, clip_low=CLIP, clip_high=CLIP, temperature=1.0, skip_zero_advantage=False

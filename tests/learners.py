@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from genenv.agent import AgentConfig
+from genenv.agent.policy import AgentConfig
 from genenv.algorithms.agent_credit import grpo_credit, zero_advantage_rate
 from genenv.algorithms.datum import UpdateBatch
 from genenv.algorithms.simulator_credit import rwr_credit

@@ -10,7 +10,7 @@ import random
 from functools import partial
 from typing import Any
 
-from genenv.agent import Agent
+from genenv.agent.policy import Agent
 from genenv.backends.scripted import ScriptedSampler, ScriptedTrainer
 from genenv.cli.app import main
 from genenv.environments.base import Environment

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from genenv.agent import Agent
+from genenv.agent.policy import Agent
 from genenv.backends.scripted import ScriptedSampler, ScriptedTrainer
 from genenv.config.run import dump_toml, resolve
 from genenv.report import write_report

@@ -1,6 +1,6 @@
 """What every section of the configuration has in common, and how a setting says what it allows.
 
-A setting lives with its owner (`genenv.agent`, `genenv.curriculum.settings`, ...); and
+A setting lives with its owner (`genenv.agent.policy`, `genenv.curriculum.settings`, ...); and
 `genenv.config.run` puts the sections together.
 """
 
@@ -14,9 +14,8 @@ from types import UnionType
 from typing import Annotated, Literal, Union, get_args, get_origin
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, GetCoreSchemaHandler, JsonValue
+from pydantic import AfterValidator, BaseModel, JsonValue
 from pydantic.fields import FieldInfo
-from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 
 class Settings(
@@ -65,17 +64,14 @@ _OWN = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Rule of a text setting: one of some names, or a part of the user's own, `module:name`."""
+    """Validator of a text setting: one of some names, or a part of the user's own, `module:name`."""
 
     known: tuple[str, ...]
 
-    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Check a value after its type."""
-        return core_schema.no_info_after_validator_function(self._checked, handler(source))
-
-    def _checked(self, name: str) -> str:
+    def __call__(self, name: str) -> str:
+        """Refuse any other name; `allowed` says what there is."""
         if name not in self.known and not is_own(name):
-            raise PydanticCustomError("name", "no such name")
+            raise AssertionError(name)
         return name
 
     def __str__(self) -> str:
@@ -93,7 +89,8 @@ _BOUNDS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 
 def allowed(field: FieldInfo) -> str:
     """What may stand for a setting, for people: `number, > 0, < 1` or `"lora" or "full"`."""
-    names = [str(rule) for rule in field.metadata if isinstance(rule, Names)]
+    rules = (rule.func for rule in field.metadata if isinstance(rule, AfterValidator))
+    names = [str(rule) for rule in rules if isinstance(rule, Names)]
     return ", ".join([*(names or [_type_name(field.annotation)]), *_rules(field.metadata)])
 
 

@@ -19,7 +19,7 @@ from genenv.backends.local.trainer import LocalTrainer
 from genenv.backends.scripted import ScriptedSampler
 from genenv.environments.guard import guarded
 from genenv.errors import EnvironmentCodeError
-from genenv.rollout import Sampling, demonstration, roll_out
+from genenv.rollout.driver import Sampling, demonstration, roll_out
 from genenv.types import Group, Message, StopReason
 from learners import gradients_of
 

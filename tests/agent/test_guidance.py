@@ -9,7 +9,7 @@ import pytest
 
 from genenv.algorithms.agent_credit import grpo_credit, imitate
 from genenv.backends.scripted import ScriptedSampler
-from genenv.rollout import Sampling, demonstration, roll_out
+from genenv.rollout.driver import Sampling, demonstration, roll_out
 from lessons import Recorder
 from loops import STAGES, learner_of
 

@@ -11,7 +11,7 @@ import torch
 from genenv.algorithms.agent_credit import imitate
 from genenv.algorithms.settings import OptimizerConfig
 from genenv.backends.local.trainer import LocalTrainer
-from genenv.rollout import Sampling, demonstration, roll_out
+from genenv.rollout.driver import Sampling, demonstration, roll_out
 from genenv.types import Message, Trace
 
 DROPPING = (

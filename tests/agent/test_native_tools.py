@@ -18,7 +18,7 @@ from genenv.chat.tool_format import message_of
 from genenv.clients.local import LocalAssistant
 from genenv.errors import UsageError
 from genenv.gate.gate import base_task
-from genenv.rollout import Sampling, demonstration, roll_out
+from genenv.rollout.driver import Sampling, demonstration, roll_out
 from genenv.tools.tool_calling.environment import ToolCalling
 from genenv.tools.tool_calling.settings import ToolCallingConfig
 from genenv.types import Task

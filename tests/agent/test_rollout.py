@@ -13,7 +13,7 @@ from genenv.algorithms.settings import OptimizerConfig
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.backends.scripted import END, ScriptedSampler
 from genenv.errors import RolloutError
-from genenv.rollout import Sampling, roll_out
+from genenv.rollout.driver import Sampling, roll_out
 from genenv.sampling import Completion, blocked_s
 from genenv.seeding import stream
 from genenv.types import Message, StopReason

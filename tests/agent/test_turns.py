@@ -7,7 +7,7 @@ import random
 
 from genenv.backends.scripted import ScriptedSampler
 from genenv.gate.gate import base_task
-from genenv.rollout import Sampling, roll_out
+from genenv.rollout.driver import Sampling, roll_out
 from genenv.tools.tool_calling.environment import ToolCalling
 from genenv.tools.tool_calling.settings import ToolCallingConfig
 from genenv.types import StopReason

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv.agent import AgentConfig
+from genenv.agent.policy import AgentConfig
 from genenv.algorithms.agent_credit import grpo_credit
 from genenv.algorithms.datum import Datum, Objective, UpdateBatch
 from genenv.algorithms.losses import k3

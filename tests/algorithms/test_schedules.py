@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from genenv.agent import Agent, AgentConfig
+from genenv.agent.policy import Agent, AgentConfig
 from genenv.algorithms.datum import Objective, UpdateBatch
 from genenv.algorithms.update import lr_scale, warmup_lr_scale
 from genenv.backends.scripted import ScriptedSampler

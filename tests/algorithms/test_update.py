@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from genenv.agent import AgentConfig
+from genenv.agent.policy import AgentConfig
 from genenv.algorithms.datum import Datum, Objective, UpdateBatch
 from genenv.algorithms.update import Done, evenly, learn
 from genenv.backends.local.packing import Bundle, Packed

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from genenv.agent import AgentConfig
+from genenv.agent.policy import AgentConfig
 from genenv.algorithms.agent_credit import grpo_credit
 from genenv.algorithms.datum import Datum
 from genenv.algorithms.simulator_credit import rwr_credit

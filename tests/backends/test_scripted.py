@@ -17,7 +17,7 @@ from genenv.backends.scripted import BYTES_A_TOKEN, END, ScriptedSampler, Script
 from genenv.backends.settings import PolicyConfig
 from genenv.errors import RolloutError
 from genenv.progress import staged
-from genenv.rollout import Sampling, roll_out
+from genenv.rollout.driver import Sampling, roll_out
 from genenv.sampling import SampleRequest
 from genenv.types import Message, Seed
 from lessons import imitated

@@ -14,7 +14,7 @@ from genenv.backends.scripted import END, ScriptedSampler
 from genenv.backends.settings import SamplingConfig
 from genenv.chat.reasoning_limit import ThoughtLimit
 from genenv.clients.local import LocalAssistant
-from genenv.rollout import Sampling, demonstration, roll_out
+from genenv.rollout.driver import Sampling, demonstration, roll_out
 from genenv.sampling import Completion, SampleRequest
 from genenv.simulator.policy import simulator_prompt
 

@@ -18,7 +18,7 @@ HANGING = """
     sys.path.insert(0, {tests!r})
     import scripted_genenv as fakes
     from genenv.training import opening
-    from genenv.agent import Agent
+    from genenv.agent.policy import Agent
 
     def hang(*_):  # like a batch or an update: Python code that gives the event loop no turn
         print("hanging", flush=True)

@@ -102,7 +102,7 @@ def paid(name: str, successes: int, attempts: int, **settings: object) -> float:
 
 
 def test_every_reward_can_be_asked_for_by_its_name_and_no_other() -> None:
-    assert set(ENV_REWARDS) == set(get_args(EnvRewardName)[1].known)
+    assert set(ENV_REWARDS) == set(get_args(EnvRewardName)[1].func.known)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from genenv.environments import load_environment
 from genenv.environments.base import OutOfTurns
 from genenv.environments.guard import GuardedEnvironment, guarded
 from genenv.errors import EnvironmentCodeError, RolloutError, UsageError
-from genenv.rollout import Sampling, roll_out, tools_of
+from genenv.rollout.driver import Sampling, roll_out, tools_of
 from genenv.settings import NoSettings
 from genenv.types import Message, Profile, Seed, StopReason, Verdict
 

@@ -24,7 +24,7 @@ from genenv.gate.gate import Gate, base_task, base_tasks, written
 from genenv.interop.exported import Exported
 from genenv.interop.imported.actions import actions_of
 from genenv.interop.imported.openenv import OpenEnv
-from genenv.rollout import Sampling, roll_out
+from genenv.rollout.driver import Sampling, roll_out
 from genenv.simulator.schema_sampling import sample_json
 from genenv.types import Profile, Rejection, StopReason, Task
 from openenv_server import ACTION, OpenEnvServer, error

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from genenv.agent import Agent
+from genenv.agent.policy import Agent
 from genenv.backends.scripted import ScriptedSampler, ScriptedTrainer
 from genenv.config.run import RunConfig, dump_toml, resolve
 from genenv.environments import load_environment

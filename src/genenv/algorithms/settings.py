@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
 from genenv.settings import Names, Settings, is_own
 
@@ -22,7 +22,7 @@ KlCoefficient = Annotated[float, Field(ge=0, le=1000)]
 Epochs = Annotated[int, Field(ge=1, le=100)]
 
 
-AdvantageName = Annotated[str, Names(("normalised", "centred", "max_rl"))]
+AdvantageName = Annotated[str, AfterValidator(Names(("normalised", "centred", "max_rl")))]
 """The names of `genenv.algorithms.agent_credit.ADVANTAGES`."""
 SIMULATOR_ALGORITHMS = ("rwr", "grpo", "hindsight")
 """The names of `genenv.algorithms.simulator_credit.ALGORITHMS`."""
@@ -31,9 +31,9 @@ SIMULATOR_ALGORITHMS = ("rwr", "grpo", "hindsight")
 class GrpoConfig(Settings, frozen=True):
     """What the agent learns from its attempts: GRPO, and known solutions beside it."""
 
-    algorithm: Annotated[str, Names(("grpo", "sft", "rft"))] = "grpo"
+    algorithm: Annotated[str, AfterValidator(Names(("grpo", "sft", "rft")))] = "grpo"
     """`grpo` from all rollouts, `rft` from its own successes alone; `sft` from known solutions alone."""
-    loss: Annotated[str, Names(("ppo", "gspo", "cispo", "importance_sampling"))] = "ppo"
+    loss: Annotated[str, AfterValidator(Names(("ppo", "gspo", "cispo", "importance_sampling")))] = "ppo"
     """Under `grpo`, the loss of a sampled token: PPO's clipped ratio, GSPO's clipped ratio of the sequence,
     CISPO's clipped weight, or no clipping."""
     advantage: AdvantageName = "normalised"

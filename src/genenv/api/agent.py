@@ -16,7 +16,7 @@ from genenv.errors import RolloutError, UsageError
 from genenv.evaluation.config import load_evaluation_config
 from genenv.evaluation.held_out.conversation import Conversation, Limits
 from genenv.evaluation.policy_under_test import assistant, run_of
-from genenv.rollout import UNFINISHED
+from genenv.rollout.driver import UNFINISHED
 from genenv.runs.folder import RunFolder
 from genenv.threads import run_with_own_loop as apart
 from genenv.types import JsonObject, Message, StopReason, Task, Verdict

@@ -13,7 +13,7 @@ from typing import Literal, cast
 from pydantic import BaseModel, Field, JsonValue, SerializeAsAny, model_validator
 from pydantic.fields import FieldInfo
 
-from genenv.agent import AgentConfig
+from genenv.agent.policy import AgentConfig
 from genenv.backends.settings import BUILT_IN, PolicyConfig
 from genenv.config.checks import check_keys, not_allowed, renamed, validated
 from genenv.config.files import apply_override, dump_tables, flat, merged, put, read_tables

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from genenv.errors import registered
 from genenv.settings import Names, Settings
 from genenv.types import JsonObject
 
 _ENV_REWARDS = ("alpha", "learnability", "signal", "variance", "difficulty", "constant", "shuffled")
-EnvRewardName = Annotated[str, Names(_ENV_REWARDS)]
+EnvRewardName = Annotated[str, AfterValidator(Names(_ENV_REWARDS))]
 """The names of `genenv.curriculum.simulator_rewards.ENV_REWARDS`."""
 
 PositiveCount = Annotated[float, Field(ge=0.01, le=10_000)]
@@ -52,7 +52,9 @@ class CurriculumConfig(Settings, frozen=True):
     for one seed, so that nothing is paid for the seed it was given."""
     standardise_rewards: bool = True
     """Divide rewards by their standard deviation before weighing; else the weights hardly differ."""
-    seed_choice: Annotated[str, Names(("uniform", "expected_reward", "bandit", "controller"))] = "uniform"
+    seed_choice: Annotated[
+        str, AfterValidator(Names(("uniform", "expected_reward", "bandit", "controller")))
+    ] = "uniform"
     """Which seeds are varied: all alike, rather those whose hardest skill is near alpha, those that a bandit
     over combinations of skills draws, those of a difficulty that is steered towards alpha; or those that a
     class of your own chooses (`SeedChooser`)."""
@@ -81,7 +83,7 @@ class CurriculumConfig(Settings, frozen=True):
     foretold_attempts: float = Field(default=0.0, ge=0, le=10_000)
     """When the simulator is paid, a foretold rate counts like so many attempts, and a task that nobody
     attempted is paid too; 0: it is paid for attempts alone."""
-    gate: Annotated[str, Names(("full", "executes"))] = "full"
+    gate: Annotated[str, AfterValidator(Names(("full", "executes")))] = "full"
     """Which generations become tasks: those that pass every check, all that parse and execute, or those that
     pass every check and then a function of your own."""
     novelty_threshold: float = Field(default=0.1, ge=0, le=0.99)

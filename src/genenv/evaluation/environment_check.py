@@ -22,7 +22,7 @@ from genenv.config.run import RunConfig
 from genenv.environments.base import Environment
 from genenv.gate.gate import Gate, base_task, written
 from genenv.progress import Reporter, Silent, staged
-from genenv.rollout import Sampling, roll_out
+from genenv.rollout.driver import Sampling, roll_out
 from genenv.seeding import generator
 from genenv.types import Message, Origin, Profile, Proposal, Rejection, Seed, Task
 

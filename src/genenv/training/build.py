@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from genenv.agent import Agent, AgentConfig
+from genenv.agent.policy import Agent, AgentConfig
 from genenv.backends.base import Role, open_backend
 from genenv.config.run import RunConfig
 from genenv.environments.base import Environment

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from genenv.agent import Agent
+from genenv.agent.policy import Agent
 from genenv.backends.settings import PolicyConfig
 from genenv.progress import Reporter
 from genenv.simulator.source import TaskSource

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
-from genenv.agent import Agent
+from genenv.agent.policy import Agent
 from genenv.algorithms.agent_credit import agent_credit, zero_advantage_rate
 from genenv.algorithms.simulator_credit import simulator_credit
 from genenv.config.run import RunConfig

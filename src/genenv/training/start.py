@@ -13,7 +13,7 @@ from genenv.environments import close_environment
 from genenv.environments.base import Environment
 from genenv.gate.gate import base_tasks
 from genenv.progress import Reporter, staged
-from genenv.rollout import tools_of
+from genenv.rollout.driver import tools_of
 from genenv.runs.folder import RunFolder
 from genenv.runs.sinks import close_all, open_sinks
 from genenv.runs.store.identity import read_last_round

@@ -17,7 +17,7 @@ import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from genenv.agent import Agent, AgentWarmupConfig
+from genenv.agent.policy import Agent, AgentWarmupConfig
 from genenv.algorithms.agent_credit import imitate
 from genenv.algorithms.datum import Datum, Objective, Trainer, averaged
 from genenv.algorithms.settings import WarmupConfig
@@ -25,7 +25,7 @@ from genenv.algorithms.update import warmup_lr_scale
 from genenv.environments.base import Environment
 from genenv.errors import EnvironmentCodeError, UpdateSkipped, UsageError
 from genenv.progress import Reporter, aside, staged
-from genenv.rollout import GRADED, NO_ROOM, NO_ROOM_FOR_SOLUTION, demonstration
+from genenv.rollout.driver import GRADED, NO_ROOM, NO_ROOM_FOR_SOLUTION, demonstration
 from genenv.sampling import Sampler
 from genenv.seeding import generator
 from genenv.simulator.policy import Simulator, simulator_prompt

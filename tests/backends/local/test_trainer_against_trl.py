@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from genenv.agent import AgentConfig
+from genenv.agent.policy import AgentConfig
 from genenv.algorithms.agent_credit import group_advantages
 from genenv.algorithms.datum import Objective
 from genenv.algorithms.losses import LOSSES

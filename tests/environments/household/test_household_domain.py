@@ -29,7 +29,7 @@ from genenv.environments.household.steps import askable_steps
 from genenv.environments.household.tables import LAMPS
 from genenv.environments.household.wording import wording_pattern
 from genenv.gate.gate import Gate, base_tasks
-from genenv.rollout import Sampling, roll_out
+from genenv.rollout.driver import Sampling, roll_out
 from genenv.types import Lineage, Message, Origin, Profile, Rejection, RejectReason, Task
 from quickly import within
 

@@ -14,7 +14,7 @@ from typing import ClassVar, Self, cast
 
 from pydantic import BaseModel, Field, model_validator
 
-from genenv.agent import AgentConfig
+from genenv.agent.policy import AgentConfig
 from genenv.chat.assistant import Talk
 from genenv.config.run import RunConfig, as_tables, load_config
 from genenv.environments import load_environment
@@ -25,7 +25,7 @@ from genenv.evaluation.data import DataFolder
 from genenv.evaluation.held_out.conversation import Conversation, Limits
 from genenv.evaluation.policy_under_test import run_of
 from genenv.evaluation.statistics import Figure
-from genenv.rollout import UNFINISHED
+from genenv.rollout.driver import UNFINISHED
 from genenv.runs.folder import RunFolder
 from genenv.settings import Settings
 from genenv.texts import masked

@@ -14,7 +14,7 @@ from genenv.chat.assistant import ChatMessage, Reply, Talk
 from genenv.chat.tool_format import as_text
 from genenv.environments.base import Episode, OutOfTurns
 from genenv.errors import ContextOverflow, RolloutError, UsageError
-from genenv.rollout import choices_of, tools_of
+from genenv.rollout.driver import choices_of, tools_of
 from genenv.types import JsonObject, Message
 
 

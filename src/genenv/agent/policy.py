@@ -18,7 +18,7 @@ from genenv.algorithms.settings import GrpoConfig, OptimizerConfig, Steps, Warmu
 from genenv.algorithms.update import learn, lr_scale
 from genenv.environments.base import Environment
 from genenv.errors import GenenvError, UsageError
-from genenv.rollout import NO_ROOM, Sampling, demonstration, roll_out
+from genenv.rollout.driver import NO_ROOM, Sampling, demonstration, roll_out
 from genenv.sampling import Sampler
 from genenv.seeding import stream
 from genenv.settings import Settings

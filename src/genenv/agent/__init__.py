@@ -1,0 +1,1 @@
+"""The agent policy: acts and learns."""

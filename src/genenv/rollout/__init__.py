@@ -1,0 +1,1 @@
+"""A policy acts in an environment."""
