@@ -30,11 +30,11 @@ from turns import machine, say
 from genenv.gate.gate import base_tasks, examined
 from genenv.progress import Silent
 from genenv.tools.environment import Tools
-from genenv.tools.making import Wanted, make
-from genenv.tools.origins import origin_of
+from genenv.tools.generate.making import Wanted, make
 from genenv.tools.settings import ToolsConfig
 from genenv.tools.spec import Program
-from genenv.tools.world import anew
+from genenv.tools.worlds.base import anew
+from genenv.tools.worlds.origins import origin_of
 from genenv.types import Lineage, Origin, Rejection, Task
 
 Spec = dict[str, Any]

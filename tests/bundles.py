@@ -9,9 +9,9 @@ from typing import Any
 
 from genenv.gate.gate import examined
 from genenv.progress import Silent
-from genenv.tools.making import Made, Wanted, make
-from genenv.tools.origins import PythonOrigin
-from genenv.tools.world import Call
+from genenv.tools.generate.making import Made, Wanted, make
+from genenv.tools.worlds.base import Call
+from genenv.tools.worlds.origins import PythonOrigin
 
 EXAMPLES = Path(__file__).parent / "tools" / "examples"
 

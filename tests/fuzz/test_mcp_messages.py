@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from bundles import EXAMPLES, call
 from fuzzing import Fuzz
-from genenv.tools.mcp import server as mcp_server
-from genenv.tools.mcp.world import McpWorld, Running
+from genenv.tools.worlds.mcp import server as mcp_server
+from genenv.tools.worlds.mcp.world import McpWorld, Running
 from genenv.types import Json
 
 SERVER = (sys.executable, "-S", str(EXAMPLES / "hostile_server.py"))

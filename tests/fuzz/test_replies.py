@@ -11,7 +11,7 @@ from fuzzing import Fuzz, json_values
 from genenv.chat.call_formats import arguments_of, read_calls
 from genenv.tools.calls import read_reply
 from genenv.tools.settings import Style
-from genenv.tools.world import Tool
+from genenv.tools.worlds.base import Tool
 
 TOOL = Tool(
     name="find",

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from fuzzing import Fuzz, json_values
 from genenv.interop.imported.actions import actions_of, random_call
 from genenv.simulator.schema_sampling import sample_json
-from genenv.tools.fresh import fresh
+from genenv.tools.generate.fresh_values import fresh
 from genenv.tools.grammar import writable
-from genenv.tools.world import Tool, usable
+from genenv.tools.worlds.base import Tool, usable
 from genenv.untrusted.patterns import BadPattern, TookTooLong, draw, engine
 from genenv.untrusted.schemas import Validator, plain_schema
 

@@ -13,14 +13,13 @@ from typing import Any
 import pytest
 
 from genenv.errors import UsageError
-from genenv.tools.openapi import asking
-from genenv.tools.openapi.answering import outcome_of
-from genenv.tools.openapi.asking import Asker, NotTaken, Request
-from genenv.tools.openapi.headers import Headers
-from genenv.tools.openapi.operations import FORM, operations
-from genenv.tools.openapi.reading import Document
-from genenv.tools.openapi.requests import Requests, reads
-from genenv.tools.recorded import Ended, NoAnswer
+from genenv.tools.worlds.openapi import asking
+from genenv.tools.worlds.openapi.answers import outcome_of
+from genenv.tools.worlds.openapi.asking import Asker, NotTaken, Request
+from genenv.tools.worlds.openapi.headers import Headers
+from genenv.tools.worlds.openapi.reading import FORM, Document, operations
+from genenv.tools.worlds.openapi.requests import Requests, reads
+from genenv.tools.worlds.recorded import Ended, NoAnswer
 from orders_api import KEY, Answer, Api, as_json, served
 
 HEADER = "Authorization: Bearer $TOKEN"

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from genenv.tools import calls as written
 from genenv.tools.calls import MAX_CALLS, MAX_REPLY_CHARS, Reply, format_calls
 from genenv.tools.settings import Style
-from genenv.tools.world import Call
+from genenv.tools.worlds.base import Call
 
 CALL = Call(tool="create_event", args={"title": "Dentist", "date": "2025-03-17", "start": "09:30"})
 STYLES: list[Style] = ["python", "json"]

@@ -15,13 +15,13 @@ import pytest
 from bundles import EXAMPLES, call, made
 from genenv.errors import UsageError
 from genenv.tools import bundle as bundles
-from genenv.tools import processes
 from genenv.tools.bundle import Bundle
-from genenv.tools.mcp.origin import McpOrigin
-from genenv.tools.mcp.world import McpWorld, Running
-from genenv.tools.origins import OpenApiOrigin, PythonOrigin, let_write
-from genenv.tools.python_world import PythonWorld
-from genenv.tools.sources import McpSource, PythonSource
+from genenv.tools.worlds import processes
+from genenv.tools.worlds.mcp.origin import McpOrigin
+from genenv.tools.worlds.mcp.world import McpWorld, Running
+from genenv.tools.worlds.origins import OpenApiOrigin, PythonOrigin, let_write
+from genenv.tools.worlds.python import PythonWorld
+from genenv.tools.worlds.sources import McpSource, PythonSource
 
 _ASKED = """
 import ctypes, sys

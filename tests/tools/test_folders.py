@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from genenv.errors import UsageError
-from genenv.tools.files import content_of
-from genenv.tools.mcp.folders import EpisodeFolder
-from genenv.tools.origins import PythonOrigin
-from genenv.tools.python_world import PythonWorld
+from genenv.tools.worlds.mcp.folders import EpisodeFolder
+from genenv.tools.worlds.origins import PythonOrigin
+from genenv.tools.worlds.python import PythonWorld, content_of
 
 
 def database(path: Path, *statements: str) -> bytes:

@@ -18,13 +18,13 @@ from bundles import EXAMPLES, call
 from genenv.errors import UsageError
 from genenv.gate.gate import examined
 from genenv.progress import Silent
-from genenv.tools.bounded import Limits
-from genenv.tools.making import Wanted, make
-from genenv.tools.mcp import server as mcp_server
-from genenv.tools.mcp.origin import McpOrigin
-from genenv.tools.mcp.remote import RemoteServer
-from genenv.tools.mcp.world import McpWorld, Running
-from genenv.tools.world import GONE
+from genenv.tools.generate.making import Wanted, make
+from genenv.tools.worlds.base import GONE
+from genenv.tools.worlds.limits import Limits
+from genenv.tools.worlds.mcp import server as mcp_server
+from genenv.tools.worlds.mcp.origin import McpOrigin
+from genenv.tools.worlds.mcp.remote import RemoteServer
+from genenv.tools.worlds.mcp.world import McpWorld, Running
 
 SERVER = (sys.executable, "-S", str(EXAMPLES / "hostile_server.py"))
 FINE = call("fine")

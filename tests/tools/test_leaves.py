@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from genenv.tools.leaves import leaves, single_paths, wanted, words_of
+from genenv.tools.discover.state_values import leaves, single_paths, wanted, words_of
 
 STATE = {
     "customers": {"C-1": {"name": "Ada", "email": "a@x"}, "C-2": {"name": "Ben", "email": "b@x"}},

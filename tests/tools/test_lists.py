@@ -11,8 +11,8 @@ import pytest
 from bundles import made
 from genenv.gate.gate import examined
 from genenv.tools.audit import _with_less
+from genenv.tools.discover.state_values import records
 from genenv.tools.environment import Tools
-from genenv.tools.leaves import records
 from genenv.tools.spec import Program, Step
 from genenv.types import Lineage, Origin, Rejection
 

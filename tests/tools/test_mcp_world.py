@@ -18,13 +18,13 @@ from genenv.gate.gate import examined
 from genenv.progress import Silent
 from genenv.tools.bundle import Bundle
 from genenv.tools.environment import Tools
-from genenv.tools.making import Wanted, make
-from genenv.tools.mcp import server as mcp_server
-from genenv.tools.mcp.origin import McpOrigin
-from genenv.tools.mcp.world import McpWorld, Running
-from genenv.tools.origins import origin_of
-from genenv.tools.sources import McpSource
-from genenv.tools.world import Outcome
+from genenv.tools.generate.making import Wanted, make
+from genenv.tools.worlds.base import Outcome
+from genenv.tools.worlds.mcp import server as mcp_server
+from genenv.tools.worlds.mcp.origin import McpOrigin
+from genenv.tools.worlds.mcp.world import McpWorld, Running
+from genenv.tools.worlds.origins import origin_of
+from genenv.tools.worlds.sources import McpSource
 from running import running_in
 
 ACCOUNTS = {
@@ -255,5 +255,5 @@ def test_without_the_package_one_sentence_says_how_to_get_it(
 
 
 def test_the_package_is_loaded_when_a_server_is_started_and_not_before() -> None:
-    code = "import sys, genenv.tools.sources; sys.exit('mcp' in sys.modules)"
+    code = "import sys, genenv.tools.worlds.sources; sys.exit('mcp' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -21,12 +21,12 @@ from genenv.errors import UsageError
 from genenv.gate.gate import base_tasks, examined
 from genenv.progress import Silent
 from genenv.tools.environment import Tools
-from genenv.tools.making import Wanted, make
-from genenv.tools.openapi.choosing import MOST_TOOLS
-from genenv.tools.openapi.mock_world import MockWorld
-from genenv.tools.openapi.reading import Document
-from genenv.tools.openapi.rows import ROWS
-from genenv.tools.origins import origin_of
+from genenv.tools.generate.making import Wanted, make
+from genenv.tools.worlds.openapi.mock_world import MockWorld
+from genenv.tools.worlds.openapi.parameters import MOST_TOOLS
+from genenv.tools.worlds.openapi.reading import Document
+from genenv.tools.worlds.openapi.rows import ROWS
+from genenv.tools.worlds.origins import origin_of
 
 LIBRARY = EXAMPLES / "library.yaml"
 
@@ -171,7 +171,7 @@ def test_a_suggested_reply_is_as_long_as_ids_of_many_tokens_need(tmp_path: Path)
 
 
 def test_of_fields_of_one_name_the_outermost_can_be_asked_for() -> None:
-    from genenv.tools.leaves import single_paths
+    from genenv.tools.discover.state_values import single_paths
 
     found = single_paths({"id": 1, "author": {"id": 2, "name": "Ada"}, "shelves": [{"no": 4}, {"no": 5}]})
     assert found == {"id": (("id",), 1), "author.name": (("author", "name"), "Ada")}

@@ -13,25 +13,25 @@ from pathlib import Path
 import pytest
 
 from bundles import EXAMPLES, call
-from genenv.tools.processes import Scratch
-from genenv.tools.python_world import PythonWorld
+from genenv.tools.worlds.processes import Scratch
+from genenv.tools.worlds.python import PythonWorld
 from running import comes_true, running_in
 
 PYTHON = """
-from genenv.tools.python_world import PythonWorld
-from genenv.tools.world import Call
+from genenv.tools.worlds.python import PythonWorld
+from genenv.tools.worlds.base import Call
 world = PythonWorld(Path(sys.argv[1]), "leaver.py")
 world.play([Call(tool="leave", args={})])
 told = world._scratch.path
 """
 MCP = """
-from genenv.tools.mcp.world import McpWorld, Running
+from genenv.tools.worlds.mcp.world import McpWorld, Running
 server = (sys.executable, "-S", sys.argv[2])
 world = McpWorld(Path(sys.argv[1]), Running(command=server, fresh=False))
 told = world._scratch.path
 """
 FOLDER = """
-from genenv.tools.processes import Scratch
+from genenv.tools.worlds.processes import Scratch
 scratch = Scratch(Path(sys.argv[1]))
 told = scratch.path
 """

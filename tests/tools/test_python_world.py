@@ -17,8 +17,8 @@ import pytest
 
 from bundles import EXAMPLES, call, ledger
 from genenv.errors import UsageError
-from genenv.tools.python_world import PythonWorld
-from genenv.tools.world import Outcome
+from genenv.tools.worlds.base import Outcome
+from genenv.tools.worlds.python import PythonWorld
 
 
 @pytest.fixture(scope="module")
@@ -315,7 +315,7 @@ def test_what_is_no_text_in_an_error_or_a_path_ends_no_process(tmp_path: Path) -
 def test_tools_run_where_the_system_allows_less_than_their_limits(tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text("def f() -> int:\n    return 1\n")
     code = (
-        "from pathlib import Path; import sys; from genenv.tools.python_world import PythonWorld; "
+        "from pathlib import Path; import sys; from genenv.tools.worlds.python import PythonWorld; "
         "print(list(PythonWorld(Path(sys.argv[1]), 'shop.py').tools))"
     )
     words = ["sh", "-c", 'ulimit -f 1000; exec "$0" "$@"', sys.executable, "-c", code, str(tmp_path)]

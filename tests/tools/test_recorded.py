@@ -17,13 +17,13 @@ from bundles import EXAMPLES, call
 from genenv.errors import DataError, UsageError
 from genenv.gate.gate import base_tasks, examined
 from genenv.progress import Silent
-from genenv.tools.bounded import Limits
 from genenv.tools.bundle import Bundle
 from genenv.tools.environment import Tools
-from genenv.tools.making import Wanted, make
-from genenv.tools.origins import origin_of
-from genenv.tools.recorded import FILE, RecordedTool, Recording
-from genenv.tools.sources import RecordedSource
+from genenv.tools.generate.making import Wanted, make
+from genenv.tools.worlds.limits import Limits
+from genenv.tools.worlds.origins import origin_of
+from genenv.tools.worlds.recorded import FILE, RecordedTool, Recording
+from genenv.tools.worlds.sources import RecordedSource
 
 
 @dataclass(frozen=True, slots=True)

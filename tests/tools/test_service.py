@@ -17,12 +17,12 @@ from bundles import EXAMPLES, call
 from genenv.errors import UsageError
 from genenv.gate.gate import examined
 from genenv.progress import Silent
-from genenv.tools.bounded import Budget, Limits
 from genenv.tools.bundle import Bundle
-from genenv.tools.making import Made, Wanted, make
-from genenv.tools.openapi.service import Service, ServiceOrigin
-from genenv.tools.origins import origin_of
-from genenv.tools.recorded import Recording
+from genenv.tools.generate.making import Made, Wanted, make
+from genenv.tools.worlds.limits import Budget, Limits
+from genenv.tools.worlds.openapi.service import Service, ServiceOrigin
+from genenv.tools.worlds.origins import origin_of
+from genenv.tools.worlds.recorded import Recording
 from orders_api import KEY, Answer, Api, as_json, served
 
 ORDERS = EXAMPLES / "orders.yaml"
@@ -31,7 +31,7 @@ _REPLAY = """
 import sys
 from pathlib import Path
 from genenv.tools.environment import Tools
-from genenv.tools.world import Call
+from genenv.tools.worlds.base import Call
 from genenv.gate.gate import base_tasks, examined
 environment = Tools(folder=Path(sys.argv[1]))
 import random

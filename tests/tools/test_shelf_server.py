@@ -20,14 +20,13 @@ from bundles import EXAMPLES, call
 from genenv.gate.gate import examined
 from genenv.progress import Silent
 from genenv.tools.bundle import Bundle
+from genenv.tools.discover.exploring import Explorer
+from genenv.tools.discover.recipes import Graph, Luck, drawn
 from genenv.tools.environment import Tools
-from genenv.tools.exploring import Explorer
-from genenv.tools.luck import Luck
-from genenv.tools.making import Wanted, make
-from genenv.tools.mcp.origin import McpOrigin
-from genenv.tools.mcp.world import McpWorld, Running
-from genenv.tools.recipes import Graph, drawn
-from genenv.tools.world import Call, Played
+from genenv.tools.generate.making import Wanted, make
+from genenv.tools.worlds.base import Call, Played
+from genenv.tools.worlds.mcp.origin import McpOrigin
+from genenv.tools.worlds.mcp.world import McpWorld, Running
 
 GIT = shutil.which("git")
 pytestmark = pytest.mark.skipif(GIT is None, reason="git is not installed")

@@ -13,15 +13,14 @@ from pathlib import Path
 import pytest
 
 from genenv.tools.bundle import comparable
-from genenv.tools.exploring import Explorer
-from genenv.tools.fresh import fresh
-from genenv.tools.git_index import staged
-from genenv.tools.luck import Luck
-from genenv.tools.mcp.folders import EpisodeFolder
-from genenv.tools.recipes import Held, Recipe, drawn
-from genenv.tools.told import read, said
-from genenv.tools.unsteady import unsteady
-from genenv.tools.world import Call, Outcome, Played, Tool
+from genenv.tools.discover.exploring import Explorer
+from genenv.tools.discover.nondeterminism import unsteady
+from genenv.tools.discover.recipes import Held, Luck, Recipe, drawn
+from genenv.tools.discover.result_values import read, said
+from genenv.tools.generate.fresh_values import fresh
+from genenv.tools.worlds.base import Call, Outcome, Played, Tool
+from genenv.tools.worlds.jsonable import staged
+from genenv.tools.worlds.mcp.folders import EpisodeFolder
 from genenv.types import Json
 
 GIT = shutil.which("git")

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from genenv.tools.wording import Said, beginnings, clause, first_wordings, is_documented, names_tool
-from genenv.tools.world import Tool
+from genenv.tools.language.wording import Said, beginnings, clause, first_wordings, is_documented, names_tool
+from genenv.tools.worlds.base import Tool
 
 
 @pytest.mark.parametrize(

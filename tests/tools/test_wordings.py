@@ -24,10 +24,10 @@ from genenv.gate.gate import base_tasks, examined
 from genenv.progress import Silent
 from genenv.tools.bundle import Bundle
 from genenv.tools.environment import Tools
-from genenv.tools.phrasing.adding import Wanted, reasons, write_wordings
-from genenv.tools.phrasing.rules import Reason, Rules
+from genenv.tools.language.phrasing.adding import Wanted, reasons, write_wordings
+from genenv.tools.language.phrasing.rules import Reason, Rules
+from genenv.tools.language.wording import same_words
 from genenv.tools.settings import ToolsConfig
-from genenv.tools.wording import same_words
 from typed import refused as sentence
 from typed import succeeds
 

@@ -18,11 +18,11 @@ from fuzzing import limits
 from genenv.errors import UsageError
 from genenv.interop.imported.actions import actions_of
 from genenv.simulator.schema_sampling import sample_json
-from genenv.tools.fresh import fresh
+from genenv.tools.generate.fresh_values import fresh
 from genenv.tools.grammar import writable
-from genenv.tools.mcp.world import McpWorld, Running
-from genenv.tools.recorded import RecordedTool, RecordedWorld, Recording
-from genenv.tools.world import Tool
+from genenv.tools.worlds.base import Tool
+from genenv.tools.worlds.mcp.world import McpWorld, Running
+from genenv.tools.worlds.recorded import RecordedTool, RecordedWorld, Recording
 from genenv.types import Json
 from genenv.untrusted.schemas import BadSchema, Validator, fits_keyword, plain_schema
 

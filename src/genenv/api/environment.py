@@ -19,15 +19,15 @@ from genenv.files import check_writable
 from genenv.gate.gate import base_tasks, examined
 from genenv.progress import Reporter
 from genenv.threads import run_with_own_loop as apart
-from genenv.tools.bounded import USUAL, Limits
 from genenv.tools.bundle import as_typed
-from genenv.tools.making import Wanted, make, warnings
-from genenv.tools.openapi.service import Service
-from genenv.tools.origins import CodeOrigin, Origin, let_write, origin_of
-from genenv.tools.phrasing.adding import Added, write_wordings
-from genenv.tools.phrasing.adding import Wanted as Wording
-from genenv.tools.training import TRAINING, USUAL_CALLS
-from genenv.tools.written_out import Tool, written_out
+from genenv.tools.generate.making import Wanted, make, warnings
+from genenv.tools.generate.training_config import TRAINING, USUAL_CALLS
+from genenv.tools.language.phrasing.adding import Added, write_wordings
+from genenv.tools.language.phrasing.adding import Wanted as Wording
+from genenv.tools.worlds.limits import USUAL, Limits
+from genenv.tools.worlds.openapi.service import Service
+from genenv.tools.worlds.origins import CodeOrigin, Origin, let_write, origin_of
+from genenv.tools.worlds.source_text import Tool, written_out
 from genenv.types import Task, Verdict
 
 if TYPE_CHECKING:

@@ -80,7 +80,7 @@ def load_environment(name: str, settings: BaseModel | None = None) -> Environmen
     if kind is not None:
         return cast(Environment, cast(type, load(_KINDS[kind]))(chosen, where))
     made = _environment_class(name)
-    if name in _ENVIRONMENTS:
+    if _is_ours(name):
         return cast(Environment, made(chosen))
     with _sentence(name, "cannot be made"):
         own = made(chosen)
@@ -112,6 +112,11 @@ def close_environment(env: Environment) -> None:
         ended()
 
 
+def _is_ours(name: str) -> bool:
+    """Whether an environment comes with genenv; those of others are guarded."""
+    return _ENVIRONMENTS.get(name, "").startswith("genenv.")
+
+
 def _environment_class(name: str) -> type:
     where = name if ":" in name else _ENVIRONMENTS.get(name)
     if where is None:
@@ -121,7 +126,7 @@ def _environment_class(name: str) -> type:
         with _sentence(name, f"its module {module!r} cannot be loaded"):
             loaded = importlib.import_module(module)
     except ModuleNotFoundError as error:
-        if name in _ENVIRONMENTS:
+        if _is_ours(name):
             raise
         if not f"{module}.".startswith(f"{error.name}."):
             raise UsageError(
@@ -158,7 +163,7 @@ def _sentence(name: str, what: str) -> Generator[None]:
     except (GenenvError, ModuleNotFoundError):
         raise
     except Exception as error:
-        if name in _ENVIRONMENTS or (not name.partition(":")[0].strip(".") or name.startswith(".")):
+        if _is_ours(name) or (not name.partition(":")[0].strip(".") or name.startswith(".")):
             raise
         raise EnvironmentCodeError(
             f"environment {name!r}: {what}: {type(error).__name__}: {first_line(error)}; mend it"

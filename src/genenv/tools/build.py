@@ -14,13 +14,13 @@ from pydantic import BaseModel
 
 from genenv.environments.common import Refused
 from genenv.tools.calls import format_calls
-from genenv.tools.fresh import fresh
-from genenv.tools.gaps import absent, alike, known_answer
-from genenv.tools.leaves import at
+from genenv.tools.discover.result_values import read
+from genenv.tools.discover.state_values import at
+from genenv.tools.generate.fresh_values import fresh
+from genenv.tools.generate.missing_values import absent, alike, known_answer
 from genenv.tools.settings import Style, ToolsConfig
 from genenv.tools.spec import Program, Step
-from genenv.tools.told import read
-from genenv.tools.world import Call, Outcome, Tool
+from genenv.tools.worlds.base import Call, Outcome, Tool
 from genenv.types import Json, Lineage, Message, Origin, Rejection, RejectReason, Task
 
 if TYPE_CHECKING:

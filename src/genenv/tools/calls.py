@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from genenv.tools.settings import Style
-from genenv.tools.world import Call
+from genenv.tools.worlds.base import Call
 from genenv.types import Json
 
 Known = Mapping[str, Sequence[str]]

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from genenv.environments.common import caseless
-from genenv.tools import gaps
 from genenv.tools.calls import Reply, read_reply
 from genenv.tools.credit import credit
+from genenv.tools.generate import missing_values as gaps
 from genenv.tools.spec import Program
-from genenv.tools.world import Call, Outcome, Played, World
+from genenv.tools.worlds.base import Call, Outcome, Played, World
 from genenv.types import Json, Task, Verdict
 
 if TYPE_CHECKING:

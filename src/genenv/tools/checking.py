@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 
 from genenv.evaluation.environment_check import GOOD, POOR, Finding
+from genenv.tools.discover.recipes import FRESH
+from genenv.tools.discover.state_values import words_of
 from genenv.tools.environment import Tools
-from genenv.tools.leaves import words_of
-from genenv.tools.recipes import FRESH
 from genenv.tools.spec import Program
-from genenv.tools.world import Call, anew
+from genenv.tools.worlds.base import Call, anew
 
 _TIMED = 20
 """Programs that are timed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from genenv.environments.common import caseless
-from genenv.tools.world import Call, Tool
+from genenv.tools.worlds.base import Call, Tool
 from genenv.types import Json
 
 NAME_CREDIT = 0.2

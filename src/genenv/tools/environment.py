@@ -21,17 +21,17 @@ from genenv.tools.build import build, is_for_measuring, skills_of
 from genenv.tools.bundle import Bundle
 from genenv.tools.calls import Known, read_reply
 from genenv.tools.check import calls_of, carried_out, check
-from genenv.tools.gaps import left_out
+from genenv.tools.discover.recipes import Graph
+from genenv.tools.discover.state_values import leaves, stands_at
+from genenv.tools.generate.missing_values import left_out
+from genenv.tools.generate.plans import AND, THEN, Rules, plans, reads_last, sizes_shown
+from genenv.tools.generate.walks import Surroundings, Walker, day_of
 from genenv.tools.grammar import schema_from_state
-from genenv.tools.leaves import leaves, stands_at
-from genenv.tools.plans import AND, THEN, Rules, plans, reads_last, sizes_shown
-from genenv.tools.recipes import Graph
-from genenv.tools.request import Request, Speech, said
+from genenv.tools.language.request import Request, Speech, said
+from genenv.tools.language.wording import OTHER_MANNER, Manner
 from genenv.tools.settings import ToolsConfig
 from genenv.tools.spec import Gap, Program, ToolsParameters, Use
-from genenv.tools.walks import Surroundings, Walker, day_of
-from genenv.tools.wording import OTHER_MANNER, Manner
-from genenv.tools.world import Call, Played, Tool, World
+from genenv.tools.worlds.base import Call, Played, Tool, World
 from genenv.types import Json, JsonObject, Message, Profile, Rejection, RejectReason, Seed, Task
 
 _DRAWS = 8

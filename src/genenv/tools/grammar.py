@@ -10,10 +10,10 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
-from genenv.tools.gaps import left_out
-from genenv.tools.leaves import ANY
-from genenv.tools.plans import Plan
-from genenv.tools.recipes import Link
+from genenv.tools.discover.recipes import Link
+from genenv.tools.discover.state_values import ANY
+from genenv.tools.generate.missing_values import left_out
+from genenv.tools.generate.plans import Plan
 from genenv.tools.spec import Program, ToolsParameters
 from genenv.types import Json, JsonObject, Seed
 from genenv.untrusted.patterns import is_simple

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from genenv.backends.local.machine import lacking, without
 from genenv.backends.settings import AUTOMATIC
 from genenv.config.checks import renamed
 from genenv.config.files import apply_override, dump_tables, flat, put, read_tables
@@ -155,6 +154,8 @@ def possible(change: Continued, folder: RunFolder, *, other_arithmetic: bool) ->
         UsageError: there are some, and going on with others was not allowed; names them.
     """
     own, config = change.saved.policy, change.asked
+    from genenv.backends.local.machine import lacking, without
+
     found = lacking(config.policy)
     lacked = {name: why for name, why in found.items() if getattr(config.policy, name) == getattr(own, name)}
     if lacked and not other_arithmetic:
@@ -190,6 +191,8 @@ def for_writing(folder: RunFolder | None, config_path: Path | None, overrides: S
             f"generate with its own, {folder.config}"
         )
     policy = change.asked.policy  # nothing goes on here that had to be equal
+    from genenv.backends.local.machine import lacking, without
+
     return change.asked.model_copy(update={"policy": without(policy, lacking(policy))})
 
 

@@ -9,7 +9,7 @@ import pytest
 from genenv.tools.check import carried_out
 from genenv.tools.tool_calling.apps.whole import Apps
 from genenv.tools.tool_calling.environment import ToolCalling
-from genenv.tools.world import Call, World
+from genenv.tools.worlds.base import Call, World
 
 BEGIN = Call(tool="begin", args={"state": 0})
 

@@ -16,14 +16,14 @@ from genenv.errors import UsageError
 from genenv.files import check_writable
 from genenv.gate.gate import examined
 from genenv.texts import inert, tallied
-from genenv.tools import making
-from genenv.tools.bounded import USUAL, Limits
 from genenv.tools.bundle import as_typed
-from genenv.tools.openapi.service import Service
-from genenv.tools.origins import let_write, origin_of
-from genenv.tools.phrasing.adding import Wanted, reasons, write_wordings
-from genenv.tools.recorded import MOST_SENT
-from genenv.tools.training import TRAINING, USUAL_CALLS
+from genenv.tools.generate import making
+from genenv.tools.generate.training_config import TRAINING, USUAL_CALLS
+from genenv.tools.language.phrasing.adding import Wanted, reasons, write_wordings
+from genenv.tools.worlds.limits import USUAL, Limits
+from genenv.tools.worlds.openapi.service import Service
+from genenv.tools.worlds.origins import let_write, origin_of
+from genenv.tools.worlds.recorded import MOST_SENT
 
 
 class Action(StrEnum):

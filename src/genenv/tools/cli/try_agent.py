@@ -20,7 +20,7 @@ from genenv.texts import inert
 from genenv.tools.build import opening
 from genenv.tools.calls import format_calls, read_reply
 from genenv.tools.environment import Tools
-from genenv.tools.world import Call, Outcome
+from genenv.tools.worlds.base import Call, Outcome
 
 Run = Annotated[
     str, typer.Argument(metavar="RUN", help="A run, or a round of it: runs/desk@8.", show_default=False)

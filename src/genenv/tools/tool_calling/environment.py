@@ -18,11 +18,11 @@ from pydantic import BaseModel
 
 from genenv.environments.common import caseless, held_out_tasks
 from genenv.tools.bundle import Bundle
+from genenv.tools.discover.recipes import Graph
 from genenv.tools.environment import Tools
-from genenv.tools.python_world import CALL_S
-from genenv.tools.recipes import Graph
 from genenv.tools.tool_calling.settings import ToolCallingConfig
-from genenv.tools.world import LimitedWorld, World
+from genenv.tools.worlds.base import LimitedWorld, World
+from genenv.tools.worlds.python import CALL_S
 from genenv.types import Json, Task
 
 BUNDLE = Path(__file__).parent / "bundle"

@@ -1,0 +1,1 @@
+"""Find out how tools can be called: which arguments succeed, what they read and change."""

@@ -1,0 +1,1 @@
+"""Draw tasks for tools: typed programs of calls, and the folder that holds them."""

@@ -1,0 +1,213 @@
+"""New values for a parameter, drawn by its schema, its examples, and its name."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import date as Day
+from datetime import timedelta
+from typing import cast
+
+from genenv.tools.discover.state_values import PATHS, PLACES, words_of
+from genenv.tools.language.words import (
+    CITIES,
+    FIRST_NAMES,
+    IDENTIFIER_WORDS,
+    LAST_NAMES,
+    NOTES,
+    PERSON_WORDS,
+    QUALITIES,
+    TEXT_WORDS,
+    THINGS,
+)
+from genenv.tools.worlds.base import Tool
+from genenv.types import Json, JsonObject
+from genenv.untrusted import patterns
+from genenv.untrusted.patterns import BadPattern, TookTooLong
+
+_FIRST_DAY = Day(2026, 1, 5)
+_DEEPEST = 4
+_MOST_ITEMS, _MOST_CHARS, _MOST_NUMBER = 100, 4000, 10**15
+"""Of values that are drawn; what has to be larger is no value that a task can be about."""
+_AS_QUOTED = 3 / 4
+"""How often a value is one that the description of its parameter names."""
+_FORMATS = frozenset({"date-time", "time", "date", "email", "uri", "url"})
+"""Formats of texts that are drawn as such, whatever pattern there is; of others the pattern tells more."""
+_ANY_DIGITS = re.compile(r"\\d[+*]")
+"""Of a pattern: three are enough."""
+_IN_QUOTES = re.compile(r"""(?<!\w)(['"`])([^\s'"`]{1,40})\1""")
+
+
+def fresh(tool: Tool, parameter: str, rng: random.Random) -> Json:
+    """A new value that the schema allows; as a rule it is one that people would say."""
+    return _value(tool, tool.properties[parameter], parameter, rng, 0)
+
+
+def is_closed(tool: Tool, parameter: str) -> bool:
+    """Whether the schema lists all the values there are."""
+    schema = tool.resolved(tool.properties[parameter])
+    return "enum" in schema or "const" in schema or schema.get("type") == "boolean"
+
+
+def _value(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth: int) -> Json:
+    told, examples = str(schema.get("description", "")), schema.get("examples")
+    schema = tool.resolved(schema)
+    if "const" in schema:
+        return schema["const"]
+    for listed in (schema.get("enum"), examples, schema.get("examples")):
+        if isinstance(listed, list) and listed:
+            return rng.choice(listed)
+    kind = schema.get("type")
+    if isinstance(kind, list):
+        kind = next((one for one in cast("list[str]", kind) if one != "null"), "null")
+    match kind:
+        case "boolean":
+            return rng.random() < 0.5
+        case "integer" | "number":
+            return _number(schema, name, rng, whole=kind == "integer")
+        case "array":
+            return _array(tool, schema, name, rng, depth)
+        case "object":
+            return _object(tool, schema, rng, depth)
+        case "null":
+            return None
+        case _:
+            quoted = _quoted(told)
+            if len(quoted) > 1 and rng.random() < _AS_QUOTED:
+                return rng.choice(quoted)
+            return _string(schema, name, rng, set(words_of(tool.name)))
+
+
+def _quoted(description: str) -> list[str]:
+    """Words in quotation marks, as descriptions list what can be given: 'local', 'remote'."""
+    return list(dict.fromkeys(match[2] for match in _IN_QUOTES.finditer(description)))
+
+
+def _array(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth: int) -> Json:
+    least = min(max(1, int(cast(int, schema.get("minItems", 1)))), _MOST_ITEMS)
+    most = max(least, min(least + 1, int(cast(int, schema.get("maxItems", least + 1)))))
+    if depth >= _DEEPEST:
+        return []
+    items = cast(JsonObject, schema.get("items", {"type": "string"}))
+    drawn = [_value(tool, items, name, rng, depth + 1) for _ in range(rng.randint(least, most))]
+    return list({repr(one): one for one in drawn}.values()) if least <= 1 else drawn
+
+
+def _object(tool: Tool, schema: JsonObject, rng: random.Random, depth: int) -> Json:
+    if depth >= _DEEPEST:
+        return {}
+    required = set(cast("Sequence[str]", schema.get("required", ())))
+    properties = cast("Mapping[str, JsonObject]", schema.get("properties", {}))
+    return {
+        name: _value(tool, inner, name, rng, depth + 1)
+        for name, inner in properties.items()
+        if name in required
+    }
+
+
+def _number(schema: JsonObject, name: str, rng: random.Random, *, whole: bool) -> Json:
+    low, high = (
+        schema.get("minimum", schema.get("exclusiveMinimum")),
+        schema.get("maximum", schema.get("exclusiveMaximum")),
+    )
+    least = _within(cast(float, low)) if low is not None else None
+    most = _within(cast(float, high)) if high is not None else None
+    if least is None and most is None:
+        least, most = (1, rng.choice((5, 20, 100)))
+    elif most is None:
+        least = cast(float, least)
+        most = least + rng.choice((5, 20, 100))
+    elif least is None:
+        least = min(0.0, most - 10)
+    step = float(cast(float, schema.get("multipleOf", 0))) or (1.0 if whole or rng.random() < 0.5 else 0.5)
+    first = least + (step if "exclusiveMinimum" in schema else 0)
+    span = cast(float, most) - first - (step / 2 if "exclusiveMaximum" in schema else 0)
+    steps = int(max(0.0, min(span / step, _MOST_NUMBER)))
+    drawn = first + step * rng.randint(0, steps)
+    return int(drawn) if whole or float(drawn).is_integer() else round(drawn, 2)
+
+
+def _within(bound: float) -> float:
+    """A bound of numbers, no larger than what a float tells apart."""
+    return float(min(max(bound, -_MOST_NUMBER), _MOST_NUMBER))
+
+
+def _string(schema: JsonObject, name: str, rng: random.Random, tool: set[str]) -> str:
+    words = set(words_of(name))
+    form = schema.get("format")
+    pattern = schema.get("pattern")
+    if isinstance(pattern, str) and form not in _FORMATS:
+        return _of_pattern(pattern, schema, name, rng, tool)
+    if form == "uuid":
+        return str(uuid.UUID(int=rng.getrandbits(128), version=4))
+    person = f"{rng.choice(FIRST_NAMES)} {rng.choice(LAST_NAMES)}"
+    day = _FIRST_DAY + timedelta(days=rng.randrange(330))
+    if form in ("date-time",):
+        return f"{day.isoformat()}T{rng.randrange(8, 19):02d}:{rng.choice((0, 15, 30, 45)):02d}:00"
+    if form == "time" or (words & {"time"} and form is None):
+        return f"{rng.randrange(7, 20):02d}:{rng.choice((0, 15, 30, 45)):02d}" + (
+            ":00" if form == "time" else ""
+        )
+    if form == "date" or words & {"date", "day", "deadline", "due", "birthday"}:
+        return day.isoformat()
+    if form == "email" or words & {"email", "mail"}:
+        return f"{person.split()[0]}.{person.split()[1]}@example.com".lower()
+    if form in ("uri", "url") or words & {"url", "uri", "link", "website"}:
+        return f"https://example.com/{rng.choice(THINGS)}"
+    if words & {"phone", "mobile", "telephone", "fax"}:
+        return f"+1-555-{rng.randrange(1000, 10000)}"
+    text = _path(words, tool, rng) if _is_path(words, tool) else _words(words, person, rng)
+    least = min(int(cast(int, schema.get("minLength", 0))), _MOST_CHARS)
+    most = int(cast(int, schema.get("maxLength", 10_000)))
+    while len(text) < least:
+        text += f" {rng.choice(THINGS)}"
+    return text[:most].strip() or "x" * max(1, least)
+
+
+def _of_pattern(pattern: str, schema: JsonObject, name: str, rng: random.Random, tool: set[str]) -> str:
+    """What people say where that has the form that is asked for; else any text of the form."""
+    said = _string({key: one for key, one in schema.items() if key != "pattern"}, name, rng, tool)
+    with contextlib.suppress(BadPattern, TookTooLong):
+        if patterns.engine(pattern)(said):
+            return said
+        return patterns.draw(_ANY_DIGITS.sub(r"\\d{3}", pattern), rng)
+    return said
+
+
+def _is_path(words: set[str], tool: set[str]) -> bool:
+    """Whether a parameter names a file or a folder; a source or destination may be anything elsewhere."""
+    return bool(words & (PATHS - {"source", "destination"})) or bool(
+        words & (PATHS | PLACES) and tool & (PATHS | PLACES)
+    )
+
+
+def _path(words: set[str], tool: set[str], rng: random.Random) -> str:
+    name = f"{rng.choice(QUALITIES)}-{rng.choice(THINGS)}"
+    is_place = words & PLACES or (tool & PLACES and not words & {"file", "filename"})
+    return name if is_place else f"{name}.{rng.choice(('txt', 'md'))}"
+
+
+def _words(words: set[str], person: str, rng: random.Random) -> str:
+    if words & TEXT_WORDS:
+        return rng.choice(NOTES)
+    if words & {"city", "town", "location", "place", "destination", "origin", "venue"}:
+        return rng.choice(CITIES)
+    if words & {"address", "street"}:
+        return f"{rng.randrange(1, 200)} {rng.choice(LAST_NAMES)} Street"
+    if words & {"username", "login", "handle"}:
+        return person.lower().replace(" ", ".")
+    if words & {"currency"}:
+        return rng.choice(("USD", "EUR", "GBP", "JPY"))
+    if words & {"timezone", "tz"}:
+        return rng.choice(("Europe/Berlin", "America/New_York", "Asia/Tokyo", "UTC"))
+    if words & PERSON_WORDS or (words & {"name"} and words & {"first", "last", "full"}):
+        return person
+    if words == {"name"}:
+        return person if rng.random() < 0.5 else f"{rng.choice(QUALITIES)} {rng.choice(THINGS)}"
+    if words & {"query", "keyword", "search", "term", "word"}:
+        return rng.choice(THINGS)
+    space = "-" if words & IDENTIFIER_WORDS else " "
+    return f"{rng.choice(QUALITIES)}{space}{rng.choice(THINGS)}"

@@ -1,0 +1,133 @@
+"""The settings that a new bundle brings along for a run on it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from genenv.tools.bundle import Bundle, as_typed
+from genenv.tools.calls import format_calls
+from genenv.tools.settings import ToolsConfig
+from genenv.tools.spec import Program
+from genenv.tools.worlds.base import Call
+
+TRAINING = "train.toml"
+USUAL_CALLS = ToolsConfig().most_calls
+_TOKENS = 88
+"""Of a reply with the usual number of calls, at least."""
+_MOST_TOKENS = 512
+_PIECE = re.compile(r"[A-Za-z]{1,4}|[^A-Za-z\s]")
+"""What takes a token of a small vocabulary, or more often less than one."""
+
+_TEMPLATE = """\
+# A run on these tools: genenv train {file} --out runs/{run}
+# For a model of some size: another policy.model, agent.lr = 2e-5 or less, environment.descriptions = true;
+# and environment.style = "native" where its chat template offers tools, which is how agents are deployed.
+
+[run]
+name = {quoted}
+rounds = 8
+eval_every = 4
+eval_tasks = 60
+
+[environment]
+name = {name}
+mode = "auto"  # all tasks, in one reply or several turns; single: only those of one reply
+style = "python"  # calls as text: the template of smollm2-135m has no form for them; native: the model's own
+descriptions = false{most_calls}
+
+[curriculum]
+base_share = 0.25
+band_filter = false
+candidates = 16  # drawn for each task that is rolled out; the ones predicted nearest to the target are taken
+foretold_by = "attempts"  # predicted from earlier rollouts of tasks of the same kind
+
+[simulator]
+source = "variation"  # a simulator that learns: --variant aim, with four contexts and four variations
+writes = "parameters"
+contexts = 16
+variations = 1
+max_new_tokens = 64  # this and what follows is of a simulator that learns
+lr = 7e-4
+batch = 16
+kl_coefficient = 0.03
+
+[simulator.warmup]
+steps = 24
+batch = 16
+lr = 2e-3
+lr_decay = 0.5
+
+[agent]
+rollouts = 8
+max_new_tokens = {tokens}
+temperature = 0.7
+lr = 3e-4  # 6e-4 fell apart late in two runs of six (docs/results/own-tools-training.md)
+kl_coefficient = 0.0
+updates_per_epoch = 4
+guidance = "none"
+
+[agent.warmup]
+steps = 20
+batch = 8
+lr = 2e-3
+lr_decay = 0.5
+target_low = 0.3
+target_high = 0.5
+check_every = 10
+check_tasks = 24
+
+[policy]
+model = "smollm2-135m"
+tokens_per_microbatch = 1024
+context_tokens = 2048
+"""
+
+
+def training_toml(bundle: Bundle, folder: Path, *, most_calls: int = USUAL_CALLS) -> str:
+    """What `train.toml` holds.
+
+    All tasks of the bundle are trained on. Tasks are drawn uniformly, and a bandit over their kinds chooses
+    among them: where tasks at the target success rate are rare it did at least as well as a simulator that
+    learns, and costs no tokens (docs/results/bandit.md).
+
+    Args:
+        bundle: whose tasks are there.
+        folder: where it is going to be, as it was typed.
+        most_calls: how many calls solve one of its tasks at most.
+    """
+    name = json.dumps(as_typed(folder), ensure_ascii=False)
+    return _TEMPLATE.format(
+        file=folder / TRAINING,
+        run=bundle.name,
+        quoted=json.dumps(bundle.name),
+        name=name,
+        most_calls="" if most_calls == USUAL_CALLS else f"\nmost_calls = {most_calls}",
+        tokens=tokens_needed(bundle, most_calls=most_calls),
+    )
+
+
+def tokens_needed(bundle: Bundle, *, most_calls: int = USUAL_CALLS) -> int:
+    """So many new tokens a reply is allowed: no task may need more.
+
+    Args:
+        bundle: whose tasks are there.
+        most_calls: how many calls solve one of its tasks at most.
+    """
+    return max(_TOKENS, _TOKENS * most_calls // USUAL_CALLS, _tokens(bundle.base.values()))
+
+
+def _tokens(programs: Iterable[Program]) -> int:
+    """How long a reply may have to be: no task may need more than it is given.
+
+    The estimate of tokens is an upper bound for the embedded model's: letters by fours, all else one by
+    one. Ids take many, a UUID 30 of them.
+    """
+    longest = 0
+    for program in programs:
+        calls = [Call(tool=step.tool, args=step.args) for step in program.calls]
+        replies = [[call] for call in calls] if program.chained or program.answer else [calls]
+        longest = max([longest, *(len(_PIECE.findall(format_calls(one, "python"))) for one in replies)])
+    return min(_MOST_TOKENS, (longest + 1 + 7) // 8 * 8)

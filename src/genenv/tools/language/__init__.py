@@ -1,0 +1,1 @@
+"""Say tasks in words: requests, wordings of tools and values, dates."""

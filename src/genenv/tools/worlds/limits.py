@@ -1,0 +1,171 @@
+"""One budget of time and bytes for making a bundle, whatever its tools are and however they behave."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from dataclasses import dataclass
+
+from genenv.errors import UsageError
+from genenv.progress import advance
+from genenv.tools.worlds.base import GONE, TOOK_TOO_LONG, Call, LoadedWorld, Outcome, Played, anew
+
+MOST_TOOLS = 512
+"""More than any agent is shown."""
+_SILENT = 3
+"""A tool that so often took too long, or ended its process, is called no more."""
+_ALL_SILENT = 6
+"""After so many such calls before any other, nothing is called any more."""
+_SILENT_SAID = f"It was not called again: {_SILENT} calls took too long, or ended its process."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What making a bundle may take."""
+
+    seconds: float = 3600.0
+    """Of time, until its tasks are drawn; those that were found by then are kept."""
+    mib: int = 1024
+    """Of what its tools send, in MiB."""
+
+
+USUAL = Limits()
+
+
+class Budget:
+    """What is left of limits.
+
+    Args:
+        limits: they count from now on.
+        clock: seconds.
+    """
+
+    def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limits, self._clock, self._start = limits, clock, clock()
+        self.calls = self.received = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is over."""
+        return self._clock() - self._start > self._limits.seconds
+
+    def check(self) -> None:
+        """See whether anything is left.
+
+        Raises:
+            UsageError: nothing is.
+        """
+        said = f"finding out how the tools can be called took more than {{}} ({self.calls} programs of calls)"
+        if self.is_over:
+            raise UsageError(
+                f"{said.format(f'{self._limits.seconds:g} s')}; allow more with --most-seconds, or give "
+                "fewer or faster tools"
+            )
+        if self.received > self._limits.mib << 20:
+            raise UsageError(
+                f"{said.format(f'{self._limits.mib} MiB of answers')}; allow more with --most-mib, or give "
+                "tools that answer less"
+            )
+
+    @contextlib.contextmanager
+    def spending(self, received: Callable[[], int]) -> Generator[None]:
+        """Count one program of calls.
+
+        Args:
+            received: the bytes received so far.
+
+        Raises:
+            UsageError: the limits were reached before it.
+        """
+        self.check()
+        before = received()
+        try:
+            yield
+        finally:
+            self.calls += 1
+            self.received += received() - before
+        advance(note=self.said)
+
+    @property
+    def said(self) -> str:
+        """How much of it is used, in a few words."""
+        took = self._clock() - self._start
+        return f"{self.calls} programs of calls, {took:.0f} of {self._limits.seconds:g} s"
+
+
+class BoundedWorld:
+    """A world that is called within a budget; a tool that does not answer is soon called no more.
+
+    Args:
+        world: it.
+        budget: of all that is called.
+
+    Raises:
+        UsageError: it has more tools than anybody could be shown.
+    """
+
+    def __init__(self, world: LoadedWorld, budget: Budget) -> None:
+        if len(world.tools) > MOST_TOOLS:
+            raise UsageError(
+                f"there are {len(world.tools)} tools, and at most {MOST_TOOLS} can be learned together; "
+                "have the server offer those that belong together"
+            )
+        self._world, self._budget = world, budget
+        self._silent, self._answered = Counter[str](), False
+        self.tools, self.left_out = world.tools, world.left_out
+
+    @property
+    def network(self) -> bool:
+        """See `LoadedWorld`."""
+        return self._world.network
+
+    @property
+    def confined(self) -> bool:
+        """See `LoadedWorld`."""
+        return self._world.confined
+
+    @property
+    def asked(self) -> Collection[str]:
+        """See `LoadedWorld`."""
+        return self._world.asked
+
+    @property
+    def received(self) -> int:
+        """See `LoadedWorld`."""
+        return self._world.received
+
+    def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
+        """See `World`."""
+        return self._within(calls, lambda some: self._world.play(some, watch=watch))
+
+    def again(self, calls: Sequence[Call]) -> Played:
+        """See `Remembers`."""
+        return self._within(calls, lambda some: anew(self._world, some))
+
+    def _within(self, calls: Sequence[Call], play: Callable[[Sequence[Call]], Played]) -> Played:
+        able = next((n for n, call in enumerate(calls) if self._silent[call.tool] >= _SILENT), len(calls))
+        with self._budget.spending(lambda: self._world.received):
+            played = play(calls[:able])
+        self._note(calls, played.outcomes)
+        left = tuple(Outcome(error=_SILENT_SAID) for _ in calls[able:])
+        return Played(outcomes=(*played.outcomes, *left), state=played.state)
+
+    def _note(self, calls: Sequence[Call], outcomes: Sequence[Outcome]) -> None:
+        for call, outcome in zip(calls, outcomes, strict=False):
+            if outcome.error in (GONE, TOOK_TOO_LONG):
+                self._silent[call.tool] += 1
+                break  # what comes after it was not called
+            self._answered = True
+            self._silent[call.tool] = 0
+        if not self._answered and self._silent.total() >= _ALL_SILENT:
+            named: Mapping[str, int] = self._silent
+            raise UsageError(
+                f"the tools do not answer: {self._silent.total()} calls ({', '.join(named)[:200]}) took too "
+                "long, or ended their process, and no other came through"
+            )
+
+    def close(self) -> None:
+        """See `World`."""
+        self._world.close()

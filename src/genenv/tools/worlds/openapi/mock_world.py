@@ -1,0 +1,356 @@
+"""A world of mock tables made from an OpenAPI document: one interpreter, no code that anybody generated.
+
+Operations list, find, make, change and delete records, as their paths and methods say (`resources`).
+Nothing is sent anywhere. Arguments have passed the operation's schema; what is referred to has to be there.
+The world is held to the document when it is made: an operation that it would do otherwise is left out, and it
+is said why.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from collections.abc import Collection, Mapping, Sequence
+from typing import cast
+
+from genenv.errors import UsageError
+from genenv.tools.discover.state_values import words_of
+from genenv.tools.worlds.base import Call, Outcome, Played, Tool
+from genenv.tools.worlds.openapi.answers import Teller
+from genenv.tools.worlds.openapi.parameters import Parameters, chosen, field_of
+from genenv.tools.worlds.openapi.reading import Document, operations
+from genenv.tools.worlds.openapi.resources import Action, Does, Resources, Table
+from genenv.tools.worlds.openapi.rows import MOMENT, Record, State, first_state, new_key, valued
+from genenv.tools.worlds.openapi.shapes import plain
+from genenv.types import Json, JsonObject
+
+_READS = frozenset({Does.LIST, Does.READ, Does.READ_PART})
+
+
+class _Refused(Exception):
+    """A call fails; the message is what the agent is told."""
+
+
+class MockWorld:
+    """The tools of a document.
+
+    Args:
+        text: the document.
+        name: how people know it.
+        only: operations whose path begins with one of these; none: all.
+
+    Raises:
+        UsageError: it is no OpenAPI 3 document, or holds no operation on records.
+    """
+
+    def __init__(self, text: str, name: str, only: Sequence[str] = ()) -> None:
+        document = Document(text, name)
+        listed = [one for one in operations(document) if not only or one.path.startswith(tuple(only))]
+        if only and not listed:
+            raise UsageError(f"{name} has no path that begins with {' or '.join(only)}")
+        resources = Resources(listed)
+        self._tables = resources.tables
+        self.left_out: dict[str, str] = dict(resources.left_out)
+        """Operations that are no tools, and why."""
+        self._parameters = {
+            one.operation.name: Parameters(one, self._tables[one.table]) for one in resources.actions
+        }
+        self.left_out |= {tool: one.problem for tool, one in self._parameters.items() if one.problem}
+        self.network = False
+        self.confined = True
+        self.received = 0
+        self.asked: Collection[str] = ()
+        self._keys: dict[tuple[str, int], Json] = {}
+        self._made_up: dict[tuple[str, str], Json] = {}
+        self._hold(resources.actions, name, only)
+        if not self.tools:
+            reasons = "; ".join(f"{tool}: {why}" for tool, why in list(self.left_out.items())[:3])
+            raise UsageError(f"no operation of {name} reads or changes records ({reasons[:300]})")
+
+    def _hold(self, actions: Sequence[Action], seed: str, only: Sequence[str]) -> None:
+        """Choose the operations, and hold what tables would do to the document: what fails is left out."""
+        sound = [one for one in actions if one.operation.name not in self.left_out]
+        checked: set[str] = set()
+        while True:
+            kept, others = chosen(sound, self._tables, only)
+            used = {other for one in kept for other in (one.table, *self._tables[one.table].links.values())}
+            self._first = first_state({key: one for key, one in self._tables.items() if key in used}, seed)
+            self._beginning = json.dumps(self._first)
+            self._sorted = json.dumps(self._first, sort_keys=True)
+            self._actions = {one.operation.name: one for one in kept}
+            self._tellers = {tool: Teller(one.answer, tool) for tool, one in self._actions.items()}
+            self.tools: dict[str, Tool] = {tool: self._parameters[tool].tool for tool in self._actions}
+            faults = {
+                tool: fault for tool in self.tools if tool not in checked and (fault := self._fault(tool))
+            }
+            checked |= {*self.tools}
+            self.left_out |= faults
+            sound = [one for one in sound if one.operation.name not in faults]
+            if not faults:
+                self.left_out |= others
+                return
+
+    @property
+    def remarks(self) -> Sequence[str]:
+        """Where the tools say or do less than the document, a sentence each."""
+        parameters = {tool: self._parameters[tool] for tool in self.tools}
+        return [
+            *(
+                f"`{tool}` takes more than tasks give: {', '.join(one.unused)}"
+                for tool, one in parameters.items()
+                if one.unused
+            ),
+            *(
+                f"{', '.join(one.idle)} of `{tool}` must be given, and changes nothing on mock tables"
+                for tool, one in parameters.items()
+                if one.idle
+            ),
+        ]
+
+    def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
+        """See `World`."""
+        state = cast(State, json.loads(self._beginning))  # several times as fast as a deep copy
+        made = {name: len(rows) for name, rows in state.items()}
+        outcomes: list[Outcome] = []
+        before = self._sorted
+        for call in calls:
+            try:
+                outcome = Outcome(result=self._done(state, made, call))
+            except _Refused as error:
+                outcome = Outcome(error=str(error))
+            if watch:
+                action = self._actions.get(call.tool)
+                reads = action is None or action.does in _READS
+                after = before if reads else json.dumps(state, sort_keys=True)
+                outcome = Outcome(result=outcome.result, error=outcome.error, changed=after != before)
+                before = after
+            outcomes.append(outcome)
+        return Played(outcomes=tuple(outcomes), state=cast(Json, state))
+
+    def close(self) -> None:
+        """See `World`: there is nothing to let go of."""
+
+    # held to the document
+
+    def _fault(self, tool: str) -> str | None:
+        """What the tables would do otherwise than the document says; None: nothing is known.
+
+        The operation is called with the ids of a record: its parameters have to take them, and its answer has
+        to be as its response is declared.
+        """
+        action = self._actions[tool]
+        call = self.sample(tool)
+        if call is None:
+            return "no record can be made that its path names"
+        if problem := self.tools[tool].problem(call.args):
+            return f"no value can be made that its parameters take: {problem}"
+        outcome = self.play([call]).outcomes[0]
+        if outcome.error is not None:
+            beside = (one for one in self._actions.values() if one.table == action.table)
+            is_set = any(one.does is Does.SET_PART and one.part == action.part for one in beside)
+            waits = action.does is Does.READ_PART and is_set
+            return None if waits else f"it fails on mock tables: {outcome.error}"
+        if action.answer is None:
+            return None
+        properties: JsonObject = {"answer": cast(Json, action.answer.schema)}
+        declared = Tool(name=tool, parameters={"type": "object", "properties": properties})
+        problem = declared.problem({"answer": outcome.result})
+        return f"mock tables do not answer as the document says: {problem}" if problem else None
+
+    def sample(self, tool: str) -> Call | None:
+        """A call of an operation with the ids of a record of the first state; None: there is none."""
+        action = self._actions[tool]
+        table, rng = self._tables[action.table], random.Random(tool)
+        record = next(iter(self._first[table.name].values()), Record())
+        held = dict(action.parents)
+        if action.key is not None:
+            held[action.key] = table.key
+        args: dict[str, Json] = {}
+        for argument in self.tools[tool].required:
+            name = self._parameters[tool].names[argument]
+            schema = self.tools[tool].properties[argument]
+            if name in held:
+                if held[name] not in record:
+                    return None
+                args[argument] = record[held[name]]
+            elif (other := table.refers.get(name)) and self._first.get(other):
+                args[argument] = next(iter(self._first[other].values()))[self._tables[other].key]
+            else:
+                args[argument] = valued(name, schema, rng)
+        return Call(tool=tool, args=args)
+
+    # calls
+
+    def _done(self, state: State, made: dict[str, int], call: Call) -> Json:
+        action = self._actions.get(call.tool)
+        if action is None:
+            raise _Refused(f"There is no tool {call.tool!r}.")
+        if problem := self.tools[call.tool].problem(call.args):
+            raise _Refused(problem)
+        table, teller = self._tables[action.table], self._tellers[call.tool]
+        path, args = self._parameters[call.tool].read(copy.deepcopy(dict(call.args)))
+        owner = self._owner(state, action, path)
+        rows = state[table.name]
+        match action.does:
+            case Does.LIST:
+                found = [one for one in rows.values() if _belongs(one, owner) and _fits_all(table, one, args)]
+                return teller.told(found, several=True)
+            case Does.CREATE:
+                return teller.told([self._created(state, made, table, {**args, **owner})], several=False)
+            case _:
+                key = path[action.key] if action.key in path else args.pop(cast(str, action.key))
+                record = rows.get(str(key))
+                if record is None or not _belongs(record, owner):
+                    raise _Refused(f"There is no {_one(table)} {key}.")
+                return self._on_record(state, action, record, args)
+
+    def _owner(self, state: State, action: Action, path: Mapping[str, Json]) -> Record:
+        """What a path says that a record belongs to; all of it has to be there, and to belong together."""
+        table = self._tables[action.table]
+        for parameter, name in action.parents.items():
+            above = table.parents.get(name, "")
+            if above not in state:
+                continue
+            parent = state[above].get(str(path[parameter]))
+            shared = self._tables[above].owners
+            around = {
+                shared[owner]: path[one]
+                for one, owner in action.above.items()
+                if owner in shared and one != parameter
+            }
+            if parent is None or not _belongs(parent, around):
+                raise _Refused(f"There is no {_one(self._tables[above])} {path[parameter]}.")
+        return {name: path[parameter] for parameter, name in action.parents.items()}
+
+    def _on_record(self, state: State, action: Action, record: Record, args: dict[str, Json]) -> Json:
+        table, teller = self._tables[action.table], self._tellers[action.operation.name]
+        key = record[table.key]
+        match action.does:
+            case Does.READ:
+                pass
+            case Does.DELETE:
+                del state[table.name][str(key)]
+                if action.answer is None:
+                    return {"deleted": key}
+            case Does.READ_PART:
+                if action.part not in record:
+                    raise _Refused(
+                        f"{_one(table).capitalize()} {key} has no {' '.join(words_of(action.part))}."
+                    )
+                return _part_told(teller, record[action.part])
+            case Does.SET_PART:
+                self._referred(state, table, args)
+                _set_part(record, action, table, args)
+            case _:
+                self._referred(state, table, args)
+                record.update(args)
+        return teller.told([record], several=False)
+
+    def _created(self, state: State, made: dict[str, int], table: Table, args: Record) -> Record:
+        self._referred(state, table, args)
+        rows = state[table.name]
+        key = args.get(table.key)
+        while key is None or (str(key) in rows and table.key not in args):
+            made[table.name] += 1
+            place = table.name, made[table.name]
+            if place not in self._keys or str(self._keys[place]) in rows:
+                self._keys[place] = new_key(table, made[table.name], rows)
+            key = self._keys[place]
+            if key is None:
+                raise _Refused(f"There can be no other {_one(table)}.")
+        if str(key) in rows:
+            raise _Refused(f"There is a {_one(table)} {key} already.")
+        record: Record = {
+            table.key: key,
+            **{name: value for name, value in args.items() if name != table.key},
+        }
+        for name in table.fields:
+            if name not in record and (value := self._given_by_server(state, table, name)) is not None:
+                record[name] = value
+        rows[str(key)] = record
+        return record
+
+    def _given_by_server(self, state: State, table: Table, name: str) -> Json:
+        """What a new record has in a field that nobody set; None: nothing."""
+        schema = table.fields[name]
+        for known in ("default", "const"):
+            if known in schema:
+                return copy.deepcopy(cast(Json, schema[known]))
+        if schema.get("format") == "date-time":
+            return MOMENT
+        if listed := cast("Sequence[Json]", schema.get("enum", ())):
+            return listed[0]
+        if name not in table.required:
+            return None
+        if there := state.get(table.links.get(name, "")):
+            return next(iter(there.values()))[self._tables[table.links[name]].key]
+        place = (table.name, name)
+        if place not in self._made_up:
+            self._made_up[place] = valued(name, schema, random.Random(f"{table.name} {name}"))
+        return copy.deepcopy(self._made_up[place])
+
+    def _referred(self, state: State, table: Table, args: Mapping[str, Json]) -> None:
+        for name, other in table.links.items():
+            if name in args and other in state and str(args[name]) not in state[other]:
+                raise _Refused(f"There is no {_one(self._tables[other])} {args[name]}.")
+
+
+def _one(table: Table) -> str:
+    return " ".join(words_of(table.word)) or table.word
+
+
+def _belongs(record: Record, owner: Mapping[str, Json]) -> bool:
+    return all(str(record.get(name)) == str(value) for name, value in owner.items())
+
+
+def _part_told(teller: Teller, part: Json) -> Json:
+    """What is answered about a part of a record, which may be anything."""
+    if isinstance(part, dict):
+        return teller.told([part], several=False)
+    if isinstance(part, list) and part and all(isinstance(one, dict) for one in part):
+        return teller.told(cast("list[Record]", part), several=True)
+    return copy.deepcopy(part)
+
+
+def _set_part(record: Record, action: Action, table: Table, args: dict[str, Json]) -> None:
+    """What is done to a record: to a status that is called so, to its fields, or to a part of it."""
+    status = _status(table, action.part)
+    if status is not None:
+        record[status[0]] = status[1]
+    own = {name: value for name, value in args.items() if name in table.fields}
+    if own and len(own) == len(args):
+        record.update(own)
+    elif args:
+        record[action.part] = cast(Json, args)
+    elif status is None:
+        record[action.part] = True
+
+
+def _status(table: Table, part: str) -> tuple[str, str] | None:
+    """The field and the value that a verb leads to: `cancel` to status `cancelled`."""
+    verb = plain(part)
+    for name, schema in table.fields.items():
+        for value in schema.get("enum", ()):
+            word = plain(str(value))
+            if len(verb) > 2 and (word.startswith(verb) or word.startswith(verb[:-1] + "ied")):
+                return name, str(value)
+    return None
+
+
+def _fits_all(table: Table, record: Record, asked: Mapping[str, Json]) -> bool:
+    """Whether a record is one that is asked for; a search is one in all texts."""
+    return all(_fits(table, record, *pair) for pair in asked.items())
+
+
+def _fits(table: Table, record: Record, name: str, value: Json) -> bool:
+    field = field_of(table, name)
+    if field is None:
+        texts = [one for one in record.values() if isinstance(one, str)]
+        return any(str(value).lower() in one.lower() for one in texts)
+    held = record.get(field)
+    wanted = value if isinstance(value, list) else [value]
+    if isinstance(held, list):
+        parts = [part for one in held for part in (one.values() if isinstance(one, Mapping) else (one,))]
+        return any(one in parts for one in wanted)
+    return any(str(held).lower() == str(one).lower() for one in wanted)

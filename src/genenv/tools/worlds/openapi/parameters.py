@@ -1,0 +1,263 @@
+"""The arguments of an operation on mock tables: which an agent is shown, and what of a record each is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from genenv.tools.discover.state_values import singular, words_of
+from genenv.tools.worlds.base import Tool
+from genenv.tools.worlds.openapi.reading import Parameter, argument_name
+from genenv.tools.worlds.openapi.resources import Action, Does, Table
+from genenv.tools.worlds.openapi.rows import varied
+from genenv.tools.worlds.openapi.shapes import is_fixed, plain, properties_of
+from genenv.types import Json, JsonObject
+
+_MOST_OPTIONAL = 8
+"""Optional fields of a body that can be given."""
+_PAGING = frozenset(
+    {"limit", "offset", "page", "perpage", "pagesize", "size", "cursor", "sort", "sortby", "order", "orderby"}
+)
+"""Parameters about how a list is cut and ordered, which tasks do without."""
+_SEARCH = frozenset({"q", "query", "search", "keyword", "term", "text"})
+
+
+class Parameters:
+    """The arguments of a tool.
+
+    Args:
+        action: what it does.
+        table: to which table.
+    """
+
+    def __init__(self, action: Action, table: Table) -> None:
+        self._action, self._table = action, table
+        self.names: dict[str, str] = {}
+        """What each argument is called in the document; of a body the name of the record's field."""
+        self.unused: list[str] = []
+        """Fields of the body that no argument gives."""
+        self.idle: list[str] = []
+        """Arguments that have to be given, and that the tables make nothing of."""
+        self._in_path: set[str] = set()
+        properties: dict[str, Any] = {}
+        required: list[str] = []
+        for one, is_idle in self._listed():
+            argument = argument_name(one.name)
+            properties[argument] = varied(self._schema(one))
+            self.names[argument] = one.name
+            if one.required:
+                required.append(argument)
+            if one.place == "path":
+                self._in_path.add(argument)
+            if is_idle:
+                self.idle.append(argument)
+        body = self._body()
+        needed = self._needed(body)
+        for name, schema in body.items():
+            argument = argument_name(name)
+            if argument in properties:
+                argument = argument_name(f"{singular(table.word)}_{name}")
+            properties[argument] = schema
+            self.names[argument] = name
+            if name in needed:
+                required.append(argument)
+        self.problem = self._problem(body)
+        """Why it is no tool; None: it is one."""
+        schema: JsonObject = {"type": "object", "properties": cast(Json, properties)}
+        if required:
+            schema = {**schema, "required": cast(Json, required)}
+        operation = action.operation
+        told = operation.told or " ".join(words_of(operation.name))
+        self.tool = Tool(name=operation.name, description=told, parameters=schema)
+
+    def read(self, args: Mapping[str, Json]) -> tuple[dict[str, Json], dict[str, Json]]:
+        """What a call gives: for the path by parameter, and for a record by field."""
+        path = {self.names[one]: value for one, value in args.items() if one in self._in_path}
+        others = {
+            self.names[one]: value
+            for one, value in args.items()
+            if one not in self._in_path and one not in self.idle
+        }
+        return path, others
+
+    def _listed(self) -> Iterator[tuple[Parameter, bool]]:
+        """Parameters of the path and the query, and whether the tables make nothing of them."""
+        for one in self._action.operation.parameters:
+            of_use = one.place == "path" or self._is_of_use(one)
+            if of_use or one.required:
+                yield one, not of_use
+
+    def _schema(self, parameter: Parameter) -> Mapping[str, Any]:
+        """A parameter's schema; one of the path that is any text is of the kind that the field has."""
+        name = self._action.parents.get(parameter.name) or self._table.key
+        kind = self._table.fields.get(name, {}).get("type")
+        is_any = not {*parameter.schema} - {"type", "description", "examples"}
+        if (
+            parameter.place == "path"
+            and is_any
+            and parameter.schema.get("type") == "string"
+            and kind == "integer"
+        ):
+            return {
+                "type": kind,
+                **{key: one for key, one in parameter.schema.items() if key == "description"},
+            }
+        return parameter.schema
+
+    def _is_of_use(self, parameter: Parameter) -> bool:
+        """Whether a parameter of the query says which records are meant."""
+        name, schema = parameter.name, parameter.schema
+        if plain(name) in _PAGING or self._action.does is not Does.LIST:
+            return False
+        field = field_of(self._table, name)
+        if field is None:
+            return plain(name) in _SEARCH and "enum" not in schema
+        kept = self._table.fields[field]  # a station's id finds no trip that has its name
+        forms = kept.get("format"), schema.get("format")
+        return "uuid" not in forms or forms[0] == forms[1]
+
+    def _body(self) -> dict[str, Any]:
+        """Fields that can be sent: what is needed, and some of the others; no key that the server sets."""
+        action, table = self._action, self._table
+        in_path = {one.name for one in action.operation.parameters if one.place == "path"}
+        hidden = {*action.parents.values(), *action.parents}
+        in_body = action.key is not None and action.key not in in_path
+        if not in_body and not (table.given and action.does is Does.CREATE):
+            hidden |= {table.key, action.key or table.key}
+        asked = {name: one for name, one in action.sent.items() if name not in hidden}
+        optional = [
+            name
+            for name, one in asked.items()
+            if not (one.required or name == action.key or is_fixed(one.schema) or _is_free(one.schema))
+        ]
+        optional.sort(key=lambda name: _is_nested(asked[name].schema))
+        kept = {name for name, one in asked.items() if one.required or name == action.key}
+        kept = {name for name in kept if not is_fixed(asked[name].schema)} | {*optional[:_MOST_OPTIONAL]}
+        self.unused = [name for name, one in asked.items() if name not in kept and not is_fixed(one.schema)]
+        return {name: _telling(varied(one.schema)) for name, one in asked.items() if name in kept}
+
+    def _needed(self, body: Mapping[str, Any]) -> set[str]:
+        """Fields of a body without which it says too little.
+
+        Documents often require nothing. Then whoever makes a record says what it refers to, and whoever makes
+        one or sets a part of one says something. A key that people give has to be given.
+        """
+        action, table = self._action, self._table
+        required = {name for name, one in action.sent.items() if one.required}
+        wanted = {*required, action.key or ""}
+        if action.does is Does.CREATE:
+            wanted |= {*(() if required else table.refers), *((table.key,) if table.given else ())}
+        found = {name for name in body if name in wanted}
+        single = [name for name, schema in body.items() if not _is_nested(schema)]
+        says = action.does in (Does.CREATE, Does.SET_PART)
+        return found or ({*(single or [*body])[:1]} if says else set())
+
+    def _problem(self, body: Mapping[str, Any]) -> str | None:
+        sends, does = self._action.operation.body is not None, self._action.does
+        if not sends or body or does not in (Does.CREATE, Does.UPDATE, Does.SET_PART):
+            return None
+        if not self._action.sent and does is Does.SET_PART:
+            return None  # what it does is said by its path
+        return "the document names no field of what it sends that could be given"
+
+
+def field_of(table: Table, name: str) -> str | None:
+    """The field of a record that a parameter of the query is about."""
+    bare = plain(name)
+    ways = (bare, bare.rstrip("s"), bare.removeprefix("filter"))
+    return next((one for one in table.fields if plain(one) in ways), None)
+
+
+def _is_nested(schema: Mapping[str, Any]) -> bool:
+    """Whether a value is an object, or a list of objects."""
+    items = cast("Mapping[str, Any]", schema.get("items") or {})
+    return bool({schema.get("type"), items.get("type", "string")} & {"object", None}) and "enum" not in schema
+
+
+def _is_free(schema: Mapping[str, Any]) -> bool:
+    """Whether nothing is said about what is in a value that is no single one."""
+    items = cast("Mapping[str, Any]", schema.get("items") or {})
+    return _is_nested(schema) and not properties_of(schema) and not properties_of(items)
+
+
+def _telling(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """A schema whose objects say something: of one that requires nothing the first field."""
+    told = dict(schema)
+    if properties := properties_of(schema):
+        inner = {name: _telling(one) for name, one in properties.items()}
+        required = list(cast("Sequence[str]", schema.get("required", ())))
+        single = [name for name, one in properties.items() if not _is_nested(one) and not is_fixed(one)]
+        told |= {"properties": inner, "required": required or single[:1]}
+    elif "items" in schema:
+        told["items"] = _telling(cast("Mapping[str, Any]", schema["items"]))
+    return told
+
+
+MOST_TOOLS = 48
+"""More operations than this are too many for one agent's prompt."""
+_USUAL = (Does.LIST, Does.READ, Does.CREATE, Does.UPDATE, Does.DELETE)
+"""What can be done to most resources."""
+_MOST_LINKS = 4
+DEPRECATED = "it is deprecated; --only with its whole path takes it all the same"
+
+
+def chosen(
+    actions: Sequence[Action], tables: Mapping[str, Table], only: Sequence[str] = ()
+) -> tuple[list[Action], dict[str, str]]:
+    """The actions that become tools, in the order of the document, and why others do not.
+
+    What is deprecated comes last. Of more than fit, first the usual ones (list, read, create, update, delete)
+    of the tables that most can be done to and that most others refer to, each by its shortest path; then the
+    rest in that order.
+
+    Args:
+        actions: all that are understood.
+        tables: what they are about.
+        only: paths that were asked for.
+    """
+    left_out = {
+        one.operation.name: DEPRECATED
+        for one in actions
+        if one.operation.deprecated and one.operation.path not in only
+    }
+    if len(left_out) == len(actions):
+        left_out = {}
+    current = [one for one in actions if one.operation.name not in left_out]
+    if len(current) <= MOST_TOOLS:
+        return current, left_out
+    own: dict[str, list[Action]] = {}
+    for one in current:
+        own.setdefault(one.table, []).append(one)
+    ordered = sorted(own, key=lambda name: -_weight(name, own, tables))
+    first = [_usual(own[name]) for name in ordered]
+    rest = [
+        [one for one in own[name] if one not in usual] for name, usual in zip(ordered, first, strict=True)
+    ]
+    kept: set[str] = set()
+    for group in (*first, *rest):
+        if len(kept) + len(group) <= MOST_TOOLS:
+            kept |= {one.operation.name for one in group}
+    for one in (one for group in (*first, *rest) for one in group):
+        if len(kept) < MOST_TOOLS:
+            kept.add(one.operation.name)
+    left_out |= {
+        one.operation.name: f"{MOST_TOOLS} operations are enough; choose others with --only /PATH"
+        for one in current
+        if one.operation.name not in kept
+    }
+    return [one for one in current if one.operation.name in kept], left_out
+
+
+def _usual(actions: Sequence[Action]) -> list[Action]:
+    """Of each usual action the one with the shortest path."""
+    listed = [[one for one in actions if one.does is does] for does in _USUAL]
+    return [min(some, key=lambda one: len(one.operation.segments)) for some in listed if some]
+
+
+def _weight(name: str, own: Mapping[str, Sequence[Action]], tables: Mapping[str, Table]) -> float:
+    """How much a table is used: by what can be done to it, what belongs or refers to it, and its path."""
+    usual = {one.does for one in own[name]} & {*_USUAL}
+    links = sum(name in tables[other].links.values() for other in own if other != name)
+    depth = min(len(one.operation.segments) for one in own[name])
+    alone = Does.LIST not in usual and Does.READ not in usual
+    return len(usual) + min(links, _MOST_LINKS) - depth - 2 * alone

@@ -1,0 +1,514 @@
+"""The tables behind a document: which resources there are, and what each operation does to them.
+
+The paths say it, as REST has it: `/orders` is a table, `/orders/{orderId}` one record of it,
+`/orders/{orderId}/items` a table whose records belong to an order, and a POST to `/orders/{orderId}/cancel`
+something that is done to one. What does not read so is no tool, and it is said why.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from genenv.tools.discover.state_values import singular, words_of
+from genenv.tools.language.words import VERBS
+from genenv.tools.worlds.openapi.reading import Operation, is_blank
+from genenv.tools.worlds.openapi.shapes import (
+    IDS,
+    KEYS,
+    OF_A_REFERENCE,
+    OF_THE_PROTOCOL,
+    Answer,
+    Fields,
+    answer_of,
+    fields_of,
+    is_fixed,
+    is_reference,
+    one_of,
+    plain,
+    properties_of,
+)
+
+_ALIKE = 0.6
+"""Share of fields by which a list is one of a table's records."""
+_USUAL = frozenset(map(plain, (*KEYS, *OF_A_REFERENCE, "description", "status", "created_at", "updated_at")))
+"""Fields that records of all kinds have."""
+_BOUNDS = ("minimum", "maximum", "pattern", "format", "minLength", "maxLength", "enum", "multipleOf")
+"""What of a parameter's schema a key has to keep to."""
+
+Stem = tuple[str, ...]
+"""A path up to the word that names a table, its blanks without their names."""
+
+Owner = tuple[str, str]
+"""A parameter of a path, and the table whose record it names; an empty name: no table has it."""
+
+
+class Does(StrEnum):
+    """What an operation does."""
+
+    LIST = "list"
+    CREATE = "create"
+    READ = "read"
+    UPDATE = "update"
+    DELETE = "delete"
+    READ_PART = "read part"
+    SET_PART = "set part"
+
+
+@dataclass(slots=True, kw_only=True)
+class Table:
+    """The records of a resource."""
+
+    name: str
+    word: str
+    """The part of the path that names its records."""
+    key: str
+    """The field by which a record is known."""
+    fields: dict[str, dict[str, Any]]
+    """Schema of each field."""
+    required: set[str] = field(default_factory=set[str])
+    """Fields that an answer must have."""
+    named: tuple[str, ...] = ()
+    """Parameters of paths that name a record."""
+    given: bool = False
+    """Whether who makes a record says its key."""
+    first: int = 100
+    """Numbers of its records are larger than this where they may be: no other table has the same ones."""
+    owners: dict[Owner, str] = field(default_factory=dict[Any, str])
+    """What records belong to, as paths say it: the field that holds it."""
+    parents: dict[str, str] = field(default_factory=dict[str, str])
+    """Tables that a record belongs to: the field that holds the key, and the table."""
+    refers: dict[str, str] = field(default_factory=dict[str, str])
+    """Other fields that hold keys of a table."""
+
+    @property
+    def links(self) -> Mapping[str, str]:
+        """Fields that hold keys of tables."""
+        return {**self.refers, **self.parents}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """An operation as something that is done to a table."""
+
+    operation: Operation
+    does: Does
+    table: str
+    key: str | None = None
+    """The parameter that names the record."""
+    parents: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Other parameters of the path, which say what a record belongs to: the record's field, by parameter."""
+    above: Mapping[str, Owner] = field(default_factory=dict[str, Owner])
+    """What these parameters name."""
+    part: str = ""
+    """Of `READ_PART` and `SET_PART`: which field."""
+    sent: Fields = field(default_factory=dict[str, Any])
+    """What the body has."""
+    answer: Answer | None = None
+    """What comes back; None: the document does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a path leads: to a table, or to a record of it."""
+
+    stem: Stem
+    blanks: tuple[str, ...]
+    """Parameters after the word that names the table: none, or those that name a record."""
+
+
+class Resources:
+    """What is read out of a document's operations.
+
+    Args:
+        operations: all of them.
+    """
+
+    def __init__(self, operations: Sequence[Operation]) -> None:
+        self.tables: dict[str, Table] = {}
+        self.actions: list[Action] = []
+        self.left_out: dict[str, str] = {one.name: one.problem for one in operations if one.problem}
+        usable = [one for one in operations if one.problem is None]
+        self._references = _references(usable)
+        self._blanks = _numbers_of_blanks(usable)
+        self._made_at = {_stem(one.segments) for one in usable if _makes(one)}
+        self._names: dict[Stem, str] = {}
+        self._shown: dict[Stem, set[str]] = {}
+        self._places: dict[str, _Place | None] = {}
+        for named in (True, False):  # records that can be named first: a search may list them too
+            some = [one for one in usable if one.segments and self._is_named(one) is named]
+            self._places |= {one.name: self._place(one) for one in some}
+            self._assign(some)
+        for name in dict.fromkeys(self._names.values()):
+            self.tables[name] = self._table(name, usable)
+        for number, table in enumerate(self.tables.values(), 1):
+            table.first *= number
+            self._belonging(table, usable)
+        for table in self.tables.values():
+            table.refers = {
+                name: other
+                for name, schema in table.fields.items()
+                if name not in table.parents and name != table.key
+                if (other := self._referred(name, schema)) is not None
+            }
+        for one in usable:
+            try:
+                self.actions.append(self._action(one))
+            except _NoAction as error:
+                self.left_out[one.name] = str(error)
+
+    # which table a path is about
+
+    def _place(self, operation: Operation) -> _Place | None:
+        """The table whose records, or whose record, a path stands for."""
+        segments = operation.segments
+        blanks = _last_blanks(segments)
+        words = segments[: len(segments) - len(blanks)]
+        if not words or (not blanks and not self._is_table(operation)):
+            return None
+        stem = _stem(words)
+        if blanks and len(blanks) != self._blanks.get(stem, 1):
+            return None
+        return _Place(stem, tuple(one[1:-1] for one in blanks))
+
+    def _is_named(self, operation: Operation) -> bool:
+        """Whether a path, or one that goes on from it, names a record."""
+        return is_blank(operation.segments[-1]) or _stem(operation.segments) in self._blanks
+
+    def _is_table(self, operation: Operation) -> bool:
+        """Whether a path that ends in a word is one of records: they can be named, are listed or made."""
+        *before, last = operation.segments
+        known_word = any(stem[-1] == last for stem in self._names) and operation.method == "get"
+        if self._is_named(operation) or _stem(operation.segments) in self._made_at or known_word:
+            return True
+        if _acts(last) or not (_is_several(last) or not before):
+            return False
+        answer = self._answer(operation, last, listing=True)
+        if operation.method != "get" or answer is None or not answer.many:
+            return False
+        known = [name for stem, name in self._names.items() if stem[-1] in before]
+        return not any(_alike(answer, self._known_fields(name)) for name in known)
+
+    def _known_fields(self, name: str) -> set[str]:
+        return {one for stem, other in self._names.items() if other == name for one in self._shown[stem]}
+
+    def _assign(self, operations: Sequence[Operation]) -> None:
+        """Give each path its table: that of another path of the same word, if their records are alike."""
+        for one in operations:
+            if (place := self._places[one.name]) is not None:
+                answer = self._answer(one, place.stem[-1], listing=one.method == "get")
+                shown = answer.fields if answer is not None and one.method in ("get", "post") else ()
+                self._shown.setdefault(place.stem, set()).update(map(plain, shown))
+        for stem, shown in self._shown.items():
+            if stem in self._names:
+                continue
+            same_word = [name for other, name in self._names.items() if other[-1] == stem[-1]]
+            known = next((name for name in same_word if _same(shown, self._known_fields(name))), None)
+            words = [one for one in stem if one != "{}"]
+            ways = ("_".join(words[-n:]) for n in range(1, len(words) + 1))
+            taken = {*self._names.values()}
+            self._names[stem] = known or next((one for one in ways if one not in taken), "/".join(stem))
+
+    def _answer(self, operation: Operation, word: str, *, listing: bool) -> Answer | None:
+        listing = listing and not is_blank(operation.segments[-1])
+        return answer_of(operation.result, word, self._references, listing=listing)
+
+    def _sent(self, operation: Operation, word: str) -> dict[str, Any]:
+        return fields_of(operation.body, word, self._references)
+
+    # tables
+
+    def _table(self, name: str, usable: Sequence[Operation]) -> Table:
+        stems = [stem for stem, other in self._names.items() if other == name]
+        word = stems[0][-1]
+        own = [
+            (one, place) for one in usable if (place := self._places.get(one.name)) and place.stem in stems
+        ]
+        fields: dict[str, dict[str, Any]] = {}
+        required: set[str] = set()
+        answers = [
+            self._answer(one, word, listing=one.method == "get")
+            for one, _ in sorted(own, key=lambda pair: (len(pair[1].stem), _tells_most(pair[0])))
+        ]
+        for answer in answers:
+            for field_name, one in answer.fields.items() if answer else ():
+                fields.setdefault(field_name, one.schema)
+                required |= {field_name} if one.required else set()
+        bodies = [(one, self._sent(one, word)) for one, _ in own if one.method in ("post", "put", "patch")]
+        for _, sent in bodies:
+            for field_name, one in sent.items():
+                fields.setdefault(field_name, one.schema)
+        fields = {one: inner for one, inner in fields.items() if one not in OF_THE_PROTOCOL}
+        asked = [
+            (place.blanks[-1], p.schema)
+            for one, place in own
+            if place.blanks
+            for p in one.parameters
+            if p.name == place.blanks[-1]
+        ]
+        blank, schema = asked[0] if asked else ("", {})
+        key = _key(word, blank, schema, fields)
+        fields[key] = {**({"type": schema.get("type", "string")}), **fields.get(key, {})}
+        for _, schema in asked:
+            fields[key] |= {one: schema[one] for one in _BOUNDS if one in schema}
+        posted = [sent for one, sent in bodies if one.method == "post" and not _only_names(sent, key)]
+        spoken = words_of(key)[-1:] and words_of(key)[-1] in ("username", "name", "slug", "code")
+        given = any(key in sent and (sent[key].required or spoken) for sent in posted)
+        named = tuple({place.blanks[-1]: None for _, place in own if place.blanks})
+        return Table(
+            name=name, word=word, key=key, fields=fields, required=required, named=named, given=given
+        )
+
+    def _belonging(self, table: Table, usable: Sequence[Operation]) -> None:
+        """Note what the records of a table belong to, by the paths that lead to them."""
+        for one in usable:
+            place = self._places.get(one.name)
+            if place is None or self._names[place.stem] != table.name:
+                continue
+            for parameter, parent, schema in self._above(one, place):
+                linked = self._link(table, parameter, parent)
+                table.owners.setdefault((parameter, parent), linked)
+                if parent:
+                    schema = self.tables[parent].fields[self.tables[parent].key]
+                    table.parents[linked] = parent
+                table.fields.setdefault(linked, schema)
+
+    def _above(self, operation: Operation, place: _Place) -> Iterator[tuple[str, str, dict[str, Any]]]:
+        """The parameters of a path that do not name its record: each with the table it names a record of."""
+        segments = operation.segments
+        schemas = {p.name: p.schema for p in operation.parameters}
+        named = place.blanks[-1:]
+        for i, one in enumerate(segments):
+            parameter = one[1:-1]
+            if not is_blank(one) or (i == len(segments) - 1 and (parameter,) == named):
+                continue
+            before = segments[:i]
+            run = len(_last_blanks(before)) + 1
+            stem = _stem(before[: len(before) - run + 1])
+            parent = self._names.get(stem, "") if run == self._blanks.get(stem, 1) else ""
+            yield parameter, parent, dict(schemas.get(parameter, {"type": "string"}))
+
+    def _link(self, table: Table, parameter: str, parent: str) -> str:
+        """The field that holds what a record belongs to: one called so, or one that no answer shows."""
+        if (parameter, parent) in table.owners:
+            return table.owners[parameter, parent]
+        single = singular(self.tables[parent].word) if parent else ""
+        named = {plain(parameter), *(plain(f"{single}_{one}") for one in ("id", "gid", "uuid", "key"))}
+        named -= {plain(one) for one in KEYS}
+        for name, schema in table.fields.items():
+            if plain(name) in named and name != table.key and schema.get("type") in ("string", "integer"):
+                return name
+        if plain(parameter) in {plain(one) for one in KEYS} or parameter in table.fields:
+            return f"{single or singular(table.word)}_{parameter}"
+        return parameter
+
+    def _referred(self, name: str, schema: Mapping[str, Any]) -> str | None:
+        """The table whose records a field names."""
+        if schema.get("type") not in ("string", "integer"):
+            return None
+        for other, table in self.tables.items():
+            one, key = plain(singular(table.word.lower())), table.fields[table.key]
+            ids = (f"{one}id", f"{one}{plain(table.key)}", f"{one}uuid")
+            named = plain(name) == one and (one in map(plain, table.named) or _says_id(schema))
+            if (named or plain(name) in ids) and key.get("type", "string") == schema.get("type"):
+                return other
+        return None
+
+    # actions
+
+    def _action(self, operation: Operation) -> Action:
+        place = self._places.get(operation.name)
+        if _repeats(operation.segments):
+            raise _NoAction("its path has two blanks of one name")
+        if place is not None and place.blanks:
+            return self._on_record(operation, place)
+        if place is not None:
+            return self._on_table(operation, place)
+        *before, last = operation.segments or ("",)
+        blanks = _last_blanks(before)
+        stem = _stem(before[: len(before) - len(blanks)])
+        if blanks and stem in self._names and len(blanks) == self._blanks.get(stem, 1):
+            return self._on_part(operation, _Place(stem, tuple(one[1:-1] for one in blanks)))
+        answer = self._answer(operation, last, listing=True) if operation.segments else None
+        if operation.method == "get" and answer is not None and answer.many:
+            for stem, name in self._names.items():
+                if stem[-1] in operation.segments and _alike(answer, self._known_fields(name)):
+                    return self._made(operation, Does.LIST, _Place(stem, ()), answer=answer)
+        what = f"{operation.method.upper()} {operation.path}"
+        raise _NoAction(f"{what} is about no records that this document lists or names")
+
+    def _made(self, operation: Operation, does: Does, place: _Place, **more: Any) -> Action:  # noqa: ANN401
+        """An action on a table or a record of it."""
+        name = self._names[place.stem]
+        table = self.tables[name]
+        named = more.get("named", place.blanks[-1:])
+        all_above = self._above(operation, _Place(place.stem, named))
+        above = {one: (one, parent) for one, parent, _ in all_above if (one,) != named}
+        parents = {one: self._link(table, *owner) for one, owner in above.items()}
+        word = operation.segments[-1] if does is Does.READ_PART else table.word
+        listing = does in (Does.LIST, Does.READ_PART)
+        return Action(
+            operation=operation,
+            does=does,
+            table=name,
+            key=more.get("key") or (place.blanks[-1] if place.blanks else None),
+            parents=parents,
+            above=above,
+            part=more.get("part", ""),
+            sent=self._sent(operation, word),
+            answer=more.get("answer") or self._answer(operation, word, listing=listing),
+        )
+
+    def _on_record(self, operation: Operation, place: _Place) -> Action:
+        does = {"get": Does.READ, "delete": Does.DELETE}.get(operation.method, Does.UPDATE)
+        made = self._made(operation, does, place)
+        if does is Does.UPDATE and not made.sent:
+            raise _NoAction("what it does to a record is not said")
+        shortest = min((stem for stem, name in self._names.items() if name == made.table), key=len)
+        if does is Does.DELETE and len(shortest) < len(place.stem):
+            raise _NoAction("it may delete a record, or only take it from what it belongs to")
+        return made
+
+    def _on_table(self, operation: Operation, place: _Place) -> Action:
+        method = operation.method
+        table = self.tables[self._names[place.stem]]
+        if method == "delete":
+            raise _NoAction("it deletes all records at once")
+        if method == "get":
+            made = self._made(operation, Does.LIST, place)
+            if made.answer is not None and not made.answer.many:
+                raise _NoAction(f"GET {operation.path} lists no records")
+            return made
+        if method == "post":
+            made = self._made(operation, Does.CREATE, place)
+            if made.parents and _only_names(made.sent, table.key):
+                raise _NoAction("it links records that are there, which mock tables do not hold")
+            return made
+        if table.key not in self._sent(operation, table.word):
+            raise _NoAction("it changes a record that it does not name")
+        return self._made(operation, Does.UPDATE, place, key=table.key)
+
+    def _on_part(self, operation: Operation, place: _Place) -> Action:
+        last = operation.segments[-1]
+        does = Does.READ_PART if operation.method == "get" else Does.SET_PART
+        if operation.method == "delete":
+            raise _NoAction("it deletes a part of a record")
+        if operation.method != "get" and not operation.body and _verb(last) is None:
+            raise _NoAction("what it does to a record is not said")
+        part = "_".join(words_of(last)) or last
+        return self._made(operation, does, place, part=part, named=place.blanks[-1:])
+
+
+class _NoAction(Exception):
+    """An operation does nothing that is understood. The message says what is missing."""
+
+
+def _only_names(sent: Fields, key: str) -> bool:
+    """Whether a body says nothing but which record is meant."""
+    return key in sent and all(name == key or is_fixed(one.schema) for name, one in sent.items())
+
+
+def _references(usable: Sequence[Operation]) -> frozenset[str]:
+    """Plain names of objects that stand for a record: tables are called so, or an id is all they say."""
+    words = {one_of(part) for one in usable for part in one.segments if not is_blank(part)}
+
+    def walk(schema: Mapping[str, Any], depth: int) -> Iterator[str]:
+        for name, one in properties_of(schema).items():
+            if depth < 4 and properties_of(one):
+                if is_reference(one) and depth:
+                    yield one_of(name)
+                yield from walk(one, depth + 1)
+
+    bodies = {name for one in usable if one.body for name in walk({"properties": {"": one.body}}, 0)}
+    return frozenset((words | bodies) - {""})
+
+
+def _numbers_of_blanks(usable: Sequence[Operation]) -> dict[Stem, int]:
+    """How many blanks name a record, by path: two in `/repos/{owner}/{repo}`."""
+    numbers: dict[Stem, int] = {}
+    for one in usable:
+        if blanks := _last_blanks(one.segments):
+            stem = _stem(one.segments[: len(one.segments) - len(blanks)])
+            numbers[stem] = min(len(blanks), numbers.get(stem, len(blanks)))
+    return numbers
+
+
+def _makes(operation: Operation) -> bool:
+    """Whether an operation makes one of several records that its path is called after."""
+    last = operation.segments[-1] if operation.segments else "{}"
+    if operation.method != "post" or is_blank(last) or _acts(last):
+        return False
+    return bool(operation.body and properties_of(operation.result or {})) and _is_several(last)
+
+
+def _is_several(word: str) -> bool:
+    return singular(word.lower()) != word.lower()
+
+
+def _acts(word: str) -> bool:
+    """Whether a part of a path is something that is done: `cancel` is, `orders` is no order."""
+    return _verb(word) is not None and (len(words_of(word)) > 1 or not _is_several(word))
+
+
+def _stem(segments: Sequence[str]) -> Stem:
+    return tuple("{}" if is_blank(one) else one for one in segments)
+
+
+def _last_blanks(segments: Sequence[str]) -> tuple[str, ...]:
+    """The blanks that a path ends in."""
+    number = next((n for n, one in enumerate(reversed(segments)) if not is_blank(one)), len(segments))
+    return tuple(segments[len(segments) - number :])
+
+
+def _repeats(segments: Sequence[str]) -> bool:
+    blanks = [one for one in segments if is_blank(one)]
+    return len(blanks) != len(set(blanks))
+
+
+def _tells_most(operation: Operation) -> int:
+    """The answer about one record first, then lists, then what comes back from changes."""
+    if operation.method == "get":
+        return 0 if is_blank(operation.segments[-1]) else 1
+    return 2
+
+
+def _key(word: str, blank: str, schema: Mapping[str, Any], fields: Mapping[str, Mapping[str, Any]]) -> str:
+    """The field by which a record of a table is known: one whose values the parameter takes."""
+    one, named = plain(singular(word.lower())), plain(blank)
+    bare = named.removeprefix(one)
+    ids = ["id", f"{one}id", f"{one}uuid"]
+    is_id = named.endswith("id")
+    last = [one for one in words_of(blank)[-1:] if one in KEYS]
+    wanted = [named, *last, *([*ids, bare] if is_id or not bare else [bare, *ids]), *(IDS if is_id else KEYS)]
+    kind = schema.get("type", "string")
+    for name in wanted:
+        for field_name, inner in fields.items():
+            same = is_id or not blank or inner.get("type", kind) == kind
+            if name and plain(field_name) == name and same and not properties_of(inner):
+                return field_name
+    return "id" if "id" not in fields else blank or "id"
+
+
+def _alike(answer: Answer, known: set[str]) -> bool:
+    """Whether what is listed are records of a table."""
+    names = {plain(name) for name in answer.fields}
+    return len(names & known) >= _ALIKE * len(names)
+
+
+def _same(shown: set[str], known: set[str]) -> bool:
+    """Whether records that two paths name alike are the same, by the fields that not every record has."""
+    one, other = shown - _USUAL, known - _USUAL
+    return len(one & other) >= _ALIKE * min(len(one), len(other))
+
+
+def _says_id(schema: Mapping[str, Any]) -> bool:
+    """Whether a field is said to be an id: `project`, "The gid of a project."."""
+    return re.search(r"\b(?:g|s|uu)?id\b", str(schema.get("description", "")).lower()) is not None
+
+
+def _verb(segment: str) -> str | None:
+    words = words_of(segment)
+    return words[0] if words and words[0] in VERBS else None

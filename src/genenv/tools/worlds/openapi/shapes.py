@@ -1,0 +1,227 @@
+"""Where the fields of a record are in what is sent and what comes back.
+
+Services wrap records: `{"service": {...}}`, `{"data": {"type": ..., "attributes": {...}}}`,
+`{"items": [{"track": {...}}]}`. Fields are read through such envelopes, so that a tool takes them by name,
+and answers are wrapped as the document says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from genenv.tools.discover.state_values import singular
+
+Schema = Mapping[str, Any]
+
+KEYS = ("id", "uuid", "gid", "sid", "key", "slug", "code", "username", "name", "number")
+"""Names of fields that name a record, the likeliest first."""
+IDS = ("id", "uuid", "gid", "sid", "key")
+"""Those of fields by which another record is referred to."""
+_ENVELOPES = frozenset(
+    ("data", "resource", "record", "item", "payload", "result", "response", "object", "entity", "d")
+)
+"""Names of objects that hold a record and are no part of it."""
+_INNER = frozenset({"attributes", "relationships", "fields"})
+"""Names of objects within a record that hold its fields."""
+_LISTS = frozenset(
+    ("data", "items", "results", "values", "value", "records", "entries", "entry", "resources", "content")
+)
+"""Names of fields that hold the records of a list."""
+_LIST_ENVELOPES = frozenset({*_ENVELOPES, "embedded", "page", "list", "results"})
+OF_THE_PROTOCOL = frozenset({"links", "_links", "self", "href", "_embedded", "meta", "jsonapi", "included"})
+"""Fields that say where a record is on the web, and nothing of it."""
+OF_A_REFERENCE = frozenset({"type", "object", "kind", "summary", "self", "href", "html_url", "url", "name"})
+"""What an object that refers to a record holds beside its id."""
+_DEEPEST = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """A field of a record, wherever it is in what is sent or comes back."""
+
+    path: tuple[str, ...]
+    """Names of the objects that it is in, and its own."""
+    schema: dict[str, Any]
+    required: bool
+
+
+Fields = Mapping[str, Field]
+"""By the name under which a table and a tool have them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What an operation answers."""
+
+    schema: Schema
+    """All of it."""
+    path: tuple[str, ...] = ()
+    """Of a list: the objects that it is in."""
+    many: bool = False
+    """Whether it is a list of records."""
+    fields: Fields = field(default_factory=dict[str, Field])
+    """Of a record."""
+
+
+def plain(name: str) -> str:
+    """A name without case and separators."""
+    return "".join(one for one in name.lower() if one.isascii() and one.isalnum())
+
+
+def one_of(name: str) -> str:
+    """A name of several as that of one, without case and separators."""
+    *before, last = name.lower().replace("-", "_").split("_")
+    return plain("".join((*before, singular(last))))
+
+
+def fields_of(schema: Schema | None, word: str, references: Collection[str] = ()) -> dict[str, Field]:
+    """The fields of a record, through the envelopes around it.
+
+    Args:
+        schema: an object.
+        word: the part of the path that names such records, such as `services`.
+        references: plain names of objects that stand for another record: of these the id alone is a field,
+            `project_id` of `{"project": {"id": ...}}`.
+    """
+    found: dict[str, Field] = {}
+    names = frozenset({plain(word), one_of(word)})
+    _collect(schema or {}, (), (names, frozenset(references)), found, needed=True)
+    return found
+
+
+def _collect(
+    schema: Schema,
+    path: tuple[str, ...],
+    names: tuple[frozenset[str], frozenset[str]],
+    found: dict[str, Field],
+    *,
+    needed: bool,
+) -> None:
+    properties = properties_of(schema)
+    required = set(cast("Sequence[str]", schema.get("required", ())))
+    inside = _envelopes(properties, names[0], outermost=not path) if len(path) < _DEEPEST else []
+    own = [name for name in properties if name not in inside]
+    if inside and not path and all(_is_about(name) for name in own):
+        own = []
+    for name in own:
+        reference = reference_path(properties[name]) if one_of(name) in names[1] else ()
+        key = "_".join((name, reference[-1])) if reference else name
+        if key in found and path:
+            key = f"{path[-1]}_{key}"
+        inner = _at(properties[name], reference)
+        found.setdefault(
+            key,
+            Field(path=(*path, name, *reference), schema=inner, required=needed and name in required),
+        )
+    for name in inside:
+        sole = not own and len(inside) == 1
+        _collect(properties[name], (*path, name), names, found, needed=needed and (sole or name in required))
+
+
+def _envelopes(
+    properties: Mapping[str, dict[str, Any]], names: Collection[str], *, outermost: bool
+) -> list[str]:
+    """Names of the objects that are no fields of a record, but hold them."""
+    objects = [name for name, one in properties.items() if properties_of(one)]
+    rest = [name for name in properties if name not in objects and not _is_about(name)]
+    if len(objects) == 1 and not rest and (outermost or not is_reference(properties[objects[0]])):
+        return objects
+    inner = [name for name in objects if plain(name) in _INNER]
+    if inner or _has_key(properties):
+        return inner
+    around = [name for name in objects if plain(name) in _ENVELOPES or one_of(name) in names]
+    return [name for name in around if not is_reference(properties[name])]
+
+
+def _is_about(name: str) -> bool:
+    """Whether a field tells of what is sent or comes back, and nothing of a record."""
+    return name in OF_THE_PROTOCOL
+
+
+def _has_key(properties: Collection[str]) -> bool:
+    return any(plain(name) in IDS for name in properties)
+
+
+def reference_path(schema: Schema) -> tuple[str, ...]:
+    """Where the id is in an object that may stand for another record; empty: it has none."""
+    properties = properties_of(schema)
+    if [*properties] == ["data"]:
+        below = reference_path(properties["data"])
+        return ("data", *below) if below else ()
+    return next(((name,) for wanted in IDS for name in properties if plain(name) == wanted), ())
+
+
+def is_reference(schema: Schema) -> bool:
+    """Whether an object says nothing but which record is meant."""
+    path = reference_path(schema)
+    if not path:
+        return False
+    properties = properties_of(_at(schema, path[:-1]))
+    return all(name in (path[-1], *OF_A_REFERENCE) or is_fixed(one) for name, one in properties.items())
+
+
+def is_fixed(schema: Schema) -> bool:
+    """Whether a schema allows one value alone, so that nobody need say it."""
+    return "const" in schema or (
+        isinstance(listed := schema.get("enum"), list) and len(cast(Any, listed)) == 1
+    )
+
+
+def answer_of(
+    schema: Schema | None, word: str, references: Collection[str] = (), *, listing: bool
+) -> Answer | None:
+    """What an operation answers; None: the document does not say.
+
+    Args:
+        schema: of the JSON that comes back.
+        word: the part of the path that names such records.
+        references: see `fields_of`.
+        listing: whether it may be a list; a record may hold lists, and is none.
+    """
+    if not schema or (schema.get("type") == "object" and not properties_of(schema)):
+        return None
+    for path, items in _lists(schema, word, ()) if listing or schema.get("type") == "array" else ():
+        return Answer(schema=schema, path=path, many=True, fields=fields_of(items, word, references))
+    if properties_of(schema):
+        return Answer(schema=schema, fields=fields_of(schema, word, references))
+    return Answer(schema=schema) if schema.get("type") else None
+
+
+def _lists(schema: Schema, word: str, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Schema]]:
+    """Where lists of records are, the likeliest first, and what is in them."""
+    items = cast("Schema", schema.get("items", {}))
+    if schema.get("type") == "array":
+        if properties_of(items):
+            yield path, items
+        return
+    properties = properties_of(schema)
+    if len(path) > 2:
+        return
+    names = {plain(word), one_of(word)}
+    lists = [
+        name
+        for name, one in properties.items()
+        if one.get("type") == "array" and properties_of(cast("Schema", one.get("items", {})))
+    ]
+    named = [name for name in lists if plain(name) in names or plain(name) in _LISTS]
+    if _has_key(properties) and not named:
+        return  # a record may have lists of its own
+    for name in named or (lists if len(lists) == 1 else ()):
+        yield from _lists(properties[name], word, (*path, name))
+    for name, one in properties.items():
+        around = plain(name) in _LIST_ENVELOPES or plain(name) in names or len(properties) == 1
+        if properties_of(one) and around:
+            yield from _lists(one, word, (*path, name))
+
+
+def properties_of(schema: Schema) -> dict[str, dict[str, Any]]:
+    """The schema of each field of an object."""
+    return cast("dict[str, dict[str, Any]]", schema.get("properties") or {})
+
+
+def _at(schema: Schema, path: Sequence[str]) -> dict[str, Any]:
+    for name in path:
+        schema = properties_of(schema)[name]
+    return dict(schema)
