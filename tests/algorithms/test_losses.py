@@ -1,4 +1,4 @@
-"""Losses and advantages by hand: GSPO, CISPO, DRO, Dr. GRPO, maximum-likelihood RL; and those of a user's own."""
+"""Losses and advantages by hand (GSPO, CISPO, DRO, Dr. GRPO, Max-RL), and those of a user's own."""
 
 from __future__ import annotations
 

@@ -49,20 +49,20 @@ class AgentWarmupConfig(WarmupConfig, frozen=True):
 
 
 class RolloutConfig(Settings, frozen=True):
-    """How tasks are attempted."""
+    """How tasks are rolled out."""
 
     rollouts: int = Field(default=8, ge=2, le=1024)
-    """Attempts per task: G of GRPO, which also give p_hat."""
+    """Rollouts per task: G of GRPO, which also give p_hat."""
     max_new_tokens: int = Field(default=64, ge=1, le=1_000_000)
     """Longest reply, per turn."""
     temperature: float = Field(default=1.0, ge=0.05, le=10)
-    """Sampling temperature of the attempts."""
+    """Sampling temperature of the rollouts."""
     episode_timeout_s: float = Field(default=120.0, ge=0.01, le=604_800)
-    """Seconds after which an attempt ends as a failure that does not count."""
+    """Seconds after which a rollout ends as a failure that does not count."""
 
 
 class AgentConfig(OptimizerConfig, GrpoConfig, RolloutConfig, frozen=True):
-    """Attempts, and the GRPO update on them. In a file the settings of the last class named come first."""
+    """Rollouts, and the GRPO update on them. In a file the settings of the last class named come first."""
 
     train: bool = True
     """Update the agent; false: it stands still after its warm-up, and the simulator is studied alone."""
@@ -71,17 +71,17 @@ class AgentConfig(OptimizerConfig, GrpoConfig, RolloutConfig, frozen=True):
 
 
 class Agent:
-    """What attempts tasks, and the trainer of its weights."""
+    """Rolls out tasks; holds the trainer of its weights."""
 
     def __init__(self, sampler: Sampler, trainer: Trainer, config: AgentConfig, *, seed: int) -> None:
         self.sampler, self.trainer, self.config, self.seed = sampler, trainer, config, seed
         self._guided = dict[str, Trace]()
-        """Known solutions of base tasks, by id: they come again, and are the same for every agent."""
+        """Demonstrations of base tasks, by id: they come again, and are the same for every agent."""
         self._replied_in = 0
         """The last round in which it replied to any task."""
 
     async def roll_out(self, env: Environment, tasks: Sequence[Task], *, round_: int) -> list[Group]:
-        """Attempt each task `rollouts` times.
+        """Roll out each task `rollouts` times.
 
         Raises:
             GenenvError: there are tasks, and nothing was sampled, nor earlier in this round.
@@ -93,18 +93,18 @@ class Agent:
         return groups if self._replied_in == round_ else self._some_sampled(groups)
 
     async def solve(self, env: Environment, tasks: Sequence[Task]) -> list[Group]:
-        """Attempt each task once, greedily: how success is measured. Raises as `roll_out` does."""
+        """Roll out each task once, greedily: how success is measured. Raises as `roll_out` does."""
         sampling = self._sampling(0.0, 0)
         return self._some_sampled(await roll_out(env, self.sampler, tasks, rollouts=1, sampling=sampling))
 
     async def solutions(
         self, env: Environment, groups: Sequence[Group], others: Sequence[Task] = ()
     ) -> dict[str, Trace]:
-        """Known solutions that pass as they are played here, by the id of their task.
+        """Demonstrations that pass as they are played here, by the id of their task.
 
         Args:
             env: plays them.
-            groups: attempts; their tasks' solutions are wanted as the settings say.
+            groups: rollouts; their tasks' solutions are wanted as the settings say.
             others: tasks whose solutions are wanted anyway.
         """
         guidance = self.config.guidance
@@ -118,7 +118,7 @@ class Agent:
         return {task.id: known for task, known in zip(tasks, played, strict=True) if known.success}
 
     async def likelihoods(self, env: Environment, tasks: Sequence[Task]) -> tuple[dict[str, float], int, int]:
-        """How likely the agent finds the known solutions of tasks, at the temperature at which it attempts.
+        """How likely the agent finds the demonstrations of tasks, at the temperature of its rollouts.
 
         Args:
             env: plays the solutions.
@@ -148,11 +148,11 @@ class Agent:
         replies = sum(sum(weight > 0 for weight in datum.weights) for datum in data)
         return likely, replies, sum(len(datum.prompt_ids) + len(datum.completion_ids) for datum in data)
 
-    async def learn(self, lesson: UpdateBatch, *, round_: int, rounds: int) -> Mapping[str, float]:
-        """Take a round's lesson.
+    async def learn(self, batch: UpdateBatch, *, round_: int, rounds: int) -> Mapping[str, float]:
+        """Update from a round's batch.
 
         Args:
-            lesson: what there is to learn.
+            batch: what there is to learn.
             round_: from 1; names the random stream.
             rounds: of the whole run, over which the learning rate may fall.
 
@@ -161,11 +161,11 @@ class Agent:
         """
         rate = self.config.lr * lr_scale(self.config.lr_schedule, round_, rounds)
         seed = stream(self.seed, "agent-update", round_)
-        done = await learn(self.trainer, lesson, player="agent", learning_rate=rate, seed=seed)
+        done = await learn(self.trainer, batch, player="agent", learning_rate=rate, seed=seed)
         return done.metrics()
 
     async def _played(self, env: Environment, tasks: Sequence[Task]) -> list[Trace]:
-        """The known solutions of tasks, in order."""
+        """The demonstrations of tasks, in order."""
         new = [task for task in tasks if task.id not in self._guided]
         played = await asyncio.gather(*(demonstration(env, self.sampler, task) for task in new))
         found = {task.id: trace for task, trace in zip(new, played, strict=True)}

@@ -61,11 +61,11 @@ def grpo_credit(
     *,
     temperature: float,
 ) -> UpdateBatch:
-    """What attempts teach, and beside them a known solution of their task (DAPG, arXiv:1709.10087).
+    """What rollouts teach, and beside them a demonstration of their task (DAPG, arXiv:1709.10087).
 
     Args:
-        groups: attempts; those that broke off for no fault of the agent's do not count.
-        solutions: of some tasks, by id; of tasks that were not attempted too. They teach what no attempt has
+        groups: rollouts; those that broke off for no fault of the agent's do not count.
+        solutions: of some tasks, by id; of tasks that were not rolled out too. They teach what no rollout has
             found.
         config: how rewards are compared, and what counts alike.
         temperature: of the sampling.
@@ -161,7 +161,7 @@ def zero_advantage_rate(groups: Sequence[Group], config: GrpoConfig) -> float:
 
 
 def _advantages(group: Group, config: GrpoConfig) -> list[float]:
-    """One for each valid attempt; none where there is nothing to compare."""
+    """One for each valid rollout; none where there is nothing to compare."""
     of = config.advantage_of
     rewards = [float(trace.success) if of == "success" else trace.reward for trace in group.valid]
     return group_advantages(rewards, config.advantage) if len(rewards) > 1 else []
@@ -186,7 +186,7 @@ def _rollout(trace: Trace, advantage: float, config: GrpoConfig, temperature: fl
 
 
 def imitate(solution: Trace) -> list[Datum]:
-    """A known solution, played as a trace: the replies count, what the environment says does not.
+    """A demonstration, played as a trace: the replies count, what the environment says does not.
 
     At temperature 1, whatever the sampling: imitated below it, the scores would flatten until what is sampled
     is as random as the model was at 1.
@@ -213,26 +213,26 @@ def choices_of(trace: Trace) -> tuple[Choices, ...]:
 def imitation_credit(
     groups: Sequence[Group], solutions: Mapping[str, Trace], config: GrpoConfig, *, temperature: float
 ) -> UpdateBatch:
-    """`sft`: known solutions alone. Attempts are made, measured, and teach nothing.
+    """`sft`: demonstrations alone. Rollouts are made, measured, and teach nothing.
 
     Args:
-        groups: attempts.
+        groups: rollouts.
         solutions: by the id of their task.
         config: how many steps.
         temperature: of the sampling; imitation is at 1.
     """
-    return _lesson([imitate(solution) for solution in solutions.values()], config)
+    return _supervised_batch([imitate(solution) for solution in solutions.values()], config)
 
 
 def rejection_credit(
     groups: Sequence[Group], solutions: Mapping[str, Trace], config: GrpoConfig, *, temperature: float
 ) -> UpdateBatch:
-    """`rft`: the agent's own successes, each different one of a task once, and known solutions if asked for.
+    """`rft`: the agent's own successes, each different one of a task once, and demonstrations if asked for.
 
     Rejection sampling fine-tuning (Yuan et al., arXiv:2308.01825; RAFT, arXiv:2304.06767).
 
     Args:
-        groups: attempts; of those that succeed the first with its tokens counts.
+        groups: rollouts; of those that succeed the first with its tokens counts.
         solutions: by the id of their task.
         config: how many steps.
         temperature: of the sampling; imitation is at 1.
@@ -242,7 +242,7 @@ def rejection_credit(
         for group in groups
         for trace in {trace.token_ids: trace for trace in reversed(group.valid) if trace.success}.values()
     ]
-    return _lesson([imitate(trace) for trace in [*own, *solutions.values()]], config)
+    return _supervised_batch([imitate(trace) for trace in [*own, *solutions.values()]], config)
 
 
 def steps_of(units: int, config: GrpoConfig) -> int:
@@ -250,7 +250,7 @@ def steps_of(units: int, config: GrpoConfig) -> int:
     return -(-units // config.groups_per_step) if config.groups_per_step else config.updates_per_epoch
 
 
-def _lesson(units: Sequence[Sequence[Datum]], config: GrpoConfig) -> UpdateBatch:
+def _supervised_batch(units: Sequence[Sequence[Datum]], config: GrpoConfig) -> UpdateBatch:
     return UpdateBatch(
         units=units,
         objective=Objective(kl_coefficient=config.kl_coefficient, kl="k3"),

@@ -31,7 +31,7 @@ class Datum:
     old_logprobs: tuple[float, ...] | None = None  # [T] nats, when it was sampled; of a policy gradient
     """None: as it is when the update begins."""
     temperature: float = 1.0
-    """At which likelihoods are taken; that of the sampling when a player learns from its own samples."""
+    """At which likelihoods are taken; that of the sampling when a policy learns from its own samples."""
     schema: JsonObject | None = None
     """Of the grammar under which likelihoods are taken; None: among all tokens."""
     choices: tuple[Choices, ...] = ()
@@ -74,7 +74,7 @@ class UpdateBatch:
     """What an algorithm makes of a round: all that a trainer needs, and nothing of tasks."""
 
     units: Sequence[Sequence[Datum]]
-    """Data that stay together in one step, such as the attempts at one task."""
+    """Data that stay together in one step, such as the rollouts of one task."""
     objective: Objective
     steps: int = 1
     """The units are shared out evenly among so many steps, in random order."""
@@ -120,7 +120,7 @@ def averaged(
 
 
 class Trainer(Protocol):
-    """Updates the weights of one player. A step applies whole, or raises `UpdateSkipped` and changes none."""
+    """Updates the weights of one policy. A step applies whole, or raises `UpdateSkipped` and changes none."""
 
     async def forward_backward(self, data: Sequence[Datum], objective: Objective) -> Mapping[str, float]:
         """Accumulate the gradient of the loss over data.

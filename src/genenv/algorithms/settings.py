@@ -29,10 +29,10 @@ SIMULATOR_ALGORITHMS = ("rwr", "grpo", "hindsight")
 
 
 class GrpoConfig(Settings, frozen=True):
-    """What the agent learns from its attempts: GRPO, and known solutions beside it."""
+    """What the agent learns from its rollouts: GRPO, and demonstrations beside it."""
 
     algorithm: Annotated[str, AfterValidator(Names(("grpo", "sft", "rft")))] = "grpo"
-    """`grpo` from all rollouts, `rft` from its own successes alone; `sft` from known solutions alone."""
+    """`grpo` from all rollouts, `rft` from its own successes alone; `sft` from demonstrations alone."""
     loss: Annotated[str, AfterValidator(Names(("ppo", "gspo", "cispo", "importance_sampling")))] = "ppo"
     """Under `grpo`, the loss of a sampled token: PPO's clipped ratio, GSPO's clipped ratio of the sequence,
     CISPO's clipped weight, or no clipping."""
@@ -40,7 +40,7 @@ class GrpoConfig(Settings, frozen=True):
     """Rewards minus their group mean (`centred`), divided by the group's standard deviation (`normalised`) or
     by its mean (`max_rl`)."""
     advantage_of: Literal["reward", "success"] = "reward"
-    """What attempts are compared by: the reward, or success alone, where partial credit would set attempts
+    """What rollouts are compared by: the reward, or success alone, where partial credit would set rollouts
     apart that all failed."""
     loss_average: Literal["token", "sequence", "constant"] = "token"
     """Whether every token of an update counts alike, or every rollout; `constant` divides the sum over a
@@ -48,15 +48,15 @@ class GrpoConfig(Settings, frozen=True):
     loss_tokens: int = Field(default=1024, ge=1, le=1_000_000)
     """Of `loss_average = "constant"`: tokens that a rollout counts as, often the longest reply."""
     guidance: Literal["none", "unsolved", "all"] = "none"
-    """Of which tasks the known solution is imitated beside the GRPO loss (DAPG, arXiv:1709.10087).
+    """Of which tasks the demonstration is imitated beside the GRPO loss (DAPG, arXiv:1709.10087).
 
-    An agent that never solves a task learns nothing from its own attempts at it. The solution is no attempt:
+    An agent that never solves a task learns nothing from its own rollouts of it. The solution is no rollout:
     p_hat, advantages, metrics and pools leave it out.
     """
     guidance_coefficient: float = Field(default=1.0, ge=1e-6, le=1000)
     """Weight of that supervised term, a mean over the tokens of the solutions."""
     replayed: int = Field(default=0, ge=0, le=100_000)
-    """How many known solutions of other tasks, from base data and earlier rounds, are imitated with them."""
+    """How many demonstrations of other tasks, from base data and earlier rounds, are imitated with them."""
     skip_zero_advantage: bool = True
     """Leave groups whose rewards all agree out of the update; otherwise they still feel the KL term."""
     clip_low: float = Field(default=0.2, ge=0, le=0.999)
@@ -64,8 +64,8 @@ class GrpoConfig(Settings, frozen=True):
     clip_high: float = Field(default=0.2, ge=0, le=10)
     """Probability ratios above 1 plus this are clipped."""
     importance_cap: float = Field(default=0.0, ge=0, le=1000)
-    """Under `grpo` tokens of attempts are weighted by importance, at most by so much (TIS, often 2): for
-    attempts by older weights (`run.staleness`), or by an engine of other arithmetic. 0: they are not."""
+    """Under `grpo` tokens of rollouts are weighted by importance, at most by so much (TIS, often 2): for
+    rollouts by older weights (`run.staleness`), or by an engine of other arithmetic. 0: they are not."""
     kl_coefficient: KlCoefficient = 0.001
     """Weight of the KL term to the initial agent (k3 estimator); 0 leaves it out."""
     entropy_coefficient: float = Field(default=0.0, ge=0, le=10)
@@ -75,7 +75,7 @@ class GrpoConfig(Settings, frozen=True):
     is off. While it is on, groups without advantage are left out, bonus and all.
     """
     epochs: Epochs = 1
-    """Passes over the attempts of a round."""
+    """Passes over the rollouts of a round."""
     updates_per_epoch: int = Field(default=1, ge=1, le=100_000)
     """Optimizer steps per pass; the groups are shared out evenly among them."""
     groups_per_step: int = Field(default=0, ge=0, le=100_000)

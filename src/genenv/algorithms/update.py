@@ -233,7 +233,7 @@ class Done:
             log.warning("%s", problem)
 
     def metrics(self) -> dict[str, float]:
-        """The player's metrics: means over the steps that measured something, and counts."""
+        """The policy's metrics: means over the steps that measured something, and counts."""
         player = self.player
         shown = [name for name in ("loss", "kl", "entropy", "grad_norm", "clip_rate") if name in self.sums]
         found = {f"{player}/{name}": self.sums[name] / self.measured[name] for name in shown}
@@ -250,32 +250,32 @@ class Done:
 
 
 async def learn(
-    trainer: Trainer, lesson: UpdateBatch, *, player: str, learning_rate: float, seed: int
+    trainer: Trainer, batch: UpdateBatch, *, player: str, learning_rate: float, seed: int
 ) -> Done:
-    """Take a lesson; what came of it is not published. A step that cannot be made is skipped and counted.
+    """Apply an update batch, without publishing. A step that cannot be made is skipped and counted.
 
     Args:
         trainer: executes.
-        lesson: what there is to learn; nothing at all counts as one skipped step.
+        batch: what there is to learn; nothing at all counts as one skipped step.
         player: whose update it is, for metrics and messages.
         learning_rate: of all steps.
         seed: shuffles the units.
     """
-    done, order = Done(player, skipped=int(not lesson.units)), random.Random(seed)
-    if lesson.cap is not None:
-        done.region = TrustRegion(cap=lesson.cap, retries=lesson.cap_retries)
-        if lesson.units:
-            await trainer.watch(probe(lesson.data))
-    units = await _compared(trainer, lesson, done.mismatch)
+    done, order = Done(player, skipped=int(not batch.units)), random.Random(seed)
+    if batch.cap is not None:
+        done.region = TrustRegion(cap=batch.cap, retries=batch.cap_retries)
+        if batch.units:
+            await trainer.watch(probe(batch.data))
+    units = await _compared(trainer, batch, done.mismatch)
     done.warn()
-    compares = lesson.importance_cap is None and all(d.old_logprobs is not None for d in _sampled(lesson))
-    for _ in range(lesson.epochs):
-        for part in evenly(order.sample(units, len(units)), lesson.steps):
+    compares = batch.importance_cap is None and all(d.old_logprobs is not None for d in _sampled(batch))
+    for _ in range(batch.epochs):
+        for part in evenly(order.sample(units, len(units)), batch.steps):
             data = [datum for unit in part for datum in unit]
-            if lesson.coefficients is not None:
-                data = averaged(data, lesson.coefficients, lesson.loss_tokens)
+            if batch.coefficients is not None:
+                data = averaged(data, batch.coefficients, batch.loss_tokens)
             try:
-                measured = await trainer.forward_backward(data, lesson.objective)
+                measured = await trainer.forward_backward(data, batch.objective)
                 if compares:  # the first pass alone: no weight has changed since the update began
                     compares = False
                     done.mismatch.note_step(data, measured)
@@ -289,12 +289,12 @@ async def learn(
     return done
 
 
-async def _compared(trainer: Trainer, lesson: UpdateBatch, mismatch: Mismatch) -> Sequence[Sequence[Datum]]:
+async def _compared(trainer: Trainer, batch: UpdateBatch, mismatch: Mismatch) -> Sequence[Sequence[Datum]]:
     """The units with ratios to the log-probabilities of now: where none are known, or all are weighed."""
-    cap = lesson.importance_cap
-    wanting = [d for d in _sampled(lesson) if cap is not None or d.old_logprobs is None]
+    cap = batch.importance_cap
+    wanting = [d for d in _sampled(batch) if cap is not None or d.old_logprobs is None]
     if not wanting:
-        return lesson.units
+        return batch.units
     with aside():  # it is the steps that progress counts
         values = await trainer.logprobs(wanting)
     found = dict(zip(map(id, wanting), values, strict=True))
@@ -307,11 +307,11 @@ async def _compared(trainer: Trainer, lesson: UpdateBatch, mismatch: Mismatch) -
             return replace(datum, old_logprobs=now)
         return corrected(datum, now, cap, mismatch)
 
-    return [[compared(datum) for datum in unit] for unit in lesson.units]
+    return [[compared(datum) for datum in unit] for unit in batch.units]
 
 
-def _sampled(lesson: UpdateBatch) -> list[Datum]:
-    return [datum for datum in lesson.data if datum.is_policy_gradient]
+def _sampled(batch: UpdateBatch) -> list[Datum]:
+    return [datum for datum in batch.data if datum.is_policy_gradient]
 
 
 def evenly(items: Sequence[T], parts: int) -> list[Sequence[T]]:

@@ -1,7 +1,7 @@
 # pyright: standard
 """Predicted success rates of tasks before anybody rolls them out, and the choice of candidates by them.
 
-Two predictors. `Probe` reads how likely the agent finds each task's known solution; `History` regresses the
+Two predictors. `Probe` reads how likely the agent finds each task's demonstration; `History` regresses the
 success rate on a task's skills, from earlier rollouts. `draw_candidates` samples the tasks of a round by the
 reward of their predicted rates.
 
@@ -32,14 +32,14 @@ FRONTIER = (0.25, 0.75)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predicted:
-    """What is known of tasks before anybody attempts them."""
+    """What is known of tasks before any rollout."""
 
     rates: Mapping[str, float]
     """By task id: the success rate."""
     likelihoods: Mapping[str, float] = field(default_factory=dict[str, float])
-    """By task id: L of its known solution, nats; empty where none was read."""
+    """By task id: L of its demonstration, nats; empty where none was read."""
     tokens: int = 0
-    """Of those solutions: counted as those of attempts are, without prompts."""
+    """Of those solutions: counted as those of rollouts are, without prompts."""
     read: int = 0
     """Tokens that were read to know it, prompts included."""
 
@@ -53,7 +53,7 @@ class Predicted:
         ]
 
     def metrics(self, written: Sequence[Task], attempted: Sequence[Task]) -> dict[str, float]:
-        """What was foretold.
+        """What was predicted.
 
         Args:
             written: new tasks.
@@ -77,8 +77,8 @@ def distance(predicted: Predicted, tried: Sequence[Group]) -> dict[str, float]:
     """How far off it was.
 
     Args:
-        predicted: of tasks, before they were attempted.
-        tried: attempts, with at least one valid trace each; a task without a foretold rate is left out.
+        predicted: of tasks, before they were rolled out.
+        tried: rollouts, with at least one valid trace each; a task without a predicted rate is left out.
 
     Returns:
         `probe/error`, the mean distance from the rates that were found; empty without any.
@@ -99,7 +99,7 @@ def worth_most(rates: Mapping[str, float], n: int, rng: random.Random, config: C
     of the places all that are left then have the same chance.
 
     Args:
-        rates: foretold success rates by task id.
+        rates: predicted success rates by task id.
         n: how many.
         rng: the same state gives the same choice.
         config: `candidate_reward`, `candidate_temperature`, `candidate_explore` and what the reward reads.
@@ -120,9 +120,9 @@ def worth_most(rates: Mapping[str, float], n: int, rng: random.Random, config: C
 Floats = NDArray[np.float64]
 
 _KEPT = 512
-"""So many tasks, the latest that were attempted, tell how to correct the bound."""
+"""So many tasks, the latest that were rolled out, tell how to correct the bound."""
 _PROBE_PENALTY = 1.0
-"""Weight of the squared distance of (a, b) from (0, 1), against the attempts' log-likelihood in nats."""
+"""Weight of the squared distance of (a, b) from (0, 1), against the rollouts' log-likelihood in nats."""
 _FARTHEST = 12.0
 """Logits are cut here."""
 
@@ -131,7 +131,7 @@ class _ProbeState(BaseModel, extra="forbid"):
     offset: float
     slope: float
     seen: list[tuple[float, int, int]]
-    """Logit of the likelihood, successes, attempts."""
+    """Logit of the likelihood, successes, rollouts."""
 
 
 class Probe:
@@ -144,7 +144,7 @@ class Probe:
         """Success rates.
 
         Args:
-            likelihoods: by task id, L of its known solution, nats, <= 0.
+            likelihoods: by task id, L of its demonstration, nats, <= 0.
             tokens: of those solutions.
             read: tokens that were read to know them.
         """
@@ -156,14 +156,14 @@ class Probe:
         return Predicted(likelihoods=likelihoods, rates=rates, tokens=tokens, read=read)
 
     def observe(self, predicted: Predicted, groups: Sequence[Group]) -> Mapping[str, float]:
-        """Learn from the attempts at tasks whose likelihoods were taken before.
+        """Learn from the rollouts of tasks whose likelihoods were taken before.
 
         Args:
-            predicted: of these tasks, before they were attempted.
-            groups: attempts; those at other tasks say nothing.
+            predicted: of these tasks, before they were rolled out.
+            groups: rollouts; those at other tasks say nothing.
 
         Returns:
-            `probe/error` of what was foretold for these attempts, and the calibration from here on.
+            `probe/error` of what was predicted for these rollouts, and the calibration from here on.
         """
         likelihoods = predicted.likelihoods
         tried = [group for group in groups if group.task.id in likelihoods and group.valid]
@@ -193,10 +193,10 @@ class Probe:
 
 
 def fitted_line(seen_N3: Floats) -> tuple[float, float]:
-    """(a, b) that make attempts likeliest: penalised maximum likelihood of a binomial.
+    """(a, b) that make rollouts likeliest: penalised maximum likelihood of a binomial.
 
     Args:
-        seen_N3: logit of the likelihood, successes and attempts of each task.
+        seen_N3: logit of the likelihood, successes and rollouts of each task.
     """
     from scipy import optimize  # takes a while to load
 
@@ -240,7 +240,7 @@ class _HistoryState(BaseModel, extra="forbid"):
 
 
 class History:
-    """What attempts say about the success rates of other tasks.
+    """What rollouts say about the success rates of other tasks.
 
     Args:
         config: `profile_decay`, by which what is known counts less each round.
@@ -252,7 +252,7 @@ class History:
         self._offset, self._weights = 0.0, dict[str, float]()
 
     def predict(self, tasks: Sequence[Task]) -> Predicted:
-        """Success rates; one half for all of them before any attempt."""
+        """Success rates; one half for all of them before any rollout."""
         return Predicted(rates={task.id: self._rate(task) for task in tasks})
 
     def _rate(self, task: Task) -> float:
@@ -260,14 +260,14 @@ class History:
         return 1 / (1 + math.exp(-logit))
 
     def observe(self, predicted: Predicted, groups: Sequence[Group]) -> Mapping[str, float]:
-        """Learn from the attempts of a round; call it once a round.
+        """Learn from the rollouts of a round; call it once a round.
 
         Args:
-            predicted: of these tasks, before they were attempted.
-            groups: attempts; those that broke say nothing.
+            predicted: of these tasks, before they were rolled out.
+            groups: rollouts; those that broke say nothing.
 
         Returns:
-            `probe/error` of what was foretold for these attempts, if any were.
+            `probe/error` of what was predicted for these rollouts, if any were.
         """
         for one in self._kinds.values():
             one.solved *= self._decay
@@ -340,18 +340,18 @@ def _skills(kind: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The tasks of a round that are attempted, new ones and base tasks."""
+    """The tasks of a round that are rolled out, new ones and base tasks."""
 
     new: Sequence[Task]
     base: Sequence[Task]
     _spare: Mapping[str, deque[Task]] = field(default_factory=dict[str, deque[Task]])
-    """By the id of each candidate: others of its kind that are not attempted yet."""
+    """By the id of each candidate: others of its kind that are not rolled out yet."""
 
     def instead_of(self, groups: Sequence[Group]) -> list[Task]:
-        """A candidate for each of the groups whose attempts earned the same, as far as there are any.
+        """A candidate for each of the groups whose rollouts earned the same, as far as there are any.
 
         Args:
-            groups: attempts at tasks of this choice; others have none in their stead.
+            groups: rollouts of tasks of this choice; others have none in their stead.
         """
         alike = [group.task.id for group in groups if len({trace.reward for trace in group.valid}) < 2]
         return [spare.popleft() for name in alike if (spare := self._spare.get(name))]

@@ -38,10 +38,10 @@ class Unit:
     successes: int
     attempts: int
     rewards: tuple[float, ...]
-    """[attempts] what the agent is trained on."""
+    """[rollouts] what the agent is trained on."""
     generations: tuple[Generation, ...]
     predicted_rate: float | None = None
-    """The success rate that a probe foretold; None where it does not count."""
+    """The success rate that a probe predicted; None where it does not count."""
 
     @property
     def is_known(self) -> bool:
@@ -56,12 +56,12 @@ class Unit:
         return find_env_reward(name)(self.successes, self.attempts, self.rewards, self._informed(config))
 
     def rate(self, config: CurriculumConfig) -> float:
-        """The share of successes, a foretold rate counting as so many attempts as it does."""
+        """The share of successes, a predicted rate counting as so many rollouts as it does."""
         weight = config.foretold_attempts if self.predicted_rate is not None else 0.0
         return (self.successes + weight * (self.predicted_rate or 0.0)) / (self.attempts + weight)
 
     def passes_filter(self, config: CurriculumConfig) -> bool:
-        """By the posterior's mean, if so set: with few attempts it lies nearer to the prior's than p_hat."""
+        """By the posterior's mean, if so set: with few rollouts it lies nearer to the prior's than p_hat."""
         if not self.is_known:
             return False
         config = self._informed(config)
@@ -70,7 +70,7 @@ class Unit:
         return in_band(rate, config.alpha, config.k_min)
 
     def _informed(self, config: CurriculumConfig) -> CurriculumConfig:
-        """The settings with a prior that says what was foretold, as so many attempts would."""
+        """The settings with a prior that says what was predicted, as so many rollouts would."""
         if self.predicted_rate is None:
             return config
         counts = (rate * config.foretold_attempts for rate in (self.predicted_rate, 1 - self.predicted_rate))
@@ -85,8 +85,8 @@ def score_batch(
 
     Args:
         context: what the simulator was told.
-        proposals: everything it wrote for that context; rejected ones have no attempts.
-        groups: the attempts at those that became tasks. Attempts that ended in an error or a timeout do not
+        proposals: everything it wrote for that context; rejected ones have no rollouts.
+        groups: the rollouts of those that became tasks. Rollouts that ended in an error or a timeout do not
         count.
         config: `env_reward` names the reward; `posterior` decides between that of p_hat and its expectation.
 
@@ -138,12 +138,12 @@ def score_batches(
 def scored(batches: Sequence[TaskBatch], config: CurriculumConfig, rng: random.Random) -> list[Scored]:
     """Every generation of a round with its own reward, whatever the scope: for algorithms that compare them.
 
-    One that is no task has 0. Left out is what nothing is known of: a task without attempts, which no probe
+    One that is no task has 0. Left out is what nothing is known of: a task without rollouts, which no probe
     looked at.
 
     Args:
         batches: what a round wrote and how the agent did on it.
-        config: reward, and whether a foretold rate counts.
+        config: reward, and whether a predicted rate counts.
         rng: hands the rewards out where they are to be shuffled (the control).
     """
     known = [unit for batch in batches for unit in tasks_of(batch, config) if unit.is_known]

@@ -233,7 +233,7 @@ class Controller:
         return rng.sample(nearest[: max(n, int(SHARE * len(seeds)))], n)
 
     def observe(self, groups: Sequence[Group]) -> None:
-        """Steer by the attempts at a round's new tasks."""
+        """Steer by the rollouts of a round's new tasks."""
         attempts = sum(len(group.valid) for group in groups)
         if attempts:
             rate = sum(trace.success for group in groups for trace in group.valid) / attempts

@@ -37,7 +37,7 @@ class Selection:
     env_rewards: tuple[float, ...] = ()
     """[N] the reward behind each weight."""
     dropped: int = 0
-    """Batches (or tasks, at task scope) outside the band, or without any attempt."""
+    """Batches (or tasks, at task scope) outside the band, or without any rollout."""
     weight_contrast: float = 1.0
     """Largest weight over smallest."""
     effective_samples: float = 0.0
@@ -49,7 +49,7 @@ def select(batches: Sequence[TaskBatch], config: CurriculumConfig, rng: random.R
 
     At batch scope every valid generation of a batch has that batch's reward; at task scope each has its own.
     Units outside the band are dropped when the filter is on. Rejected generations earn 0 and are not
-    imitated, and a task that was never attempted to an end shows nothing, so it is not imitated either.
+    imitated, and a task that was never rolled out to an end shows nothing, so it is not imitated either.
     With `full_novelty` a generation that is closer than that to another of the archive earns the share
     novelty / full_novelty of its reward: near-copies of a seed are valid and easy to write, and imitating
     them alike teaches the simulator to copy.
@@ -119,10 +119,10 @@ def _inside(group: Group, config: CurriculumConfig) -> bool:
 
 
 def band_divides(attempts: int, alpha: float, k_min: float) -> bool:
-    """Whether p_hat of so many attempts can fall inside the band, and can fall outside it.
+    """Whether p_hat of so many rollouts can fall inside the band, and can fall outside it.
 
     p_hat is one of 0, 1/n, ... 1. Where all of these lie inside the band, or none does, a share of batches
-    in the band says nothing of the batches: with alpha 0.5 and k_min 0.1, three attempts never fall inside.
+    in the band says nothing of the batches: with alpha 0.5 and k_min 0.1, three rollouts never fall inside.
     """
     inside = [in_band(k / attempts, alpha, k_min) for k in range(attempts + 1)] if attempts else []
     return any(inside) and not all(inside)
@@ -221,12 +221,12 @@ def curriculum_metrics(
 
 
 def _passed_over(batch: TaskBatch) -> bool:
-    """Whether tasks were written, and none was chosen to be attempted."""
+    """Whether tasks were written, and none was chosen to be rolled out."""
     return not batch.groups and any(isinstance(p.outcome, Task) for p in batch.proposals)
 
 
 def in_band_flags(units: Sequence[Unit], config: CurriculumConfig) -> list[bool]:
-    """Whether p_hat itself lies in the band, for each unit with enough attempts to fall on either side."""
+    """Whether p_hat itself lies in the band, for each unit with enough rollouts to fall on either side."""
     alpha, k_min = config.alpha, config.k_min
     telling = [unit for unit in units if band_divides(unit.attempts, alpha, k_min)]
     return [in_band(unit.successes / unit.attempts, alpha, k_min) for unit in telling]

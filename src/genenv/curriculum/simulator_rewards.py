@@ -1,9 +1,9 @@
-"""What the simulator is paid for the attempts at its tasks: a table of rewards, by name.
+"""What the simulator is paid for the rollouts of its tasks: a table of rewards, by name.
 
 A reward says how much a task (or a batch of them, see `curriculum.p_hat_scope`) was worth to the agent's
-learning. GRPO learns from attempts that differ, so most of them are highest where about half succeed.
+learning. GRPO learns from rollouts that differ, so most of them are highest where about half succeed.
 
-Shapes: n = attempts.
+Shapes: n = rollouts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from genenv.errors import UsageError
 from genenv.plugins import own_part
 
 EnvReward = Callable[[float, int, Sequence[float], CurriculumConfig], float]
-"""(successes, attempts >= 1, rewards [n] that the agent is trained on, settings) -> reward in [0, 1].
+"""(successes, rollouts >= 1, rewards [n] that the agent is trained on, settings) -> reward in [0, 1].
 Successes may be the expectation of their number."""
 
 
@@ -34,7 +34,7 @@ def env_reward(p_hat: float, *, alpha: float, beta: float) -> float:
     0.61 for tasks that are always or never solved.
 
     Args:
-        p_hat: share of attempts that succeeded, in [0, 1].
+        p_hat: share of rollouts that succeeded, in [0, 1].
         alpha: the share to aim at, in (0, 1).
         beta: how fast the reward falls with the distance, > 0.
 
@@ -53,14 +53,14 @@ def env_reward(p_hat: float, *, alpha: float, beta: float) -> float:
 def expected_env_reward(
     successes: float, attempts: float, *, alpha: float, beta: float, prior: tuple[float, float] = (1.0, 1.0)
 ) -> float:
-    """Reward the simulator for what the attempts say about the rate, not for where they happen to fall.
+    """Reward the simulator for what the rollouts say about the rate, not for where they happen to fall.
 
-    E[R_env(p)] for p ~ Beta(prior + counts). With few attempts p_hat sits on a coarse lattice and 4 of 8 is
-    no proof of 0.5; this is smooth in the evidence and approaches `env_reward` as attempts grow.
+    E[R_env(p)] for p ~ Beta(prior + counts). With few rollouts p_hat sits on a coarse lattice and 4 of 8 is
+    no proof of 0.5; this is smooth in the evidence and approaches `env_reward` as rollouts grow.
 
     Args:
-        successes: attempts that succeeded; may be a decayed count.
-        attempts: all attempts, >= successes. With 0 the result is the mean under the prior.
+        successes: rollouts that succeeded; may be a decayed count.
+        attempts: all rollouts, >= successes. With 0 the result is the mean under the prior.
         alpha: the share to aim at, in (0, 1).
         beta: how fast the reward falls with the distance, > 0.
         prior: pseudo-counts (successes, failures), both > 0.
@@ -95,7 +95,7 @@ def _learnability(
 
 
 def _signal(successes: float, attempts: int, rewards_n: Sequence[float], config: CurriculumConfig) -> float:
-    """1 - p^G - (1 - p)^G: the chance that G attempts differ, without which GRPO learns nothing.
+    """1 - p^G - (1 - p)^G: the chance that G rollouts differ, without which GRPO learns nothing.
 
     What DAPO's dynamic sampling (arXiv:2503.14476) asks for, as an expectation. G is `signal_attempts`.
     """
@@ -164,7 +164,7 @@ def find_env_reward(name: str) -> EnvReward:
 
 
 def reward_at(rate: float, name: str, config: CurriculumConfig) -> float:
-    """What a success rate that is known, or foretold, is worth.
+    """What a success rate that is known, or predicted, is worth.
 
     Args:
         rate: p, in [0, 1].

@@ -131,10 +131,10 @@ class SkillStats:
         self._combined: dict[str, _Count] | None = {} if config.seed_choice == "bandit" else None
 
     def observe(self, groups: Sequence[Group]) -> None:
-        """Take in the attempts of one round; call it once a round, also when there were none.
+        """Take in the rollouts of one round; call it once a round, also when there were none.
 
-        Everything older is multiplied by the decay first. An attempt counts for each skill of its task.
-        Attempts that ended in an error or a timeout do not count.
+        Everything older is multiplied by the decay first. A rollout counts for each skill of its task.
+        Rollouts that ended in an error or a timeout do not count.
         """
         tried = [(group, len(valid := group.valid), sum([t.success for t in valid])) for group in groups]
         overall = [("", successes, attempts) for _, attempts, successes in tried]
@@ -155,7 +155,7 @@ class SkillStats:
     def _counted(
         self, before: Mapping[str, _Count], seen: Sequence[tuple[str, int, int]]
     ) -> dict[str, _Count]:
-        """What was counted before, decayed, and (name, successes, attempts) of a round."""
+        """What was counted before, decayed, and (name, successes, rollouts) of a round."""
         decay = self._decay
         totals = {name: (old.successes * decay, old.attempts * decay) for name, old in before.items()}
         for name, successes, attempts in seen:

@@ -85,7 +85,7 @@ class Gate:
             self.held_out.add(task.id, self.env.surface(task))
 
     def enter(self, base: Iterable[Task], held_out: Iterable[Task]) -> None:
-        """Guard the held-out tasks of another world from now on; what was new before is not new again.
+        """Guard the held-out tasks of another environment from now on; what was new before is not new again.
 
         Args:
             base: its base tasks.
@@ -98,7 +98,7 @@ class Gate:
     def admit(self, contexts: Sequence[Context], generations: Sequence[Generation]) -> list[Proposal]:
         """What becomes of each generation, in order; tasks join the archive at once.
 
-        Where they are mere candidates, they are held against each other, and those that are attempted join
+        Where they are mere candidates, they are held against each other, and those that are rolled out join
         it by `remember`: what was passed over may come again.
         """
         self._candidates = Archive()
@@ -156,7 +156,7 @@ def examined(env: Environment, task: Task, rng: random.Random) -> Rejection | No
     """The full gate, but for what is too near: what is wrong with a task by itself; None if all is well.
 
     Its own solution must pass, with the same verdict twice, where one is known; nothing, silence and random
-    attempts must fail; then the environment's own audit has its say.
+    rollouts must fail; then the environment's own audit has its say.
     """
     if task.oracle:
         first, again = (env.check(task, task.oracle) for _ in range(2))

@@ -1,4 +1,4 @@
-"""Player 1: the simulator, a model which writes tasks for contexts and learns from what they were worth."""
+"""The simulator, a model which writes tasks for contexts and learns from what they were worth."""
 
 from __future__ import annotations
 
@@ -170,11 +170,11 @@ class Simulator:
             found["simulator/decision_kl"] = fmean(own[place] - then[place] for place in decisions)
         return found
 
-    async def learn(self, lesson: UpdateBatch, *, round_: int, rounds: int) -> Mapping[str, float]:
-        """Take a round's lesson.
+    async def learn(self, batch: UpdateBatch, *, round_: int, rounds: int) -> Mapping[str, float]:
+        """Update from a round's batch.
 
         Args:
-            lesson: what there is to learn.
+            batch: what there is to learn.
             round_: from 1; names the random stream.
             rounds: of the whole run, over which the learning rate may fall.
 
@@ -183,7 +183,7 @@ class Simulator:
         """
         rate = self.config.lr * lr_scale(self.config.lr_schedule, round_, rounds)
         seed = stream(self.seed, "simulator-update", round_)
-        done = await learn(self.trainer, lesson, player="simulator", learning_rate=rate, seed=seed)
+        done = await learn(self.trainer, batch, player="simulator", learning_rate=rate, seed=seed)
         return done.metrics()
 
     async def publish(self) -> None:

@@ -42,8 +42,8 @@ class TaskSource(Protocol):
         """How freely it decides where the grammar leaves a choice; see `Simulator`."""
         ...
 
-    async def learn(self, lesson: UpdateBatch, *, round_: int, rounds: int) -> Mapping[str, float]:
-        """Take a round's lesson; asked only of what learns. Returns metrics of the update."""
+    async def learn(self, batch: UpdateBatch, *, round_: int, rounds: int) -> Mapping[str, float]:
+        """Update from a round's batch; asked only of what learns. Returns metrics of the update."""
         ...
 
     async def publish(self) -> None:
@@ -78,7 +78,7 @@ class UntrainedSource:
         """It has no policy to ask."""
         return {}
 
-    async def learn(self, lesson: UpdateBatch, *, round_: int, rounds: int) -> Mapping[str, float]:
+    async def learn(self, batch: UpdateBatch, *, round_: int, rounds: int) -> Mapping[str, float]:
         """Nothing is learned."""
         return {}
 
@@ -288,7 +288,7 @@ class FixedTaskSource:
         """Most of a round was written in another one."""
         return {}
 
-    async def learn(self, lesson: UpdateBatch, *, round_: int, rounds: int) -> Mapping[str, float]:
+    async def learn(self, batch: UpdateBatch, *, round_: int, rounds: int) -> Mapping[str, float]:
         """Nothing is learned."""
         return {}
 

@@ -101,7 +101,7 @@ class Pipeline:
         Args:
             number: of the round, the one after that which was committed last.
             tasks: of committed rounds.
-            learn: has both players learn, and publishes nothing.
+            learn: has both policies learn, and publishes nothing.
 
         Returns:
             The round, and the metrics of what was learned and of how it went side by side.
@@ -145,7 +145,7 @@ class Pipeline:
 
 
 class CoEvolution:
-    """A run: settings, an environment, two players, and the folder it lives in."""
+    """A run: settings, an environment, two policies, and the folder it lives in."""
 
     def __init__(
         self,
@@ -207,7 +207,7 @@ class CoEvolution:
         """Refuse to call a run done in which nothing was done.
 
         Raises:
-            GenenvError: the agent attempted no task in any round.
+            GenenvError: the agent rolled out no task in any round.
         """
         played = [metrics for number, metrics in store.metrics_by_round().items() if number > 0]
         if played and not any(metrics.get("agent/attempts", 1.0) for metrics in played):
@@ -271,7 +271,7 @@ class CoEvolution:
         return await self._measured(record, stage)
 
     async def _round(self, number: int, store: PoolStore) -> RoundRecord:
-        """One round: write, attempt and score, then learn twice; or both of rounds that are apart."""
+        """One round: write, roll out and score, then learn twice; or both of rounds that are apart."""
         stage = Stages(self.reporter, number, self.config.run.rounds)
         produced, learned = await self.pipeline.learned(
             number, store, lambda produced: self.learner.learn(produced, stage)

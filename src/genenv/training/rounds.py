@@ -34,7 +34,7 @@ from genenv.types import Context, Generation, Group, JsonObject, Profile, Scored
 async def evaluate(
     agent: Agent, env: Environment, held_out: Sequence[Task], stage: Stages
 ) -> list[Evaluation]:
-    """One greedy attempt at each held-out task."""
+    """One greedy rollout of each held-out task."""
     with stage("eval", "held-out tasks", items=len(held_out), unit="tasks"):
         groups = await agent.solve(env, held_out)
     return [
@@ -59,17 +59,17 @@ class Produced:
     generations: Sequence[Generation]
     batches: Sequence[TaskBatch]
     groups: Sequence[Group]
-    """All attempts."""
+    """All rollouts."""
     trained: Sequence[Group]
     """Those that the agent learns from."""
     selection: Selection
     """What the simulator learns from by `rwr`."""
     replayed: Sequence[Task]
-    """Whose known solutions the agent sees again."""
+    """Whose demonstrations the agent sees again."""
     profile: Profile
-    """How the agent did before these attempts, as the simulator was told."""
+    """How the agent did before these rollouts, as the simulator was told."""
     entered: Sequence[Evaluation]
-    """Of another world, before the first round in it."""
+    """Of another environment, before the first round in it."""
     metrics: Mapping[str, float]
     seconds: Mapping[str, float]
     """Of its stages."""
@@ -99,7 +99,7 @@ class Producer:
         self.reporter = reporter
 
     async def produce(self, number: int, tasks: Tasks) -> Produced:
-        """Sample a round with the weights that were published last; the world takes its attempts in.
+        """Sample a round with the weights that were published last; the task pool takes its rollouts in.
 
         Args:
             number: of the round, the one after that which was produced last.
@@ -152,13 +152,13 @@ class Producer:
         )
 
     async def _entered(self, number: int, stage: Stages) -> list[Evaluation]:
-        """How the agent does in another world, where this is the first round in it."""
+        """How the agent does in another environment, where this is the first round in it."""
         if not self.pool.enter(number) or not self.config.run.eval_every:
             return []
         return await evaluate(self.policies.agent, self.env, self.pool.held_out, stage)
 
     async def _predicted(self, candidates: Sequence[Task], stage: Stages) -> Predicted | None:
-        """Success rates of candidates, as far as they can be foretold; None where nobody wants to know."""
+        """Success rates of candidates, as far as they can be predicted; None where nobody wants to know."""
         predictor = self.pool.predictor
         if predictor is None:
             return None
@@ -170,7 +170,7 @@ class Producer:
     async def _attempted(
         self, number: int, chosen: Choice, back: Sequence[Task], stage: Stages
     ) -> list[Group]:
-        """Attempts at the tasks of a round, and at candidates in the stead of those that taught nothing."""
+        """Rollouts of the tasks of a round, and at candidates in the stead of those that taught nothing."""
         groups, tasks = list[Group](), [*chosen.new, *chosen.base, *back]
         while tasks:
             items = len(tasks) * self.config.agent.rollouts
@@ -186,7 +186,7 @@ Update = Callable[[], Coroutine[Any, Any, Mapping[str, float]]]
 
 
 class Learner:
-    """Has both players learn. Neither samples with what it has learned before it is published."""
+    """Has both policies learn. Neither samples with what it has learned before it is published."""
 
     def __init__(self, config: RunConfig, env: Environment, policies: Policies) -> None:
         self.config, self.env, self.policies = config, env, policies
@@ -215,8 +215,8 @@ class Learner:
 
         Args:
             number: of the round.
-            groups: attempts.
-            replayed: other tasks whose known solutions it sees again.
+            groups: rollouts.
+            replayed: other tasks whose demonstrations it sees again.
             stage: times it.
         """
         agent, config = self.policies.agent, self.config.agent
@@ -274,7 +274,7 @@ class Learner:
         return replace(one, prompt_ids=simulator_prompt(simulator.sampler, messages))
 
     async def both(self, *updates: Update) -> Mapping[str, float]:
-        """Both updates, at the same time where the players have devices of their own; tokens are added up."""
+        """Both updates, concurrently where the policies have devices of their own; tokens are added up."""
         if self.policies.apart:
             found = await together(*(update() for update in updates))
         else:

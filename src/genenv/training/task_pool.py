@@ -55,7 +55,7 @@ class TaskPool:
         return [*self.seeds, *seeds], [*self.held_out, *held_out[: self.config.run.eval_tasks]]
 
     def enter(self, number: int) -> bool:
-        """Be in the world of a round; returns whether it is the first one in another world.
+        """Be in the environment of a round; returns whether it is the first one in another environment.
 
         Generated tasks of the world that was do not come back: nobody there could check them. What is known
         of the agent stays, and so does the archive.
@@ -109,13 +109,13 @@ class TaskPool:
     def observe(
         self, number: int, groups: Sequence[Group], new: Container[str], predicted: Predicted | None = None
     ) -> Mapping[str, float]:
-        """Take in the attempts of a round.
+        """Take in the rollouts of a round.
 
         Args:
             number: of the round.
-            groups: all attempts.
+            groups: all rollouts.
             new: ids of the tasks that were written in it.
-            predicted: of the tasks before they were attempted.
+            predicted: of the tasks before they were rolled out.
 
         Returns:
             How far off that was.
@@ -129,7 +129,7 @@ class TaskPool:
         return self.predictor.observe(predicted, groups)
 
     def _predictor(self) -> Probe | History | None:
-        """Who foretells success rates, if they are."""
+        """Who predicts success rates, if they are."""
         if not self.config.curriculum.predicts:
             return None
         by_attempts = self.config.curriculum.foretold_by == "attempts"
@@ -189,7 +189,7 @@ class TaskPool:
 
     @property
     def profile(self) -> Profile:
-        """What the simulator is told of the agent: how it does by skill, before this round's attempts."""
+        """What the simulator is told of the agent: how it does by skill, before this round's rollouts."""
         return Profile() if self.config.simulator.per_seed else self.stats.profile()
 
     def revisited(self, number: int, tasks: Tasks) -> tuple[list[Task], list[Task]]:
@@ -209,15 +209,16 @@ class TaskPool:
     def chosen(
         self, number: int, new: Sequence[Task], base: Sequence[Task], rates: Mapping[str, float]
     ) -> Choice:
-        """The new and the base tasks that are attempted, of all candidates.
+        """The new and the base tasks that are rolled out, of all candidates.
 
-        New tasks compete with new ones, base tasks with base tasks. Only what is attempted joins the archive.
+        New tasks compete with new ones, base tasks with base tasks. Only what is rolled out joins the
+        archive.
 
         Args:
             number: of the round.
             new: those that passed the gate.
             base: those that were dealt.
-            rates: that were foretold, by task id; where they choose, a task without one is not attempted.
+            rates: that were predicted, by task id; where they choose, a task without one is not rolled out.
         """
         curriculum, each = self.config.curriculum, self.config.curriculum.candidates
         if each == 1:
@@ -234,10 +235,10 @@ class TaskPool:
         return Choice(new=kept[0], base=kept[1])
 
     def joined(self, groups: Sequence[Group], written: Sequence[Task]) -> list[Task]:
-        """The new tasks that were attempted; of candidates only those join the archive.
+        """The new tasks that were rolled out; of candidates only those join the archive.
 
         Args:
-            groups: all attempts of the round.
+            groups: all rollouts of the round.
             written: its new tasks.
         """
         attempted = {group.task.id for group in groups}

@@ -1,6 +1,6 @@
-"""Before the first round: a short supervised warm-up of both players on base data.
+"""Before the first round: a short supervised warm-up of both policies on base data.
 
-It is imitation (`nll` with equal weights), with the optimizers that both players go on with. What of their
+It is imitation (`nll` with equal weights), with the optimizers that both policies go on with. What of their
 moments is kept is a setting (`kept_moments`): those of imitation go on moving the weights its way for some
 ten steps of learning from rewards; fresh ones move every weight by the learning rate at once, whatever its
 gradient, unless the first steps are made shorter.
@@ -51,15 +51,15 @@ class SupervisedWarmup:
     async def __call__(
         self, seeds: Sequence[Seed], tasks: Sequence[Task], reporter: Reporter
     ) -> Mapping[str, float]:
-        """Train both players; what they are then is the reference of both KL terms.
+        """Train both policies; what they are then is the reference of both KL terms.
 
         Returns:
             `agent/warmup_steps`, `agent/warmup_success`, `simulator/warmup_loss`, and how many steps of each
-            player were skipped because they were not finite.
+            policy were skipped because they were not finite.
 
         Raises:
             UsageError: there are too few base tasks to check the agent and to teach it, or nothing of what a
-                player is to imitate fits into its context.
+                policy is to imitate fits into its context.
         """
         checked, solved = await self._solved(tasks)
         written = self._written(seeds)
@@ -239,13 +239,13 @@ def _cost(
 
 
 def _tell_left_out(player: str, reasons: Sequence[str], total: int, context_tokens: int) -> None:
-    """Log how many demonstrations are left out, and why: most often they do not fit into a player's context.
+    """Log how many demonstrations are left out, and why: most often they do not fit into a policy's context.
 
     Args:
         player: whose demonstrations they are.
         reasons: of each that is left out.
         total: how many there were.
-        context_tokens: of the player.
+        context_tokens: of the policy.
 
     Raises:
         UsageError: none is left.
