@@ -78,7 +78,7 @@ class Probe:
         """One round on given tasks: the attempts, and the update's metrics."""
         groups = await self.agent.roll_out(self.env, tasks, round_=round_)
         tasks_by_id = {task.id: task for task in self.tasks}
-        reminded = self.replay.remind(
+        reminded = self.replay.longest_unseen(
             round_, base=list(tasks_by_id), groups=groups, n=self.config.agent.replayed, rng=self.rng
         )
         config = self.config.agent

@@ -266,7 +266,7 @@ def trl(options: argparse.Namespace) -> None:
     advantages = [
         value
         for group in batch["completions"]
-        for value in group_advantages([reward(ids) for ids in group], normalise=True)
+        for value in group_advantages([reward(ids) for ids in group], "normalised")
     ]
     inputs = {
         "prompt_ids": prompts,
