@@ -78,7 +78,7 @@ class Agent:
         self._guided = dict[str, Trace]()
         """Demonstrations of base tasks, by id: they come again, and are the same for every agent."""
         self._replied_in = 0
-        """The last round in which it replied to any task."""
+        """The last round in which any reply was sampled."""
 
     async def roll_out(self, env: Environment, tasks: Sequence[Task], *, round_: int) -> list[Group]:
         """Roll out each task `rollouts` times.

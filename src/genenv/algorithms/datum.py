@@ -20,7 +20,7 @@ from genenv.types import Choices, JsonObject
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Datum:
-    """One sequence to learn from."""
+    """One token sequence to learn from, with a weight for each token."""
 
     prompt_ids: tuple[int, ...]
     completion_ids: tuple[int, ...]  # [T]
@@ -71,7 +71,7 @@ class Objective:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateBatch:
-    """What an algorithm makes of a round: all that a trainer needs, and nothing of tasks."""
+    """All data of one update of a policy, and how a trainer applies them; nothing of tasks."""
 
     units: Sequence[Sequence[Datum]]
     """Data that stay together in one step, such as the rollouts of one task."""

@@ -1,4 +1,4 @@
-"""The two policies of a run."""
+"""The two policies of a run, agent and simulator, with what opens, checks and closes them."""
 
 from __future__ import annotations
 
