@@ -101,7 +101,7 @@ def requests(draw: Any) -> Any:
     message = MESSAGES["Request"](
         model_id=draw(names),
         seq_id=draw(st.integers(0, 2**31 - 1)),
-        loss_fn=draw(st.sampled_from(WIRE_LOSSES)),
+        loss_fn=draw(st.sampled_from(list(WIRE_LOSSES))),
         forward_only=draw(st.booleans()),
         config=draw(st.dictionaries(names, floats, max_size=2)),
     )
