@@ -125,12 +125,12 @@ def test_a_task_that_was_stored_without_its_surface_is_in_the_archive_all_the_sa
         loops.build(resolve(SETTINGS), path, resume=True) for path in (long_run, tmp_path / "run")
     )
     with PoolStore.open(long_run / "pool.db", create=False) as store:
-        whole.world.gate.recall(store.surfaces(), store.without_surface())
+        whole.pool.gate.recall(store.surfaces(), store.without_surface())
     with PoolStore.open(tmp_path / "run/pool.db", create=False) as store, decoded(monkeypatch) as found:
-        mended.world.gate.recall(store.surfaces(), store.without_surface())
+        mended.pool.gate.recall(store.surfaces(), store.without_surface())
     (lost,) = found
-    assert len(mended.world.gate.archive) == len(whole.world.gate.archive)
-    assert mended.world.gate.archive.nearest(mended.env.surface(lost))[0] == 1.0
+    assert len(mended.pool.gate.archive) == len(whole.pool.gate.archive)
+    assert mended.pool.gate.archive.nearest(mended.env.surface(lost))[0] == 1.0
 
 
 @pytest.mark.long
