@@ -44,7 +44,7 @@ from genenv.runs.folder import RunFolder
 from genenv.simulator.source import VariationSource
 from genenv.threads import WorkerThread
 from genenv.training.loop import CoEvolution
-from genenv.training.policies import Players
+from genenv.training.policies import Policies
 
 QUESTIONS = {
     "throughput": {"servers": [1, 2, 4], "staleness": [0], "learning": 0.0},
@@ -102,7 +102,7 @@ def measured(
     with tempfile.TemporaryDirectory(prefix="genenv-bench-") as folder, contextlib.ExitStack() as closing:
         loop = made_up(config, [f"{base}/{i}" for i in range(count)], Path(folder) / "run", learning, closing)
         before, start = cpu_s(), time.perf_counter()
-        source = loop.players.simulator
+        source = loop.policies.simulator
         assert isinstance(source, Source)
         loop.run()
         seconds, spent = time.perf_counter() - start, cpu_s() - before
@@ -136,7 +136,7 @@ def made_up(
     sampler = VllmSampler(fleet, model.chat, context_tokens=model.context_tokens, max_thinking_tokens=None)
     beside = WorkerThread("genenv-trainer")
     closing.callback(beside.close)
-    players = Players(
+    players = Policies(
         agent=Agent(sampler, Idle(beside, learning), config.agent, seed=0),
         simulator=Source(config.simulator.variations, seed=0),
         overlaps=True,

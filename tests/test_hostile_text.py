@@ -18,7 +18,7 @@ from genenv.runs.folder import RunFolder
 from genenv.runs.store.store import PoolStore
 from genenv.simulator.policy import Simulator
 from genenv.training.loop import CoEvolution
-from genenv.training.policies import Players
+from genenv.training.policies import Policies
 from genenv.types import Message, Seed, Verdict
 
 BAD = "half \ud800 of a pair, \u202eturned around, \x1b[2J\x07\x00 and <script>alert(1)</script>"
@@ -84,7 +84,7 @@ def test_hostile_text_passes_through_a_run_and_its_report(toy: Any, filler: str,
     agent = ScriptedSampler(
         lambda prompt, rng: f"{rng.choice([7, 9])} {filler[:500]}", context_tokens=20_000_000
     )
-    players = Players(
+    players = Policies(
         agent=Agent(agent, ScriptedTrainer(), config.agent, seed=0),
         simulator=Simulator(simulator, ScriptedTrainer(), config.simulator, seed=0),
     )

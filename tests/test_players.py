@@ -7,8 +7,8 @@ import asyncio
 import pytest
 import torch
 
-from genenv.algorithms.credit.grpo import grpo_credit
-from genenv.algorithms.credit.rwr import rwr_credit
+from genenv.algorithms.agent_credit import grpo_credit
+from genenv.algorithms.simulator_credit import rwr_credit
 from genenv.config.run import RunConfig
 from genenv.training.build import build_players
 from genenv.types import Group, SimulatorSample

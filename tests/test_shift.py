@@ -127,7 +127,7 @@ def test_what_a_run_came_to_is_said_of_each_world(finished: Path) -> None:
 @pytest.mark.long
 def test_the_agent_s_statistics_and_the_archive_stay(tmp_path: Path) -> None:
     config = resolve(SETTINGS)
-    world = build(config, tmp_path / "a").world
+    world = build(config, tmp_path / "a").pool
     old = world.base[world.seeds[0].id]
     world.gate.remember(world.held_out)
     texts, profile = len(world.gate.archive), world.stats.profile()

@@ -1,13 +1,15 @@
 """What every section of the configuration has in common, and how a setting says what it allows.
 
-A setting lives with its owner (`genenv.agent.settings`, `genenv.curriculum.settings`, ...); and
+A setting lives with its owner (`genenv.agent.policy`, `genenv.curriculum.settings`, ...); and
 `genenv.config.run` puts the sections together.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from types import UnionType
 from typing import Annotated, Literal, Union, get_args, get_origin
 from urllib.parse import urlsplit
@@ -57,13 +59,39 @@ def is_place(field: FieldInfo) -> bool:
     return field.json_schema_extra == PLACE
 
 
+_OWN = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Validator of a text setting: one of some names, or a part of the user's own, `module:name`."""
+
+    known: tuple[str, ...]
+
+    def __call__(self, name: str) -> str:
+        """Refuse any other name; `allowed` says what there is."""
+        if name not in self.known and not is_own(name):
+            raise AssertionError(name)
+        return name
+
+    def __str__(self) -> str:
+        return " or ".join([*map(json.dumps, self.known), "module:name of your own"])
+
+
+def is_own(name: str) -> bool:
+    """Whether a setting names a part of the user's own: a function or a class, `module:name`."""
+    return _OWN.fullmatch(name) is not None
+
+
 _TYPE_NAMES: dict[object, str] = {bool: "true or false", int: "whole number", float: "number", str: "text"}
 _BOUNDS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 
 
 def allowed(field: FieldInfo) -> str:
     """What may stand for a setting, for people: `number, > 0, < 1` or `"lora" or "full"`."""
-    return ", ".join([_type_name(field.annotation), *_rules(field.metadata)])
+    rules = (rule.func for rule in field.metadata if isinstance(rule, AfterValidator))
+    names = [str(rule) for rule in rules if isinstance(rule, Names)]
+    return ", ".join([*(names or [_type_name(field.annotation)]), *_rules(field.metadata)])
 
 
 def _rules(metadata: Iterable[object]) -> Iterator[str]:

@@ -15,8 +15,8 @@ from genenv.cli.settings_reference import render_reference
 from genenv.config import checks
 from genenv.config.files import bundled_configs
 from genenv.config.run import RunConfig, all_settings, as_tables, dump_toml, load_config, resolve
-from genenv.curriculum.presets import METHOD, PRESETS, ROBUST, STEPS
 from genenv.curriculum.replay import Replay
+from genenv.curriculum.settings import METHOD, PRESETS, ROBUST, STEPS
 from genenv.environments import environment_config, environment_names, load_environment
 from genenv.errors import UsageError
 from genenv.evaluation.config import evaluation_settings

@@ -9,7 +9,7 @@ import pytest
 from genenv.config.files import flat
 from genenv.config.run import as_tables, load_config, resolve
 from genenv.config.variants import VARIANTS, with_variant
-from genenv.curriculum.presets import PRESETS, STEPS
+from genenv.curriculum.settings import PRESETS, STEPS
 from genenv.errors import UsageError
 from genenv.types import Json
 from typed import refused, succeeds

@@ -23,7 +23,7 @@ from genenv.errors import UsageError
 from genenv.gate.gate import Gate, base_task, base_tasks, written
 from genenv.interop.exported import Exported
 from genenv.interop.imported.openenv import OpenEnv, actions_of
-from genenv.rollout.driver import Sampling, attempt
+from genenv.rollout.driver import Sampling, roll_out
 from genenv.simulator.schema_sampling import sample_json
 from genenv.types import Profile, Rejection, StopReason, Task
 from openenv_server import ACTION, OpenEnvServer, error
@@ -149,7 +149,7 @@ def test_attempts_wait_where_a_server_has_room_for_one(server: OpenEnvServer) ->
     policy = ScriptedSampler(lambda prompt, rng: str(rng.randrange(4)), context_tokens=10_000)
     sampling = Sampling(temperature=1.0, max_new_tokens=50, timeout_s=20.0, seed=1)
     for _ in range(2):  # another event loop: what waited in the first is gone
-        groups = asyncio.run(attempt(env, policy, tasks, rollouts=4, sampling=sampling))
+        groups = asyncio.run(roll_out(env, policy, tasks, rollouts=4, sampling=sampling))
         traces = [trace for group in groups for trace in group.traces]
         assert {trace.stop_reason for trace in traces} == {StopReason.DONE}
         assert {trace.success for trace in traces} == {True, False}

@@ -101,11 +101,11 @@ def test_a_round_reads_only_the_tasks_that_it_uses(
         in_turn: list[Task] = []
         for number in range(ROUNDS + 1, ROUNDS + 26):
             with decoded(monkeypatch) as found:
-                replayed = loop.world.reminders(number, [], store)
+                replayed = loop.pool.replayed(number, [], store)
             assert len(replayed) == 5
             assert found == [task for task in replayed if task.lineage.origin is Origin.GENERATED]
             in_turn += replayed
-        known = {task.id for task in [*loop.world.base.values(), *store.tasks(origin=Origin.GENERATED)]}
+        known = {task.id for task in [*loop.pool.base.values(), *store.tasks(origin=Origin.GENERATED)]}
         first = [task.id for task in in_turn[: len(known)]]
         assert set(first) == known, "each comes once before any comes twice"
 
@@ -124,12 +124,12 @@ def test_a_task_that_was_stored_without_its_surface_is_in_the_archive_all_the_sa
         loops.build(resolve(SETTINGS), path, resume=True) for path in (long_run, tmp_path / "run")
     )
     with PoolStore.open(long_run / "pool.db", create=False) as store:
-        whole.world.gate.recall(store.surfaces(), store.without_surface())
+        whole.pool.gate.recall(store.surfaces(), store.without_surface())
     with PoolStore.open(tmp_path / "run/pool.db", create=False) as store, decoded(monkeypatch) as found:
-        mended.world.gate.recall(store.surfaces(), store.without_surface())
+        mended.pool.gate.recall(store.surfaces(), store.without_surface())
     (lost,) = found
-    assert len(mended.world.gate.archive) == len(whole.world.gate.archive)
-    assert mended.world.gate.archive.nearest(mended.env.surface(lost))[0] == 1.0
+    assert len(mended.pool.gate.archive) == len(whole.pool.gate.archive)
+    assert mended.pool.gate.archive.nearest(mended.env.surface(lost))[0] == 1.0
 
 
 @pytest.mark.long

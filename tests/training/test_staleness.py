@@ -101,14 +101,14 @@ def test_the_agent_that_attempts_is_as_old_as_it_says(tmp_path: Path) -> None:
     skills: dict[int, list[float]] = {}
     for staleness in (0, 2):
         loop = build(resolve(settings(staleness)), tmp_path / str(staleness))
-        agent, skills[staleness] = loop.players.agent, []
-        attempt = agent.attempt
+        agent, skills[staleness] = loop.policies.agent, []
+        roll_out = agent.roll_out
 
-        async def told(env, tasks, *, round_, agent=agent, attempt=attempt, own=skills[staleness]):
+        async def told(env, tasks, *, round_, agent=agent, roll_out=roll_out, own=skills[staleness]):
             own.append(agent.trainer.count)
-            return await attempt(env, tasks, round_=round_)
+            return await roll_out(env, tasks, round_=round_)
 
-        agent.attempt = told
+        agent.roll_out = told
         loop.run()
     assert skills[2] == [max(0, count - 2) for count in skills[0]]
 

@@ -16,9 +16,6 @@ from genenv.sampling import SamplingParams
 Numbers = npt.NDArray[np.float32]
 Whole = npt.NDArray[np.int64]
 
-LOSSES = ("cross_entropy", "importance_sampling", "ppo", "cispo", "dro")
-"""What a sequence may be learned by; `backends.local.served.summed` has their formulas."""
-
 LORA_ALPHA = 32.0
 """Scale of served adapters: their output is multiplied by this / rank."""
 
@@ -52,7 +49,7 @@ class Loss:
     """How examples are learned."""
 
     name: str
-    """One of `LOSSES`."""
+    """One of `genenv.algorithms.losses.WIRE_LOSSES`."""
     config: Mapping[str, float]
     """Its numbers, by name; those left out have defaults."""
 

@@ -21,9 +21,9 @@ from genenv.runs.folder import RunFolder
 from genenv.runs.store.store import PoolStore
 from genenv.texts import json_line
 from genenv.training import opening
-from genenv.training.policies import Players
+from genenv.training.policies import Policies
 from genenv.training.resuming import for_writing
-from genenv.training.task_pool import World
+from genenv.training.task_pool import TaskPool
 from genenv.types import Json, Proposal, Task
 
 KEPT = "nothing was written"
@@ -58,8 +58,8 @@ def generate(
         _make_way(out)
     opening.check_models(settings)
     env = opening.open_environment(settings)
-    players = opening.load_players(settings, env, ConsoleReporter())
-    writing = _Writing(world=World(settings, env), players=players)
+    policies = opening.load_players(settings, env, ConsoleReporter())
+    writing = _Writing(pool=TaskPool(settings, env), policies=policies)
     tasks, written = asyncio.run(_written(writing, folder, n))
     if not tasks:
         advice = (
@@ -100,8 +100,8 @@ def _make_way(out: Path) -> None:
 class _Writing:
     """Rounds of writing without any learning, numbered after those of the run."""
 
-    world: World
-    players: Players
+    pool: TaskPool
+    policies: Policies
     last: int = 0
 
     async def go_on_from(self, folder: RunFolder) -> None:
@@ -115,16 +115,16 @@ class _Writing:
             if last is None:
                 raise DataError(f"{folder.path} has no committed round yet")
             self.last = last
-            self.world.recall(store, last)
+            self.pool.recall(store, last)
             checkpoint = checkpoint_path(folder.checkpoints, last)
             verify_checkpoint(checkpoint, store.identity(), sha256=store.checkpoint_sha256(last))
-        await self.players.load(checkpoint)
+        await self.policies.load(checkpoint)
 
     async def write(self, n: int) -> tuple[list[Task], int]:
         """Up to `n` tasks that passed the gate, and how many generations it took."""
         tasks: list[Task] = []
         written = barren = 0
-        config = self.world.config.simulator
+        config = self.pool.config.simulator
         patience = _BARREN_ROUNDS * config.contexts * config.variations
         while len(tasks) < n and barren < patience:
             proposals = await self._round(math.ceil((n - len(tasks)) / config.variations))
@@ -135,11 +135,11 @@ class _Writing:
 
     async def _round(self, most: int) -> list[Proposal]:
         self.last += 1
-        asked = self.world.contexts(self.last, most=most, purpose="generate")
-        wanted = len(asked) * self.world.config.simulator.variations
+        asked = self.pool.contexts(self.last, most=most, purpose="generate")
+        wanted = len(asked) * self.pool.config.simulator.variations
         with staged(ConsoleReporter(), "writing tasks", items=wanted, unit="specs"):
-            generations = await self.players.simulator.propose(self.world.env, asked)
-        return self.world.gate.admit(asked, generations)
+            generations = await self.policies.simulator.propose(self.pool.env, asked)
+        return self.pool.gate.admit(asked, generations)
 
 
 def _as_line(task: Task) -> dict[str, Json]:

@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 
 from genenv.config.files import flat
 from genenv.config.run import RunConfig, all_settings
-from genenv.curriculum.presets import PRESETS
+from genenv.curriculum.settings import PRESETS
 from genenv.environments import environment_names
 from genenv.evaluation.config import evaluation_default, evaluation_settings
 from genenv.evaluation.config import sections as evaluation_sections

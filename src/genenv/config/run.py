@@ -13,14 +13,13 @@ from typing import Literal, cast
 from pydantic import BaseModel, Field, JsonValue, SerializeAsAny, model_validator
 from pydantic.fields import FieldInfo
 
-from genenv.agent.settings import AgentConfig
+from genenv.agent.policy import AgentConfig
 from genenv.backends.settings import BUILT_IN, PolicyConfig
 from genenv.config.checks import check_keys, not_allowed, renamed, validated
 from genenv.config.files import apply_override, dump_tables, flat, merged, put, read_tables
 from genenv.config.logging import LoggingConfig
 from genenv.config.variants import with_variant
-from genenv.curriculum.presets import preset
-from genenv.curriculum.settings import CurriculumConfig
+from genenv.curriculum.settings import CurriculumConfig, preset
 from genenv.environments import environment_config, environment_name
 from genenv.errors import UsageError
 from genenv.settings import Settings, is_place, walk
@@ -111,7 +110,7 @@ class RunConfig(Settings, frozen=True):
             raise ValueError(
                 "rounds of two worlds cannot be in flight: set run.staleness to 0, or shift.round"
             )
-        if self.curriculum.foretells and self.curriculum.foretold_by != "attempts":
+        if self.curriculum.predicts and self.curriculum.foretold_by != "attempts":
             raise ValueError(
                 "a round in flight cannot ask weights that are learning how likely solutions are: set "
                 'run.staleness to 0, or curriculum.foretold_by to "attempts"'

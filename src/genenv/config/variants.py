@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from genenv.config.files import apply_override, merged
-from genenv.curriculum.presets import METHOD, ROBUST
+from genenv.curriculum.settings import METHOD, ROBUST
 from genenv.errors import registered
 from genenv.types import Json, JsonObject
 

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from genenv.agent.policy import Agent
-from genenv.agent.settings import AgentConfig
+from genenv.agent.policy import Agent, AgentConfig
 from genenv.backends.base import Role, open_backend
 from genenv.config.run import RunConfig
 from genenv.environments.base import Environment
 from genenv.simulator.policy import Simulator
 from genenv.simulator.settings import SimulatorConfig
-from genenv.simulator.source import FileSource, GrammarSource, NoSource, TaskSource, VariationSource
-from genenv.simulator.written_once import WrittenOnce
-from genenv.training.policies import Players
+from genenv.simulator.source import (
+    FileSource,
+    FixedTaskSource,
+    GrammarSource,
+    NoSource,
+    TaskSource,
+    VariationSource,
+)
+from genenv.training.policies import Policies
 from genenv.training.warmup import SupervisedWarmup
 
 
-def build_players(config: RunConfig, env: Environment) -> Players:
+def build_players(config: RunConfig, env: Environment) -> Policies:
     """An agent, and what writes its tasks, on the backend of the settings; and their warm-up.
 
     Raises:
@@ -39,7 +44,7 @@ def build_players(config: RunConfig, env: Environment) -> Players:
     warmup = SupervisedWarmup(
         env=env, agent=agent, simulator=simulator, target=config.curriculum.alpha, seed=seed
     )
-    return Players(
+    return Policies(
         agent=agent,
         simulator=source,
         warmup=warmup if opened.warms_up else None,
@@ -61,7 +66,7 @@ def _source(config: RunConfig) -> TaskSource:
     if writing.source == "grammar":
         return _once(config, GrammarSource(each, seed=seed))
     if writing.source == "endpoint":
-        from genenv.simulator.endpoint_source import EndpointSource  # needs the extra `api`
+        from genenv.simulator.source import EndpointSource  # needs the extra `api`
 
         return _once(config, EndpointSource(_of_one(writing) if writing.per_seed else writing, seed=seed))
     if writing.source == "file":
@@ -75,7 +80,9 @@ def _once(config: RunConfig, source: TaskSource) -> TaskSource:
     writing = config.simulator
     if not writing.per_seed:
         return source
-    return WrittenOnce(source, per_seed=writing.per_seed, variations=writing.variations, seed=config.run.seed)
+    return FixedTaskSource(
+        source, per_seed=writing.per_seed, variations=writing.variations, seed=config.run.seed
+    )
 
 
 def _of_one(config: SimulatorConfig) -> SimulatorConfig:

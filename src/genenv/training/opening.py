@@ -15,7 +15,7 @@ from genenv.environments.base import Environment
 from genenv.environments.wrappers import ByParameters, ShiftingEnvironment
 from genenv.progress import Reporter, staged
 from genenv.training.build import build_players
-from genenv.training.policies import Players
+from genenv.training.policies import Policies
 
 
 def check_models(config: RunConfig) -> None:
@@ -61,7 +61,7 @@ def _env(config: RunConfig, settings: BaseModel, reporter: Reporter | None) -> E
     return cast(Environment, ByParameters(env)) if config.simulator.writes == "parameters" else env
 
 
-def load_players(config: RunConfig, env: Environment, reporter: Reporter) -> Players:
+def load_players(config: RunConfig, env: Environment, reporter: Reporter) -> Policies:
     """The two players.
 
     Args:

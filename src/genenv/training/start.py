@@ -20,8 +20,8 @@ from genenv.runs.store.reader import read_last_round
 from genenv.runs.store.store import PoolStore
 from genenv.training import opening
 from genenv.training.branching import Origin
-from genenv.training.loop import CoEvolution
-from genenv.training.policies import Players
+from genenv.training.loop import CoEvolution, check_own_parts
+from genenv.training.policies import Policies
 from genenv.training.resuming import check_length, for_training, possible, record, remember
 
 Say = Callable[[str], None]
@@ -53,6 +53,7 @@ def start(
     folder = RunFolder.vacant(path)
     opening.check_models(config)
     check_simulator(config)
+    check_own_parts(config)
     if origin is not None:
         origin.check(config)
 
@@ -185,12 +186,12 @@ def _chosen(config: RunConfig) -> RunConfig:
     return config.model_copy(update={"policy": chosen(config.policy)})
 
 
-def _settled(config: RunConfig, players: Players) -> RunConfig:
+def _settled(config: RunConfig, players: Policies) -> RunConfig:
     """The settings with what the models decide in `policy` decided as well."""
     return config if players.settled is None else config.model_copy(update={"policy": players.settled})
 
 
-def _check_tools(env: Environment, players: Players, config: RunConfig) -> None:
+def _check_tools(env: Environment, players: Policies, config: RunConfig) -> None:
     """Refuse a model that cannot be offered an environment's tools, before a run begins."""
     for task in base_tasks(env, env.seeds()[:1], seed=config.run.seed).values():
         players.agent.sampler.render(task.messages, first=True, tools=tools_of(env.episode(task)))

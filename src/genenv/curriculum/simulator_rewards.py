@@ -1,9 +1,9 @@
-"""What the simulator is paid for the attempts at its tasks: a table of rewards, by name.
+"""What the simulator is paid for the rollouts of its tasks: a table of rewards, by name.
 
 A reward says how much a task (or a batch of them, see `curriculum.p_hat_scope`) was worth to the agent's
-learning. GRPO learns from attempts that differ, so most of them are highest where about half succeed.
+learning. GRPO learns from rollouts that differ, so most of them are highest where about half succeed.
 
-Shapes: n = attempts.
+Shapes: n = rollouts.
 """
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from genenv.curriculum.posterior import BetaPosterior
-from genenv.curriculum.settings import CurriculumConfig, EnvRewardName
+from genenv.curriculum.settings import CurriculumConfig
+from genenv.curriculum.stats import BetaPosterior
+from genenv.errors import UsageError
+from genenv.plugins import own_part
 
 EnvReward = Callable[[float, int, Sequence[float], CurriculumConfig], float]
-"""(successes, attempts >= 1, rewards [n] that the agent is trained on, settings) -> reward in [0, 1].
+"""(successes, rollouts >= 1, rewards [n] that the agent is trained on, settings) -> reward in [0, 1].
 Successes may be the expectation of their number."""
 
 
@@ -31,7 +34,7 @@ def env_reward(p_hat: float, *, alpha: float, beta: float) -> float:
     0.61 for tasks that are always or never solved.
 
     Args:
-        p_hat: share of attempts that succeeded, in [0, 1].
+        p_hat: share of rollouts that succeeded, in [0, 1].
         alpha: the share to aim at, in (0, 1).
         beta: how fast the reward falls with the distance, > 0.
 
@@ -50,14 +53,14 @@ def env_reward(p_hat: float, *, alpha: float, beta: float) -> float:
 def expected_env_reward(
     successes: float, attempts: float, *, alpha: float, beta: float, prior: tuple[float, float] = (1.0, 1.0)
 ) -> float:
-    """Reward the simulator for what the attempts say about the rate, not for where they happen to fall.
+    """Reward the simulator for what the rollouts say about the rate, not for where they happen to fall.
 
-    E[R_env(p)] for p ~ Beta(prior + counts). With few attempts p_hat sits on a coarse lattice and 4 of 8 is
-    no proof of 0.5; this is smooth in the evidence and approaches `env_reward` as attempts grow.
+    E[R_env(p)] for p ~ Beta(prior + counts). With few rollouts p_hat sits on a coarse lattice and 4 of 8 is
+    no proof of 0.5; this is smooth in the evidence and approaches `env_reward` as rollouts grow.
 
     Args:
-        successes: attempts that succeeded; may be a decayed count.
-        attempts: all attempts, >= successes. With 0 the result is the mean under the prior.
+        successes: rollouts that succeeded; may be a decayed count.
+        attempts: all rollouts, >= successes. With 0 the result is the mean under the prior.
         alpha: the share to aim at, in (0, 1).
         beta: how fast the reward falls with the distance, > 0.
         prior: pseudo-counts (successes, failures), both > 0.
@@ -92,7 +95,7 @@ def _learnability(
 
 
 def _signal(successes: float, attempts: int, rewards_n: Sequence[float], config: CurriculumConfig) -> float:
-    """1 - p^G - (1 - p)^G: the chance that G attempts differ, without which GRPO learns nothing.
+    """1 - p^G - (1 - p)^G: the chance that G rollouts differ, without which GRPO learns nothing.
 
     What DAPO's dynamic sampling (arXiv:2503.14476) asks for, as an expectation. G is `signal_attempts`.
     """
@@ -132,16 +135,43 @@ ENV_REWARDS: Mapping[str, EnvReward] = {
 }
 """What `curriculum.env_reward` may say; `shuffled` is `alpha`, given to the wrong tasks (`handed_out`)."""
 
+REWARD_ARGUMENTS = ("successes", "rollouts", "rewards", "config")
+"""What a reward of the user's own is called with."""
 
-def reward_at(rate: float, name: EnvRewardName, config: CurriculumConfig) -> float:
-    """What a success rate that is known, or foretold, is worth.
+
+def find_env_reward(name: str) -> EnvReward:
+    """The reward of a name: of `ENV_REWARDS`, or a function of the user's own, `module:function`.
+
+    Raises:
+        UsageError: there is no such function. The function it returns raises it for a reward outside [0, 1].
+    """
+    if name in ENV_REWARDS:
+        return ENV_REWARDS[name]
+    own = cast(EnvReward, own_part("curriculum.env_reward", name, takes=REWARD_ARGUMENTS))
+
+    def checked(
+        successes: float, attempts: int, rewards_n: Sequence[float], config: CurriculumConfig
+    ) -> float:
+        reward = own(successes, attempts, rewards_n, config)
+        if not 0 <= reward <= 1:
+            raise UsageError(
+                f"{name} gave {reward!r} for {successes:g} successes in {attempts} rollouts; a reward of the "
+                "simulator lies in [0, 1]"
+            )
+        return reward
+
+    return checked
+
+
+def reward_at(rate: float, name: str, config: CurriculumConfig) -> float:
+    """What a success rate that is known, or predicted, is worth.
 
     Args:
         rate: p, in [0, 1].
-        name: of `ENV_REWARDS`; `variance` is that of a success.
+        name: of a reward; `variance` is that of a success. One of the user's own gets no `rewards` here.
         config: alpha and beta, or `signal_attempts`, are read.
     """
-    function = ENV_REWARDS["learnability" if name == "variance" else name]
+    function = find_env_reward("learnability" if name == "variance" else name)
     return function(rate, 1, (), config.model_copy(update={"posterior": False}))
 
 
