@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from types import UnionType
-from typing import Annotated, Literal, Union, get_args, get_origin
+from typing import Annotated, Literal, Union, cast, get_args, get_origin
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, JsonValue
@@ -28,6 +28,20 @@ class NoSettings(Settings, frozen=True):
 
 PLACE: dict[str, JsonValue] = {"place": True}
 """Extra of a text setting that names a file or a folder, or may name one."""
+
+
+def may_change(why: str) -> dict[str, JsonValue]:
+    """Extra of a setting that may change when a run is resumed.
+
+    Args:
+        why: the reason that no result depends on it, for the reference of settings.
+    """
+    return {"resume": why}
+
+
+def why_it_may_change(field: FieldInfo) -> str | None:
+    """Why a setting may change when a run is resumed; None where it may not."""
+    return cast(str | None, _extra(field).get("resume"))
 
 
 def _without_credentials(address: str) -> str:
@@ -54,7 +68,12 @@ Address = Annotated[str, AfterValidator(_without_credentials)]
 
 def is_place(field: FieldInfo) -> bool:
     """Whether a setting may name a file or a folder."""
-    return field.json_schema_extra == PLACE
+    return "place" in _extra(field)
+
+
+def _extra(field: FieldInfo) -> dict[str, JsonValue]:
+    extra = field.json_schema_extra
+    return cast(dict[str, JsonValue], extra) if isinstance(extra, dict) else {}
 
 
 _TYPE_NAMES: dict[object, str] = {bool: "true or false", int: "whole number", float: "number", str: "text"}

@@ -12,9 +12,9 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from genenv.cli.settings_reference import render_reference
-from genenv.config import checks
-from genenv.config.files import bundled_configs
-from genenv.config.run import RunConfig, all_settings, as_tables, dump_toml, load_config, resolve
+from genenv.config import tables as config_tables
+from genenv.config.run import RunConfig, all_settings, as_tables, dump_toml, load_config, parse_config
+from genenv.config.tables import bundled_configs
 from genenv.curriculum.presets import METHOD, PRESETS, ROBUST, STEPS
 from genenv.curriculum.replay import Replay
 from genenv.environments import environment_config, environment_names, load_environment
@@ -44,7 +44,7 @@ def sentence(*overrides: str, path: Path | None = None) -> str:
 
 
 def test_without_a_file_everything_has_its_default() -> None:
-    assert load_config() == RunConfig() == resolve({})
+    assert load_config() == RunConfig() == parse_config({})
 
 
 def test_file_values_win_over_defaults_and_set_wins_over_both(file) -> None:
@@ -297,8 +297,8 @@ def test_a_dumped_configuration_reads_back_equal(file, preset: str) -> None:
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), st.floats(1e-12, 1))
 def test_any_text_and_number_survives_the_dump(text: str, number: float) -> None:
-    config = resolve({"policy": {"model": text}, "agent": {"lr": number}})
-    assert resolve(tomllib.loads(dump_toml(config))) == config
+    config = parse_config({"policy": {"model": text}, "agent": {"lr": number}})
+    assert parse_config(tomllib.loads(dump_toml(config))) == config
 
 
 def test_what_is_left_out_is_not_dumped() -> None:
@@ -390,7 +390,7 @@ def test_every_synonym_leads_to_a_setting_there_is() -> None:
     known = [f".{key}" for key, _ in (*all_settings("tool_calling"), *evaluation_settings())]
     wrong = {
         name
-        for names in checks._SYNONYMS.values()
+        for names in config_tables._SYNONYMS.values()
         for name in names
         if not any(key.endswith(f".{name}") for key in known)
     }

@@ -10,7 +10,7 @@ from genenv.api.agent import Agent, load_agent
 from genenv.api.environment import Environment
 from genenv.api.values import words
 from genenv.cli.progress import ConsoleReporter
-from genenv.config.run import RunConfig, anchored, load_config
+from genenv.config.run import RunConfig, load_config
 from genenv.errors import UsageError
 from genenv.progress import Reporter
 from genenv.report.page import write_report
@@ -133,7 +133,6 @@ def train(  # noqa: PLR0913 - as the command's options
         else:
             file = Path(config)
         chosen = load_config(file, overrides, variant=variant)
-    chosen = anchored(chosen)
     path = Path(out) if out is not None else Path("runs") / chosen.run.name
     if not (resume and (path / "config.toml").is_file()):
         origin = Branching.named(start_from) if start_from else None

@@ -7,7 +7,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import cast
 
-from genenv.config.files import toml_value
+from genenv.config.tables import toml_value
 from genenv.errors import UsageError
 from genenv.types import Json
 

@@ -12,14 +12,14 @@ from itertools import groupby
 
 from pydantic.fields import FieldInfo
 
-from genenv.config.files import flat
+from genenv.config.resolved import ARITHMETIC, FREE
 from genenv.config.run import RunConfig, all_settings
+from genenv.config.tables import flat
 from genenv.curriculum.presets import PRESETS
 from genenv.environments import environment_names
 from genenv.evaluation.config import beneath, evaluation_settings
 from genenv.evaluation.config import sections as evaluation_sections
 from genenv.settings import allowed, section_of
-from genenv.training.resuming import ARITHMETIC, FREE
 
 _INTRODUCTION = """# Configuration
 

@@ -14,7 +14,7 @@ from genenv.backends import ranks
 from genenv.cli.console import begin, ended
 from genenv.cli.options import Config, Corpus, Overrides, VariantName, check_named, said
 from genenv.cli.progress import ConsoleReporter
-from genenv.config.run import anchored, load_config
+from genenv.config.run import load_config
 from genenv.errors import UsageError
 from genenv.runs.summary import summarise
 from genenv.training import start as training
@@ -103,7 +103,7 @@ def _play(  # noqa: PLR0913 - as `train`
     elif other_arithmetic:
         raise UsageError("--allow-other-arithmetic is for a run that is continued; add --resume")
     else:
-        settings = anchored(load_config(config, asked, variant=variant))
+        settings = load_config(config, asked, variant=variant)
         path = out or Path("runs") / settings.run.name
         start_from = None if origin is None else Origin.named(origin)
         try:

@@ -14,8 +14,8 @@ from genenv.cli.console import begin
 from genenv.cli.options import Config, Overrides, check_named
 from genenv.cluster.on_ray import Typed, play
 from genenv.cluster.plan import Needs, Plan
-from genenv.config.files import dump_tables, read_tables
 from genenv.config.run import load_config
+from genenv.config.tables import dump_tables, read_tables
 from genenv.errors import GenenvError
 
 KEPT = "committed rounds are kept, `genenv train` continues them with --resume"

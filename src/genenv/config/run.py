@@ -14,16 +14,23 @@ from pydantic import BaseModel, Field, JsonValue, SerializeAsAny, model_validato
 from pydantic.fields import FieldInfo
 
 from genenv.agent.settings import AgentConfig
-from genenv.backends.settings import BUILT_IN, PolicyConfig
-from genenv.config.checks import check_keys, not_allowed, renamed, validated
-from genenv.config.files import apply_override, dump_tables, flat, merged, put, read_tables
-from genenv.config.logging import LoggingConfig
+from genenv.backends.settings import PolicyConfig
+from genenv.config.tables import (
+    apply_override,
+    check_keys,
+    dump_tables,
+    merged,
+    not_allowed,
+    read_tables,
+    renamed,
+    validated,
+)
 from genenv.config.variants import with_variant
 from genenv.curriculum.presets import preset
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.environments import environment_config, environment_name
 from genenv.errors import UsageError
-from genenv.settings import Settings, is_place, walk
+from genenv.settings import Settings, may_change, walk
 from genenv.simulator.settings import SimulatorConfig
 from genenv.types import Json, JsonObject
 
@@ -31,17 +38,31 @@ from genenv.types import Json, JsonObject
 class RunSettings(Settings, frozen=True):
     """The run as a whole."""
 
-    name: str = Field(default="run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)
+    name: str = Field(
+        default="run",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
+        max_length=100,
+        json_schema_extra=may_change("is shown in charts"),
+    )
     """Name of the run: of its folder below `runs/`, and in charts."""
     seed: int = Field(default=0, ge=0, lt=2**31)
     """Seed of all randomness: two runs with equal settings on one machine are equal."""
-    rounds: int = Field(default=10, ge=0, le=1_000_000)
+    rounds: int = Field(
+        default=10, ge=0, le=1_000_000, json_schema_extra=may_change("a run may grow; it cannot shrink")
+    )
     """How many rounds to train; 0: the warm-up alone, for others to go on from."""
-    eval_every: int = Field(default=5, ge=0, le=1_000_000)
+    eval_every: int = Field(
+        default=5,
+        ge=0,
+        le=1_000_000,
+        json_schema_extra=may_change("measuring teaches nothing, and draws from streams of its own"),
+    )
     """Measure on held-out tasks every so many rounds, and before the first and after the last; 0: never."""
     eval_tasks: int = Field(default=64, ge=1, le=1_000_000)
     """How many held-out tasks to measure on; all of them when there are fewer."""
-    keep_checkpoints: int = Field(default=2, ge=1, le=1_000_000)
+    keep_checkpoints: int = Field(
+        default=2, ge=1, le=1_000_000, json_schema_extra=may_change("the newest one is always kept")
+    )
     """How many of the newest checkpoints stay on the disk."""
     staleness: int = Field(default=0, ge=0, le=64)
     """How many rounds are attempted ahead of the one that is learned from; 0: none. With 1 round t + 1 is
@@ -62,10 +83,28 @@ class ShiftConfig(Settings, frozen=True):
 
     round: int = Field(default=0, ge=0, le=1_000_000)
     """The first round in the other world, which is measured before it, too; 0: the world stays."""
-    eval_every: int = Field(default=1, ge=1, le=1_000_000)
+    eval_every: int = Field(
+        default=1,
+        ge=1,
+        le=1_000_000,
+        json_schema_extra=may_change("measuring teaches nothing, and draws from streams of its own"),
+    )
     """From that round on, measure every so many rounds; never where `run.eval_every` is 0."""
     environment: dict[str, JsonValue] = Field(default_factory=dict)
     """The environment's own settings that are others there."""
+
+
+class LoggingConfig(Settings, frozen=True):
+    """Where metrics go besides `metrics.jsonl`, which is always written."""
+
+    tensorboard: bool = Field(default=False, json_schema_extra=may_change("a copy of the metrics"))
+    """Also write event files for TensorBoard into the run's folder (needs the package tensorboard)."""
+    wandb: bool = Field(default=False, json_schema_extra=may_change("a copy of the metrics"))
+    """Also log to Weights & Biases (needs the package wandb)."""
+    wandb_project: str = Field(
+        default="genenv", min_length=1, json_schema_extra=may_change("where that copy goes")
+    )
+    """Project that runs appear under in Weights & Biases."""
 
 
 class RunConfig(Settings, frozen=True):
@@ -161,7 +200,7 @@ def load_config(path: Path | None = None, overrides: Sequence[str] = (), *, vari
     document = renamed(document) if own else _varied(document, overrides, variant)
     for override in overrides:
         apply_override(document, override)
-    return resolve(document)
+    return parse_config(document)
 
 
 def _varied(document: dict[str, Json], overrides: Sequence[str], variant: str) -> dict[str, Json]:
@@ -179,7 +218,7 @@ def _is_a_runs_own(path: Path) -> bool:
     return path.name == "config.toml" and (path.parent / "checkpoints").is_dir()
 
 
-def resolve(document: JsonObject) -> RunConfig:
+def parse_config(document: JsonObject) -> RunConfig:
     """Check settings given as nested tables, in the form of a file, and fill in what they leave out.
 
     Raises:
@@ -217,7 +256,7 @@ def all_settings(environment_name: str) -> Iterator[tuple[str, FieldInfo]]:
 
 
 def as_tables(config: RunConfig) -> dict[str, Json]:
-    """The settings as nested tables, as in a file: what `resolve` takes. Settings left out are absent."""
+    """The settings as nested tables, as in a file: to be written. Settings left out are absent."""
     tables = cast(dict[str, Json], config.model_dump(mode="json", exclude_none=True))
     env = cast(dict[str, Json], tables["environment"])
     tables["environment"] = {"name": env["name"], **cast(JsonObject, env["settings"])}
@@ -227,18 +266,5 @@ def as_tables(config: RunConfig) -> dict[str, Json]:
 
 
 def dump_toml(config: RunConfig) -> str:
-    """The resolved settings as TOML; reading it gives equal settings again."""
+    """The settings as TOML; reading it gives equal settings again."""
     return dump_tables(as_tables(config))
-
-
-def anchored(config: RunConfig) -> RunConfig:
-    """The settings with files and folders named from the root on, so that a run finds them from anywhere."""
-    tables = as_tables(config)
-    values = flat(tables)
-    for key, field in all_settings(config.environment.name):
-        name = values.get(key)
-        if is_place(field) and isinstance(name, str) and name not in ("", *BUILT_IN):
-            place = Path(name).expanduser()
-            if place.exists():
-                put(tables, key, str(place.resolve()))
-    return resolve(tables)

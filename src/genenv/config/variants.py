@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from genenv.config.files import apply_override, merged
+from genenv.config.tables import apply_override, merged
 from genenv.curriculum.presets import METHOD, ROBUST
 from genenv.errors import registered
 from genenv.types import Json, JsonObject

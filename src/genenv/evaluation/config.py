@@ -9,8 +9,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from genenv.backends.settings import EndpointConfig, PolicyConfig, SamplingConfig
-from genenv.config.checks import check_keys, validated
-from genenv.config.files import apply_override
+from genenv.config.tables import apply_override, check_keys, validated
 from genenv.errors import spelled
 from genenv.evaluation.registry import BENCHMARKS, OTHERS, benchmark_class, section
 from genenv.settings import walk

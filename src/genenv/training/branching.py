@@ -10,13 +10,12 @@ from __future__ import annotations
 import re
 import shutil
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel
-
-from genenv.config.files import flat
-from genenv.config.run import RunConfig, anchored, as_tables, load_config
+from genenv.config.resolved import ResolvedConfig, anchored, by_key
+from genenv.config.run import RunConfig, load_config
 from genenv.errors import DataError, UsageError
 from genenv.runs.checkpoint import (
     COMMITTED,
@@ -57,7 +56,7 @@ class Origin:
         checkpoint, number = folder.checkpoint(None if found["round"] is None else int(found["round"]))
         return cls(folder, number, checkpoint, anchored(load_config(folder.config)))
 
-    def check(self, config: RunConfig) -> None:
+    def check(self, config: ResolvedConfig) -> None:
         """Refuse settings that cannot go on from here.
 
         Raises:
@@ -73,7 +72,7 @@ class Origin:
                 f"run.seed is {config.run.seed}, but the base tasks in {self} are those of seed "
                 f"{self.config.run.seed}; another seed can begin at round 0 only"
             )
-        now, then = flat(as_tables(config)), flat(as_tables(self.config))
+        now, then = by_key(config), by_key(self.config)
         fixed = [key for key in now.keys() | then.keys() if key.startswith("environment.")]
         fixed += [f"policy.{name}" for name in _WEIGHTS]
         for key in sorted(fixed):
@@ -82,7 +81,7 @@ class Origin:
                     f"{key} is {now.get(key)!r}, but {then.get(key)!r} in {self}, where weights and tasks "
                     "come from; a branch keeps it"
                 )
-        if _world(config, self.round) != _world(self.config, self.round):
+        if _shifted(config, self.round) != _shifted(self.config, self.round):
             raise UsageError(
                 f"by round {self.round} [shift] would have made another world than it is in {self}; keep its "
                 "shift, or let yours begin later"
@@ -125,7 +124,9 @@ class Origin:
         return f"{self.folder.path}@{self.round}"
 
 
-def _world(config: RunConfig, number: int) -> tuple[int, BaseModel] | None:
-    """Since when the world of a round is another one, and which; None where it is as it was."""
-    later = config.later_environment()
-    return None if later is None or number < config.shift.round else (config.shift.round, later)
+def _shifted(config: RunConfig, number: int) -> tuple[int, Mapping[str, object]] | None:
+    """The round of the shift and the environment's settings after it; None where a round is before any."""
+    shift = config.shift
+    if not shift.round or number < shift.round:
+        return None
+    return shift.round, {**dict(config.environment.settings), **shift.environment}

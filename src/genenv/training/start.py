@@ -1,13 +1,14 @@
-"""Training: starts a run, or goes on with one. The command line is a thin layer over this."""
+"""Start a training run, or resume one: what `genenv train` and `genenv.train` call."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from genenv.backends.settings import AUTOMATIC, OF_THE_MACHINE
+from genenv.config.resolved import ResolvedConfig, resolve
 from genenv.config.run import RunConfig, as_tables, check_simulator, dump_toml
 from genenv.environments import close_environment
 from genenv.environments.base import Environment
@@ -38,7 +39,7 @@ def start(
     file: Path | None = None,
     origin: Origin | None = None,
 ) -> None:
-    """Play a new run to its end.
+    """Train a new run to its end.
 
     Args:
         config: its settings; what is automatic in them is decided first.
@@ -53,8 +54,9 @@ def start(
     folder = RunFolder.vacant(path)
     opening.check_models(config)
     check_simulator(config)
+    resolved = resolve(config)
     if origin is not None:
-        origin.check(config)
+        origin.check(resolved)
 
     def create(config: RunConfig) -> None:
         path.mkdir(parents=True, exist_ok=True)
@@ -64,7 +66,7 @@ def start(
         else:
             RunFolder.create(path, origin.note() + dump_toml(config), fill=origin.fill)
 
-    _play(config, folder, reporter, create=create)
+    _play(resolved, folder, reporter, create=create)
 
 
 def go_on(
@@ -76,7 +78,7 @@ def go_on(
     overrides: Sequence[str] = (),
     other_arithmetic: bool = False,
 ) -> str | None:
-    """Play the rounds of a run that are left.
+    """Train a run through the rounds that are left.
 
     Args:
         path: the run.
@@ -107,8 +109,8 @@ def go_on(
         record(folder, replace(change, asked=config), since=0 if last is None else last + 1)
         remember(folder, file)
 
-    config = _chosen(possible(change, folder, other_arithmetic=other_arithmetic))
-    _play(config, folder, reporter, proven=note_changes)
+    resolved = resolve(possible(change, folder, other_arithmetic=other_arithmetic))
+    _play(resolved, folder, reporter, proven=note_changes)
     return None
 
 
@@ -125,44 +127,31 @@ def _finished(folder: RunFolder, config: RunConfig) -> tuple[int, Sequence[str]]
 
 
 def _play(
-    config: RunConfig,
+    config: ResolvedConfig,
     folder: RunFolder,
     reporter: Reporter,
     *,
     create: Callable[[RunConfig], None] | None = None,
     proven: Callable[[RunConfig, int | None], None] | None = None,
 ) -> None:
-    """Play all rounds that are left.
+    """Train through all rounds that are left.
 
     Args:
-        config: the settings; what is automatic in them is decided first.
+        config: the settings.
         folder: the run.
         reporter: is told how far it is.
         create: makes the folder of a new run, when nothing else can fail; told the settings as decided.
         proven: told them and the last round of a run that is continued, when it was proven whole.
     """
-    env = opening.open_environment(config, reporter)
-    try:
-        _play_on(env, config, folder, reporter, create=create, proven=proven)
-    finally:
-        close_environment(env)
-
-
-def _play_on(
-    env: Environment,
-    config: RunConfig,
-    folder: RunFolder,
-    reporter: Reporter,
-    *,
-    create: Callable[[RunConfig], None] | None,
-    proven: Callable[[RunConfig, int | None], None] | None,
-) -> None:
-    config = _chosen(config)
-    players = opening.load_players(config, env, reporter)
-    config = _settled(config, players)
-    _check_tools(env, players, config)
-    sinks = open_sinks(config.logging, folder.path, name=config.run.name, settings=as_tables(config))
-    try:
+    with contextlib.ExitStack() as opened:
+        env = opening.open_environment(config, reporter)
+        opened.callback(close_environment, env)
+        players = opening.load_players(config, env, reporter)
+        if players.settled is not None:
+            config = config.model_copy(update={"policy": players.settled})
+        _check_tools(env, players, config)
+        sinks = open_sinks(config.logging, folder.path, name=config.run.name, settings=as_tables(config))
+        opened.callback(close_all, sinks)
         with staged(reporter, "building base tasks", items=len(env.seeds()), unit="tasks"):
             loop = CoEvolution(config, env, players, folder, sinks=sinks, reporter=reporter)
         if create is not None:
@@ -171,23 +160,6 @@ def _play_on(
             with (folder.path / SERVER).open("a", encoding="utf-8") as file:
                 file.write(json.dumps(players.found) + "\n")
         loop.run(None if proven is None else lambda last: proven(config, last))
-    finally:
-        close_all(sinks)
-
-
-def _chosen(config: RunConfig) -> RunConfig:
-    """The settings with what the machine decides in `policy` decided: once, so a resumed run is equal."""
-    automatic = any(getattr(config.policy, name) == AUTOMATIC[name] for name in OF_THE_MACHINE)
-    if config.policy.backend != "local" or not automatic:
-        return config
-    from genenv.backends.local.arithmetic import chosen
-
-    return config.model_copy(update={"policy": chosen(config.policy)})
-
-
-def _settled(config: RunConfig, players: Players) -> RunConfig:
-    """The settings with what the models decide in `policy` decided as well."""
-    return config if players.settled is None else config.model_copy(update={"policy": players.settled})
 
 
 def _check_tools(env: Environment, players: Players, config: RunConfig) -> None:

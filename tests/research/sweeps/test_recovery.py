@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from genenv.config.run import resolve
+from genenv.config.run import parse_config
 from genenv.research.sweeps.readings import BUDGETS, Measurement, Reading, read_run
 from genenv.research.sweeps.recovery import fall_of, recoveries, sooner
 from genenv.research.sweeps.recovery_words import fell
 from genenv.research.sweeps.recovery_words import sooner as in_words
 from typed import refused, succeeds
 
-SHIFTING = resolve(
+SHIFTING = parse_config(
     {"environment": {"name": "programs"}, "shift": {"round": 3, "environment": {"renamed": True}}}
 )
 TINY = Path(__file__).parents[3] / "configs" / "tiny.toml"

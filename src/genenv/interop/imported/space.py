@@ -12,7 +12,7 @@ from typing import cast
 
 from pydantic import BaseModel, JsonValue
 
-from genenv.config.files import merged
+from genenv.config.tables import merged
 from genenv.environments.parameters import Options, at_random, schema_of
 from genenv.errors import UsageError
 from genenv.types import Json, JsonObject
