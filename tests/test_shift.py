@@ -14,9 +14,8 @@ from genenv.report.page import write_report
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.store import PoolStore
 from genenv.runs.summary import summarise
-from genenv.training.build import build_players
 from genenv.training.loop import CoEvolution
-from genenv.training.opening import open_environment
+from genenv.training.opening import build_players, open_environment
 from genenv.types import Json, Origin
 from typed import refused, succeeds
 

@@ -14,9 +14,8 @@ from genenv.errors import UsageError
 from genenv.progress import Silent
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.store import PoolStore
-from genenv.training.build import build_players
 from genenv.training.loop import CoEvolution
-from genenv.training.opening import open_environment
+from genenv.training.opening import build_players, open_environment
 from genenv.types import Json, JsonObject
 
 ROUNDS = 6

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from genenv.api.environment import Environment, named
-from genenv.api.values import words
+from genenv.api.environment import Environment, named, words
 from genenv.chat.assistant import Assistant, ChatMessage, Reply
 from genenv.config.run import load_config
 from genenv.errors import RolloutError, UsageError

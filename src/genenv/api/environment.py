@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, cast
 
-from genenv.api.values import Values, words
 from genenv.cli.progress import ConsoleReporter
 from genenv.config.run import RunConfig, load_config
+from genenv.config.tables import toml_value
 from genenv.environments import close_environment, load_environment
 from genenv.environments import is_folder as is_folder
 from genenv.environments.attempt import Attempt
@@ -28,10 +29,14 @@ from genenv.tools.worlds.limits import USUAL, Limits
 from genenv.tools.worlds.openapi.service import Service
 from genenv.tools.worlds.origins import CodeOrigin, Origin, let_write, origin_of
 from genenv.tools.worlds.source_file import Tool, written_out
-from genenv.types import Task, Verdict
+from genenv.types import Json, Task, Verdict
 
 if TYPE_CHECKING:
     from genenv.environments.base import Environment as World
+
+
+Values = Mapping[str, object]
+"""Such as `{"run.rounds": 4, "policy.model": "smollm2-135m"}`."""
 
 
 class Environment:
@@ -247,3 +252,30 @@ def _origin(  # noqa: PLR0913 - each is an argument of `from_tools`
     service = None if server is None else Service(address=server, headers=tuple(headers))
     folder = None if files is None else Path(files)
     return origin_of(text, only, folder, writes=writes, service=service, most=most)
+
+
+def words(values: Values) -> list[str]:
+    """`key=value` of each, as for `--set`.
+
+    Raises:
+        UsageError: a value has no form in TOML.
+    """
+    return [f"{key}={toml_value(_plain(key, value))}" for key, value in values.items()]
+
+
+def _plain(key: str, value: object) -> Json:
+    """A value as JSON has it; a path, and a number of numpy's, are values too."""
+    if isinstance(value, Mapping):
+        table = cast("Mapping[object, object]", value)
+        return {str(name): _plain(key, one) for name, one in table.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(key, one) for one in cast("Sequence[object]", value)]
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, str | bool):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value)
+    raise UsageError(f"{key} cannot be {value!r}; give text, a number, true or false, or a list of these")

@@ -7,8 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from genenv.api.agent import Agent, load_agent
-from genenv.api.environment import Environment
-from genenv.api.values import words
+from genenv.api.environment import Environment, words
 from genenv.cli.progress import ConsoleReporter
 from genenv.config.run import RunConfig, load_config
 from genenv.errors import UsageError

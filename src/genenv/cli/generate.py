@@ -10,8 +10,7 @@ from typing import Annotated
 
 import typer
 
-from genenv.cli.console import begin
-from genenv.cli.options import Config, Corpus, Overrides, check_named, said
+from genenv.cli.console import Config, Corpus, Overrides, begin, check_named, said
 from genenv.cli.progress import ConsoleReporter
 from genenv.errors import DataError, UsageError
 from genenv.files import check_writable, write_whole

@@ -11,8 +11,7 @@ from typing import Annotated
 import typer
 
 from genenv.backends import ranks
-from genenv.cli.console import begin, ended
-from genenv.cli.options import Config, Corpus, Overrides, VariantName, check_named, said
+from genenv.cli.console import Config, Corpus, Overrides, VariantName, begin, check_named, ended, said
 from genenv.cli.progress import ConsoleReporter
 from genenv.config.run import load_config
 from genenv.errors import UsageError

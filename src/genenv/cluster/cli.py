@@ -10,8 +10,7 @@ from typing import Annotated
 import typer
 
 from genenv.backends.vllm.starting import check_players
-from genenv.cli.console import begin
-from genenv.cli.options import Config, Overrides, check_named
+from genenv.cli.console import Config, Overrides, begin, check_named
 from genenv.cluster.on_ray import Typed, play
 from genenv.cluster.plan import Needs, Plan
 from genenv.config.run import load_config

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from genenv.cli.options import pair_of
+from genenv.cli.console import pair_of
 from genenv.cli.tables import comparison_table, show
 from genenv.errors import UsageError
 from genenv.evaluation import compare as comparing

@@ -129,4 +129,5 @@ def _shifted(config: RunConfig, number: int) -> tuple[int, Mapping[str, object]]
     shift = config.shift
     if not shift.round or number < shift.round:
         return None
-    return shift.round, {**dict(config.environment.settings), **shift.environment}
+    own = config.environment.settings.model_dump(mode="json", exclude_none=True)
+    return shift.round, {**own, **shift.environment}

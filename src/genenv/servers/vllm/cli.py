@@ -13,8 +13,7 @@ import typer
 
 from genenv.backends.settings import EMBEDDED, PolicyConfig
 from genenv.backends.vllm.starting import ENVIRONMENT, VLLM_KEY, command
-from genenv.cli.console import begin
-from genenv.cli.options import AllowHost, BodyMib, Host, Overrides, Requests
+from genenv.cli.console import AllowHost, BodyMib, Host, Overrides, Requests, begin
 from genenv.config.run import load_config
 from genenv.errors import UsageError
 from genenv.http.keys import is_loopback, key_in, new_key
