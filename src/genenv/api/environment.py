@@ -19,7 +19,7 @@ from genenv.evaluation.environment_check import Finding, check_environment
 from genenv.files import check_writable
 from genenv.gate.gate import base_tasks, examined
 from genenv.progress import Reporter
-from genenv.threads import run_with_own_loop as apart
+from genenv.threads import run_with_own_loop
 from genenv.tools.bundle import as_typed
 from genenv.tools.generate.making import Wanted, make, warnings
 from genenv.tools.generate.training_config import TRAINING, USUAL_CALLS
@@ -168,7 +168,7 @@ class Environment:
         Args:
             n: how many tasks of each kind are looked at.
         """
-        return apart(lambda: tuple(check_environment(self.world, self._config, n=n)))
+        return run_with_own_loop(lambda: tuple(check_environment(self.world, self._config, n=n)))
 
     def words(
         self, by: str, *, each: int = 6, seed: int = 0, reporter: Reporter | None = None

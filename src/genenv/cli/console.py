@@ -139,8 +139,8 @@ def check_named(config: Path | None, instead: str, *, run: bool) -> None:
         )
 
 
-def said(overrides: Sequence[str], corpus: Path | None) -> list[str]:
-    """`key=value` of all that is said; a corpus from the root on, so that a run finds it from any folder."""
+def with_corpus(overrides: Sequence[str], corpus: Path | None) -> list[str]:
+    """Overrides, with that of `--corpus` as an absolute path so that a run finds it from any folder."""
     if corpus is None:
         return list(overrides)
     return [*overrides, f"environment.corpus={json.dumps(str(corpus.resolve()), ensure_ascii=False)}"]

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from genenv.cli.console import Config, Corpus, Overrides, begin, check_named, said
+from genenv.cli.console import Config, Corpus, Overrides, begin, check_named, with_corpus
 from genenv.cli.progress import ConsoleReporter
 from genenv.errors import DataError, UsageError
 from genenv.files import check_writable, write_whole
@@ -50,7 +50,7 @@ def generate(
     begin("writing tasks")
     check_named(config, "--run RUN", run=run is not None)
     folder = None if run is None else RunFolder.open(run)
-    settings = for_writing(folder, config, said(overrides, corpus))
+    settings = for_writing(folder, config, with_corpus(overrides, corpus))
     if settings.simulator.source == "none":
         raise UsageError("simulator.source is 'none': nothing writes tasks; set it to 'model' or 'variation'")
     if out is not None:

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from genenv.backends import ranks
-from genenv.cli.console import Config, Corpus, Overrides, VariantName, begin, check_named, ended, said
+from genenv.cli.console import Config, Corpus, Overrides, VariantName, begin, check_named, ended, with_corpus
 from genenv.cli.progress import ConsoleReporter
 from genenv.config.run import load_config
 from genenv.errors import UsageError
@@ -87,7 +87,7 @@ def _play(  # noqa: PLR0913 - as `train`
 ) -> Path:
     """The folder of the run that was started or continued."""
     check_named(config, "--resume --out RUN", run=resume)
-    reporter, asked = ConsoleReporter(), said(overrides, corpus)
+    reporter, asked = ConsoleReporter(), with_corpus(overrides, corpus)
     if resume:
         if variant or origin:
             raise UsageError(
