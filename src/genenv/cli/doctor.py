@@ -26,7 +26,7 @@ _CLOSE = 0.9
 """More than this share of all memory leaves nothing for others."""
 
 Finding = tuple[str, str]
-"""How something stands here, and what to do about it ("" for nothing)."""
+"""The state of one thing on this machine, and what to do about it ("" for nothing)."""
 
 
 Run = Annotated[
@@ -69,12 +69,12 @@ def doctor(run: Run = None, processes: Processes = 1, overrides: Overrides = [])
 
 
 def _show_fit(config: RunConfig, console: Console, *, processes: int = 1) -> None:
-    """Print what its players take, part by part, and what to change where that is too much.
+    """Print the memory that both policies need, part by part, and what to change where that is too much.
 
     Args:
-        config: the run.
-        console: is printed to.
-        processes: how many train together; what each of them takes.
+        config: settings of the run.
+        console: the terminal.
+        processes: how many train together; the figures are for each of them.
 
     Raises:
         UsageError: the model is not to be had, learns elsewhere, or not in so many processes.
@@ -135,7 +135,7 @@ def _is_a_run(path: Path) -> bool:
 
 
 def _machine() -> Table:
-    """A table: what, how it stands, what to do about it."""
+    """A table of each thing that genenv uses here, its state, and what to do about it."""
     table = Table(title="genenv doctor", show_lines=False)
     for title in ("what", "here", "note"):
         table.add_column(title, overflow="fold")

@@ -1,4 +1,4 @@
-"""`genenv check` and `genenv play`: whether an environment keeps what it promises; try one of its tasks."""
+"""`genenv check` tests the promises of an environment; `genenv play` lets a person try one of its tasks."""
 
 from __future__ import annotations
 
@@ -51,9 +51,11 @@ def check(env: Name, n: Number = 100, overrides: Overrides = []) -> None:  # noq
     for column in ("what", "state", "seen"):
         table.add_column(column, overflow="fold" if column == "seen" else "ellipsis")
     found: list[Finding] = []
-    world = load_environment(config.environment.name, config.environment.settings)
-    more = world.findings() if isinstance(world, HasFindings) else ()
-    for one in itertools.chain(check_environment(world, config, n=n, pace=Pace(ConsoleReporter())), more):
+    environment = load_environment(config.environment.name, config.environment.settings)
+    more = environment.findings() if isinstance(environment, HasFindings) else ()
+    for one in itertools.chain(
+        check_environment(environment, config, n=n, pace=Pace(ConsoleReporter())), more
+    ):
         found.append(one)
         table.add_row(
             one.what, Text(one.state, style=_STYLES.get(one.state, "yellow")), Text(inert(one.seen))
@@ -78,12 +80,12 @@ def play(env: Name, task: Wanted = "", overrides: Overrides = []) -> None:  # no
     """Attempt a task yourself: what the agent is told, and the verdict on what you reply."""
     begin(f"looking for a task of {env}")
     config = config_of(env, overrides)
-    world = load_environment(config.environment.name, config.environment.settings)
-    tasks = base_tasks(world, world.seeds(), seed=config.run.seed)
+    environment = load_environment(config.environment.name, config.environment.settings)
+    tasks = base_tasks(environment, environment.seeds(), seed=config.run.seed)
     chosen = _chosen(tasks, task)
     typer.echo(f"task {chosen.id}; a reply may have several lines, an empty line ends it\n")
-    replies = asyncio.run(_attempted(world, chosen))
-    verdict = world.check(chosen, replies)
+    replies = asyncio.run(_replies(environment, chosen))
+    verdict = environment.check(chosen, replies)
     typer.echo(f"\n{'solved' if verdict.success else 'not solved'}: {inert(verdict.explanation)}")
     if not verdict.success and chosen.oracle:
         typer.echo("\na solution:\n" + inert("\n".join(chosen.oracle)))
@@ -100,8 +102,8 @@ def _chosen(tasks: dict[str, Task], wanted: str) -> Task:
     return known[wanted]
 
 
-async def _attempted(env: Environment, task: Task) -> Sequence[str]:
-    """What the person replied, turn by turn."""
+async def _replies(env: Environment, task: Task) -> Sequence[str]:
+    """The person's replies, turn by turn."""
     replies: list[str] = []
 
     async def ask(messages: Sequence[Message]) -> str:

@@ -1,4 +1,4 @@
-"""`genenv train`: start a run, or continue one with the settings it has; then say how it went."""
+"""`genenv train`: start a run or resume one, then print its summary."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from genenv.training import start as training
 from genenv.training.branching import Origin
 
 KEPT = "committed rounds are kept, `genenv train` continues them with --resume"
-"""What there is of its work when it ends early."""
+"""What remains of its work when it ends early."""
 
 Out = Annotated[Path | None, typer.Option(help="Folder of the run; runs/NAME when left out.")]
 Resume = Annotated[
@@ -68,14 +68,14 @@ def train(  # noqa: PLR0913 - a command has the options it has
         return
     begin("going on with a run" if resume else "starting a run")
     try:
-        path = _play(config, out, overrides, resume, other_arithmetic, corpus, variant, origin)
+        path = _train(config, out, overrides, resume, other_arithmetic, corpus, variant, origin)
     finally:
         if ranks.size() > 1:
             import_module(_LOCAL).dismiss()
-    _say_how_it_went(path)
+    _print_summary(path)
 
 
-def _play(  # noqa: PLR0913 - as `train`
+def _train(  # noqa: PLR0913 - as `train`
     config: Path | None,
     out: Path | None,
     overrides: Sequence[str],
@@ -85,24 +85,24 @@ def _play(  # noqa: PLR0913 - as `train`
     variant: str,
     origin: str | None,
 ) -> Path:
-    """The folder of the run that was started or continued."""
+    """Start or resume the run; returns its folder."""
     check_named(config, "--resume --out RUN", run=resume)
-    reporter, asked = ConsoleReporter(), with_corpus(overrides, corpus)
+    reporter, overrides = ConsoleReporter(), with_corpus(overrides, corpus)
     if resume:
         if variant or origin:
             raise UsageError(
                 "--variant and --from are for a run that starts; one that is continued has its settings"
             )
-        path = _run_of(config, out, asked)
+        path = _run_of(config, out, overrides)
         done = training.go_on(
-            path, reporter, _aside, file=config, overrides=asked, other_arithmetic=other_arithmetic
+            path, reporter, _print_note, file=config, overrides=overrides, other_arithmetic=other_arithmetic
         )
         if done is not None:
             typer.echo(done)
     elif other_arithmetic:
         raise UsageError("--allow-other-arithmetic is for a run that is continued; add --resume")
     else:
-        settings = load_config(config, asked, variant=variant)
+        settings = load_config(config, overrides, variant=variant)
         path = out or Path("runs") / settings.run.name
         start_from = None if origin is None else Origin.named(origin)
         try:
@@ -114,7 +114,7 @@ def _play(  # noqa: PLR0913 - as `train`
     return path
 
 
-def _aside(text: str) -> None:
+def _print_note(text: str) -> None:
     typer.echo(text, err=True)
 
 
@@ -133,7 +133,7 @@ def _run_of(config_path: Path | None, out: Path | None, overrides: Sequence[str]
     return Path("runs") / load_config(config_path, overrides).run.name
 
 
-def _say_how_it_went(path: Path) -> None:
+def _print_summary(path: Path) -> None:
     for line in summarise(path):
         typer.echo(line)
     typer.echo(f"pictures and tasks: genenv report {shlex.quote(str(path))}")

@@ -70,15 +70,15 @@ _SYNONYMS: Mapping[str, Sequence[str]] = {
     }.items()
     for other in others.split()
 }
-"""What other libraries call settings, and the ends of what they are called here."""
+"""Names of settings in other libraries, and the ends of their keys here."""
 _MOST_NAMED = 2
-"""So many settings at most are named where one of several may have been meant."""
+"""Most settings that a sentence suggests where several may have been meant."""
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
 def read_tables(path: Path) -> dict[str, Json]:
-    """What a file says and nothing else, unchecked; a name without a file is that of one that comes along.
+    """The contents of a TOML file, unchecked; a name without a file is one of those that come with genenv.
 
     Raises:
         UsageError: it cannot be read.
@@ -100,7 +100,7 @@ def read_tables(path: Path) -> dict[str, Json]:
 
 
 def _named(path: Path, bundled: Collection[str]) -> str:
-    """What to name instead of a file that is not there."""
+    """A suggestion for a file that does not exist."""
     close = difflib.get_close_matches(path.stem, bundled, n=1, cutoff=0.6)
     if close:
         return f"did you mean {close[0]!r}, which comes with genenv?"
@@ -124,11 +124,11 @@ def apply_override(document: dict[str, Json], override: str) -> None:
     keys = [key.strip() for key in dotted.split(".")]
     if not equals or not all(keys):
         raise UsageError(f"--set takes key=value, such as curriculum.alpha=0.6, not {override!r}")
-    put(document, ".".join(keys), _parsed(raw.strip()), said=f"--set {override}: ")
+    put(document, ".".join(keys), _parsed(raw.strip()), context=f"--set {override}: ")
 
 
 def _parsed(raw: str) -> Json:
-    """A TOML value; text that is not one stands for itself."""
+    """A TOML value; other text is taken as it is."""
     try:
         found = read_toml(f"value = {raw}", "the value")
     except Unreadable:
@@ -136,14 +136,14 @@ def _parsed(raw: str) -> Json:
     return found["value"] if found.keys() == {"value"} else raw
 
 
-def put(tables: dict[str, Json], key: str, value: Json, *, said: str = "") -> None:
+def put(tables: dict[str, Json], key: str, value: Json, *, context: str = "") -> None:
     """Set a dotted key in nested tables.
 
     Args:
         tables: the nested tables; missing ones are made.
         key: such as `curriculum.alpha`.
         value: of the setting.
-        said: who asks, for the sentence.
+        context: start of the error sentence: who sets the value.
 
     Raises:
         UsageError: there is a value where a section belongs.
@@ -152,13 +152,13 @@ def put(tables: dict[str, Json], key: str, value: Json, *, said: str = "") -> No
     for depth, section in enumerate(sections, start=1):
         inner = tables.setdefault(section, {})
         if not isinstance(inner, dict):
-            raise UsageError(f"{said}{'.'.join(sections[:depth])!r} is a value, not a section")
+            raise UsageError(f"{context}{'.'.join(sections[:depth])!r} is a value, not a section")
         tables = inner
     tables[last] = value
 
 
 def flat(tables: JsonObject) -> dict[str, Json]:
-    """Settings by dotted key, in the order in which they stand."""
+    """Values of nested tables by dotted key, in their order."""
     found: dict[str, Json] = {}
     for key, value in tables.items():
         if isinstance(value, Mapping):
@@ -169,7 +169,7 @@ def flat(tables: JsonObject) -> dict[str, Json]:
 
 
 def merged(beneath: Mapping[str, Json], above: Mapping[str, Json]) -> dict[str, Json]:
-    """Nested tables put on top of others."""
+    """Nested tables with the values of others above them; `above` wins."""
     found = dict(beneath)
     for key, value in above.items():
         below = found.get(key)
@@ -196,7 +196,7 @@ def _toml_lines(table: JsonObject, prefix: str) -> Iterator[str]:
 
 
 def toml_value(value: Json) -> str:
-    """A value as TOML has it, on one line."""
+    """A value in TOML, on one line."""
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, bool):
@@ -249,8 +249,8 @@ def check_keys(document: JsonObject, known: Sequence[str]) -> None:
 def _unknown(key: str, known: Sequence[str], sections: Collection[str]) -> UsageError:
     """Name the setting that may be meant.
 
-    That is one of its section spelt nearly so, or known by this name elsewhere; one of another section; else
-    the likest.
+    First choice is one of the same section, by spelling or by its name elsewhere; then one of another
+    section; then the most similar.
     """
     section, _, last = key.rpartition(".")
     siblings = [name for name in known if name.rpartition(".")[0] == section]
@@ -275,12 +275,12 @@ def _unknown(key: str, known: Sequence[str], sections: Collection[str]) -> Usage
 
 
 def _agent_first(keys: Sequence[str]) -> list[str]:
-    """Settings of the agent before others of the same name, nested ones last."""
+    """Keys with those of the agent first, and nested ones last."""
     return sorted(keys, key=lambda key: (key.count("."), not key.startswith("agent.")))
 
 
 def validated(model: type[_Model], values: Mapping[str, object], prefix: str) -> _Model:
-    """A section made of values.
+    """A section of settings made from values.
 
     Raises:
         UsageError: a value is not allowed; says which setting, and what is.
@@ -294,7 +294,7 @@ def validated(model: type[_Model], values: Mapping[str, object], prefix: str) ->
 
 
 def _sentence(model: type[BaseModel], values: Mapping[str, object], error: ErrorDetails, prefix: str) -> str:
-    """What is wrong, in one sentence: which setting, its value, what is allowed."""
+    """The error in one sentence: which setting, its value, what is allowed."""
     holder, value, key = model, cast(object, values), prefix
     for part in error["loc"]:
         name = str(part)

@@ -1,8 +1,8 @@
-"""A run that goes on from a round of another run, with other settings: `genenv train --from RUN@ROUND`.
+"""A new run that starts from a round of another run: `genenv train --from RUN@ROUND`.
 
-The branch is a run of its own: it holds a copy of the other's store up to that round and of its checkpoint,
-under an id of its own, so that weights, optimizer states, pools and statistics are the same and nothing in
-the other run changes. Several branches of one round are paired: they share all that came before.
+A branch is a run of its own, with its own id. It copies the other run's store up to that round, and the
+checkpoint: weights, optimizer states, task pools and statistics are the same. The other run does not change.
+Several branches of one round are paired: they share all earlier rounds.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from genenv.runs.store.store import PoolStore
 
 _OF_RUN = re.compile(r"(?P<run>.+?)(?:@(?P<round>\d+))?")
 _WEIGHTS = ("model", "simulator_model", "tuning", "lora_rank", "lora_alpha", "lora_targets", "backend")
-"""Settings of the policy that decide which weights a checkpoint holds."""
+"""Settings of the policy that decide which model the weights in a checkpoint belong to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A round of a run, whole, from which others can go on."""
+    """A committed round of a run, from which branches can start."""
 
     folder: RunFolder
     round: int
@@ -44,7 +44,7 @@ class Origin:
 
     @classmethod
     def named(cls, name: str) -> Origin:
-        """What `RUN@ROUND` names; without a round, the newest checkpoint.
+        """The origin that `RUN@ROUND` names; without a round, the newest checkpoint.
 
         Raises:
             UsageError: there is no such run, or it keeps no checkpoint of that round.
@@ -57,7 +57,7 @@ class Origin:
         return cls(folder, number, checkpoint, anchored(load_config(folder.config)))
 
     def check(self, config: ResolvedConfig) -> None:
-        """Refuse settings that cannot go on from here.
+        """Refuse settings with which no branch can start here.
 
         Raises:
             UsageError: another environment or other weights, too few rounds, or tasks of another seed.
@@ -90,7 +90,7 @@ class Origin:
             raise UsageError(f"{self} has no simulator's weights to go on with; set simulator.source")
 
     def fill(self, folder: RunFolder) -> None:
-        """Copy store and checkpoint into the folder of a branch that has neither."""
+        """Copy store and checkpoint into the new folder of a branch."""
         run = uuid.uuid4().hex
         copied = folder.checkpoint_path(self.round)
         if copied.exists():  # of a start that failed
@@ -113,7 +113,7 @@ class Origin:
         mark_committed(copied)
 
     def note(self) -> str:
-        """What a branch's own settings say about where it comes from."""
+        """The comment at the top of a branch's settings that names its origin."""
         return f"# goes on from {self}: these settings hold from round {self.round + 1} on\n\n"
 
     def _has_simulator(self) -> bool:

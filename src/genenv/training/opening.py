@@ -1,4 +1,4 @@
-"""What training and writing tasks open, in this order: the names of models, the environment, the players."""
+"""Open what training and task writing need: check model names, open the environment, load both policies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from genenv.training.warmup import SupervisedWarmup
 
 
 def check_models(config: RunConfig) -> None:
-    """Refuse names that no model has, before anything is loaded.
+    """Refuse model names that do not exist, before anything is loaded.
 
     Raises:
         UsageError: names the one that is spelt most alike.
@@ -43,11 +43,11 @@ def check_models(config: RunConfig) -> None:
 
 
 def open_environment(config: RunConfig, reporter: Reporter | None = None) -> Environment:
-    """The environment, which may shift; too few seeds are refused before any model is loaded.
+    """Open the environment, which may shift in a later round. Too few seeds are refused before models load.
 
     Args:
-        config: which.
-        reporter: is told of tasks that the settings leave out.
+        config: settings of the run.
+        reporter: shows which tasks the settings leave out.
 
     Raises:
         GenenvError: it cannot be loaded, or has too few seeds.
@@ -71,12 +71,12 @@ def _env(config: RunConfig, settings: BaseModel, reporter: Reporter | None) -> E
 
 
 def load_players(config: RunConfig, env: Environment, reporter: Reporter) -> Players:
-    """The two players.
+    """Load both policies, and show that models are being loaded.
 
     Args:
-        config: which.
-        env: for it.
-        reporter: is told that models are being loaded.
+        config: settings of the run.
+        env: the environment of the tasks.
+        reporter: shows the progress.
 
     Raises:
         UsageError: a model cannot be loaded or used here.
@@ -88,7 +88,7 @@ def load_players(config: RunConfig, env: Environment, reporter: Reporter) -> Pla
 
 
 def build_players(config: RunConfig, env: Environment) -> Players:
-    """An agent, and what writes its tasks, on the backend of the settings; and their warm-up.
+    """Build the agent, the source of its tasks and their warm-up, on the backend of the settings.
 
     Raises:
         UsageError: a model cannot be loaded or used here, or a source of tasks cannot be opened.
@@ -98,7 +98,7 @@ def build_players(config: RunConfig, env: Environment) -> Players:
     roles = [_role("agent", config.agent, ahead=ahead)]
     if config.simulator.source == "model":
         roles.append(_role("simulator", config.simulator, ahead=ahead))
-    source = None if len(roles) == 2 else _source(config)  # what is asked for wrongly is known before loading
+    source = None if len(roles) == 2 else _source(config)  # a wrong setting is refused before loading
     opened = open_backend(config.policy, roles, env, seed=seed)
     agent = Agent(opened.samplers["agent"], opened.trainers["agent"], config.agent, seed=seed)
     simulator = None
@@ -123,7 +123,7 @@ def build_players(config: RunConfig, env: Environment) -> Players:
 
 
 def _source(config: RunConfig) -> TaskSource:
-    """What writes tasks without a model of ours."""
+    """The source of tasks where no model of this run writes them."""
     writing, seed = config.simulator, config.run.seed
     each = 1 if writing.per_seed else writing.variations
     if writing.source == "variation":
@@ -141,7 +141,7 @@ def _source(config: RunConfig) -> TaskSource:
 
 
 def _once(config: RunConfig, source: TaskSource) -> TaskSource:
-    """The source, or what draws from a fixed number of its specs a seed."""
+    """The source itself, or, with `per_seed`, one that draws from a fixed number of its specs per seed."""
     writing = config.simulator
     if not writing.per_seed:
         return source

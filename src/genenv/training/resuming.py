@@ -1,9 +1,9 @@
-"""With which settings a run goes on: its own, and of what is asked for that which changes no result.
+"""The settings with which a run is resumed: its own, and those requested changes that affect no result.
 
-A run keeps `config.toml`, all its settings as they were decided, and `started.toml`, what its CONFIG said
-when it was started. A CONFIG that still says the same asks for nothing, whatever `--set` added then. What it
-says differently by now, and what `--set` says, is asked for: it takes effect where it changes no result, and
-is refused by name where it would.
+A run keeps `config.toml`, all its settings as they were decided, and `started.toml`, the contents of its
+CONFIG when it was started. A CONFIG that has not changed since then requests nothing, whatever `--set` added
+at the start. What has changed in it, and what `--set` says, is requested. A request takes effect where it
+affects no result, and is refused by name where it would.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WEIGHTS = frozenset(
     f"policy.{name}"
     for name in ("model", "simulator_model", "tuning", "lora_rank", "lora_alpha", "lora_targets")
 )
-"""What the weights in a checkpoint belong to."""
+"""Settings that decide which model the weights in a checkpoint belong to."""
 _COMPUTES_HERE = ("local", "vllm")
 """Backends that train on this machine, and so depend on what it has."""
 _AUTOMATIC: Mapping[str, Json] = {f"policy.{name}": value for name, value in AUTOMATIC.items()}
@@ -33,12 +33,12 @@ _AUTOMATIC: Mapping[str, Json] = {f"policy.{name}": value for name, value in AUT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Continued:
-    """A run's settings, and those that it is to go on with."""
+    """The settings of a run, and those with which it is resumed."""
 
     saved: RunConfig
     asked: RunConfig
     refused: Sequence[str]
-    """Settings that were asked to change and may not; `asked` has them as they were."""
+    """Settings whose change was requested and is not allowed; `asked` has their old values."""
 
     def changes(self) -> dict[str, tuple[Json, Json]]:
         """What differs, by dotted key: before and after."""
@@ -48,12 +48,12 @@ class Continued:
 
 
 def started(folder: RunFolder) -> Path:
-    """What the CONFIG said when the run was started, TOML."""
+    """The file with the contents of CONFIG when the run was started, TOML."""
     return folder.path / "started.toml"
 
 
 def remember(folder: RunFolder, config_path: Path | None) -> None:
-    """Keep what CONFIG says now; the run's own settings are kept anyway."""
+    """Store the present contents of CONFIG in the run's folder, unless CONFIG is the run's own file."""
     if config_path is None or (folder.config.exists() and config_path.resolve() == folder.config.resolve()):
         return
     write_whole(started(folder), dump_tables(read_tables(config_path)))
@@ -66,7 +66,7 @@ def continued(
     *,
     may_change: Callable[[str], bool],
 ) -> Continued:
-    """The settings that a run goes on with.
+    """The settings with which a run is resumed.
 
     Args:
         folder: the run.
@@ -81,8 +81,8 @@ def continued(
     before = by_key(saved)
     wanted: dict[str, Json] = {}
     if config_path is not None:
-        wanted |= _said_anew(folder, config_path, before)
-    wanted |= _overridden(folder, overrides, saved)
+        wanted |= _changed_in_file(folder, config_path, before)
+    wanted |= _in_overrides(folder, overrides, saved)
     taken: dict[str, Json] = {}
     refused: list[str] = []
     for key, value in sorted(wanted.items()):
@@ -98,7 +98,7 @@ def continued(
 def for_training(
     folder: RunFolder, config_path: Path | None, overrides: Sequence[str], *, other_arithmetic: bool
 ) -> Continued:
-    """The settings that a run is trained on with: `FREE` ones may change, others on purpose alone.
+    """The settings with which training is resumed: those in `FREE` may change.
 
     Raises:
         UsageError: a setting that changes results was asked to change; names it.
@@ -123,7 +123,7 @@ def for_training(
 
 
 def possible(change: Continued, folder: RunFolder, *, other_arithmetic: bool) -> RunConfig:
-    """The settings of a run that goes on, without those choices of its own that this machine cannot follow.
+    """The settings of a resumed run, with those choices automatic again that this machine cannot follow.
 
     Raises:
         UsageError: there are some, and going on with others was not allowed; names them.
@@ -144,7 +144,7 @@ def possible(change: Continued, folder: RunFolder, *, other_arithmetic: bool) ->
 
 
 def for_writing(folder: RunFolder | None, config_path: Path | None, overrides: Sequence[str]) -> RunConfig:
-    """Settings that tasks are written with: the run's own; all but its weights and environment may change.
+    """The settings with which tasks are written: the run's; all but weights and environment may change.
 
     Args:
         folder: the run whose simulator writes; None for an untrained one.
@@ -188,29 +188,29 @@ def _without(config: RunConfig, lacked: Collection[str]) -> RunConfig:
 
 
 def record(folder: RunFolder, change: Continued, *, since: int) -> None:
-    """Write the settings that a run goes on with, and above them, as a comment, what changed when.
+    """Write the settings of a resumed run, and above them, as comments, what changed in which round.
 
     Args:
         folder: the run.
         change: what differs; nothing is written when nothing does.
-        since: the first round that is played with them.
+        since: the first round that is trained with them.
     """
     old = folder.config.read_text(encoding="utf-8").splitlines()
     notes = [line for line in old if line.startswith("#")]
     was, now = change.changes(), dump_toml(change.asked)
     if not was:
         return
-    said = ", ".join(
+    changes = ", ".join(
         f"{key} = {_shown(after)} (was {_shown(before)})" for key, (before, after) in was.items()
     )
-    notes.append(f"# from round {since} on: {said}")
+    notes.append(f"# from round {since} on: {changes}")
     write_whole(folder.config, "\n".join([*notes, "", now]))
 
 
-def _said_anew(folder: RunFolder, config_path: Path, saved: Mapping[str, Json]) -> dict[str, Json]:
-    """What a CONFIG says that it did not say when the run was started. None: it says nothing of it by now.
+def _changed_in_file(folder: RunFolder, config_path: Path, saved: Mapping[str, Json]) -> dict[str, Json]:
+    """Settings that changed in CONFIG since the run was started, by dotted key; None: it no longer has one.
 
-    Without a record of that, in runs of older versions: what it says that the run's settings do not.
+    Runs of older versions have no `started.toml`: all that CONFIG says is returned.
     """
     now, said = by_key(anchored(load_config(config_path))), flat(renamed(read_tables(config_path)))
     record_ = started(folder)
@@ -220,8 +220,8 @@ def _said_anew(folder: RunFolder, config_path: Path, saved: Mapping[str, Json]) 
     return {key: now.get(key) for key in before.keys() | said.keys() if before.get(key) != said.get(key)}
 
 
-def _overridden(folder: RunFolder, overrides: Sequence[str], saved: RunConfig) -> dict[str, Json]:
-    """What `--set` says, checked and by dotted key."""
+def _in_overrides(folder: RunFolder, overrides: Sequence[str], saved: RunConfig) -> dict[str, Json]:
+    """The settings that `--set` names, checked, by dotted key."""
     tables: dict[str, Json] = {}
     for override in overrides:
         apply_override(tables, override)
@@ -238,7 +238,7 @@ def _shown(value: Json) -> str:
 
 
 def check_length(folder: RunFolder, change: Continued) -> str | None:
-    """A run may become longer; the note that is due when a learning rate falls over its length.
+    """Allow a run to become longer; returns a note where its learning rate falls over its length.
 
     Raises:
         UsageError: it would become shorter.

@@ -28,7 +28,7 @@ from genenv.training.resuming import check_length, for_training, possible, recor
 Say = Callable[[str], None]
 
 SERVER = "server.jsonl"
-"""File in a run's folder: a line for each start, what was found out of the server that plays."""
+"""File in a run's folder: one line per start with what is known of the remote server that samples."""
 
 
 def start(
@@ -42,10 +42,10 @@ def start(
     """Train a new run to its end.
 
     Args:
-        config: its settings; what is automatic in them is decided first.
-        path: its folder, which is made when nothing else can fail.
-        reporter: is told how far it is.
-        file: where the settings stood.
+        config: its settings; automatic ones are decided here, once.
+        path: its folder, which is created when nothing else can fail.
+        reporter: shows the progress.
+        file: the file that the settings were read from.
         origin: a round of another run to start from.
 
     Raises:
@@ -66,7 +66,7 @@ def start(
         else:
             RunFolder.create(path, origin.note() + dump_toml(config), fill=origin.fill)
 
-    _play(resolved, folder, reporter, create=create)
+    _train(resolved, folder, reporter, create=create)
 
 
 def go_on(
@@ -82,14 +82,14 @@ def go_on(
 
     Args:
         path: the run.
-        reporter: is told how far it is.
-        say: is told what a person should know.
-        file: settings that are meant to be the run's; a change that would make it another run is refused.
+        reporter: shows the progress.
+        say: called with notes for the user.
+        file: the CONFIG of the run; changes in it that would affect results are refused.
         overrides: `key=value` each.
-        other_arithmetic: whether a machine will do that lacks what the run was computed with.
+        other_arithmetic: whether this machine may lack what the run was computed with.
 
     Returns:
-        A sentence where there was nothing left to play.
+        A sentence where no round was left.
 
     Raises:
         GenenvError: it cannot go on; the sentence says why.
@@ -99,10 +99,10 @@ def go_on(
     if (note := check_length(folder, change)) is not None:
         say(note)
     if (done := _finished(folder, change.asked)) is not None:
-        number, told = done
-        for text in told:
+        number, notes = done
+        for text in notes:
             say(f"note: {text}")
-        unchanged = "" if told else ", nothing was changed"
+        unchanged = "" if notes else ", nothing was changed"
         return f"{folder.path} is finished: all of its {number} rounds are committed{unchanged}"
 
     def note_changes(config: RunConfig, last: int | None) -> None:
@@ -110,23 +110,23 @@ def go_on(
         remember(folder, file)
 
     resolved = resolve(possible(change, folder, other_arithmetic=other_arithmetic))
-    _play(resolved, folder, reporter, proven=note_changes)
+    _train(resolved, folder, reporter, proven=note_changes)
     return None
 
 
 def _finished(folder: RunFolder, config: RunConfig) -> tuple[int, Sequence[str]] | None:
-    """How many rounds a finished run has, and what mending it had to say; None when some rounds are left."""
-    told: list[str] = []
+    """The number of rounds of a finished run, and the notes of its repair; None when rounds are left."""
+    notes: list[str] = []
     with folder.lock():
         last = read_last_round(folder.pool)
         if last is None or last < config.run.rounds:
             return None
         with PoolStore.open(folder.pool, create=False) as store:
-            folder.restore(store, told.append)
-    return last, told
+            folder.restore(store, notes.append)
+    return last, notes
 
 
-def _play(
+def _train(
     config: ResolvedConfig,
     folder: RunFolder,
     reporter: Reporter,
@@ -139,9 +139,9 @@ def _play(
     Args:
         config: the settings.
         folder: the run.
-        reporter: is told how far it is.
-        create: makes the folder of a new run, when nothing else can fail; told the settings as decided.
-        proven: told them and the last round of a run that is continued, when it was proven whole.
+        reporter: shows the progress.
+        create: creates the folder of a new run, when nothing else can fail; called with the final settings.
+        proven: called with them and the last round of a resumed run, once that is verified.
     """
     with contextlib.ExitStack() as opened:
         env = opening.open_environment(config, reporter)
@@ -163,6 +163,6 @@ def _play(
 
 
 def _check_tools(env: Environment, players: Players, config: RunConfig) -> None:
-    """Refuse a model that cannot be offered an environment's tools, before a run begins."""
+    """Refuse a model whose chat template cannot offer the environment's tools, before a run starts."""
     for task in base_tasks(env, env.seeds()[:1], seed=config.run.seed).values():
         players.agent.sampler.render(task.messages, first=True, tools=tools_of(env.episode(task)))
