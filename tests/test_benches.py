@@ -38,6 +38,7 @@ FAST = {
     "own_tools",
     "tinker_cookbook",
     "memory_table",
+    "one_file_picture",
 }
 """Those whose small run is one of the tests below, or of another file."""
 BY_HAND = {"parity_travelplanner", "travelplanner_worker"}

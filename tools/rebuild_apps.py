@@ -20,9 +20,8 @@ from typing import Any, cast
 
 from genenv.environments.common import Refused
 from genenv.gate.gate import examined
-from genenv.tools.bundle import Bundle, program_line
+from genenv.tools.bundle import Bundle, Starts, program_line
 from genenv.tools.generate.plans import THEN, Rules, plans
-from genenv.tools.parts import Starts
 from genenv.tools.spec import Gap, Program, Size, ToolsParameters
 from genenv.tools.tool_calling.environment import BUNDLE, ToolCalling
 from genenv.types import Lineage, Origin, Rejection

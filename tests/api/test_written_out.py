@@ -25,7 +25,7 @@ from typing import Annotated, Any, Literal
 import pytest
 
 from genenv.errors import UsageError
-from genenv.tools.worlds.source_file import written_out
+from genenv.tools.worlds.source_text import written_out
 
 Colour = Literal["red", "green"]
 STOCK = {"red": 3, "green": 5}

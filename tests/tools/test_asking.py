@@ -14,11 +14,10 @@ import pytest
 
 from genenv.errors import UsageError
 from genenv.tools.worlds.openapi import asking
-from genenv.tools.worlds.openapi.answering import outcome_of
+from genenv.tools.worlds.openapi.answers import outcome_of
 from genenv.tools.worlds.openapi.asking import Asker, NotTaken, Request
 from genenv.tools.worlds.openapi.headers import Headers
-from genenv.tools.worlds.openapi.operations import FORM, operations
-from genenv.tools.worlds.openapi.reading import Document
+from genenv.tools.worlds.openapi.reading import FORM, Document, operations
 from genenv.tools.worlds.openapi.requests import Requests, reads
 from genenv.tools.worlds.recorded import Ended, NoAnswer
 from orders_api import KEY, Answer, Api, as_json, served

@@ -13,15 +13,13 @@ from hypothesis import strategies as st
 from bundles import call, made
 from genenv.errors import UsageError
 from genenv.gate.gate import base_tasks, examined
-from genenv.tools.bundle import Bundle
+from genenv.tools.bundle import Bundle, Starts, Together, companions
 from genenv.tools.calls import Reply
 from genenv.tools.credit import credit
 from genenv.tools.environment import Tools
 from genenv.tools.generate import missing_values as gaps
-from genenv.tools.language.dates import day_names, day_phrases, time_phrases
-from genenv.tools.language.value_wordings import Sayings, with_words_of
 from genenv.tools.language.wording import Manner, Said, clause, instruction, only_fitting
-from genenv.tools.parts import Starts, Together, companions
+from genenv.tools.language.words import Sayings, day_names, day_phrases, time_phrases, with_words_of
 from genenv.tools.spec import Program
 from genenv.tools.worlds.base import Tool, World
 from genenv.tools.worlds.in_process import OwnWorld

@@ -15,8 +15,7 @@ import pytest
 from genenv.errors import UsageError
 from genenv.tools.worlds.mcp.folders import EpisodeFolder
 from genenv.tools.worlds.origins import PythonOrigin
-from genenv.tools.worlds.python import PythonWorld
-from genenv.tools.worlds.python_folder import content_of
+from genenv.tools.worlds.python import PythonWorld, content_of
 
 
 def database(path: Path, *statements: str) -> bytes:

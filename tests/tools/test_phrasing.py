@@ -16,11 +16,9 @@ from bundles import made
 from genenv.tools.bundle import toml_key, wordings_toml
 from genenv.tools.discover.recipes import Graph, Recipe
 from genenv.tools.environment import Tools
-from genenv.tools.language.phrasing.file import with_more
-from genenv.tools.language.phrasing.reading import proposed
-from genenv.tools.language.phrasing.requests import named, naming, writing
+from genenv.tools.language.phrasing.adding import Trial, with_more
+from genenv.tools.language.phrasing.requests import named, naming, proposed, writing
 from genenv.tools.language.phrasing.rules import LONGEST, SHORTEST, Reason, Rules
-from genenv.tools.language.phrasing.trial import Trial
 from genenv.tools.language.wording import blanks_of, without_blanks
 from genenv.tools.settings import ToolsConfig
 from genenv.tools.worlds.base import Tool

@@ -21,8 +21,7 @@ from genenv.gate.gate import examined
 from genenv.progress import Silent
 from genenv.tools.bundle import Bundle
 from genenv.tools.discover.exploring import Explorer
-from genenv.tools.discover.recipes import Graph, drawn
-from genenv.tools.discover.success_stats import Luck
+from genenv.tools.discover.recipes import Graph, Luck, drawn
 from genenv.tools.environment import Tools
 from genenv.tools.generate.making import Wanted, make
 from genenv.tools.worlds.base import Call, Played

@@ -15,12 +15,11 @@ import pytest
 from genenv.tools.bundle import comparable
 from genenv.tools.discover.exploring import Explorer
 from genenv.tools.discover.nondeterminism import unsteady
-from genenv.tools.discover.recipes import Held, Recipe, drawn
+from genenv.tools.discover.recipes import Held, Luck, Recipe, drawn
 from genenv.tools.discover.result_values import read, said
-from genenv.tools.discover.success_stats import Luck
 from genenv.tools.generate.fresh_values import fresh
 from genenv.tools.worlds.base import Call, Outcome, Played, Tool
-from genenv.tools.worlds.git_index import staged
+from genenv.tools.worlds.jsonable import staged
 from genenv.tools.worlds.mcp.folders import EpisodeFolder
 from genenv.types import Json
 

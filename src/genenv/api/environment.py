@@ -28,7 +28,7 @@ from genenv.tools.language.phrasing.adding import Wanted as Wording
 from genenv.tools.worlds.limits import USUAL, Limits
 from genenv.tools.worlds.openapi.service import Service
 from genenv.tools.worlds.origins import CodeOrigin, Origin, let_write, origin_of
-from genenv.tools.worlds.source_file import Tool, written_out
+from genenv.tools.worlds.source_text import Tool, written_out
 from genenv.types import Json, Task, Verdict
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, cast
 from genenv.tools.calls import format_calls
 from genenv.tools.check import calls_of, difference, says
 from genenv.tools.generate.fresh_values import fresh
-from genenv.tools.language.value_wordings import FORMS
 from genenv.tools.language.wording import names_tool
+from genenv.tools.language.words import FORMS
 from genenv.tools.spec import Program
 from genenv.tools.worlds.base import Call
 from genenv.types import Json, Rejection, RejectReason, Task

@@ -14,10 +14,9 @@ from dataclasses import replace
 
 from genenv.progress import advance
 from genenv.tools.discover.probing import IDLE, Probe
-from genenv.tools.discover.recipes import FRESH, Graph, Held, Link, Recipe, Records, drawn, succeeded
+from genenv.tools.discover.recipes import FRESH, Graph, Held, Link, Luck, Recipe, Records, drawn, succeeded
 from genenv.tools.discover.result_values import kind_said, read, said, source_of, sources_of
 from genenv.tools.discover.state_values import leaves, single_paths, wanted
-from genenv.tools.discover.success_stats import Luck
 from genenv.tools.worlds.base import Call, Outcome, World
 from genenv.types import Json
 

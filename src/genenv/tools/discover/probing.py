@@ -8,10 +8,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from genenv.tools.discover.recipes import FRESH, Held, Recipe, drawn, inner_fields, succeeded
+from genenv.tools.discover.recipes import FRESH, Held, Luck, Recipe, drawn, inner_fields, single, succeeded
 from genenv.tools.discover.result_values import read, source_of
 from genenv.tools.discover.state_values import single_paths, wanted, words_of
-from genenv.tools.discover.success_stats import Luck, single
 from genenv.tools.generate.fresh_values import fresh, is_closed
 from genenv.tools.worlds.base import Call, Outcome, Played, Tool, World
 from genenv.types import Json

@@ -7,8 +7,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from genenv.tools.bundle import Together, companions
 from genenv.tools.discover.recipes import Graph, Recipe
-from genenv.tools.parts import Together, companions
 from genenv.tools.spec import SIZES
 
 AND, THEN = "+", ">"

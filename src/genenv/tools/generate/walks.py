@@ -14,14 +14,14 @@ from typing import cast
 from pydantic import JsonValue
 
 from genenv.environments.common import Refused
+from genenv.tools.bundle import Starts
 from genenv.tools.discover.exploring import Explorer
 from genenv.tools.discover.recipes import Graph, Link
 from genenv.tools.discover.result_values import read
 from genenv.tools.discover.state_values import leaves, single_paths
 from genenv.tools.generate.missing_values import left_out
 from genenv.tools.generate.plans import Plan
-from genenv.tools.language.value_wordings import Sayings
-from genenv.tools.parts import Starts
+from genenv.tools.language.words import Sayings
 from genenv.tools.spec import Program, Question, Step, ToolsParameters, Use
 from genenv.tools.worlds.base import Call, World
 from genenv.types import Json, RejectReason

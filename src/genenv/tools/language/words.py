@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
+from datetime import date as Day
+from datetime import timedelta
+from typing import Any, Self, cast
+
+from pydantic import BaseModel, JsonValue, model_validator
+
+from genenv.types import Json
+
 
 def _listed(text: str) -> tuple[str, ...]:
     return tuple(text.split())
@@ -139,3 +149,153 @@ second third fourth fifth sixth last next finally option another
 """)
 )
 """With which no order begins: `please` cannot stand before it."""
+
+
+_NUMBERS = [
+    "zero",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+    "thirteen",
+]
+_SUNDAY = 6
+
+
+def day_names(today: Day, days: int) -> tuple[str, ...]:
+    """Ways to call the day so many days after today that can follow "for" or "until"; none for most days."""
+    weekday = f"{today + timedelta(days=days):%A}"
+    near = {0: ("today",), 1: ("tomorrow",), 2: ("the day after tomorrow",)}.get(days, ())
+    if 2 <= days <= 6:
+        return (*near, f"this coming {weekday}", *_next_weekday(today, days))
+    if 9 <= days <= 13:
+        return (f"a week from {weekday}",)
+    later = {7: ("a week from today",), 8: ("a week from tomorrow",), 14: ("two weeks from today",)}
+    return near or later.get(days, ())
+
+
+def day_phrases(today: Day, days: int) -> tuple[str, ...]:
+    """Ways to say when something is that happens so many days after today."""
+    if days == 0:
+        return ("today",)
+    weekday = f"{today + timedelta(days=days):%A}"
+    phrases = day_names(today, days)
+    if 2 <= days <= 6:
+        phrases += (f"on {weekday}",)
+    if 3 <= days <= 13 and days != 7:
+        phrases += (f"in {days} days", f"in {_NUMBERS[days]} days")
+    return phrases + {7: ("in a week",), 14: ("in two weeks",), 21: ("in three weeks",)}.get(days, ())
+
+
+def _next_weekday(today: Day, days: int) -> tuple[str, ...]:
+    """The weekday with "next" before it, where this week's is over, so that only one day can be meant."""
+    day = today + timedelta(days=days)
+    if today.weekday() != _SUNDAY and day.weekday() < today.weekday():
+        return (f"next {day:%A}",)
+    return ()
+
+
+def time_phrases(time: str) -> tuple[str, ...]:
+    """A time HH:MM in words, which follow "at" or "for"; none where it is no quarter of an hour."""
+    hour, minute = map(int, time.split(":"))
+    if not 5 <= hour <= 21 or minute % 15:
+        return ()
+    if time == "12:00":
+        return ("noon",)
+    part = "in the morning" if hour < 12 else "in the afternoon" if hour < 17 else "in the evening"
+    this, following = _NUMBERS[(hour - 1) % 12 + 1], _NUMBERS[hour % 12 + 1]
+    words = {0: this, 15: f"quarter past {this}", 30: f"half past {this}", 45: f"quarter to {following}"}
+    return (f"{words[minute]} {part}",)
+
+
+SAID = "said."
+"""Begins the kinds that are no part of a state."""
+FORMS = ("words", "day")
+"""Ways in which a value is said in words."""
+COLUMN = re.compile(r"(.+)\[(\d+)\]")
+_DATE, _TIME = re.compile(r"\d{4}-\d{2}-\d{2}"), re.compile(r"\d{2}:\d{2}")
+
+
+class Dates(BaseModel, frozen=True, extra="forbid"):
+    """Dates that come after today."""
+
+    days: tuple[int | tuple[int, ...], ...]
+
+
+class Sayings(BaseModel, frozen=True, extra="forbid"):
+    """Lists of values, and words for them."""
+
+    values: Mapping[str, Dates | tuple[JsonValue, ...]] = {}
+    words: Mapping[str, Mapping[str, str]] = {}
+
+    @model_validator(mode="after")
+    def _rows_of_one_length(self) -> Self:
+        for name, rows in self.values.items():
+            lengths = (
+                {len(row) if isinstance(row, list) else 0 for row in rows} if isinstance(rows, tuple) else {0}
+            )
+            if len(lengths) > 1:
+                raise ValueError(f"the rows of {name} are not of one length")
+        return self
+
+    def kinds(self, today: Day | None) -> dict[str, list[Json]]:
+        """The values by kind.
+
+        Args:
+            today: that dates come after; without it there are none.
+        """
+        found: dict[str, list[Json]] = {}
+        for name, listed in self.values.items():
+            rows = listed if isinstance(listed, tuple) else _dates(listed, today)
+            if rows and isinstance(rows[0], Sequence) and not isinstance(rows[0], str):
+                columns = zip(*cast("Sequence[Sequence[Json]]", rows), strict=True)
+                found |= {f"{SAID}{name}[{number}]": list(one) for number, one in enumerate(columns)}
+            else:
+                found[f"{SAID}{name}"] = cast("list[Json]", list(rows))
+        return found
+
+    def in_words(self, kind: str, value: Json, form: str, today: Day | None) -> tuple[str, ...]:
+        """Ways to say a value in words.
+
+        Args:
+            kind: of value.
+            value: it.
+            form: `words`, or of a date also `day`: so that it can follow "for" or "until".
+            today: that dates are relative to.
+        """
+        if isinstance(value, str) and _DATE.fullmatch(value):
+            say = {"day": day_names, "words": day_phrases}.get(form)
+            return say(today, (Day.fromisoformat(value) - today).days) if say and today else ()
+        if form != "words":
+            return ()
+        if isinstance(value, str) and _TIME.fullmatch(value):
+            return time_phrases(value)
+        match = COLUMN.fullmatch(kind)
+        table = self.words.get((match[1] if match else kind).removeprefix(SAID), {})
+        text = f"{value:g}" if isinstance(value, float) else str(value)
+        return (table[text],) if text in table else ()
+
+
+def with_words_of(one: Sayings, other: Sayings) -> Sayings:
+    """The values of one, with the words for those of another as well."""
+    kinds = {**one.words, **other.words}
+    words = {kind: {**one.words.get(kind, {}), **other.words.get(kind, {})} for kind in kinds}
+    return Sayings(values=one.values, words=words)
+
+
+def _dates(dates: Dates, today: Day | None) -> Sequence[Any]:
+    if today is None:
+        return ()
+
+    def after(days: int) -> str:
+        return (today + timedelta(days=days)).isoformat()
+
+    return [after(one) if isinstance(one, int) else tuple(map(after, one)) for one in dates.days]

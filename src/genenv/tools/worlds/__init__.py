@@ -1,1 +1,1 @@
-"""Where tools run: Python files, MCP servers, OpenAPI documents, recordings; each session has its own state."""
+"""Where tools run: Python files, MCP servers, OpenAPI documents, recordings; each session has own state."""

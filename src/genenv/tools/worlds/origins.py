@@ -19,7 +19,7 @@ from genenv.tools.worlds.openapi.reading import fetched, is_address
 from genenv.tools.worlds.openapi.service import Service, ServiceOrigin
 from genenv.tools.worlds.python import NotStarted, PythonWorld
 from genenv.tools.worlds.recorded import MOST_SENT
-from genenv.tools.worlds.source_file import WrittenOut
+from genenv.tools.worlds.source_text import WrittenOut
 from genenv.tools.worlds.sources import OpenApiSource, PythonSource, Source
 
 _MCP = "mcp:"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -10,10 +11,13 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 from genenv.files import private_folder, remove_abandoned
 from genenv.tools.worlds import launch
@@ -152,3 +156,44 @@ def environment(temporary: Path) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
         "TMPDIR": str(temporary),
     }
+
+
+T = TypeVar("T")
+
+
+class Thread:
+    """A thread with an event loop, for what is asynchronous."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=_run, args=(self._loop,), name="genenv-tools", daemon=True)
+        thread.start()
+        self._ended = weakref.finalize(self, _end_loop, self._loop, thread)
+
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Begin something."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def close(self) -> None:
+        """End all of it."""
+        self._ended()
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+    finally:
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+
+
+def _end_loop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+    with contextlib.suppress(RuntimeError):  # it is closed already
+        loop.call_soon_threadsafe(loop.stop)
+    if thread is not threading.current_thread():
+        thread.join(timeout=10)

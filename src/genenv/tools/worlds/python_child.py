@@ -33,7 +33,7 @@ from pydantic import ValidationError
 from genenv.tools.worlds.base import TOOK_TOO_LONG
 from genenv.tools.worlds.jsonable import TOOLS_MODULE, NotPlain, is_code, result_of, state_of
 from genenv.tools.worlds.launch import limit
-from genenv.tools.worlds.python_folder import Folder
+from genenv.tools.worlds.python import Folder
 from genenv.tools.worlds.python_signatures import (
     Described,
     NoTool,

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import inspect
 import linecache
 import symtable
 import sys
 import textwrap
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
+
+from genenv.errors import UsageError
 
 Defined = Callable[..., object] | type
 
@@ -149,3 +153,214 @@ def _imported(node: ast.stmt, name: str, module: str) -> str | None:
 def _with_decorators(text: str, node: ast.ClassDef) -> str:
     first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
     return "\n".join(text.splitlines()[first - 1 : node.end_lineno])
+
+
+Tool = Callable[..., object] | type
+
+_HEAD = "from __future__ import annotations"
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenOut:
+    """Tools as a file."""
+
+    text: str
+    """Of the file."""
+    made_of: str
+    """The class whose methods are the tools; empty where the tools are functions."""
+    beside: Path
+    """Where files lie that the tools read or import: the folder of the file that defines them."""
+
+
+def written_out(tools: Sequence[Tool]) -> WrittenOut:
+    """Functions, or one class, as a Python file.
+
+    Args:
+        tools: functions with type hints and docstrings; or a class whose methods are the tools.
+
+    Raises:
+        UsageError: something of them cannot be written down; the sentence names it.
+    """
+    if not tools:
+        raise UsageError("there are no tools: give functions, or a class whose methods are the tools")
+    classes = [one for one in tools if isinstance(one, type)]
+    if classes and len(tools) > 1:
+        raise UsageError("a class whose methods are the tools is given alone; give one class, or functions")
+    for one in tools:
+        if not isinstance(one, type) and not inspect.isfunction(one):
+            raise UsageError(
+                f"{_named(one)} is neither a function nor a class; give functions (no methods of an "
+                "object, no partial ones), or a class whose methods are the tools"
+            )
+    found = _Found(homes=frozenset(one.__module__ for one in tools))
+    for one in tools:
+        found.define(one.__name__, one, of="the tools", by="")
+    made_of = classes[0].__name__ if classes else ""
+    if not classes:
+        listed = ", ".join(repr(one.__name__) for one in tools)
+        found.parts.append(f"__all__ = [{listed}]")
+    imports = "\n".join(sorted(set(found.imports)))
+    text = "\n\n\n".join(part for part in (_HEAD, imports, *found.parts) if part) + "\n"
+    return WrittenOut(text=text, made_of=made_of, beside=_folder_of(tools[0]))
+
+
+def _named(thing: object) -> str:
+    return repr(getattr(thing, "__name__", None) or thing)
+
+
+def _folder_of(tool: Tool) -> Path:
+    """Where imports of the module that defines a tool begin."""
+    try:
+        file = Path(inspect.getfile(tool))
+    except (TypeError, OSError):
+        return Path()
+    if not file.is_file():
+        return Path()
+    depth = tool.__module__.count(".") + (file.name == "__init__.py")
+    return file.parents[min(depth, len(file.parents) - 1)]
+
+
+@dataclass(slots=True)
+class _Found:
+    """What has been written so far."""
+
+    homes: frozenset[str]
+    """Modules whose own definitions are written; of others is imported."""
+    imports: list[str] = field(default_factory=list[str])
+    parts: list[str] = field(default_factory=list[str])
+    _done: dict[str, object] = field(default_factory=dict[str, object])
+
+    def define(self, name: str, value: object, *, of: str, by: str) -> None:
+        """Write what a name stands for, after what it uses itself.
+
+        Args:
+            name: as the text has it.
+            value: what it is now.
+            of: who uses it, for errors.
+            by: the text that uses it.
+        """
+        if isinstance(value, types.ModuleType):
+            self._import_module(name, value, by)
+        if name in self._done:
+            if self._done[name] is not value and not isinstance(value, types.ModuleType):
+                raise UsageError(
+                    f"{name!r} is one thing in one of the tools and another in another; rename one of them"
+                )
+            return
+        self._done[name] = value
+        if isinstance(value, types.ModuleType):
+            return
+        if (own := self._own(value)) is not None:
+            self._write_definition(name, own)
+        elif (origin := _importable(value)) is not None and origin[0] not in self.homes:
+            renamed = "" if origin[1] == name else f" as {name}"
+            self.imports.append(f"from {origin[0]} import {origin[1]}{renamed}")
+        elif _says_it_all(told := repr(value), value):
+            self.parts.append(f"{name} = {told}")
+        else:
+            self._write_binding(name, value, of)
+
+    def _own(self, value: object) -> Tool | None:
+        """A function or class that one of the home modules defines."""
+        if isinstance(value, type) and not isinstance(value, types.GenericAlias):
+            return value if value.__module__ in self.homes else None
+        if isinstance(value, types.MethodType) or not callable(value):
+            return None
+        function = plain(value)
+        return value if function is not None and function.__module__ in self.homes else None
+
+    def _import_module(self, name: str, module: types.ModuleType, by: str) -> None:
+        whole = module.__name__
+        self.imports.append(f"import {whole}" if whole == name else f"import {whole} as {name}")
+        for chain in dotted(by, name) if by else ():
+            inner = whole + chain.removeprefix(name)
+            if inner != whole and inner in sys.modules:
+                self.imports.append(f"import {inner}")
+
+    def _write_definition(self, name: str, value: Tool) -> None:
+        function = None if isinstance(value, type) else plain(value)
+        said = value.__name__
+        if said == "<lambda>":
+            raise UsageError(f"{name!r} is a lambda; write it as a function, with type hints and a docstring")
+        if function is not None and function.__code__.co_freevars:
+            raise UsageError(
+                f"{name!r} uses {function.__code__.co_freevars[0]!r} of the function it was made in; make "
+                "that an argument or a global"
+            )
+        if function is None and "<locals>" in value.__qualname__:
+            raise UsageError(f"the class {name!r} is made in a function; make it a global")
+        source = definition(value)
+        if source is None:
+            raise UsageError(
+                f"the source of {name!r} cannot be found; put the tools into a file and give its path instead"
+            )
+        self._write_used(source, _names_around(value), besides=said, of=repr(name))
+        self.parts.append(source)
+        if said != name:
+            self.parts.append(f"{name} = {said}")
+
+    def _write_binding(self, name: str, value: object, of: str) -> None:
+        """What is neither defined nor data, as the line that makes it has it."""
+        for home in sorted(self.homes):
+            source = binding(name, home)
+            if source is not None:
+                break
+        else:
+            raise UsageError(
+                f"{of} uses {name!r}, which cannot be written down as text ({type(value).__name__}); make "
+                "it in a class whose methods are the tools, or put the tools into a file and give its path"
+            )
+        if source.startswith("from "):
+            self.imports.append(source)
+            return
+        self._write_used(source, _globals_of(home), besides=name, of=repr(name))
+        self.parts.append(source)
+
+    def _write_used(self, source: str, around: Mapping[str, object], *, besides: str, of: str) -> None:
+        for used in names_read(source):
+            if used in around and used != besides and getattr(builtins, used, around) is not around[used]:
+                self.define(used, around[used], of=of, by=source)
+
+
+def _importable(value: object) -> tuple[str, str] | None:
+    """The module that has something under a name of its own, and the name."""
+    module, name = getattr(value, "__module__", None), getattr(value, "__name__", None)
+    if not isinstance(module, str) or not isinstance(name, str):
+        return None
+    found = getattr(sys.modules.get(module), name, None)
+    return (module, name) if found is value or (found is not None and _is_same_method(found, value)) else None
+
+
+def _is_same_method(one: object, other: object) -> bool:
+    return isinstance(one, types.MethodType) and one == other
+
+
+def _says_it_all(told: str, value: object) -> bool:
+    """Whether a value's text, read as a literal, is the value again, of the same kinds."""
+    try:
+        return _is_same(ast.literal_eval(told), value)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return False
+
+
+def _is_same(one: object, other: object) -> bool:
+    if type(one) is not type(other) or one != other:
+        return False
+    if isinstance(one, dict):
+        mine, theirs = cast("dict[object, object]", one), cast("dict[object, object]", other)
+        return _is_same([*mine.items()], [*theirs.items()])
+    if isinstance(one, list | tuple):
+        pairs = zip(cast("Sequence[object]", one), cast("Sequence[object]", other), strict=True)
+        return all(_is_same(*pair) for pair in pairs)
+    return True
+
+
+def _names_around(value: Tool) -> Mapping[str, object]:
+    """The globals of what is defined."""
+    function = None if isinstance(value, type) else plain(value)
+    return _globals_of(value.__module__) if function is None else function.__globals__
+
+
+def _globals_of(module: str) -> Mapping[str, object]:
+    known = sys.modules.get(module)
+    return {} if known is None else vars(known)

@@ -7,8 +7,13 @@ say which tool the filled text asks for, twice, the tools in two orders. The fil
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import json
+import random
+import re
+import tomllib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -22,14 +27,154 @@ from genenv.progress import Reporter, advance, staged
 from genenv.seeding import generator, stream
 from genenv.texts import masked, tallied
 from genenv.threads import run_with_own_loop as apart
-from genenv.tools.bundle import Bundle
+from genenv.tools.audit import misstated
+from genenv.tools.bundle import Bundle, toml_key
 from genenv.tools.environment import Tools
-from genenv.tools.language.phrasing.file import with_more
-from genenv.tools.language.phrasing.reading import proposed
-from genenv.tools.language.phrasing.requests import named, naming, writing
+from genenv.tools.generate.fresh_values import fresh
+from genenv.tools.language.phrasing.requests import named, naming, proposed, writing
 from genenv.tools.language.phrasing.rules import Reason, Refusal, Rules
-from genenv.tools.language.phrasing.trial import Trial
+from genenv.tools.language.request import said
+from genenv.tools.language.wording import ARGUMENTS, Said, blanks_of, clause, instruction
 from genenv.tools.settings import ToolsConfig
+from genenv.tools.spec import Program
+from genenv.types import Json, Lineage, Message, Origin, Task
+
+_TOKEN = re.compile(
+    r"\"\"\"(?:\\.|[^\\])*?\"\"\"|'''.*?'''|\"(?:\\.|[^\"\\\n])*\"|'[^'\n]*'|#[^\n]*|\[|\]|[^\"'#\[\]]+",
+    re.DOTALL,
+)
+_KEY = re.compile(
+    r"(?:[ \t\r\n]++|#[^\n]*+)*+(\"(?:\\.|[^\"\\\n])*\"|'[^'\n]*'|[A-Za-z0-9_-]+)[ \t]*=[ \t]*(?=\[)"
+)
+
+
+def with_more(text: str, tool: str, more: Sequence[str]) -> str:
+    """The file's text with wordings added to a tool's.
+
+    Args:
+        text: lists of texts by name, as TOML that was read without error.
+        tool: whose wordings they are; one that is not there yet comes last.
+        more: new ones.
+    """
+    if not more:
+        return text
+    place = _list_of(text, tool)
+    if place is None:
+        listed = ", ".join(map(_quoted, more))
+        return f"{text}{'' if not text or text.endswith(chr(10)) else chr(10)}{toml_key(tool)} = [{listed}]\n"
+    start, last, end = place
+    lines = re.match(r"\[[ \t]*(?:#[^\n]*)?\r?\n([ \t]*)", text[start:])
+    tail = text[last:end]
+    comma = "" if last == start + 1 or "," in re.sub(r"#[^\n]*", "", tail) else ","
+    if lines is None:
+        added = ", ".join(map(_quoted, more))
+        return f"{text[:last]}{'' if last == start + 1 else ', '}{added}{text[last:]}"
+    tail = tail.rstrip(" \t")
+    added = "".join(f"{lines[1]}{_quoted(one)},\n" for one in more)
+    return f"{text[:last]}{comma}{tail}{'' if tail.endswith(chr(10)) else chr(10)}{added}{text[end:]}"
+
+
+def _list_of(text: str, tool: str) -> tuple[int, int, int] | None:
+    """Where a tool's list begins, where the last text in it ends, and where its closing bracket is."""
+    place = 0
+    while match := _KEY.match(text, place):
+        ours = tomllib.loads(f"{match[1]} = 0").popitem()[0] == tool
+        start = place = match.end()
+        last, depth = start + 1, 0
+        while token := _TOKEN.match(text, place):
+            place = token.end()
+            depth += {"[": 1, "]": -1}.get(token[0], 0)
+            if token[0][0] in "\"'":
+                last = place
+            if not depth:
+                break
+        if ours:
+            return start, last, place - 1
+    return None
+
+
+def _quoted(wording: str) -> str:
+    return json.dumps(wording, ensure_ascii=False)
+
+
+_SAMPLES = 8
+
+
+class Trial:
+    """The tasks of a bundle, to be said otherwise.
+
+    Args:
+        env: the bundle; it has to take all of its programs.
+    """
+
+    def __init__(self, env: Tools) -> None:
+        self._env = env
+        self._tasks: list[tuple[Program, Task]] = []
+
+    @property
+    def size(self) -> int:
+        """How many tasks there are to play."""
+        return len(self._env.bundle.base) + len(self._env.bundle.held_out)
+
+    def play(self) -> None:
+        """Play all tasks, once; those count whose text the gate lets pass in the tools' first wordings."""
+        self._tasks = list(self._played())
+
+    def _played(self) -> Iterator[tuple[Program, Task]]:
+        bundle = self._env.bundle
+        for origin, programs in ((Origin.SEED, bundle.base), (Origin.HELD_OUT, bundle.held_out)):
+            for name, program in programs.items():
+                advance(items=1)
+                rng, lineage = random.Random(name), Lineage(origin=origin)
+                task = self._env.build(program, task_id=name, lineage=lineage, rng=rng)
+                if isinstance(task, Task) and misstated(self._env, self._said(program, task, {})) is None:
+                    yield program, task
+
+    def problem(self, name: str, wording: str) -> str | None:
+        """Why the gate refuses a task that is said so; None if it refuses none.
+
+        Args:
+            name: of the tool.
+            wording: of it.
+        """
+        for program, task in self._tasks:
+            if any(step.tool == name for step in program.calls):
+                rejection = misstated(self._env, self._said(program, task, {name: [wording]}))
+                if rejection is not None:
+                    return f"the gate refuses a task of it: {rejection.explanation.rstrip('.')}"
+        return None
+
+    def _said(self, program: Program, task: Task, wordings: Mapping[str, Sequence[str]]) -> Task:
+        speech = dataclasses.replace(self._env.speech(program), wordings=wordings)
+        request = said(self._env.world.tools, program, speech, random.Random(task.id))
+        payload = {**task.payload, "implied": [list(names) for names in request.implied]}
+        messages = (Message(role="user", content=request.text),)
+        return dataclasses.replace(task, messages=messages, payload=payload)
+
+    def sample(self, name: str, wording: str, rng: random.Random) -> str:
+        """What a user says who asks for one call so: values of the bundle's own tasks in the blanks.
+
+        Args:
+            name: of the tool.
+            wording: of it.
+            rng: chooses the values.
+        """
+        tool = self._env.world.tools[name]
+        known: list[Mapping[str, Json]] = [
+            step.args
+            for program in self._env.bundle.base.values()
+            for step in program.calls
+            if step.tool == name
+        ]
+        found: dict[str, Json] = {}
+        for one in rng.sample(known, min(_SAMPLES, len(known))):
+            found = {**one, **found}
+        named = dict.fromkeys([*blanks_of(wording), *sorted(tool.required)])
+        args = {
+            one: found[one] if one in found else fresh(tool, one, rng) for one in named if one != ARGUMENTS
+        }
+        return instruction([clause(Said(tool=tool, args=args), [wording], rng).text], [], rng)
+
 
 _TEMPERATURE = 0.7
 _TOKENS_EACH, _TOKENS_BESIDE = 48, 128

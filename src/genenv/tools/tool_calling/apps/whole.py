@@ -6,17 +6,9 @@ import functools
 import json
 from pathlib import Path
 
-from genenv.tools.tool_calling.apps.bank import Bank
-from genenv.tools.tool_calling.apps.calendar import Calendar
-from genenv.tools.tool_calling.apps.contacts import Contacts
-from genenv.tools.tool_calling.apps.convert import Convert
-from genenv.tools.tool_calling.apps.email import Email
-from genenv.tools.tool_calling.apps.files import Files
-from genenv.tools.tool_calling.apps.home import Home
-from genenv.tools.tool_calling.apps.music import Music
-from genenv.tools.tool_calling.apps.notes import Notes
-from genenv.tools.tool_calling.apps.shop import Shop
-from genenv.tools.tool_calling.apps.trips import Trips
+from genenv.tools.tool_calling.apps.home import Convert, Files, Home, Music
+from genenv.tools.tool_calling.apps.money import Bank, Shop, Trips
+from genenv.tools.tool_calling.apps.office import Calendar, Contacts, Email, Notes
 
 _STATES = Path(__file__).parents[1] / "bundle" / "files" / "states.jsonl"
 

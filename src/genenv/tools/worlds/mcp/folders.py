@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from genenv.tools.discover.state_values import FILES, FOLDERS, HIDDEN, TABLES
-from genenv.tools.worlds.git_index import MARK, staged
-from genenv.tools.worlds.python_folder import JOURNALS, content_of, is_table_file
+from genenv.tools.worlds.jsonable import MARK, staged
+from genenv.tools.worlds.python import JOURNALS, content_of, is_table_file
 from genenv.types import Json
 
 _MOST_BYTES = 1 << 20

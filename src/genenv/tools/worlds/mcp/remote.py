@@ -12,11 +12,18 @@ from typing import TYPE_CHECKING
 
 from genenv.errors import UsageError
 from genenv.tools.worlds.base import Call, LoadedWorld, Outcome, usable
-from genenv.tools.worlds.event_loop import Thread
 from genenv.tools.worlds.limits import USUAL, Budget
-from genenv.tools.worlds.mcp.results import outcome_of, tool_of
-from genenv.tools.worlds.mcp.server import START_S, client_class, failure_of, listed
-from genenv.tools.worlds.mcp.transport import Traffic, over_http
+from genenv.tools.worlds.mcp.server import (
+    START_S,
+    Traffic,
+    client_class,
+    failure_of,
+    listed,
+    outcome_of,
+    over_http,
+    tool_of,
+)
+from genenv.tools.worlds.processes import Thread
 from genenv.tools.worlds.python_child import MOST_CHARS
 from genenv.tools.worlds.recorded import MOST_SENT, Ended, NoAnswer, may_write, record
 from genenv.tools.worlds.sources import RecordedSource, Source

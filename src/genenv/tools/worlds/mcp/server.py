@@ -2,25 +2,333 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import contextlib
+import json
 import logging
 import os
+import re
+import signal
 import threading
-from collections.abc import Mapping
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, wait
-from typing import TYPE_CHECKING, cast
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from genenv.errors import UsageError
-from genenv.tools.worlds.event_loop import Thread
-from genenv.tools.worlds.mcp.results import answers_checked
-from genenv.tools.worlds.mcp.transport import Launch, Traffic, over_stdio
-from genenv.types import Json
+from genenv.tools.worlds.base import Outcome, Tool
+from genenv.tools.worlds.jsonable import NotPlain, result_of
+from genenv.tools.worlds.processes import Thread
+from genenv.types import Json, JsonObject
+from genenv.untrusted.schemas import BadSchema, Validator, plain_schema
 
 if TYPE_CHECKING:
+    from httpx2 import Response
     from mcp import Client
+    from mcp.client._transport import TransportStreams
+    from mcp.shared.message import SessionMessage
     from mcp.types import CallToolResult
     from mcp.types import Tool as McpTool
+
+
+MOST_BYTES = 16 << 20
+"""Of a message."""
+_CONNECT_S, _READ_S = 30.0, 300.0
+_ENDING_S = 5.0
+"""How long a process may take to end all that it has started."""
+
+
+class TooLong(ValueError):
+    """A message is larger than any that could be of use."""
+
+    def __init__(self) -> None:
+        super().__init__(f"it sent a message of more than {MOST_BYTES >> 20} MiB")
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What has come from a server."""
+
+    received: int = 0
+    """Bytes of messages."""
+    too_long: bool = False
+    """Whether it ended with a message that was too long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """How a server is started."""
+
+    name: str
+    """How people know it."""
+    command: Sequence[str]
+    folder: Path
+    """Where it runs."""
+    log: Path
+    """A file for what it writes to standard error."""
+    environment: Mapping[str, str]
+
+
+@contextlib.asynccontextmanager
+async def over_stdio(how: Launch, traffic: Traffic) -> AsyncGenerator[TransportStreams]:
+    """A process that is started, and ended with all that it has started.
+
+    Args:
+        how: it is started.
+        traffic: is told what comes.
+
+    Raises:
+        TooLong: it sends a message that is too long; in a group, as tasks raise.
+        OSError: it cannot be started.
+    """
+    import anyio
+    from mcp.client.stdio import get_default_environment
+
+    arriving, read = anyio.create_memory_object_stream["SessionMessage | Exception"](0)
+    write, leaving = anyio.create_memory_object_stream["SessionMessage"](0)
+    with how.log.open("ab") as log:
+        process = await _started(how, get_default_environment(), log)
+    gone = (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError)
+
+    async def hear() -> None:
+        output = cast(asyncio.StreamReader, process.stdout)
+        with contextlib.suppress(*gone):
+            async with arriving:
+                while line := await _line(output, traffic):
+                    await arriving.send(_message(line))
+
+    async def speak() -> None:
+        to = cast(asyncio.StreamWriter, process.stdin)
+        with contextlib.suppress(*gone):
+            async with leaving:
+                async for one in leaving:
+                    text = one.message.model_dump_json(by_alias=True, exclude_unset=True)
+                    to.write(text.encode("utf-8", "replace") + b"\n")
+                    await to.drain()
+        await arriving.aclose()  # what waits for an answer is told that there will be none
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(hear)
+            tasks.start_soon(speak)
+            try:
+                yield cast(Any, read), write
+            finally:
+                tasks.cancel_scope.cancel()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await _end(process)
+
+
+async def _started(how: Launch, usual: Mapping[str, str], log: IO[bytes]) -> Process:
+    return await asyncio.create_subprocess_exec(
+        *how.command,
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=log,
+        cwd=how.folder,
+        env={**usual, **how.environment},
+        start_new_session=True,
+        limit=MOST_BYTES,
+    )
+
+
+async def _line(output: asyncio.StreamReader, traffic: Traffic) -> bytes:
+    """The next line; empty at the end."""
+    try:
+        line = await output.readline()
+    except ValueError as error:  # it is longer than the limit
+        traffic.too_long = True
+        raise TooLong from error
+    traffic.received += len(line)
+    return line
+
+
+def _message(line: bytes) -> SessionMessage | Exception:
+    from mcp.shared.message import SessionMessage
+    from mcp_types import jsonrpc_message_adapter
+
+    try:
+        message = jsonrpc_message_adapter.validate_json(line.decode("utf-8", "replace"), by_name=False)
+    except ValueError as error:
+        return error
+    return SessionMessage(message)
+
+
+async def _end(process: Process) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        process.terminate()
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        await asyncio.wait_for(process.wait(), _ENDING_S)
+    except TimeoutError:  # it was stopped, or cannot be ended
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+    cast(Any, process)._transport.close()  # its pipes, which something that is left may hold open
+
+
+@contextlib.asynccontextmanager
+async def over_http(address: str, traffic: Traffic) -> AsyncGenerator[TransportStreams]:
+    """A connection to a server by its address.
+
+    Args:
+        address: of it.
+        traffic: is told what comes.
+    """
+    from httpx2 import AsyncByteStream, AsyncClient, ReadError, Timeout
+    from mcp.client.streamable_http import streamable_http_client
+
+    class Bounded(AsyncByteStream):
+        """The body of an answer, which breaks off where it is too long, but for a stream of events."""
+
+        def __init__(self, response: Response) -> None:
+            self._stream = cast(AsyncByteStream, response.stream)
+            self._packed = response.headers.get("content-encoding", "identity").lower() != "identity"
+            self._events = response.headers.get("content-type", "").startswith("text/event-stream")
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            if self._packed:
+                raise ReadError("it packed its answer, which it was asked not to")
+            size = 0
+            async for part in self._stream:
+                traffic.received += len(part)
+                size += len(part)
+                if size > MOST_BYTES and not self._events:  # the client bounds each event
+                    raise ReadError(str(TooLong()))
+                yield part
+
+        async def aclose(self) -> None:
+            await self._stream.aclose()
+
+    async def bound(response: Response) -> None:
+        response.stream = Bounded(response)
+
+    hooks = {"response": [bound]}
+    times = Timeout(_CONNECT_S, read=_READ_S)
+    async with (
+        AsyncClient(timeout=times, headers={"accept-encoding": "identity"}, event_hooks=hooks) as client,
+        streamable_http_client(address, http_client=client) as (read, write),
+    ):
+        yield read, write
+
+
+_WRAPPED = "result"
+"""The official package puts an answer that is no object under this name."""
+_MOST_DESCRIBED = 600
+_ERROR = re.compile(r"(?:[\w-]+ ){0,2}errors?\b[^\w]|failed to\b|exception\b", re.IGNORECASE)
+"""How texts begin in which servers say that something went wrong, though the protocol has a mark for that."""
+
+
+def tool_of(listed: McpTool) -> Tool:
+    """A tool as a server lists it."""
+    described = " ".join((listed.description or listed.title or "").split())
+    schema: dict[str, Any] = dict(listed.input_schema)
+    schema.setdefault("type", "object")
+    schema.setdefault("properties", {})
+    reads = listed.annotations.read_only_hint if listed.annotations else None
+    return Tool(
+        name=listed.name,
+        description=_first_sentence(described)[:_MOST_DESCRIBED],
+        parameters=cast(JsonObject, schema),
+        writes=None if reads is None else not reads,
+    )
+
+
+def _first_sentence(text: str) -> str:
+    head, point, _ = text.partition(". ")
+    return head + "." if point else text
+
+
+def answers_checked(tools: Sequence[McpTool]) -> Callable[[str, CallToolResult], Awaitable[None]]:
+    """What holds answers to their tools' output schemas, within limits; the package's own check has none.
+
+    Args:
+        tools: of the server.
+    """
+    promised: dict[str, Validator] = {}
+    for one in tools:
+        with contextlib.suppress(BadSchema):  # then nothing is promised that could be held to
+            if one.output_schema is not None:
+                promised[one.name] = Validator(plain_schema(one.output_schema))
+
+    async def check(name: str, answer: CallToolResult) -> None:
+        validator = promised.get(name)
+        if validator is None:
+            return
+        if answer.structured_content is None:
+            raise RuntimeError(f"Tool {name} has an output schema but did not return structured content")
+        if found := validator.problem(cast(Json, answer.structured_content)):
+            raise RuntimeError(
+                f"Invalid structured content returned by tool {name}: {': '.join(filter(None, found))}"
+            )
+
+    return check
+
+
+def outcome_of(answer: CallToolResult | str, most_chars: int) -> Outcome:
+    """What the agent is told."""
+    if isinstance(answer, str):
+        return Outcome(error=answer)
+    if answer.is_error:
+        told = "\n".join(map(_said, answer.content)).strip()
+        return Outcome(error=told[:most_chars] or "The tool failed.")
+    try:
+        result = result_of(_result(answer))
+    except NotPlain as error:
+        return Outcome(error=f"The tool returned {error}.")
+    if isinstance(result, str) and _ERROR.match(result):
+        return Outcome(error=result[:most_chars])
+    if len(json.dumps(result, ensure_ascii=False)) > most_chars:
+        return Outcome(error=too_long(most_chars))
+    return Outcome(result=result)
+
+
+def too_long(most_chars: int) -> str:
+    """What the agent is told of a result that nobody could read."""
+    return f"The result is longer than {most_chars} characters."
+
+
+def _result(answer: CallToolResult) -> Json:
+    structured = cast(Json, answer.structured_content)
+    if isinstance(structured, Mapping) and set(structured) == {_WRAPPED}:
+        structured = structured[_WRAPPED]
+    if structured is not None:
+        return _parsed(structured) if isinstance(structured, str) else structured
+    said = [_parsed(_said(one)) for one in answer.content]
+    return said[0] if len(said) == 1 else said
+
+
+def _said(content: object) -> str:
+    """A piece of content as text; pictures and the like are named."""
+    for held in (content, getattr(content, "resource", None)):
+        if isinstance(text := getattr(held, "text", None), str):
+            return text
+    kind = str(getattr(content, "type", "content")).replace("_", " ")
+    data = getattr(content, "data", None)
+    named = getattr(content, "mime_type", None) or getattr(content, "uri", None)
+    told: Sequence[str] = [kind, *([str(named)] if named else [])]
+    return f"[{', '.join(told)}{f', {len(data)} characters' if isinstance(data, str) else ''}]"
+
+
+def _parsed(text: str) -> Json:
+    """Text that is a JSON object or list, or one as Python prints it, as that."""
+    if text.lstrip()[:1] not in ("{", "["):
+        return text
+    try:
+        return cast(Json, json.loads(text))
+    except RecursionError:
+        return text
+    except ValueError:
+        pass
+    try:
+        return cast(Json, result_of(ast.literal_eval(text.strip())))
+    except (ValueError, SyntaxError, MemoryError, RecursionError):  # NotPlain is a ValueError
+        return text
+
 
 START_S = 60.0
 """How long a server may take until it says which tools it has."""

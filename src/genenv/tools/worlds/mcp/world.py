@@ -15,12 +15,9 @@ from typing import cast
 
 from genenv.errors import UsageError
 from genenv.tools.worlds.base import GONE, Call, Outcome, Played, Tool, usable
-from genenv.tools.worlds.event_loop import Thread
 from genenv.tools.worlds.mcp.folders import EpisodeFolder, Snapshot
-from genenv.tools.worlds.mcp.results import outcome_of, too_long, tool_of
-from genenv.tools.worlds.mcp.server import Flooded, NotRunning, Server
-from genenv.tools.worlds.mcp.transport import Launch
-from genenv.tools.worlds.processes import Scratch, environment
+from genenv.tools.worlds.mcp.server import Flooded, Launch, NotRunning, Server, outcome_of, too_long, tool_of
+from genenv.tools.worlds.processes import Scratch, Thread, environment
 from genenv.tools.worlds.python import CALL_S
 from genenv.tools.worlds.python_child import MOST_CHARS
 from genenv.types import Json

@@ -17,8 +17,8 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from genenv.errors import first_line
-from genenv.tools.worlds.event_loop import Thread
 from genenv.tools.worlds.openapi.headers import Headers
+from genenv.tools.worlds.processes import Thread
 from genenv.tools.worlds.recorded import Ended, NoAnswer
 
 if TYPE_CHECKING:

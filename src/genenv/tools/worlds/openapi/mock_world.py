@@ -18,10 +18,8 @@ from genenv.errors import UsageError
 from genenv.tools.discover.state_values import words_of
 from genenv.tools.worlds.base import Call, Outcome, Played, Tool
 from genenv.tools.worlds.openapi.answers import Teller
-from genenv.tools.worlds.openapi.choosing import chosen
-from genenv.tools.worlds.openapi.operations import operations
-from genenv.tools.worlds.openapi.parameters import Parameters, field_of
-from genenv.tools.worlds.openapi.reading import Document
+from genenv.tools.worlds.openapi.parameters import Parameters, chosen, field_of
+from genenv.tools.worlds.openapi.reading import Document, operations
 from genenv.tools.worlds.openapi.resources import Action, Does, Resources, Table
 from genenv.tools.worlds.openapi.rows import MOMENT, Record, State, first_state, new_key, valued
 from genenv.tools.worlds.openapi.shapes import plain

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 from genenv.tools.discover.state_values import words_of
 from genenv.tools.worlds.base import Tool
 from genenv.tools.worlds.openapi.asking import NotTaken, Request
-from genenv.tools.worlds.openapi.operations import FORM, Operation, Parameter, argument_name, is_json
+from genenv.tools.worlds.openapi.reading import FORM, Operation, Parameter, argument_name, is_json
 from genenv.tools.worlds.openapi.shapes import plain
 from genenv.types import Json, JsonObject
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from genenv.tools.discover.state_values import singular, words_of
 from genenv.tools.language.words import VERBS
-from genenv.tools.worlds.openapi.operations import Operation, is_blank
+from genenv.tools.worlds.openapi.reading import Operation, is_blank
 from genenv.tools.worlds.openapi.shapes import (
     IDS,
     KEYS,

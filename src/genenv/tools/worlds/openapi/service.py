@@ -15,12 +15,11 @@ from genenv.errors import UsageError
 from genenv.texts import masked
 from genenv.tools.worlds.base import Call, LoadedWorld, Outcome
 from genenv.tools.worlds.limits import USUAL, Budget
-from genenv.tools.worlds.openapi.answering import TOO_LONG, outcome_of
+from genenv.tools.worlds.openapi.answers import TOO_LONG, outcome_of
 from genenv.tools.worlds.openapi.asking import TOO_LARGE, Asker, NotTaken, Wait
-from genenv.tools.worlds.openapi.choosing import DEPRECATED, MOST_TOOLS
 from genenv.tools.worlds.openapi.headers import Headers
-from genenv.tools.worlds.openapi.operations import Operation, operations
-from genenv.tools.worlds.openapi.reading import Document, fetched, is_address
+from genenv.tools.worlds.openapi.parameters import DEPRECATED, MOST_TOOLS
+from genenv.tools.worlds.openapi.reading import Document, Operation, fetched, is_address, operations
 from genenv.tools.worlds.openapi.requests import Requests, reads
 from genenv.tools.worlds.recorded import MOST_SENT, MOST_WRITTEN, Ended, NoAnswer, record
 from genenv.tools.worlds.sources import RecordedSource, Source
