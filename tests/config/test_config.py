@@ -13,6 +13,7 @@ from pydantic.fields import FieldInfo
 
 from genenv.cli.settings_reference import render_reference
 from genenv.config import tables as config_tables
+from genenv.config.resolved import anchored, by_key, resolve, with_values
 from genenv.config.run import RunConfig, all_settings, as_tables, dump_toml, load_config, parse_config
 from genenv.config.tables import bundled_configs
 from genenv.curriculum.presets import METHOD, PRESETS, ROBUST, STEPS
@@ -395,3 +396,49 @@ def test_every_synonym_leads_to_a_setting_there_is() -> None:
         if not any(key.endswith(f".{name}") for key in known)
     }
     assert not wrong
+
+
+# settings that are decided
+
+
+def test_what_is_decided_is_decided_once_and_nothing_else_changes() -> None:
+    config = load_config(None, ["policy.backend=scripted", "agent.betas=[0.8, 0.9]"])
+    assert resolve(config) == config
+    assert as_tables(resolve(config)) == as_tables(config)
+
+
+def test_places_become_absolute_in_sections_environments_and_shifts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "passages.jsonl").write_text("")
+    (tmp_path / "tasks.jsonl").write_text("")
+    monkeypatch.chdir(tmp_path)
+    tables: JsonObject = {
+        "environment": {"name": "multihop_qa", "corpus": "passages.jsonl"},
+        "shift": {"environment": {"corpus": "./passages.jsonl", "distractors": 2}},
+        "simulator": {"source": "file", "file": "tasks.jsonl"},
+        "policy": {"model": "no/folder", "vllm": {"addresses_folder": "."}},
+    }
+    found = flat(as_tables(anchored(parse_config(tables))))
+    corpus = str(tmp_path / "passages.jsonl")
+    assert (found["environment.corpus"], found["shift.environment.corpus"]) == (corpus, corpus)
+    assert (found["shift.environment.distractors"], found["policy.model"]) == (2, "no/folder")
+    assert found["simulator.file"] == str(tmp_path / "tasks.jsonl")
+    assert found["policy.vllm.addresses_folder"] == str(tmp_path)
+
+
+@pytest.mark.parametrize("env", environment_names())
+def test_settings_by_key_are_those_of_the_file(env: str) -> None:
+    config = load_config(None, [f"environment.name={env}", "policy.chat_template_kwargs={thinking = true}"])
+    assert by_key(config) == flat(as_tables(config))
+    assert by_key(config)["policy.chat_template_kwargs.thinking"] is True
+
+
+def test_other_values_are_checked_like_those_of_a_file() -> None:
+    config = load_config(None, ["policy.chat_template_kwargs={thinking = true}"])
+    changes = {"run.rounds": 3, "policy.vllm.tries": 7, "policy.chat_template_kwargs.thinking": False}
+    assert by_key(with_values(config, changes)) == {**by_key(config), **changes}
+    with pytest.raises(UsageError, match=r"setting 'policy.vllm.tries' is 0; allowed: whole number, >= 1"):
+        with_values(config, {"policy.vllm.tries": 0})
+    with pytest.raises(UsageError, match="section 'simulator': source is 'file', so file must name one"):
+        with_values(config, {"simulator.source": "file"})

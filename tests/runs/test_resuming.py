@@ -341,8 +341,8 @@ def test_a_config_with_older_names_of_settings_works_and_says_what_they_are_call
     config: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     succeeds("train", config, "--out", tmp_path / "run")
-    older = config.read_text().replace("[environment]", "[domain]").replace("environment", "domain")
-    config.write_text(older + "\n[curriculum]\ntemperature = 3\n", encoding="utf-8")
+    older = '\n[domain]\nname = "tool_calling"\n[curriculum]\ntemperature = 3\n'
+    config.write_text(config.read_text() + older, encoding="utf-8")
     succeeds("train", config, "--out", tmp_path / "new")
     said = caplog.text
     assert said.count("'curriculum.temperature' is now called 'curriculum.rwr_lambda'") == 1
