@@ -1,7 +1,7 @@
-"""What every section of the configuration has in common, and how a setting says what it allows.
+"""What all sections of the configuration share: their base class, and what a setting allows and permits.
 
-A setting lives with its owner (`genenv.agent.settings`, `genenv.curriculum.settings`, ...); and
-`genenv.config.run` puts the sections together.
+A setting is defined by its owner (`genenv.agent.settings`, `genenv.curriculum.settings`, ...);
+`genenv.config.run` collects the sections.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _without_credentials(address: str) -> str:
     """
     try:
         parts = urlsplit(address)
-    except ValueError:  # what is asked there says what is wrong with it
+    except ValueError:  # whoever connects there reports what is wrong with it
         return address
     if "@" in parts.netloc or parts.query:
         raise ValueError(
@@ -81,7 +81,7 @@ _BOUNDS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 
 
 def allowed(field: FieldInfo) -> str:
-    """What may stand for a setting, for people: `number, > 0, < 1` or `"lora" or "full"`."""
+    """The values that a setting allows, for people: `number, > 0, < 1` or `"lora" or "full"`."""
     return ", ".join([_type_name(field.annotation), *_rules(field.metadata)])
 
 

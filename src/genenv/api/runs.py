@@ -31,11 +31,11 @@ from genenv.types import JsonObject, Message, Origin, StopReason, Task, Verdict
 
 @dataclass(frozen=True, slots=True)
 class Attempted:
-    """What came of an attempt."""
+    """The result of one attempt at a task."""
 
     task: Task
     replies: tuple[str, ...]
-    """The agent's, one a turn."""
+    """The agent's replies, one per turn."""
     verdict: Verdict
 
 
@@ -44,7 +44,7 @@ class Agent:
 
     Args:
         name: as for `load_agent`.
-        assistant: what answers.
+        assistant: the model behind it.
         limits: of an attempt.
         env: what it was trained on; None for a model of no run.
     """
@@ -72,26 +72,26 @@ class Agent:
             ContextOverflow: the conversation does not fit into the model's window.
             RolloutError: no answer could be had.
         """
-        told = [_chat(message) for message in messages]
+        chat = [_chat(message) for message in messages]
         talk = self._assistant.talk(next(self._conversations))
         most = max_tokens or self._limits.max_new_tokens
 
         async def ask() -> Reply:
-            return await talk(told, tools=tools, max_tokens=most)
+            return await talk(chat, tools=tools, max_tokens=most)
 
         return run_with_own_loop(lambda: asyncio.run(ask()))
 
     def attempt(
         self, tasks: Task | Sequence[Task], env: Environment | str | Path | None = None
     ) -> list[Attempted]:
-        """Attempt tasks, as many at a time as the model is best given; one that cannot go on has failed.
+        """Attempt tasks, with the concurrency that suits the model; an attempt that breaks off has failed.
 
         Args:
             tasks: of an environment, such as `environment.held_out`.
-            env: whose they are; left out, the one it was trained on.
+            env: the environment of the tasks; left out, the one it was trained on.
 
         Raises:
-            UsageError: nothing says whose tasks they are.
+            UsageError: the environment of the tasks is not known.
         """
         of = self.env if env is None else named(env)
         if of is None:
@@ -120,7 +120,7 @@ class Agent:
         return list(await asyncio.gather(*(one(task) for task in tasks)))
 
     def __repr__(self) -> str:
-        """How it is loaded."""
+        """The call that loads it."""
         return f"load_agent({self.name!r})"
 
 
@@ -134,7 +134,7 @@ def load_agent(name: str | Path, settings: Mapping[str, object] | None = None) -
             measurements do, unless told otherwise), `endpoint.*` how an endpoint is asked.
 
     Raises:
-        UsageError: it cannot be had.
+        UsageError: it cannot be loaded.
         DataError: a checkpoint is damaged.
     """
     found, asked = str(name), load_evaluation_config(words(settings or {}))
@@ -150,7 +150,7 @@ def load_agent(name: str | Path, settings: Mapping[str, object] | None = None) -
 
 
 def _failed(why: str) -> Verdict:
-    """Of an attempt that did not come to its end."""
+    """The verdict on an attempt that did not finish."""
     return Verdict(reward=0.0, success=False, explanation=why, readable=False)
 
 
@@ -176,7 +176,7 @@ class Run:
 
     @property
     def config(self) -> RunConfig:
-        """Its settings, all of them decided."""
+        """Its settings; automatic ones have the values that were decided."""
         return load_config(self._folder.config)
 
     @property
@@ -193,7 +193,7 @@ class Run:
 
     @cached_property
     def environment(self) -> Environment:
-        """The world it was trained on."""
+        """The environment it was trained on."""
         return Environment.of_run(self.config)
 
     def tasks(self, round_: int | None = None) -> tuple[Task, ...]:
@@ -221,11 +221,11 @@ class Run:
         return write_report(self.path)
 
     def __str__(self) -> str:
-        """What it came to, in six lines."""
+        """A summary in six lines."""
         return "\n".join(summarise(self.path))
 
     def __repr__(self) -> str:
-        """How it is opened."""
+        """The call that opens it."""
         return f"Run({self.path.as_posix()!r})"
 
 
@@ -245,18 +245,18 @@ def train(  # noqa: PLR0913 - as the command's options
         config: the settings: a TOML file, the name of one that comes with genenv (`"demo"`), a
             `RunConfig`, or an `environment`, whose bundle's own settings are taken.
         out: the folder of the run; left out, `runs/NAME`.
-        settings: laid over them, such as `{"run.rounds": 4}`.
-        variant: settings laid over them by name, as by `--variant`.
+        settings: overrides, such as `{"run.rounds": 4}`.
+        variant: named overrides, as by `--variant`.
         start_from: `RUN@ROUND`, whose weights, pools and statistics are the start.
         resume: go on with the run in `out`, if it is there; without it a run that is there is refused.
             Settings other than its own are refused, but for those that may change, such as `run.rounds`.
-        reporter: is told how far it is; left out, standard error shows it. `Silent()` for none.
+        reporter: shows the progress; left out, on standard error. `Silent()` shows nothing.
 
     Raises:
         UsageError: a setting is not allowed, a model cannot be had, or `out` holds a run.
         GenenvError: it cannot go on. Committed rounds stay, and `resume=True` goes on from them.
     """
-    told, overrides = reporter or ConsoleReporter(), words(settings or {})
+    shown, overrides = reporter or ConsoleReporter(), words(settings or {})
     file: Path | None = None
     if isinstance(config, RunConfig):
         if overrides or variant:
@@ -273,7 +273,7 @@ def train(  # noqa: PLR0913 - as the command's options
     path = Path(out) if out is not None else Path("runs") / chosen.run.name
     if not (resume and (path / "config.toml").is_file()):
         origin = Branching.named(start_from) if start_from else None
-        run_with_own_loop(lambda: training.start(chosen, path, told, file=file, origin=origin))
+        run_with_own_loop(lambda: training.start(chosen, path, shown, file=file, origin=origin))
         return Run(path)
     if variant or start_from or isinstance(config, RunConfig):
         raise UsageError(
@@ -281,7 +281,7 @@ def train(  # noqa: PLR0913 - as the command's options
             "environment, and "
             "leave variant and start_from out"
         )
-    done = run_with_own_loop(lambda: training.go_on(path, told, told.note, file=file, overrides=overrides))
+    done = run_with_own_loop(lambda: training.go_on(path, shown, shown.note, file=file, overrides=overrides))
     if done is not None:
-        told.note(done)
+        shown.note(done)
     return Run(path)

@@ -1,4 +1,4 @@
-"""What commands share: options, the first sign of life, reading a line, and how they end or are stopped."""
+"""What all commands share: options, the first line of output, reading a line, ending and being stopped."""
 
 from __future__ import annotations
 
@@ -65,21 +65,21 @@ Requests = Annotated[
 
 
 def begin(what: str) -> None:
-    """The first sign of life: libraries and models take seconds to load, and a log file shows no cursor."""
+    """Print what begins: libraries and models take seconds to load, and a log file shows no cursor."""
     typer.echo(f"{masked(inert(what))} ...", err=True)
 
 
 def ended(text: str, status: int) -> typer.Exit:
-    """The end of a command in one sentence on standard error, with an exit status."""
+    """End a command with one sentence on standard error and an exit status."""
     typer.echo(f"genenv: {masked(inert(' '.join(text.split())))}", err=True)
     return typer.Exit(status)
 
 
 def next_line(prompt: str) -> str | None:
-    """The next line of standard input, a terminal or a pipe, without its end; None where there are no more.
+    """The next line of standard input, without its end; None at the end of the input.
 
     Args:
-        prompt: says what is expected.
+        prompt: what to print first.
     """
     typer.echo(prompt, nl=False)
     line = sys.stdin.readline()
@@ -90,7 +90,7 @@ def next_line(prompt: str) -> str | None:
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, as batch systems and containers stop a command: it ends as after Ctrl-C."""
+    """SIGTERM, by which batch systems and containers stop a command: it ends as after Ctrl-C."""
 
 
 @contextlib.contextmanager
@@ -98,7 +98,7 @@ def stoppable(kept: str) -> Generator[None]:
     """Work that Ctrl-C and SIGTERM end with one sentence, and with status 130 and 143, as shells count.
 
     Args:
-        kept: what is kept of the work, for the sentence.
+        kept: which work is kept, for the sentence.
 
     Raises:
         typer.Exit: it was stopped.
@@ -123,15 +123,15 @@ def stoppable(kept: str) -> Generator[None]:
 
 
 def check_named(config: Path | None, instead: str, *, run: bool) -> None:
-    """Settings come from a CONFIG or from a run.
+    """Refuse a command with neither a CONFIG nor a run.
 
     Args:
-        config: the CONFIG that is named.
-        instead: how a run is named.
-        run: whether one is.
+        config: the CONFIG, if named.
+        instead: the option that names a run.
+        run: whether a run is named.
 
     Raises:
-        typer.BadParameter: neither is named.
+        typer.BadParameter: it has neither.
     """
     if config is None and not run:
         raise typer.BadParameter(
