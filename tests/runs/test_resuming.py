@@ -82,6 +82,7 @@ def test_the_runs_own_config_asks_for_nothing(mine: Path) -> None:
         ("curriculum.alpha=0.4", "curriculum.alpha"),
         ("policy.model=another/model", "policy.model"),
         ("policy.threads=3", "policy.threads"),
+        ("curriculum.temperature=3", "curriculum.rwr_lambda"),
         ("run.seed=7", "run.seed"),
         ("run.eval_tasks=3", "run.eval_tasks"),
         ("environment.name=household", "environment.name"),
