@@ -87,22 +87,22 @@ def _train(  # noqa: PLR0913 - as `train`
 ) -> Path:
     """Start or resume the run; returns its folder."""
     check_named(config, "--resume --out RUN", run=resume)
-    reporter, overrides = ConsoleReporter(), with_corpus(overrides, corpus)
+    reporter, given = ConsoleReporter(), with_corpus(overrides, corpus)
     if resume:
         if variant or origin:
             raise UsageError(
                 "--variant and --from are for a run that starts; one that is continued has its settings"
             )
-        path = _run_of(config, out, overrides)
+        path = _run_of(config, out, given)
         done = training.go_on(
-            path, reporter, _print_note, file=config, overrides=overrides, other_arithmetic=other_arithmetic
+            path, reporter, _print_note, file=config, overrides=given, other_arithmetic=other_arithmetic
         )
         if done is not None:
             typer.echo(done)
     elif other_arithmetic:
         raise UsageError("--allow-other-arithmetic is for a run that is continued; add --resume")
     else:
-        settings = load_config(config, overrides, variant=variant)
+        settings = load_config(config, given, variant=variant)
         path = out or Path("runs") / settings.run.name
         start_from = None if origin is None else Origin.named(origin)
         try:
