@@ -25,7 +25,7 @@ from genenv.environments.base import Environment
 from genenv.gate.gate import base_tasks
 from genenv.progress import Silent
 from genenv.runs.metrics import evaluation_metrics, rollout_metrics
-from genenv.training.build import build_players
+from genenv.training.opening import build_players
 from genenv.types import Group, Task
 
 

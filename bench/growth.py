@@ -34,7 +34,7 @@ from turns import machine, resident_kib, say
 
 from genenv.agent.policy import AgentConfig
 from genenv.backends.scripted import ScriptedSampler, ScriptedTrainer
-from genenv.config.run import RunConfig, dump_toml, load_config, resolve
+from genenv.config.run import RunConfig, dump_toml, load_config, parse_config
 from genenv.environments import load_environment
 from genenv.environments.base import Environment
 from genenv.gate.gate import written
@@ -99,7 +99,7 @@ def _words(options: argparse.Namespace) -> Iterator[str]:
 
 def make(options: argparse.Namespace) -> None:
     """Play the rounds with what is made up in place of models."""
-    config = resolve(
+    config = parse_config(
         {
             "run": {"rounds": options.rounds, "eval_every": 5, "eval_tasks": 20},
             "environment": {"name": options.environment},

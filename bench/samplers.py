@@ -37,7 +37,7 @@ from genenv.backends.scripted import ScriptedTrainer
 from genenv.backends.settings import PolicyConfig, VllmConfig
 from genenv.backends.vllm.fleet import Fleet
 from genenv.backends.vllm.policy import VllmSampler
-from genenv.config.run import RunConfig, dump_toml, resolve
+from genenv.config.run import RunConfig, dump_toml, parse_config
 from genenv.environments import load_environment
 from genenv.errors import GenenvError
 from genenv.runs.folder import RunFolder
@@ -90,7 +90,7 @@ def measured(
     options: argparse.Namespace, base: str, count: int, staleness: int, learning: float
 ) -> Mapping[str, Any]:
     """A run with so many servers: its seconds, and what this process has needed for it."""
-    config = resolve(
+    config = parse_config(
         {
             "run": {"rounds": options.rounds, "eval_every": 0, "staleness": staleness},
             "environment": {"name": "programs"},

@@ -12,7 +12,7 @@ import pytest
 
 from genenv.agent.policy import Agent
 from genenv.backends.scripted import ScriptedSampler, ScriptedTrainer
-from genenv.config.run import dump_toml, resolve
+from genenv.config.run import dump_toml, parse_config
 from genenv.report.page import write_report
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.store import PoolStore
@@ -69,7 +69,7 @@ def hostile(toy: Any, filler: str) -> Any:
 @pytest.mark.long
 @pytest.mark.parametrize("filler", [BAD, HUGE], ids=["characters", "five megabytes"])
 def test_hostile_text_passes_through_a_run_and_its_report(toy: Any, filler: str, tmp_path: Path) -> None:
-    config = resolve(
+    config = parse_config(
         {
             "run": {"rounds": 2},
             "simulator": {"contexts": 2, "variations": 1, "max_new_tokens": 500},

@@ -18,7 +18,7 @@ from genenv.config.run import RunConfig
 from genenv.errors import EnvironmentCodeError, RolloutError, UsageError
 from genenv.progress import Silent
 from genenv.simulator.settings import SimulatorConfig
-from genenv.training.build import build_players
+from genenv.training.opening import build_players
 from genenv.types import Group, Message, Seed, SimulatorSample
 from learners import AgentLearner, SimulatorLearner
 

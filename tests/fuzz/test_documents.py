@@ -10,8 +10,8 @@ import pytest
 from hypothesis import strategies as st
 
 from fuzzing import Fuzz, json_values
-from genenv.config.files import apply_override
 from genenv.config.run import load_config
+from genenv.config.tables import apply_override
 from genenv.environments import FOLDER_MARK as MARK
 from genenv.tools.bundle import Bundle
 from genenv.tools.worlds.base import Call

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import scripted_genenv
-from genenv.config.run import resolve
+from genenv.config.run import parse_config
 from genenv.report import charts
 from genenv.report.facts import RunFacts, read_facts, summarise
 from genenv.runs.folder import RunFolder
@@ -43,7 +43,7 @@ SETTINGS = {
 @pytest.fixture(scope="module")
 def long_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("growth") / "run"
-    loops.build(resolve(SETTINGS), path).run()
+    loops.build(parse_config(SETTINGS), path).run()
     return path
 
 
@@ -93,7 +93,7 @@ def test_the_state_of_a_round_names_seeds_and_the_latest_tasks_only(long_run: Pa
 def test_a_round_reads_only_the_tasks_that_it_uses(
     long_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loop = loops.build(resolve(SETTINGS), long_run, resume=True)
+    loop = loops.build(parse_config(SETTINGS), long_run, resume=True)
     with PoolStore.open(long_run / "pool.db", create=False) as store:
         with decoded(monkeypatch) as found:
             asyncio.run(loop._resume(store))
@@ -121,7 +121,7 @@ def test_a_task_that_was_stored_without_its_surface_is_in_the_archive_all_the_sa
         )
     connection.close()
     whole, mended = (
-        loops.build(resolve(SETTINGS), path, resume=True) for path in (long_run, tmp_path / "run")
+        loops.build(parse_config(SETTINGS), path, resume=True) for path in (long_run, tmp_path / "run")
     )
     with PoolStore.open(long_run / "pool.db", create=False) as store:
         whole.pool.gate.recall(store.surfaces(), store.without_surface())
@@ -137,7 +137,7 @@ def test_a_report_and_a_summary_ask_as_much_of_a_long_run_as_of_a_short_one(
     long_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     short = tmp_path / "short"
-    loops.build(resolve({**SETTINGS, "run": {"rounds": 2, "eval_every": 1}}), short).run()
+    loops.build(parse_config({**SETTINGS, "run": {"rounds": 2, "eval_every": 1}}), short).run()
     counts: dict[str, list[int]] = {"report": [], "summary": []}
     for path in (short, long_run):
         with decoded(monkeypatch) as tasks, asked(monkeypatch) as sql:

@@ -17,7 +17,7 @@ import pytest
 
 from genenv.agent.policy import Agent
 from genenv.backends.scripted import ScriptedSampler, ScriptedTrainer
-from genenv.config.run import RunConfig, dump_toml, resolve
+from genenv.config.run import RunConfig, dump_toml, parse_config
 from genenv.environments import load_environment
 from genenv.environments.base import Environment
 from genenv.errors import DataError, GenenvError, RolloutError
@@ -112,7 +112,7 @@ def build(config: RunConfig, path: Path, *, resume: bool = False) -> CoEvolution
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunConfig, Path]:
-    config, path = resolve(SETTINGS), tmp_path_factory.mktemp("run") / "a"
+    config, path = parse_config(SETTINGS), tmp_path_factory.mktemp("run") / "a"
     assert build(config, path).run() == 3
     return config, path
 
@@ -144,7 +144,7 @@ def test_a_run_leaves_metrics_tasks_traces_and_checkpoints(
 
 
 def test_both_players_are_told_when_a_round_is_committed(tmp_path: Path) -> None:
-    loop, ended = build(resolve(SETTINGS), tmp_path / "a"), []
+    loop, ended = build(parse_config(SETTINGS), tmp_path / "a"), []
     for name in ("agent", "simulator"):
         policy = getattr(loop.policies, name).sampler
         policy.end_round = lambda name=name: ended.append((name, loop.folder.metrics.read_text().count("\n")))
@@ -182,7 +182,7 @@ def test_a_run_stopped_in_any_round_continues_to_the_same_end(
 
 @pytest.mark.long
 def test_tasks_of_valid_traces_are_attempted_anew_and_are_no_new_tasks(tmp_path: Path) -> None:
-    config = resolve({**SETTINGS, "curriculum": {"review_share": 0.0, "replay_share": 0.3}})
+    config = parse_config({**SETTINGS, "curriculum": {"review_share": 0.0, "replay_share": 0.3}})
     build(config, tmp_path / "a").run()
     broken = build(config, tmp_path / "b")
     _fail_in_round(broken, 3)
@@ -213,7 +213,7 @@ def test_tasks_of_valid_traces_are_attempted_anew_and_are_no_new_tasks(tmp_path:
 @pytest.mark.long
 def test_of_candidates_those_are_attempted_that_are_worth_most(tmp_path: Path) -> None:
     settings = {**SETTINGS, "curriculum": {"candidates": 3, "base_share": 0.5, "review_share": 0.0}}
-    config = resolve(settings)
+    config = parse_config(settings)
     with _played_whole_and_in_two_goes(config, tmp_path) as store:
         for number in (1, 2, 3):
             groups, metrics = store.groups(number), store.metrics(number)
@@ -232,7 +232,7 @@ def test_of_candidates_those_are_attempted_that_are_worth_most(tmp_path: Path) -
 @pytest.mark.long
 def test_earlier_attempts_foretell_without_a_token(tmp_path: Path) -> None:
     settings = {"candidates": 3, "foretold_by": "attempts", "base_share": 0.5, "review_share": 0.0}
-    config = resolve({**SETTINGS, "curriculum": settings})
+    config = parse_config({**SETTINGS, "curriculum": settings})
     with _played_whole_and_in_two_goes(config, tmp_path) as store:
         first, *later = (store.metrics(number) for number in (1, 2, 3))
         assert first["probe/foretold"] == first["probe/foretold_new"] == 0.5  # nothing is known yet
@@ -248,7 +248,7 @@ def test_earlier_attempts_foretell_without_a_token(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_tasks_whose_attempts_agree_are_replaced_while_there_are_candidates(tmp_path: Path) -> None:
     settings = {"candidates": 3, "candidate_choice": "attempted", "base_share": 0.5, "review_share": 0.0}
-    config = resolve({**SETTINGS, "curriculum": settings})
+    config = parse_config({**SETTINGS, "curriculum": settings})
     with _played_whole_and_in_two_goes(config, tmp_path) as store:
         for number in (1, 2, 3):
             groups, metrics = store.groups(number), store.metrics(number)
@@ -268,7 +268,7 @@ def test_tasks_whose_attempts_agree_are_replaced_while_there_are_candidates(tmp_
 @pytest.mark.long
 def test_specs_drawn_at_random_are_tasks_that_cost_no_token(tmp_path: Path) -> None:
     simulator = {**SETTINGS["simulator"], "explore": 0.5, "variations": 4}
-    config = resolve({**SETTINGS, "simulator": simulator})
+    config = parse_config({**SETTINGS, "simulator": simulator})
     with _played_whole_and_in_two_goes(config, tmp_path) as store:
         proposals = [p for n in (1, 2, 3) for batch in store.batches(n) for p in batch.proposals]
         drawn = [one for one in proposals if one.generation.drawn]
@@ -281,7 +281,7 @@ def test_specs_drawn_at_random_are_tasks_that_cost_no_token(tmp_path: Path) -> N
 
 def test_an_agent_may_stand_still_while_the_simulator_learns(tmp_path: Path) -> None:
     still = {"agent": {**SETTINGS["agent"], "train": False}, "curriculum": {"band_filter": False}}
-    config = resolve({**SETTINGS, **still})
+    config = parse_config({**SETTINGS, **still})
     build(config, tmp_path / "run").run()
     with PoolStore.open(tmp_path / "run" / "pool.db", create=False) as store:
         rounds = [store.metrics(number) for number in (1, 2, 3)]
@@ -292,7 +292,7 @@ def test_an_agent_may_stand_still_while_the_simulator_learns(tmp_path: Path) -> 
 
 def test_in_hindsight_a_spec_answers_the_request_for_the_rate_it_came_to(tmp_path: Path) -> None:
     simulator = {**SETTINGS["simulator"], "algorithm": "hindsight"}
-    loop = build(resolve({**SETTINGS, "run": {"rounds": 2}, "simulator": simulator}), tmp_path / "a")
+    loop = build(parse_config({**SETTINGS, "run": {"rounds": 2}, "simulator": simulator}), tmp_path / "a")
     player, trained, profiles = loop.policies.simulator, [], []
     assert isinstance(player, Simulator)
     learn, contexts = player.learn, loop.pool.contexts
@@ -353,7 +353,7 @@ def _fail_in_round(loop: CoEvolution, number: int) -> None:
 
 
 def test_the_time_of_a_round_is_the_whole_round_and_not_only_its_stages(tmp_path: Path) -> None:
-    loop = build(resolve({**SETTINGS, "run": {"rounds": 1, "eval_every": 0}}), tmp_path / "g")
+    loop = build(parse_config({**SETTINGS, "run": {"rounds": 1, "eval_every": 0}}), tmp_path / "g")
     draw = loop.pool.replay.draw
     loop.pool.replay.draw = lambda *a, **k: time.sleep(0.3) or draw(*a, **k)
     loop.run()
@@ -374,7 +374,7 @@ def test_the_progress_of_an_update_counts_its_epochs(tmp_path: Path) -> None:
         "simulator": {**SETTINGS["simulator"], "epochs": 3},
         "agent": {**SETTINGS["agent"], "epochs": 2},
     }
-    loop = build(resolve(settings), tmp_path / "h")
+    loop = build(parse_config(settings), tmp_path / "h")
     loop.reporter = Told()
     loop.run()
     with PoolStore.open(tmp_path / "h/pool.db", create=False) as store:
@@ -404,7 +404,7 @@ class Charts:
 
 
 def test_a_round_that_a_kill_kept_from_the_sinks_is_handed_to_them_on_resuming(tmp_path: Path) -> None:
-    config = resolve(SETTINGS)
+    config = parse_config(SETTINGS)
     killed, charts = build(config, tmp_path / "e"), Charts()
     killed.sinks = [Charts(failing=2, error=KeyboardInterrupt())]
     with pytest.raises(KeyboardInterrupt):
@@ -420,7 +420,7 @@ def test_a_round_that_a_kill_kept_from_the_sinks_is_handed_to_them_on_resuming(t
 def test_a_sink_that_fails_costs_a_warning_and_not_the_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    loop, charts = build(resolve(SETTINGS), tmp_path / "f"), Charts()
+    loop, charts = build(parse_config(SETTINGS), tmp_path / "f"), Charts()
     failing = Charts(failing=1, error=OSError("the network is down"))
     loop.sinks = [failing, charts]
     assert loop.run() == 3
@@ -429,11 +429,11 @@ def test_a_sink_that_fails_costs_a_warning_and_not_the_run(
 
 
 def test_a_damaged_checkpoint_is_named(finished: tuple[RunConfig, Path], tmp_path: Path) -> None:
-    config = resolve({**SETTINGS, "run": {**SETTINGS["run"], "rounds": 1}})
+    config = parse_config({**SETTINGS, "run": {**SETTINGS["run"], "rounds": 1}})
     build(config, tmp_path / "d").run()
     victim = tmp_path / "d/checkpoints/round-0001/agent/scripted.json"
     victim.write_text("{}", encoding="utf-8")
-    longer = resolve({**SETTINGS, "run": {**SETTINGS["run"], "rounds": 2}})
+    longer = parse_config({**SETTINGS, "run": {**SETTINGS["run"], "rounds": 2}})
     with pytest.raises(DataError, match=r"scripted\.json is damaged"):
         build(longer, tmp_path / "d", resume=True).run()
 
@@ -462,7 +462,7 @@ def test_the_loop_takes_under_a_second_and_no_torch(tmp_path: Path) -> None:
 
 
 def test_a_run_in_which_no_task_fits_the_context_ends_with_what_to_change(tmp_path: Path) -> None:
-    loop = build(resolve(SETTINGS), tmp_path / "agent")
+    loop = build(parse_config(SETTINGS), tmp_path / "agent")
     loop.policies.agent.sampler.context_tokens = 100
     with pytest.raises(
         GenenvError,
@@ -471,7 +471,7 @@ def test_a_run_in_which_no_task_fits_the_context_ends_with_what_to_change(tmp_pa
     ):
         loop.run()
     assert (tmp_path / "agent" / "metrics.jsonl").read_text() == ""
-    loop = build(resolve(SETTINGS), tmp_path / "simulator")
+    loop = build(parse_config(SETTINGS), tmp_path / "simulator")
     loop.policies.simulator.sampler.context_tokens = 100
     with pytest.raises(
         GenenvError, match=r"the simulator could not write any of 6 tasks; 6: .*raise policy\."
@@ -483,7 +483,7 @@ def test_a_run_in_which_no_task_fits_the_context_ends_with_what_to_change(tmp_pa
 def test_a_simulator_some_of_whose_specs_cannot_be_sampled_is_said_so_once_a_round(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    loop = build(resolve(SETTINGS), tmp_path / "a")
+    loop = build(parse_config(SETTINGS), tmp_path / "a")
     sampler = loop.policies.simulator.sampler
     sample, calls = sampler.sample, []
 
@@ -501,7 +501,7 @@ def test_a_simulator_some_of_whose_specs_cannot_be_sampled_is_said_so_once_a_rou
 
 def test_a_run_in_which_nothing_was_attempted_is_not_done(tmp_path: Path) -> None:
     settings = {**SETTINGS, "curriculum": {"base_share": 0.0, "review_share": 0.0, "replay_share": 0.0}}
-    loop = build(resolve(settings), tmp_path / "a")
+    loop = build(parse_config(settings), tmp_path / "a")
     loop.policies.simulator.sampler.script = lambda prompt, rng: "no spec"
     with pytest.raises(
         GenenvError, match=r"no task was attempted in any of 3 rounds: .*curriculum\.base_share"
@@ -510,7 +510,7 @@ def test_a_run_in_which_nothing_was_attempted_is_not_done(tmp_path: Path) -> Non
 
 
 def test_one_task_that_does_not_fit_ends_no_round_in_which_others_were_attempted(tmp_path: Path) -> None:
-    loop = build(resolve(SETTINGS), tmp_path / "run")
+    loop = build(parse_config(SETTINGS), tmp_path / "run")
     agent, env = loop.policies.agent, loop.env
     assert isinstance(agent, Agent)
     tasks = env.held_out()[:2]

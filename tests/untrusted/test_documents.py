@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fuzzing import limits
-from genenv.config.files import read_tables
+from genenv.config.tables import read_tables
 from genenv.errors import UsageError
 from genenv.tools.worlds.base import Call
 from genenv.tools.worlds.openapi.mock_world import MockWorld

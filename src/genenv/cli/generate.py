@@ -1,4 +1,4 @@
-"""`genenv generate`: let a simulator write until so many tasks have passed the gate; no player learns."""
+"""`genenv generate`: a simulator writes until enough tasks have passed the gate; nothing is trained."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Annotated
 
 import typer
 
-from genenv.cli.console import begin
-from genenv.cli.options import Config, Corpus, Overrides, check_named, said
+from genenv.cli.console import Config, Corpus, Overrides, begin, check_named, with_corpus
 from genenv.cli.progress import ConsoleReporter
 from genenv.errors import DataError, UsageError
 from genenv.files import check_writable, write_whole
@@ -27,10 +26,10 @@ from genenv.training.task_pool import TaskPool
 from genenv.types import Json, Proposal, Task
 
 KEPT = "nothing was written"
-"""What there is of its work when it ends early."""
+"""What remains of its work when it ends early."""
 
 _BARREN_ROUNDS = 5
-"""So many rounds' worth of generations without a task, and `generate` gives up."""
+"""Rounds of generations without a valid task after which `generate` gives up."""
 
 Number = Annotated[int, typer.Option("--n", min=1, help="How many tasks.")]
 Run = Annotated[
@@ -51,11 +50,11 @@ def generate(
     begin("writing tasks")
     check_named(config, "--run RUN", run=run is not None)
     folder = None if run is None else RunFolder.open(run)
-    settings = for_writing(folder, config, said(overrides, corpus))
+    settings = for_writing(folder, config, with_corpus(overrides, corpus))
     if settings.simulator.source == "none":
         raise UsageError("simulator.source is 'none': nothing writes tasks; set it to 'model' or 'variation'")
     if out is not None:
-        _make_way(out)
+        _check_out(out)
     opening.check_models(settings)
     env = opening.open_environment(settings)
     policies = opening.load_players(settings, env, ConsoleReporter())
@@ -78,12 +77,12 @@ def generate(
 
 async def _written(writing: _Writing, folder: RunFolder | None, n: int) -> tuple[list[Task], int]:
     if folder is not None:
-        await writing.go_on_from(folder)
+        await writing.load_run(folder)
     return await writing.write(n)
 
 
-def _make_way(out: Path) -> None:
-    """Make the folder of a file that is not there yet.
+def _check_out(out: Path) -> None:
+    """Create the folder of a file that must not exist yet.
 
     Raises:
         UsageError: it is there, is a folder, or cannot be written.
@@ -104,8 +103,8 @@ class _Writing:
     policies: Policies
     last: int = 0
 
-    async def go_on_from(self, folder: RunFolder) -> None:
-        """Bring players, statistics and archive to where a run is.
+    async def load_run(self, folder: RunFolder) -> None:
+        """Load the policies, statistics and task archive of a run.
 
         Raises:
             DataError: it has no round, or its checkpoint is damaged.

@@ -18,9 +18,8 @@ from typing import Annotated
 
 import typer
 
-from genenv.cli.check import config_of
-from genenv.cli.console import begin
-from genenv.cli.options import Overrides
+from genenv.cli.console import Overrides, begin
+from genenv.cli.environment import config_of
 from genenv.cli.progress import ConsoleReporter
 from genenv.config.run import RunConfig, load_config
 from genenv.environments import close_environment, environment_config, environment_names, load_environment

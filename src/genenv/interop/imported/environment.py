@@ -22,7 +22,7 @@ from pydantic import BaseModel, JsonValue
 
 from genenv.chat.assistant import ToolCall
 from genenv.chat.tool_calls import UNREADABLE, read_calls
-from genenv.config.files import merged
+from genenv.config.tables import merged
 from genenv.environments.base import Ask, Episode, Options, OutOfTurns
 from genenv.environments.common import asked_for, at_random, request, schema_of
 from genenv.errors import RolloutError, UsageError

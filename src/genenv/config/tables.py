@@ -1,22 +1,26 @@
-"""A wrong key or value ends in one sentence: what is wrong, and what is allowed or may have been meant."""
+"""Settings as nested tables: TOML files and `key=value` words are read, checked, merged and written.
+
+A wrong key or value ends in one sentence: what is wrong, and what is allowed or may have been meant.
+"""
 
 from __future__ import annotations
 
 import difflib
 import json
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from genenv.config.files import flat, put
 from genenv.errors import UsageError, unknown_name
 from genenv.settings import allowed, section_of
 from genenv.texts import masked
 from genenv.types import Json, JsonObject
+from genenv.untrusted.documents import Unreadable, read_toml
 
 RENAMED = {
     "curriculum.temperature": "curriculum.rwr_lambda",
@@ -66,11 +70,143 @@ _SYNONYMS: Mapping[str, Sequence[str]] = {
     }.items()
     for other in others.split()
 }
-"""What other libraries call settings, and the ends of what they are called here."""
+"""Names of settings in other libraries, and the ends of their keys here."""
 _MOST_NAMED = 2
-"""So many settings at most are named where one of several may have been meant."""
+"""Most settings that a sentence suggests where several may have been meant."""
 
 _Model = TypeVar("_Model", bound=BaseModel)
+
+
+def read_tables(path: Path) -> dict[str, Json]:
+    """The contents of a TOML file, unchecked; a name without a file is one of those that come with genenv.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    bundled = bundled_configs()
+    if not path.is_file() and str(path) in bundled:
+        path = bundled[str(path)]
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder; name a TOML file, or one of {', '.join(bundled)}")
+    try:
+        return read_toml(path.read_text(encoding="utf-8"), str(path))
+    except FileNotFoundError as err:
+        raise UsageError(f"there is no file {path}; {_named(path, bundled)}") from err
+    except (Unreadable, UnicodeDecodeError) as err:
+        why = str(err) if isinstance(err, Unreadable) else f"{path} is not valid TOML: {err}"
+        raise UsageError(f"{why}; mend it or name another file") from err
+    except OSError as err:
+        raise UsageError(f"cannot read {path}: {err.strerror}; name a TOML file that you may read") from err
+
+
+def _named(path: Path, bundled: Collection[str]) -> str:
+    """A suggestion for a file that does not exist."""
+    close = difflib.get_close_matches(path.stem, bundled, n=1, cutoff=0.6)
+    if close:
+        return f"did you mean {close[0]!r}, which comes with genenv?"
+    return f"name a TOML file, or one that comes with genenv: {', '.join(bundled)}"
+
+
+def bundled_configs() -> dict[str, Path]:
+    """The configurations that come with genenv, by name: in the package, or in `configs/` of a clone."""
+    package = Path(__file__).parents[1]
+    folder = next((f for f in (package / "configs", package.parents[1] / "configs") if f.is_dir()), package)
+    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
+
+
+def apply_override(document: dict[str, Json], override: str) -> None:
+    """Set one `a.b=c` in nested tables.
+
+    Raises:
+        UsageError: it has another form, or sets a value where a section belongs.
+    """
+    dotted, equals, raw = override.partition("=")
+    keys = [key.strip() for key in dotted.split(".")]
+    if not equals or not all(keys):
+        raise UsageError(f"--set takes key=value, such as curriculum.alpha=0.6, not {override!r}")
+    put(document, ".".join(keys), _parsed(raw.strip()), context=f"--set {override}: ")
+
+
+def _parsed(raw: str) -> Json:
+    """A TOML value; other text is taken as it is."""
+    try:
+        found = read_toml(f"value = {raw}", "the value")
+    except Unreadable:
+        return raw
+    return found["value"] if found.keys() == {"value"} else raw
+
+
+def put(tables: dict[str, Json], key: str, value: Json, *, context: str = "") -> None:
+    """Set a dotted key in nested tables.
+
+    Args:
+        tables: the nested tables; missing ones are made.
+        key: such as `curriculum.alpha`.
+        value: of the setting.
+        context: start of the error sentence: who sets the value.
+
+    Raises:
+        UsageError: there is a value where a section belongs.
+    """
+    *sections, last = key.split(".")
+    for depth, section in enumerate(sections, start=1):
+        inner = tables.setdefault(section, {})
+        if not isinstance(inner, dict):
+            raise UsageError(f"{context}{'.'.join(sections[:depth])!r} is a value, not a section")
+        tables = inner
+    tables[last] = value
+
+
+def flat(tables: JsonObject) -> dict[str, Json]:
+    """Values of nested tables by dotted key, in their order."""
+    found: dict[str, Json] = {}
+    for key, value in tables.items():
+        if isinstance(value, Mapping):
+            found |= {f"{key}.{inner}": below for inner, below in flat(value).items()}
+        else:
+            found[key] = value
+    return found
+
+
+def merged(beneath: Mapping[str, Json], above: Mapping[str, Json]) -> dict[str, Json]:
+    """Nested tables with the values of others above them; `above` wins."""
+    found = dict(beneath)
+    for key, value in above.items():
+        below = found.get(key)
+        found[key] = (
+            merged(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+        )
+    return found
+
+
+def dump_tables(tables: JsonObject) -> str:
+    """Nested tables as TOML."""
+    return "\n".join(_toml_lines(tables, "")).lstrip("\n") + "\n"
+
+
+def _toml_lines(table: JsonObject, prefix: str) -> Iterator[str]:
+    """Values first, then a block for each section."""
+    for key, value in table.items():
+        if not isinstance(value, Mapping):
+            yield f"{key} = {toml_value(value)}"
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield f"\n[{prefix}{key}]"
+            yield from _toml_lines(value, f"{prefix}{key}.")
+
+
+def toml_value(value: Json) -> str:
+    """A value in TOML, on one line."""
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Mapping):
+        inner = (f"{toml_value(key)} = {toml_value(one)}" for key, one in value.items())
+        return f"{{{', '.join(inner)}}}"
+    if isinstance(value, Sequence):
+        return f"[{', '.join(map(toml_value, value))}]"
+    return repr(value)
 
 
 def renamed(tables: Mapping[str, Json], *, warn: bool = False) -> dict[str, Json]:
@@ -113,8 +249,8 @@ def check_keys(document: JsonObject, known: Sequence[str]) -> None:
 def _unknown(key: str, known: Sequence[str], sections: Collection[str]) -> UsageError:
     """Name the setting that may be meant.
 
-    That is one of its section spelt nearly so, or known by this name elsewhere; one of another section; else
-    the likest.
+    First choice is one of the same section, by spelling or by its name elsewhere; then one of another
+    section; then the most similar.
     """
     section, _, last = key.rpartition(".")
     siblings = [name for name in known if name.rpartition(".")[0] == section]
@@ -139,12 +275,12 @@ def _unknown(key: str, known: Sequence[str], sections: Collection[str]) -> Usage
 
 
 def _agent_first(keys: Sequence[str]) -> list[str]:
-    """Settings of the agent before others of the same name, nested ones last."""
+    """Keys with those of the agent first, and nested ones last."""
     return sorted(keys, key=lambda key: (key.count("."), not key.startswith("agent.")))
 
 
 def validated(model: type[_Model], values: Mapping[str, object], prefix: str) -> _Model:
-    """A section made of values.
+    """A section of settings made from values.
 
     Raises:
         UsageError: a value is not allowed; says which setting, and what is.
@@ -158,7 +294,7 @@ def validated(model: type[_Model], values: Mapping[str, object], prefix: str) ->
 
 
 def _sentence(model: type[BaseModel], values: Mapping[str, object], error: ErrorDetails, prefix: str) -> str:
-    """What is wrong, in one sentence: which setting, its value, what is allowed."""
+    """The error in one sentence: which setting, its value, what is allowed."""
     holder, value, key = model, cast(object, values), prefix
     for part in error["loc"]:
         name = str(part)
