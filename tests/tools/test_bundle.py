@@ -22,9 +22,9 @@ from genenv.gate.gate import base_tasks, examined
 from genenv.tools.audit import audit
 from genenv.tools.build import is_for_measuring
 from genenv.tools.bundle import Bundle, comparable
+from genenv.tools.bundle_check import check_tools
 from genenv.tools.calls import format_calls
 from genenv.tools.check import calls_of, says
-from genenv.tools.checking import check_tools
 from genenv.tools.environment import Tools
 from genenv.tools.settings import ToolsConfig
 from genenv.tools.spec import Program

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from genenv.environments.common import caseless
 from genenv.tools.calls import Reply, read_reply
 from genenv.tools.credit import credit
-from genenv.tools.generate import missing_values as gaps
+from genenv.tools.language.wording import unsolvable_verdict
 from genenv.tools.spec import Program
 from genenv.tools.worlds.base import Call, Outcome, Played, World
 from genenv.types import Json, Task, Verdict
@@ -69,7 +69,7 @@ def check(env: Tools, task: Task, replies: Sequence[str]) -> Verdict:
     if (gap := str(task.payload.get("gap", "none"))) != "none":
         writes = {name: recipe.writes for name, recipe in env.graph.recipes.items()}
         lacking = {call.tool for call in calls_of(task.payload, "calls")} if gap == "missing_info" else ()
-        return gaps.verdict(gap, turns, writes, single=single, lacking=lacking)
+        return unsolvable_verdict(gap, turns, writes, single=single, lacking=lacking)
     malformed = next((reply.malformed for reply in turns if reply.malformed), None)
     if malformed:
         return _failed(f"A reply is malformed: {malformed}.", readable=False)

@@ -23,14 +23,19 @@ from genenv.tools.calls import Known, read_reply
 from genenv.tools.check import calls_of, carried_out, check
 from genenv.tools.discover.recipes import Graph
 from genenv.tools.discover.state_values import leaves, stands_at
-from genenv.tools.generate.missing_values import left_out
-from genenv.tools.generate.plans import AND, THEN, Rules, plans, reads_last, sizes_shown
-from genenv.tools.generate.walks import Surroundings, Walker, day_of
+from genenv.tools.generate.plans import (
+    DrawingContext,
+    ProgramSampler,
+    Rules,
+    day_of,
+    plans,
+    reads_last,
+    sizes_shown,
+)
 from genenv.tools.grammar import schema_from_state
-from genenv.tools.language.request import Request, Speech, said
-from genenv.tools.language.wording import OTHER_MANNER, Manner
+from genenv.tools.language.wording import MEASURING_MANNERS, Manner, Request, RequestStyle, left_out, said
 from genenv.tools.settings import ToolsConfig
-from genenv.tools.spec import Gap, Program, ToolsParameters, Use
+from genenv.tools.spec import AND, THEN, Gap, Program, ToolsParameters, Use
 from genenv.tools.worlds.base import Call, Played, Tool, World
 from genenv.types import Json, JsonObject, Message, Profile, Rejection, RejectReason, Seed, Task
 
@@ -107,8 +112,8 @@ class Tools:
     def kept_texts(self) -> frozenset[str]:
         """Texts that people give in tasks for measuring alone."""
         measuring, training = (
-            {text for texts in sayings.kinds(None).values() for text in texts if isinstance(text, str)}
-            for sayings in (self.bundle.measuring_sayings, self.bundle.sayings)
+            {text for texts in spoken_values.kinds(None).values() for text in texts if isinstance(text, str)}
+            for spoken_values in (self.bundle.measuring_spoken_values, self.bundle.spoken_values)
         )
         return frozenset(measuring - training)
 
@@ -133,18 +138,20 @@ class Tools:
     def values(self, program: Program) -> Mapping[str, list[Json]]:
         """What there is to be named when a program begins, by kind: of the state, and of what people say."""
         state, bundle = self.begun(program).state, self.bundle
-        other = bundle.measuring_sayings
-        sayings = other if other.values and self.is_for_measuring(program) else bundle.sayings
-        return {**leaves(state), **sayings.kinds(day_of(state, bundle.about.today))}
+        other = bundle.measuring_spoken_values
+        spoken_values = other if other.values and self.is_for_measuring(program) else bundle.spoken_values
+        return {**leaves(state), **spoken_values.kinds(day_of(state, bundle.about.today))}
 
-    def speech(self, program: Program, *, measuring: bool = False) -> Speech:
+    def speech(self, program: Program, *, measuring: bool = False) -> RequestStyle:
         """How a program is asked for."""
-        bundle, today, sayings = self.bundle, self.today(program), self.bundle.sayings
+        bundle, today, spoken_values = self.bundle, self.today(program), self.bundle.spoken_values
         wordings = self.wordings_of(measuring=measuring)
-        manner = Manner(quoted=bundle.about.quoted, **(OTHER_MANNER if wordings is not self.wordings else {}))
+        manner = Manner(
+            quoted=bundle.about.quoted, **(MEASURING_MANNERS if wordings is not self.wordings else {})
+        )
 
         def in_words(tool: str, name: str, value: Json, form: str) -> Sequence[str]:
-            return sayings.in_words(self.graph.recipes[tool].ways.get(name, ""), value, form, today)
+            return spoken_values.in_words(self.graph.recipes[tool].ways.get(name, ""), value, form, today)
 
         def usual(reader: str, user: str, use: Use) -> bool:
             return any(
@@ -153,7 +160,7 @@ class Tools:
                 for link in self.graph.links
             )
 
-        return Speech(wordings=wordings, manner=manner, in_words=in_words, usual=usual)
+        return RequestStyle(wordings=wordings, manner=manner, in_words=in_words, usual=usual)
 
     def said(self, program: Program, rng: random.Random, *, measuring: bool = False) -> Request:
         """What a user says who wants a program done."""
@@ -198,7 +205,7 @@ class Tools:
 
     def findings(self) -> Iterator[Finding]:
         """What `genenv check` says of tools beside what it says of every environment."""
-        from genenv.tools.checking import check_tools
+        from genenv.tools.bundle_check import check_tools
 
         return check_tools(self)
 
@@ -314,17 +321,17 @@ class Tools:
             told = refused.rejection
             return Rejection(told.reason, f"{told.explanation}.")
 
-    def walker(self, *, measuring: bool = False) -> Walker:
+    def walker(self, *, measuring: bool = False) -> ProgramSampler:
         """Draws programs, for training or for measuring."""
         bundle, about = self.bundle, self.bundle.about
-        around = Surroundings(
+        around = DrawingContext(
             starts=about.starts,
             today=about.today,
-            sayings=bundle.measuring_sayings if measuring else bundle.sayings,
+            spoken_values=bundle.measuring_spoken_values if measuring else bundle.spoken_values,
             wordings=self.wordings_of(measuring=measuring),
             measuring=measuring,
         )
-        return Walker(self.world, self.graph, around)
+        return ProgramSampler(self.world, self.graph, around)
 
     def _drawn(self, parameters: ToolsParameters, rng: random.Random, state: int | None = None) -> Program:
         walker = self.walker()
