@@ -24,7 +24,7 @@ from genenv.environments import load_environment
 from genenv.environments.base import Environment
 from genenv.gate.gate import base_tasks
 from genenv.progress import Silent
-from genenv.runs.round_metrics import attempt_metrics, evaluation_metrics
+from genenv.runs.metrics import evaluation_metrics, rollout_metrics
 from genenv.training.build import build_players
 from genenv.types import Group, Task
 
@@ -62,7 +62,7 @@ class Probe:
             groups, metrics = asyncio.run(
                 self.round(self.rng.sample(self.tasks, options.tasks), round_, options.rounds)
             )
-            played = attempt_metrics(groups, [], self.agent.sampler, self.env)
+            played = rollout_metrics(groups, [], self.agent.sampler, self.env)
             say(
                 round=round_,
                 **{name: played[name] for name in ("agent/success_rate", "agent/reward") if name in played},

@@ -15,8 +15,7 @@ from bfcl_official import OFFICIAL, ScriptedHandler
 from bfcl_single import Tally, summary_of
 
 from genenv.benchmarks.bfcl.benchmark import Bfcl
-from genenv.benchmarks.bfcl.literals import NeedsEvaluation
-from genenv.benchmarks.bfcl.official import decoded
+from genenv.benchmarks.bfcl.official import NeedsEvaluation, decoded
 from genenv.evaluation.base import Item
 
 _HANDLER = ScriptedHandler([], native=False)

@@ -17,8 +17,8 @@ from bfcl_official import OFFICIAL, ScriptedHandler, as_in_a_new_process
 from bfcl_single import Tally, summary_of
 
 from genenv.benchmarks.bfcl.benchmark import Bfcl
-from genenv.benchmarks.bfcl.load import MemoryTask
-from genenv.chat.call_formats import arguments_of
+from genenv.benchmarks.bfcl.data import MemoryTask
+from genenv.chat.tool_calls import arguments_of
 from genenv.evaluation.base import Item
 
 Words = dict[str, Any]

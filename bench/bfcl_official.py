@@ -19,7 +19,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from genenv.benchmarks.bfcl.official import NATIVE, TEXT, instead
-from genenv.benchmarks.bfcl.official_results import NAMES
+from genenv.benchmarks.bfcl.scoring import NAMES
 
 
 def official() -> SimpleNamespace:

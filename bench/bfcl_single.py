@@ -22,10 +22,9 @@ from bfcl_mutations import (
 from bfcl_official import OFFICIAL, ScriptedHandler
 
 from genenv.benchmarks.bfcl.benchmark import Bfcl
-from genenv.benchmarks.bfcl.categories import checks_calls
-from genenv.benchmarks.bfcl.literals import NeedsEvaluation
-from genenv.benchmarks.bfcl.official import decoded
-from genenv.chat.call_formats import UNREADABLE
+from genenv.benchmarks.bfcl.data import checks_calls
+from genenv.benchmarks.bfcl.official import NeedsEvaluation, decoded
+from genenv.chat.tool_calls import UNREADABLE
 from genenv.evaluation.base import Item
 
 Tally = dict[str, Counter[str]]

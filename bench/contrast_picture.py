@@ -18,8 +18,8 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from genenv.research.sweeps.compare import compare
-from genenv.research.sweeps.readings import Reading
-from genenv.research.sweeps.statistics import mean_interval
+from genenv.research.sweeps.readings import MeasuredRun
+from genenv.statistics import mean_interval
 
 COLORS = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#56b4e9", "#777777")
 MIXED = "tasks/mixed"
@@ -55,7 +55,7 @@ def main() -> None:
     figure.savefig(arguments.out, metadata={"Date": None}, facecolor="white")
 
 
-def _mixed(runs: Sequence[Reading], rounds: Sequence[int]) -> list[list[float]]:
+def _mixed(runs: Sequence[MeasuredRun], rounds: Sequence[int]) -> list[list[float]]:
     """By round, of each run."""
     return [[100 * run.metrics[i][MIXED] for run in runs if MIXED in run.metrics[i]] for i in rounds]
 

@@ -10,8 +10,8 @@ import json
 import resource
 import time
 
+from genenv.evaluation.config import BENCHMARKS, benchmark_class
 from genenv.evaluation.data import DataFolder
-from genenv.evaluation.registry import BENCHMARKS, benchmark_class
 
 WHOLE = {"travelplanner": ("validation", "train"), "alfworld": ("all",)}
 """Splits that together are everything; of the others, the first one is."""

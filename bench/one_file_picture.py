@@ -12,7 +12,7 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 from scipy import stats
 
-from genenv.research.sweeps.statistics import mean_interval
+from genenv.statistics import mean_interval
 
 
 def main() -> None:

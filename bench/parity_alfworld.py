@@ -23,9 +23,8 @@ from typing import Any
 
 from official import package
 
-from genenv.benchmarks.alfworld.benchmark import AlfWorld
+from genenv.benchmarks.alfworld.benchmark import AlfWorld, AlfWorldConfig
 from genenv.benchmarks.alfworld.games import Trial, load_trials
-from genenv.benchmarks.alfworld.settings import AlfWorldConfig
 from genenv.environments.household.engine import NOTHING, Play
 from genenv.environments.household.planning import plan_from
 from genenv.environments.household.world import World

@@ -48,22 +48,19 @@ from bfcl_official import (
 from bfcl_single import Tally, answers_to, decoded_alike, questions, summary_of
 from official import equal_to_commit, package
 
-from genenv.benchmarks.bfcl import multi
 from genenv.benchmarks.bfcl.benchmark import Bfcl
-from genenv.benchmarks.bfcl.categories import ALL, FORMAT_SENSITIVITY, MEMORY, MULTI_TURN
-from genenv.benchmarks.bfcl.leaderboard import NOT_MEASURED
-from genenv.benchmarks.bfcl.load import MemoryTask
-from genenv.benchmarks.bfcl.multi import World, named_arguments
+from genenv.benchmarks.bfcl.data import ALL, FORMAT_SENSITIVITY, MEMORY, MULTI_TURN, MemoryTask, data_folder
+from genenv.benchmarks.bfcl.multi_turn import World, ask_turns, named_arguments
 from genenv.benchmarks.bfcl.official import commands
-from genenv.benchmarks.bfcl.package import data_folder
-from genenv.benchmarks.bfcl.prompts import shown, tools, with_system_prompt
+from genenv.benchmarks.bfcl.scoring import NOT_MEASURED
+from genenv.benchmarks.bfcl.single_turn import shown, tools, with_system_prompt
 from genenv.chat.assistant import Reply, ToolCall
-from genenv.chat.call_formats import arguments_of
+from genenv.chat.tool_calls import arguments_of
 from genenv.evaluation.base import Item, Prices
 from genenv.evaluation.data import DataFolder
-from genenv.evaluation.export import Export
-from genenv.evaluation.records import Record
-from genenv.evaluation.run import Run
+from genenv.evaluation.evaluate import Export
+from genenv.evaluation.results import Record
+from genenv.evaluation.runner import Runner
 
 _FOLDER = "berkeley-function-call-leaderboard/bfcl_eval"
 
@@ -252,7 +249,7 @@ def _other_conversation(item: Item, entry: dict[str, Any], rng: random.Random, *
     """The first difference between the conversation here and the official one, with the same replies."""
     replies = list(_replies(item, rng, native=native))
     ours, theirs = Script(replies, native_tools=native), ScriptedHandler(replies, native=native)
-    answer: Any = asyncio.run(multi.ask(item.data, ours, native=native, max_steps=20))
+    answer: Any = asyncio.run(ask_turns(item.data, ours, native=native, max_steps=20))
     as_in_a_new_process()
     said = theirs.hold(entry)
     if [plain(heard) for heard in ours.heard] != [plain(heard) for heard in theirs.heard]:
@@ -370,7 +367,7 @@ def _recorded(benchmark: Bfcl, item: Item, rng: random.Random, *, native: bool) 
             if native
             else answer["text"]
         ]
-    run = Run(benchmark, _ScriptedAssistant(replies, native_tools=native), seed=0, keep=kept.append)
+    run = Runner(benchmark, _ScriptedAssistant(replies, native_tools=native), seed=0, keep=kept.append)
     asyncio.run(run.items([item]))
     latencies = [round(rng.expovariate(1), 3) for _ in kept[0].latencies_s]
     return replace(kept[0], latencies_s=latencies)

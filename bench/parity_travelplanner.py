@@ -35,14 +35,14 @@ from travelplanner_official import Official, official_query
 from genenv.benchmarks.travelplanner import TravelPlanner
 from genenv.benchmarks.travelplanner.loading import annotated_plans
 from genenv.benchmarks.travelplanner.prompts import prompt
-from genenv.benchmarks.travelplanner.submission import plan_of
+from genenv.benchmarks.travelplanner.replies import plan_of
 from genenv.environments.travel.constraints import COMMONSENSE, HARD, score
 from genenv.environments.travel.query import HouseRule, Query, RoomType, Transport
 from genenv.environments.travel.solver import solve
 from genenv.environments.travel.trips import written
 from genenv.evaluation.base import Item
 from genenv.evaluation.data import DataFolder
-from genenv.evaluation.records import Record
+from genenv.evaluation.results import Record
 
 # plans made by us, edits and wordings are those of the tests
 sys.path.append(str(Path(__file__).parents[1] / "tests"))

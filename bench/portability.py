@@ -29,7 +29,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from genenv.chat.call_formats import read_calls
+from genenv.chat.tool_calls import read_calls
 from genenv.interop.exported import Exported, task_text
 from genenv.types import Task
 
@@ -236,7 +236,7 @@ def _gymnasium(package: str, logs: Sequence[Log]) -> list[float | None]:
     import gymnasium
 
     from genenv.chat.assistant import ToolCall
-    from genenv.chat.tool_format import as_text
+    from genenv.chat.tool_calls import as_text
 
     made = gymnasium.make(importlib.import_module(f"{package}.gym_env").ENV_ID)
     own: Any = made.unwrapped

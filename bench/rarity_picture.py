@@ -24,8 +24,8 @@ from contrast_picture import COLORS
 from matplotlib.axes import Axes
 
 from genenv.research.sweeps.compare import AT_THE_END, Comparison, compare
-from genenv.research.sweeps.readings import Reading
-from genenv.research.sweeps.statistics import mean_interval
+from genenv.research.sweeps.readings import MeasuredRun
+from genenv.statistics import mean_interval
 
 
 def main() -> None:
@@ -70,13 +70,13 @@ def _has(sweep: Path, pair: tuple[str, str]) -> bool:
     return all((sweep / name).is_dir() for name in pair)
 
 
-def _rare(runs: Sequence[Reading], metric: str) -> float:
+def _rare(runs: Sequence[MeasuredRun], metric: str) -> float:
     """The share of tasks that are half solved at first."""
     first = [run.metrics[number] for run in runs for number in range(1, 6) if number in run.metrics]
     return fmean(values[metric] for values in first if metric in values)
 
 
-def _curve(ax: Axes, runs: Sequence[Reading], color: str, label: str) -> None:
+def _curve(ax: Axes, runs: Sequence[MeasuredRun], color: str, label: str) -> None:
     amounts = np.linspace(0, min(run.measured[-1].spent["attempts"] for run in runs), 60)
     rows = [[100 * fmean(run.at("attempts", x).values()) for run in runs] for x in amounts]
     mean, low, high = zip(*(mean_interval(row) for row in rows), strict=True)

@@ -36,13 +36,13 @@ from genenv.backends.local.model import LocalModel
 from genenv.backends.scripted import ScriptedTrainer
 from genenv.backends.settings import PolicyConfig, VllmConfig
 from genenv.backends.vllm.fleet import Fleet
-from genenv.backends.vllm.sampler import VllmSampler
+from genenv.backends.vllm.policy import VllmSampler
 from genenv.config.run import RunConfig, dump_toml, resolve
 from genenv.environments import load_environment
 from genenv.errors import GenenvError
 from genenv.runs.folder import RunFolder
 from genenv.simulator.source import VariationSource
-from genenv.threads import WorkerThread as Beside
+from genenv.threads import WorkerThread
 from genenv.training.loop import CoEvolution
 from genenv.training.policies import Players
 
@@ -134,7 +134,7 @@ def made_up(
     model = LocalModel("tiny", PolicyConfig(model="tiny", device="cpu", threads=1, compiled=False))
     fleet = Fleet(VllmConfig(addresses=tuple(addresses)))
     sampler = VllmSampler(fleet, model.chat, context_tokens=model.context_tokens, max_thinking_tokens=None)
-    beside = Beside("genenv-trainer")
+    beside = WorkerThread("genenv-trainer")
     closing.callback(beside.close)
     players = Players(
         agent=Agent(sampler, Idle(beside, learning), config.agent, seed=0),
@@ -162,7 +162,7 @@ class Source(VariationSource):
 class Idle(ScriptedTrainer):
     """Blocks its thread as long as an update would."""
 
-    def __init__(self, beside: Beside, seconds: float) -> None:
+    def __init__(self, beside: WorkerThread, seconds: float) -> None:
         super().__init__()
         self._beside, self._seconds = beside, seconds
 
@@ -203,7 +203,7 @@ def stand_in(*, slots: int, latency: float, tokens: int) -> None:
     from starlette.responses import JSONResponse, Response
     from starlette.routing import Route
 
-    from genenv.http.http import HttpServer, Service
+    from genenv.http.server import HttpServer, Service
 
     gates: dict[str, asyncio.Semaphore] = {}
     rng = random.Random(0)

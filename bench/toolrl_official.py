@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from genenv.benchmarks.api_bank.calls import Call
+from genenv.benchmarks.api_bank.questions import Call
 
 _HERE = "benchmarks/API-Bank"
 FILES = (f"{_HERE}/generate.py", f"{_HERE}/evaluate.py")

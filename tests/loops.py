@@ -9,7 +9,7 @@ from genenv.agent.policy import Agent
 from genenv.backends.scripted import ScriptedSampler, ScriptedTrainer
 from genenv.config.run import RunConfig
 from genenv.progress import Silent
-from genenv.runs.stages import Stages
+from genenv.runs.metrics import Stages
 from genenv.simulator.policy import Simulator
 from genenv.training.learning import Learner
 from genenv.training.policies import Players

@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from genenv.runs.store.encode import sha256_of
+from genenv.runs.store.codec import sha256_of
 from genenv.runs.store.migrations import MIGRATIONS
 
 BEFORE_CHECKSUMS, BEFORE_MESSAGES, BEFORE_READABLE = 1, 3, 4

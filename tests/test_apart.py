@@ -9,7 +9,7 @@ from collections.abc import Generator, Mapping, Sequence
 from genenv.algorithms.datum import Datum, Objective
 from genenv.curriculum.score import Selection
 from genenv.progress import Silent, Stage
-from genenv.runs.stages import Stages
+from genenv.runs.metrics import Stages
 from genenv.types import Group, Profile, SimulatorSample, TaskBatch
 from lessons import Recorder
 from loops import learner_of

@@ -13,7 +13,7 @@ import pytest
 from genenv.agent.policy import Agent
 from genenv.backends.scripted import ScriptedSampler, ScriptedTrainer
 from genenv.config.run import dump_toml, resolve
-from genenv.report import write_report
+from genenv.report.page import write_report
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.store import PoolStore
 from genenv.simulator.policy import Simulator

@@ -17,6 +17,7 @@ CORE = (
     "texts",
     "types",
     "seeding",
+    "statistics",
     "progress",
     "settings",
     "plugins",
@@ -135,7 +136,7 @@ def test_only_the_local_backend_names_a_heavy_library(name: str) -> None:
 
 
 _KNOWN_TO_SETTINGS = (
-    *("genenv.types", "genenv.errors", "genenv.settings", "genenv.plugins"),
+    *("genenv.types", "genenv.errors", "genenv.settings", "genenv.plugins", "genenv.sampling"),
     *("genenv.algorithms.settings", "genenv.backends.settings", "genenv.tools.settings"),
 )
 

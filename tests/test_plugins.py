@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from genenv.plugins import load, parts
 from test_layers import CORE, HEAVY, LAYERS
+from trained import trained_run
 
 ROOT = Path(__file__).parents[1]
 SRC = ROOT / "src" / "genenv"
@@ -86,6 +89,8 @@ STRANGER = {
         household = parity_world:Parity
         [genenv.commands]
         parity-says = parity_world:say
+        [genenv.exporters]
+        weights = parity_world:Weights
         """
 
 
@@ -102,12 +107,14 @@ STRANGER = {
             return name
     ''',
     "parity_world.py": '''
-        """A stranger's package: one environment and one command of genenv."""
+        """A stranger's package: one environment, one command and one exporter of genenv."""
 
+        import json
         from typing import ClassVar
 
         from pydantic import BaseModel, Field
 
+        from genenv.exporting.exporters import Way, Written
         from genenv.environments.common import QuestionEnvironment, held_out_tasks
         from genenv.settings import NoSettings
         from genenv.types import Message, Rejection, Seed, Task, Verdict
@@ -172,6 +179,22 @@ STRANGER = {
                 return str(task.spec["n"])
 
 
+        class Weights:
+            """The merged weights by name, each with how many numbers it has."""
+
+            port = 9999
+            loads_here = False
+
+            def write(self, export, folder):
+                nearness = export.agent.merge("float32", export.tasks)
+                sizes = {name: one.numel() for name, one in export.agent.causal.state_dict().items()}
+                (folder / "sizes.json").write_text(json.dumps(sizes))
+                return Written(what="sizes of weights", base=export.agent.base, nearness=nearness)
+
+            def servers(self, served):
+                return [Way("nobody", [f"cat {served.folder}/sizes.json"])]
+
+
         def say() -> None:
             """Say what a stranger's command says."""
             print("odd or even")
@@ -211,6 +234,27 @@ def test_a_package_that_pip_installs_adds_an_environment_and_a_command(site: Pat
 
 
 @pytest.mark.long
+def test_a_package_that_pip_installs_adds_a_form_of_exported_agents(
+    site: Path, tiny: Any, toy: Any, tmp_path: Path
+) -> None:
+    run = trained_run(tmp_path / "run", tiny.folder(), toy)
+    words = ["export-agent", str(run), "--format", "weights", "--out", str(tmp_path / "out")]
+    done = subprocess.run(
+        [sys.executable, "-m", "genenv", *words],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(site)])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"cat {tmp_path}/out/sizes.json" in done.stdout
+    assert json.loads((tmp_path / "out/sizes.json").read_text(encoding="utf-8"))
+    readme = (tmp_path / "out/README.md").read_text(encoding="utf-8")
+    assert "sizes of weights" in readme
+    assert "http://localhost:9999/v1" in readme
+
+
+@pytest.mark.long
 def test_no_other_package_takes_a_name_of_genenvs_own(site: Path) -> None:
     code = "from genenv.plugins import parts; print(parts('environments')['household'])"
     done = subprocess.run(
@@ -223,7 +267,9 @@ def test_no_other_package_takes_a_name_of_genenvs_own(site: Path) -> None:
     assert done.stdout.startswith("genenv.")
 
 
-@pytest.mark.parametrize("group", ["environments", "environment_kinds", "backends", "benchmarks", "commands"])
+@pytest.mark.parametrize(
+    "group", ["environments", "environment_kinds", "backends", "benchmarks", "commands", "exporters"]
+)
 def test_every_part_that_comes_with_genenv_is_where_it_is_said_to_be(group: str) -> None:
     for where in parts(group).values():  # type: ignore[arg-type]
         if where.startswith("genenv.backends.local"):

@@ -14,7 +14,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 LONGEST_FILE, USUAL_FILE, LONGEST_FUNCTION = 600, 150, 80
 """Lines. A guide against sprawl: one idea in 500 lines beats five modules with one importer each."""
-LOOSE = 12
+LOOSE = 13
 """Modules at the top of the package: all others are in rooms."""
 
 

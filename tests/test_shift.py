@@ -10,10 +10,10 @@ import pytest
 
 from genenv.config.run import RunConfig, dump_toml, resolve
 from genenv.environments.shifting import SUFFIX
+from genenv.report.facts import summarise
 from genenv.report.page import write_report
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.store import PoolStore
-from genenv.runs.summary import summarise
 from genenv.training.build import build_players
 from genenv.training.loop import CoEvolution
 from genenv.training.opening import open_environment

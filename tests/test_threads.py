@@ -10,11 +10,11 @@ import pytest
 
 from genenv.progress import Silent, advance, staged
 from genenv.sampling import blocked_s, blocking
-from genenv.threads import WorkerThread as Beside
+from genenv.threads import WorkerThread
 
 
 def test_the_loop_goes_on_and_nothing_counts_as_blocking_it() -> None:
-    beside, ticks = Beside("test-trainer"), list[float]()
+    beside, ticks = WorkerThread("test-trainer"), list[float]()
 
     async def long() -> str:
         with blocking():
@@ -60,7 +60,7 @@ def test_progress_is_that_of_the_stage_it_was_started_in() -> None:
         with staged(Telling(), "learning", items=3, unit="things"):
             await beside.run(work)
 
-    beside = Beside("test-trainer")
+    beside = WorkerThread("test-trainer")
     asyncio.run(go())
     beside.close()
     assert done == [3]
@@ -73,7 +73,7 @@ def test_an_error_comes_back_and_a_closed_one_can_begin_again() -> None:
     async def works() -> int:
         return 1
 
-    beside = Beside("test-trainer")
+    beside = WorkerThread("test-trainer")
     with pytest.raises(ZeroDivisionError):
         asyncio.run(beside.run(fails))
     beside.close()
@@ -99,7 +99,7 @@ def test_one_after_the_other_also_where_one_was_cancelled() -> None:
         first.cancel()
         await beside.run(quick)
 
-    beside = Beside("test-trainer")
+    beside = WorkerThread("test-trainer")
     asyncio.run(go())
     beside.close()
     assert log == ["begin", "end", "quick"]

@@ -1,4 +1,7 @@
-"""What a policy is asked for and what it answers: one sampled completion of a prompt, token by token.
+"""Sampling requests and completions, token by token, and the parameters by which tokens are drawn.
+
+A parameter that is added here, to `SamplingParams` and `SamplingFields`, is one of requests, of settings, of
+both servers and of all clients. Only the code that draws has to know it, too.
 
 Shapes: T = tokens of one sequence.
 """
@@ -9,10 +12,48 @@ import contextlib
 import time
 from collections.abc import Container, Generator, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass, field, fields
+from typing import Any, Protocol
+
+from pydantic import BaseModel, Field
 
 from genenv.types import JsonObject, Message
+
+COLDEST = 0.001
+"""Local models answer greedily below this sampling temperature: scores divided by less pass float32."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """How tokens are drawn."""
+
+    temperature: float = 1.0
+    """0 is greedy."""
+    top_p: float = 1.0
+    """Draw among the most probable tokens alone that together have at least this probability."""
+
+    @property
+    def truncates(self) -> bool:
+        """Whether some tokens are never drawn, however they are scored."""
+        return self.top_p < 1
+
+
+class SamplingFields(BaseModel, allow_inf_nan=False, use_attribute_docstrings=True):
+    """`SamplingParams` as fields of settings and of requests in JSON, with the ranges that they may have."""
+
+    temperature: float = Field(default=1.0, ge=0, le=1e6)
+    top_p: float = Field(default=1.0, gt=0, le=1)
+
+
+def sampling_params(source: SamplingParams | SamplingFields, *, greedy_below: float = 0.0) -> dict[str, Any]:
+    """Sampling parameters of a request or of settings by name; OpenAI, vLLM and Tinker use the same names.
+
+    Args:
+        source: has them.
+        greedy_below: a lower temperature is sent as 0.
+    """
+    found = {one.name: getattr(source, one.name) for one in fields(SamplingParams)}
+    return found | ({"temperature": 0.0} if source.temperature < greedy_below else {})
 
 
 class Conversation:
@@ -20,15 +61,11 @@ class Conversation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SampleRequest:
+class SampleRequest(SamplingParams):
     """One completion wanted. What it draws depends on its own stream, not on the order of requests."""
 
     prompt_ids: tuple[int, ...]
     max_tokens: int
-    temperature: float = 1.0
-    """0 is greedy."""
-    top_p: float = 1.0
-    """Draw among the most probable tokens alone that together have at least this probability."""
     stream: int = 0
     """Seed of this request's own random stream."""
     schema: JsonObject | None = None
@@ -68,7 +105,7 @@ class Sampler(Protocol):
     """The longest sequence it can handle."""
 
     @property
-    def closing(self) -> tuple[int, ...]:
+    def end_of_thought(self) -> tuple[int, ...]:
         """What ends the thought that `render` begins; nothing where it begins none."""
         ...
 
@@ -124,7 +161,7 @@ class Sampler(Protocol):
 
 
 _blocked_s = 0.0
-_BESIDE = ContextVar("beside", default=False)
+_IN_WORKER = ContextVar("in_worker", default=False)
 
 
 def blocked_s() -> float:
@@ -136,7 +173,7 @@ def blocked_s() -> float:
 def blocking() -> Generator[None]:
     """Count the time in here as such: the loop does nothing else meanwhile."""
     global _blocked_s
-    if _BESIDE.get():
+    if _IN_WORKER.get():
         yield
         return
     start = time.monotonic()
@@ -149,8 +186,8 @@ def blocking() -> Generator[None]:
 @contextlib.contextmanager
 def not_blocking() -> Generator[None]:
     """For what runs in another thread than the event loop: `blocking` counts nothing in here."""
-    before = _BESIDE.set(True)
+    before = _IN_WORKER.set(True)
     try:
         yield
     finally:
-        _BESIDE.reset(before)
+        _IN_WORKER.reset(before)

@@ -201,7 +201,7 @@ def test_a_template_that_begins_a_thought_gets_an_empty_one(
         model=str(folder), device="cpu", threads=1, context_tokens=2000, max_thinking_tokens=4
     )
     thinking = LocalSampler(PlayerWeights(LocalModel(str(folder), config), None, learns=False))
-    assert thinking.closing
+    assert thinking.end_of_thought
     (group,) = groups_of(env, thinking, toy, rollouts=4, max_new_tokens=80)
     for trace in group.traces:
         assert all(reply in possible for reply, possible in zip(trace.replies, TURNS, strict=True))

@@ -28,7 +28,7 @@ class Answers:
 
     def __init__(self, inner: Any) -> None:
         self.inner, self.prompts = inner, list[tuple[int, ...]]()
-        self.closing, self.context_tokens = inner.closing, inner.context_tokens
+        self.end_of_thought, self.context_tokens = inner.end_of_thought, inner.context_tokens
         self.render, self.encode_reply, self.left_out = inner.render, inner.encode_reply, inner.left_out
 
     async def sample(self, request: Any) -> Any:

@@ -14,7 +14,7 @@ from genenv.backends.local.player_weights import PlayerWeights
 from genenv.backends.local.sampler import LocalSampler
 from genenv.backends.scripted import ScriptedSampler
 from genenv.backends.settings import PolicyConfig, SamplingConfig
-from genenv.chat.tool_format import message_of
+from genenv.chat.tool_calls import message_of
 from genenv.clients.local import LocalAssistant
 from genenv.errors import UsageError
 from genenv.gate.gate import base_task

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv.chat.choices import forced_places, structural_tag, tagged
+from genenv.chat.sampler import forced_places, parse_structural_tag, structural_tag
 
 END = 9
 REPLIES = st.sets(
@@ -36,7 +36,7 @@ def test_a_reply_is_told_from_all_others_by_what_was_chosen_of_it(
 
 @given(REPLIES)
 def test_replies_come_back_from_their_structural_tag(replies: set[tuple[int, ...]]) -> None:
-    assert tagged(structural_tag(sorted(replies)), END) == tuple(sorted(replies))
+    assert parse_structural_tag(structural_tag(sorted(replies)), END) == tuple(sorted(replies))
 
 
 @pytest.mark.parametrize(
@@ -44,4 +44,4 @@ def test_replies_come_back_from_their_structural_tag(replies: set[tuple[int, ...
 )
 def test_another_structural_tag_is_refused(tag: str) -> None:
     with pytest.raises(ValueError, match=r"structural tags|Expecting"):
-        tagged(tag, END)
+        parse_structural_tag(tag, END)

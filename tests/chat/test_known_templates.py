@@ -11,7 +11,7 @@ import pytest
 
 from genenv.chat.format import ChatFormat
 from genenv.chat.reasoning import answer_of
-from genenv.chat.tool_format import heard, message_of
+from genenv.chat.tool_calls import message_of, normalize_tool_calls
 from genenv.errors import UsageError
 from genenv.types import Message
 
@@ -107,7 +107,7 @@ def test_calls_in_tags_in_python_and_in_gemmas_form_are_heard_as_they_were_writt
     call = '<tool_call>\n{"name": "pay", "arguments": {"to": "12 euros"}}\n</tool_call>'
     ids = chat.encode_reply(call, [TOOL])
     opened = chat.spelling.opens(chat.tokenizer.decode(chat.render(asked(""), first=True, tools=[TOOL])))
-    assert heard(answer_of(chat.decode(ids[:-1]), opened=opened), [TOOL]) == call
+    assert normalize_tool_calls(answer_of(chat.decode(ids[:-1]), opened=opened), [TOOL]) == call
 
 
 @pytest.mark.parametrize("name", ["gptoss", "gemma4_v5", "glm4moe"])

@@ -12,7 +12,7 @@ import torch
 from genenv.backends.local.packing import Bundle, Packed
 from genenv.backends.scripted import END, ScriptedSampler
 from genenv.backends.settings import SamplingConfig
-from genenv.chat.reasoning_limit import ThoughtLimit
+from genenv.chat.sampler import ThoughtLimit
 from genenv.clients.local import LocalAssistant
 from genenv.rollout.driver import Sampling, attempt, guide
 from genenv.sampling import Completion, SampleRequest

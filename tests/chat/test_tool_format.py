@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from genenv.chat.format import ChatFormat
 from genenv.chat.reasoning import answer_of
-from genenv.chat.tool_format import heard, message_of
+from genenv.chat.tool_calls import message_of, normalize_tool_calls
 from genenv.errors import RolloutError, UsageError
 from genenv.types import Message
 
@@ -57,14 +57,14 @@ def test_a_known_solution_in_the_models_form_is_read_as_the_same_calls(
     *ids, end = chat.encode_reply(solution, [TOOL])
     assert end == chat.end_id
     assert chat.end_id not in ids
-    assert heard(answer_of(chat.decode(ids), opened=chat.opens_thought)) == solution
+    assert normalize_tool_calls(answer_of(chat.decode(ids), opened=chat.opens_thought)) == solution
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_words_are_said_as_they_are(chats: dict[str, ChatFormat], name: str) -> None:
     chat = chats[name]
     ids = chat.encode_reply("I cannot do that.", [TOOL])
-    assert heard(answer_of(chat.decode(ids), opened=chat.opens_thought)) == "I cannot do that."
+    assert normalize_tool_calls(answer_of(chat.decode(ids), opened=chat.opens_thought)) == "I cannot do that."
 
 
 @pytest.mark.parametrize("name", ["qwen", "llama", "mistral"])
@@ -135,5 +135,5 @@ def test_more_calls_than_a_template_takes_fail_the_attempt_and_not_the_run(
 
 
 def test_a_broken_call_is_heard_as_a_call_that_is_right_nowhere() -> None:
-    said = heard('Fine. <tool_call>{"name": "pay", "arguments": </tool_call>')
+    said = normalize_tool_calls('Fine. <tool_call>{"name": "pay", "arguments": </tool_call>')
     assert said.startswith('Fine.\n<tool_call>\n{"name": ""')

@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from genenv.chat.fixed import with_variables
-from genenv.chat.template import ChatTemplate
-from genenv.chat.turns import turns_of
+from genenv.chat.template import ChatTemplate, turns_of, with_variables
 
 
 def template_of(tiny: Any, text: str) -> ChatTemplate:

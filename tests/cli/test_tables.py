@@ -9,7 +9,7 @@ from rich.console import Console
 
 from genenv.cli.tables import comparison_table, figures_table, labels, show
 from genenv.evaluation.compare import Comparison, Row
-from genenv.evaluation.statistics import Figure, rate
+from genenv.statistics import Figure, rate
 
 KEYS = [
     ("accuracy_over_items", ""),

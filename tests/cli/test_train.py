@@ -49,7 +49,7 @@ def test_a_run_ends_with_six_lines_and_what_to_type_next(
         "held-out success",
         "valid tasks of the simulator",
         "mean p_hat in the last third of the rounds",
-        "new tasks with mixed outcomes, which alone teach attempts",
+        "new tasks with mixed outcomes, the only ones with a GRPO signal",
         "rounds",
         "time",
         "pictures and tasks",

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from genenv.chat.assistant import ToolCall
-from genenv.chat.call_formats import UNREADABLE, arguments_of, read_calls
 from genenv.chat.reasoning import answer_of
+from genenv.chat.tool_calls import UNREADABLE, arguments_of, read_calls
 from quickly import within
 
 F = ToolCall(name="f", arguments={"a": 1})

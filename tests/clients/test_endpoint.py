@@ -14,7 +14,7 @@ pytest.importorskip("openai", reason="the openai client is not installed: pip in
 
 from endpoints import Answer, Server, refused, said
 from genenv.backends.settings import EndpointConfig, SamplingConfig
-from genenv.clients.endpoint import EndpointAssistant, Pace
+from genenv.clients.endpoint import EndpointAssistant, RateLimit
 from genenv.errors import ContextOverflow, RolloutError, UsageError
 
 
@@ -264,7 +264,7 @@ def test_requests_begin_no_oftener_than_allowed(server: Server) -> None:
 
 def test_the_pace_has_no_cost_where_there_is_no_limit() -> None:
     began = time.monotonic()
-    asyncio.run(Pace(0.0).wait())
+    asyncio.run(RateLimit(0.0).wait())
     assert time.monotonic() - began < 0.1
 
 

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from genenv.backends.vllm.addresses import read_addresses
+from genenv.backends.vllm.fleet import read_addresses
 from genenv.cluster import hosts
 from genenv.cluster.child import Child
-from genenv.cluster.hosts import News, ServerHost, TrainerHost, prepare, sees
-from genenv.cluster.plan import Needs, Plan
+from genenv.cluster.hosts import Needs, News, Plan, ServerHost, TrainerHost, prepare, sees
 from genenv.runs.folder import RunFolder
 
 SETTINGS = '[policy]\nmodel = "tiny"\n[environment]\nname = "programs"\n'

@@ -10,7 +10,7 @@ import pytest
 
 from genenv.backends.settings import PolicyConfig
 from genenv.cli.app import load_command
-from genenv.cluster.plan import Needs, Plan, at
+from genenv.cluster.hosts import Needs, Plan, at
 
 RUN = Path("/shared/run")
 

@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from genenv.chat.assistant import ChatMessage, Reply
+from genenv.evaluation import config
 from genenv.evaluation.base import Grade, Item, PlainBenchmark
 from genenv.evaluation.data import DataFolder
+from genenv.plugins import load
 from genenv.settings import Settings
 from genenv.types import Json, JsonObject
 
@@ -112,12 +114,12 @@ def sums_data(tmp_path: Path) -> Path:
 @pytest.fixture
 def sums(monkeypatch: pytest.MonkeyPatch) -> type[Sums]:
     """The benchmark, known by its name to the commands."""
-    import genenv.evaluation.registry as registry
-
-    real = registry.benchmark_class
+    real, others = config.benchmark_class, config.BENCHMARKS
 
     def known(name: str) -> Any:
-        return Sums if name == "sums" else real(name)
+        if name == "sums":
+            return Sums
+        return load(others[name]) if name in others else real(name)
 
     for module in ("genenv.evaluation.evaluate", "genenv.evaluation.config"):
         monkeypatch.setattr(f"{module}.BENCHMARKS", {"sums": "tests:Sums"})

@@ -11,8 +11,8 @@ import pytest
 
 from genenv.errors import DataError, UsageError
 from genenv.evaluation.compare import compare
-from genenv.evaluation.records import Record, Results, as_json
-from genenv.evaluation.statistics import rate
+from genenv.evaluation.results import Record, Results, as_json
+from genenv.statistics import rate
 
 
 @pytest.fixture

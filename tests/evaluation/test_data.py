@@ -24,7 +24,7 @@ def test_lines_come_with_their_numbers_and_the_hash_is_kept(folder: Path) -> Non
 
 
 def test_a_missing_file_is_named(folder: Path) -> None:
-    with pytest.raises(DataError, match=r"b/y\.jsonl is missing; docs/evaluation\.md"):
+    with pytest.raises(DataError, match=r"b/y\.jsonl is missing; docs/guides/evaluation\.md"):
         DataFolder(folder).read("b/y.jsonl")
 
 

@@ -17,8 +17,7 @@ from genenv.evaluation import evaluate as evaluation
 from genenv.evaluation.base import Item
 from genenv.evaluation.config import load_evaluation_config
 from genenv.evaluation.evaluate import Request, evaluate, slug
-from genenv.evaluation.outcome import Outcome
-from genenv.evaluation.records import Results
+from genenv.evaluation.results import Outcome, Results
 from genenv.progress import Silent, Stage
 from genenv.types import Json
 

@@ -163,8 +163,8 @@ sys.path.insert(0, {tests!r})
 from evaluation.conftest import Scripted
 from genenv.cli.app import main
 from genenv.evaluation import evaluate
-from genenv.evaluation import registry
-registry.OTHERS["sums"] = "evaluation.conftest:Sums"
+from genenv.evaluation import config
+config.OTHERS["sums"] = "evaluation.conftest:Sums"
 
 def answer(question):
     if question.startswith("3"):

@@ -9,8 +9,7 @@ from genenv.config.variants import with_variant
 from genenv.environments import environment_config
 from genenv.errors import UsageError, spelled
 from genenv.evaluation.base import Benchmark, Grade, Item, PlainBenchmark
-from genenv.evaluation.config import load_evaluation_config
-from genenv.evaluation.registry import BENCHMARKS, OTHERS, benchmark_class
+from genenv.evaluation.config import BENCHMARKS, OTHERS, benchmark_class, load_evaluation_config
 from typed import run
 
 MEMBERS = {name for name in vars(Benchmark) if not name.startswith("_")} | set(Benchmark.__annotations__)

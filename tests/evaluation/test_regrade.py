@@ -15,8 +15,8 @@ from genenv.evaluation import evaluate as evaluation
 from genenv.evaluation.base import Grade
 from genenv.evaluation.config import load_evaluation_config
 from genenv.evaluation.evaluate import Request, evaluate
-from genenv.evaluation.outcome import Outcome
 from genenv.evaluation.regrade import regrade
+from genenv.evaluation.results import Outcome
 from genenv.progress import Silent
 
 

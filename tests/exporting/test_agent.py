@@ -15,7 +15,7 @@ import transformers
 from genenv.backends.local.loading import load_tokenizer
 from genenv.errors import DataError, UsageError
 from genenv.exporting.agent import Exported, Wanted, export_agent
-from genenv.exporting.serving import Form
+from genenv.exporting.exporters import Form
 from trained import agents_logprobs, logprobs, trained_run
 
 TEXT = (
@@ -180,7 +180,7 @@ def test_the_readme_says_what_it_is_and_the_example_is_a_task(runs: dict[str, Pa
 
 def test_what_is_written_is_a_policy_of_genenv(runs: dict[str, Path], tmp_path: Path) -> None:
     from genenv.backends.settings import EndpointConfig, PolicyConfig, SamplingConfig
-    from genenv.evaluation.policy_under_test import assistant
+    from genenv.evaluation.models import assistant
 
     export(runs["lora"], tmp_path / "out")
     here = PolicyConfig(device="cpu", threads=1)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from genenv.chat.turns import Turns
-from genenv.exporting.modelfile import Told, modelfile
+from genenv.chat.template import Turns
+from genenv.exporting.exporters import modelfile
 
 TURNS = Turns(
     first="",
@@ -30,17 +30,16 @@ PARAMETER stop "<e>"
 
 
 def test_turns_become_a_template_of_go() -> None:
-    told = Told(gguf="mine.gguf", turns=TURNS, end="<e>", context_tokens=512)
-    assert modelfile(told) == EXPECTED
+    assert modelfile("mine.gguf", turns=TURNS, end="<e>", context_tokens=512) == EXPECTED
 
 
 def test_without_turns_ollama_is_left_to_find_out() -> None:
-    text = modelfile(Told(gguf="mine.gguf", turns=None, end="<e>", context_tokens=512))
+    text = modelfile("mine.gguf", turns=None, end="<e>", context_tokens=512)
     assert "TEMPLATE" not in text
     assert text.startswith("FROM ./mine.gguf\nPARAMETER temperature 0\n")
 
 
 def test_what_begins_all_texts_stands_first() -> None:
     turns = Turns(first="<b>", unasked="", around={"user": ("", "")}, reply="")
-    text = modelfile(Told(gguf="mine.gguf", turns=turns, end="<e>", context_tokens=8))
+    text = modelfile("mine.gguf", turns=turns, end="<e>", context_tokens=8)
     assert 'TEMPLATE """{{- "<b>" }}\n{{- range .Messages }}\n{{- if eq .Role "user" }}\n' in text

@@ -8,7 +8,7 @@ from typing import cast
 from hypothesis import strategies as st
 
 from fuzzing import Fuzz, json_values
-from genenv.chat.call_formats import arguments_of, read_calls
+from genenv.chat.tool_calls import arguments_of, read_calls
 from genenv.tools.calls import read_reply
 from genenv.tools.settings import Style
 from genenv.tools.worlds.base import Tool

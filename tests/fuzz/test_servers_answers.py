@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from fuzzing import Fuzz, json_values
 from genenv.backends.settings import VllmConfig
-from genenv.backends.vllm.answers import Unfit, cards_in, completion_in, said
-from genenv.backends.vllm.asking import Answer
+from genenv.backends.vllm.client import Answer, Unfit, parse_cards, parse_completion, refusal_text
 from genenv.backends.vllm.fleet import Fleet
 from genenv.errors import GenenvError
 
@@ -46,7 +45,7 @@ def test_a_completion_is_tokens_that_the_model_knows_or_unfit(fuzz: Fuzz) -> Non
     def read(body: bytes) -> None:
         told, ids, logprobs = "", (), ()
         try:
-            ids, logprobs = completion_in(Answer(200, body), max_tokens=3, vocabulary=100)
+            ids, logprobs = parse_completion(Answer(200, body), max_tokens=3, vocabulary=100)
         except Unfit as error:
             told = str(error)
         if told:
@@ -64,8 +63,8 @@ def test_a_completion_is_tokens_that_the_model_knows_or_unfit(fuzz: Fuzz) -> Non
 def test_cards_and_refusals_are_read_or_said_in_a_line(fuzz: Fuzz) -> None:
     def read(pair: tuple[int, bytes]) -> None:
         answer = Answer(*pair)
-        assert len(said(answer)) <= 300
-        assert all(card.id is not None for card in cards_in(ADDRESS, answer))
+        assert len(refusal_text(answer)) <= 300
+        assert all(card.id is not None for card in parse_cards(ADDRESS, answer))
 
     fuzz(st.tuples(st.sampled_from([200, 307, 400, 404, 500]), bodies()), read)
 

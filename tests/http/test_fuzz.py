@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from genenv.backends.local.served.loaded import LoadedBase
 from genenv.backends.settings import PolicyConfig
-from genenv.http.http import HttpServer
+from genenv.http.server import HttpServer
 from genenv.servers.tinker.serving import TinkerServer, open_base
-from genenv.servers.vllm.serving import SamplingServer
+from genenv.servers.vllm import SamplingServer
 from raw_http import Raw, ask
 
 POLICY = PolicyConfig(

@@ -17,10 +17,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 import raw_http
-from genenv.http import guard, http
-from genenv.http.guard import Access, Guard
-from genenv.http.http import HttpServer, Service
-from genenv.http.keys import key_headers
+from genenv.http import guard
+from genenv.http import server as http
+from genenv.http.guard import Access, Guard, key_headers
+from genenv.http.server import HttpServer, Service
 from raw_http import Raw, answer, ask, connect, head
 
 Serve = Callable[..., "Echo"]

@@ -14,7 +14,7 @@ import pytest
 
 from bundles import made
 from genenv import Task
-from genenv.chat.call_formats import read_calls
+from genenv.chat.tool_calls import read_calls
 from genenv.environments import load_environment
 from genenv.errors import DataError, UsageError
 from genenv.gate.gate import base_tasks

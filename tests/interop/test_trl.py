@@ -75,7 +75,7 @@ def completion(environment: Any, replies: Sequence[str], *, at_once: bool = Fals
 
 
 def trl_calls(reply: str) -> list[dict[str, Any]]:
-    from genenv.chat.call_formats import read_calls
+    from genenv.chat.tool_calls import read_calls
 
     return [{"name": call.name, "arguments": dict(call.arguments)} for call in read_calls(reply)[1]]
 

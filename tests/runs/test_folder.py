@@ -181,7 +181,7 @@ def die(*_: object, **__: object) -> None:
 KILLS = {
     "while saving": ("genenv.runs.folder.new_checkpoint", 1),
     "between checkpoint and store": ("genenv.runs.store.store.PoolStore.commit_round", 1),
-    "inside the transaction": ("genenv.runs.store.write._write_groups", 1),
+    "inside the transaction": ("genenv.runs.store.store._write_groups", 1),
     "before the mark in the checkpoint": ("genenv.runs.folder.mark_committed", 2),
     "before the metrics are on the disk": ("genenv.runs.folder.metrics_line", 2),
     "while pruning": ("genenv.runs.folder.prune", 2),

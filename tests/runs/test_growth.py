@@ -18,14 +18,13 @@ import pytest
 
 import scripted_genenv
 from genenv.config.run import resolve
-from genenv.report import bins, charts
-from genenv.report.facts import RunFacts, read_facts
+from genenv.report import charts
+from genenv.report.facts import RunFacts, read_facts, summarise
 from genenv.runs.folder import RunFolder
-from genenv.runs.store import migrations, rows
+from genenv.runs.store import codec, migrations
 from genenv.runs.store.database import Database
 from genenv.runs.store.records import BatchRate, RoundOverview, RoundRecord
 from genenv.runs.store.store import PoolStore
-from genenv.runs.summary import summarise
 from genenv.types import Origin, Rejection, RejectReason, Task
 from training import test_loop as loops
 
@@ -52,14 +51,14 @@ def long_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def decoded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Task]]:
     """The tasks that are read from rows inside the block."""
     found: list[Task] = []
-    original = rows.task_of
+    original = codec.task_of
 
     def watched(row: sqlite3.Row) -> Task:
         found.append(original(row))
         return found[-1]
 
     with monkeypatch.context() as patch:
-        patch.setattr(rows, "task_of", watched)
+        patch.setattr(codec, "task_of", watched)
         yield found
 
 
@@ -240,7 +239,7 @@ def test_a_picture_of_some_thousand_rounds_has_hardly_more_parts_than_one_of_som
 )
 def test_the_columns_of_a_picture_keep_every_round(rounds: int, columns: int, width: int) -> None:
     run = facts_of(rounds)
-    found = bins.in_bins(run.rounds)
+    found = charts.in_bins(run.rounds)
     assert (len(found), found[0].width) == (columns, width)
     assert [facts for column in found for facts in column.rounds] == list(run.rounds)
     every = list(RejectReason)
@@ -253,9 +252,9 @@ def test_the_columns_of_a_picture_keep_every_round(rounds: int, columns: int, wi
 def test_the_share_of_a_column_counts_tasks_and_not_rounds() -> None:
     few, many = facts_of(2).rounds  # mail and shop in three of four and two of four tasks
     alone = replace(few, task_skills=(frozenset({"notes"}),))
-    assert bins.Bin((alone, many)).skill_share({"mail"}) == pytest.approx(3 / 5)
-    assert bins.Bin((few, many)).skill_share({"shop"}) == pytest.approx(3 / 8)
-    assert bins.Bin((alone,)).skill_share({"shop"}) == 0.0
+    assert charts.Bin((alone, many)).skill_share({"mail"}) == pytest.approx(3 / 5)
+    assert charts.Bin((few, many)).skill_share({"shop"}) == pytest.approx(3 / 8)
+    assert charts.Bin((alone,)).skill_share({"shop"}) == 0.0
 
 
 def older_store(path: Path) -> None:

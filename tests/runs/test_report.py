@@ -14,13 +14,12 @@ from statistics import fmean
 import pytest
 
 from genenv.errors import DataError, UsageError
-from genenv.report import write_report
 from genenv.report.charts import skills_chart
-from genenv.report.facts import RunFacts, read_facts
+from genenv.report.facts import RunFacts, read_facts, summarise
+from genenv.report.page import write_report
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.records import Evaluation, RoundOverview, RoundRecord
 from genenv.runs.store.store import PoolStore
-from genenv.runs.summary import summarise
 from genenv.types import (
     Context,
     Generation,
@@ -293,7 +292,7 @@ def test_the_report_and_the_last_lines_of_training_say_the_same_p_hat(tmp_path: 
     few = (
         "20% in the last third of the rounds (few: docs/guides/experiments.md says what finds more, and when)"
     )
-    assert f"new tasks with mixed outcomes, which alone teach attempts: {few}" in summarise(folder.path)
+    assert f"new tasks with mixed outcomes, the only ones with a GRPO signal: {few}" in summarise(folder.path)
 
 
 def test_the_table_counts_what_was_lost_and_only_that(page: Page, tmp_path: Path) -> None:
@@ -305,7 +304,7 @@ def test_the_table_counts_what_was_lost_and_only_that(page: Page, tmp_path: Path
     table = Page(write_report(folder.path)).text.partition("The numbers")[2]
     assert "simulator KL halved steps, simulator seconds" in table
     assert "1 – – – – 0 0 – – 0 60.0 2 – – – – 0 0 – – 3 60.0" in table
-    nothing = "No skipped update, halved step or failed attempt was recorded."
+    nothing = "No skipped update, halved step or failed rollout was recorded."
     assert nothing not in table
     assert nothing in page.text
 
@@ -315,7 +314,7 @@ def test_the_table_counts_what_was_lost_and_only_that(page: Page, tmp_path: Path
     [
         ("agent/skipped_updates", "skipped updates, agent"),
         ("simulator/skipped_updates", "skipped updates, simulator"),
-        ("agent/failed_traces", "failed attempts"),
+        ("agent/failed_traces", "failed rollouts"),
     ],
 )
 def test_each_kind_of_lost_work_has_its_column(name: str, label: str, tmp_path: Path) -> None:
@@ -454,7 +453,7 @@ def test_a_run_without_a_round_says_so(tmp_path: Path) -> None:
 
 def test_a_run_without_accepted_tasks_says_so(tmp_path: Path) -> None:
     page = Page(write_report(SyntheticRun(tmp_path / "demo").write(2, accepting=False)))
-    assert "No batch of generated tasks was attempted." in page.text
+    assert "No batch of generated tasks was rolled out." in page.text
     assert "No generation became a task." in page.text
     assert "article" not in page.tags
 
@@ -508,7 +507,7 @@ def test_whatever_a_model_wrote_stays_text(tmp_path: Path, monkeypatch: pytest.M
         groups = (Group(task=nasty, traces=(trace,)),)
         store.commit_round(RoundRecord(number=1, metrics={}, state={}, groups=groups))
     page = Page(write_report(synthetic.folder.path))
-    assert "No attempt ran to a verdict" in page.text
+    assert "No rollout ran to a verdict" in page.text
     assert page.text.count("<script>alert(1)</script>") >= 4
     assert not set(page.tags) & {"script", "img"}
     assert not re.search(r"[\x00-\x08\x0e-\x1f\ud800-\udfff]", page.source)

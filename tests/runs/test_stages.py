@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 from itertools import count
 
 from genenv.progress import Silent, Stage, advance
-from genenv.runs.stages import Stages
+from genenv.runs.metrics import Stages
 
 
 class Shown(Silent):

@@ -14,8 +14,8 @@ from genenv.chat.assistant import Assistant, ChatMessage, Reply
 from genenv.config.run import load_config
 from genenv.errors import RolloutError, UsageError
 from genenv.evaluation.config import load_evaluation_config
-from genenv.evaluation.held_out.conversation import Conversation, Limits
-from genenv.evaluation.policy_under_test import assistant, run_of
+from genenv.evaluation.held_out import Conversation, Limits
+from genenv.evaluation.models import assistant, run_of
 from genenv.rollout.driver import UNFINISHED
 from genenv.runs.folder import RunFolder
 from genenv.threads import run_with_own_loop as apart
@@ -103,7 +103,7 @@ class Agent:
             held = Conversation(talk, self._limits)
             try:
                 async with free:
-                    await held.play(world.episode(task))
+                    await held.run(world.episode(task))
             except RolloutError as error:
                 return Attempted(task, tuple(held.replies), _failed(str(error)))
             cut = UNFINISHED[StopReason.LENGTH]

@@ -13,10 +13,10 @@ from genenv.cli.progress import ConsoleReporter
 from genenv.config.run import RunConfig, anchored, load_config
 from genenv.errors import UsageError
 from genenv.progress import Reporter
+from genenv.report.facts import summarise
 from genenv.report.page import write_report
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.store import PoolStore
-from genenv.runs.summary import summarise
 from genenv.threads import run_with_own_loop as apart
 from genenv.training import start as training
 from genenv.training.branching import Origin as Branching

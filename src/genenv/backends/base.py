@@ -13,7 +13,7 @@ from typing import cast
 
 from genenv.algorithms.settings import OptimizerConfig
 from genenv.algorithms.trainer import Trainer
-from genenv.backends import ranks
+from genenv.backends import torchrun
 from genenv.backends.settings import PolicyConfig
 from genenv.environments.base import Environment
 from genenv.errors import UsageError
@@ -48,9 +48,9 @@ class Opened:
     """The settings with all decided that was left to the machine and the models."""
     warms_up: bool = True
     """Whether imitating known solutions makes a difference."""
-    apart: bool = False
+    parallel_updates: bool = False
     """Whether the two players have devices of their own, so that they can learn at the same time."""
-    overlaps: bool = False
+    async_rollouts: bool = False
     """Whether samplers go on with the weights that were published while trainers learn."""
     found: Mapping[str, object] = field(default_factory=dict[str, object])
     """What was found out of a server, for the run's records."""
@@ -71,9 +71,9 @@ def open_backend(config: PolicyConfig, roles: Sequence[Role], env: Environment, 
     Raises:
         UsageError: there is no such backend, or a model cannot be loaded or used here.
     """
-    if ranks.size() > 1 and config.backend != "vllm":
+    if torchrun.size() > 1 and config.backend != "vllm":
         raise UsageError(
-            f"policy.backend is {config.backend!r}, and {ranks.size()} processes train together while "
+            f"policy.backend is {config.backend!r}, and {torchrun.size()} processes train together while "
             "servers sample: set policy.backend='vllm', or start one process without torchrun"
         )
     if config.backend == "tinker" and importlib.util.find_spec("tinker") is None:

@@ -1,4 +1,4 @@
-"""Players that are Python functions: for tests, and for trying an environment before any model is at hand."""
+"""Policies that are Python functions: for tests, and for trying an environment without a model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from genenv.algorithms.datum import Datum, Objective
 from genenv.algorithms.settings import Moments
 from genenv.backends.base import Opened, Role
 from genenv.backends.settings import PolicyConfig
-from genenv.chat.choices import forced_places
+from genenv.chat.sampler import forced_places
 from genenv.environments.base import Environment, Episode
 from genenv.errors import RolloutError
 from genenv.progress import advance
@@ -36,7 +36,7 @@ _OFFERED = re.compile(r"\A(\[tool\] .*\n)+")
 class ScriptedSampler:
     """Answers with a script. Tokens are bytes, so token accounting is exercised as with a real model."""
 
-    closing: tuple[int, ...] = ()
+    end_of_thought: tuple[int, ...] = ()
 
     def __init__(self, script: Script, *, context_tokens: int = 100_000, bytes_a_token: int = 1) -> None:
         """A sampler.
@@ -58,7 +58,7 @@ class ScriptedSampler:
     ) -> tuple[int, ...]:
         """Bytes of the messages, each led by its role; tools come first, each a line of JSON."""
         offered = "".join(f"[tool] {json.dumps(tool)}\n" for tool in tools) if first else ""
-        text = f"{offered}{_told(messages)}{_TURN}"
+        text = f"{offered}{_conversation_text(messages)}{_TURN}"
         return tuple(text.encode() if first else b"\n" + text.encode())
 
     def encode_reply(self, text: str, tools: Sequence[JsonObject] = ()) -> tuple[int, ...]:
@@ -167,7 +167,7 @@ class Oracle:
         self._seeds = list(env.seeds())
         self._tasks: dict[str, Task] = {}
         self._episode = env.episode
-        setattr(env, "episode", self._remembering)  # noqa: B010 - an instance's method is replaced
+        setattr(env, "episode", self._recording_episode)  # noqa: B010 - an instance's method is replaced
 
     def learn(self, updates: int) -> None:
         """Be as good as after so many updates."""
@@ -190,8 +190,8 @@ class Oracle:
         written = json.dumps(self.env.variation(rng.choice(self._seeds), rng), ensure_ascii=False)
         return written[: len(written) // 2] if rng.random() < self.BROKEN else written
 
-    def _remembering(self, task: Task) -> Episode:
-        self._tasks[_told(task.messages)] = task
+    def _recording_episode(self, task: Task) -> Episode:
+        self._tasks[_conversation_text(task.messages)] = task
         return self._episode(task)
 
 
@@ -205,5 +205,5 @@ def open_scripted(config: PolicyConfig, roles: Sequence[Role], env: Environment,
     return Opened(samplers=samplers, trainers=trainers, settled=config, warms_up=False)
 
 
-def _told(messages: Sequence[Message]) -> str:
+def _conversation_text(messages: Sequence[Message]) -> str:
     return "".join(f"[{message.role}] {message.content}\n" for message in messages)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from genenv.sampling import SamplingParams
+
 Numbers = npt.NDArray[np.float32]
 Whole = npt.NDArray[np.int64]
 
@@ -81,17 +83,15 @@ class Adam:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Asked(SamplingParams):
     """Completions wanted of one prompt, or what its own tokens' likelihoods are."""
 
     prompt_ids: tuple[int, ...]  # [N]
     samples: int = 1
     max_tokens: int | None = None
     """None: as many as the context window has room for."""
-    temperature: float = 1.0
     top_k: int = -1
     """Draw among so many tokens; -1: among all."""
-    top_p: float = 1.0
     stop_ids: tuple[int, ...] = ()
     stop_texts: tuple[str, ...] = ()
     seed: int | None = None

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field
 
 from genenv.errors import unknown_name
 from genenv.plugins import parts
+from genenv.sampling import SamplingFields
 from genenv.settings import PLACE, Address, Settings
 
 EMBEDDED = "smollm2-135m"
@@ -27,9 +28,6 @@ AUTO_TARGETS = "auto"
 ALL_LAYERS = (AUTO_TARGETS, "all-linear")
 """`policy.lora_targets` that name no layer: all that can have adapters get them."""
 
-COLDEST = 0.001
-"""Local models answer greedily below this sampling temperature: scores divided by less pass float32."""
-
 
 def _known_backend(name: str) -> str:
     """Refuse a backend that no installed package registers.
@@ -47,7 +45,7 @@ TemplateVariable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 """Name of a variable of a chat template."""
 
 
-class SamplingConfig(Settings, frozen=True):
+class SamplingConfig(SamplingFields, Settings, frozen=True):  # pyright: ignore[reportGeneralTypeIssues] - of fields that others may change
     """How an evaluated model answers."""
 
     temperature: float = Field(default=0.0, ge=0, le=10)

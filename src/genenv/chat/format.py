@@ -11,11 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from genenv.chat.assistant import ChatMessage
-from genenv.chat.call_formats import CALL_TOKENS
 from genenv.chat.plain_text import PlainText
 from genenv.chat.reasoning import CLOSING, USUAL, spelling_of
 from genenv.chat.template import ChatTemplate
-from genenv.chat.tool_format import ToolFormat, message_of
+from genenv.chat.tool_calls import CALL_TOKENS, ToolFormat, message_of
 from genenv.errors import GenenvError, RolloutError, first_line
 from genenv.types import Json, JsonObject, Message
 
@@ -30,7 +29,7 @@ _THOUGHT = "\u2404"
 _OPENINGS = 256
 """So many beginnings of conversations are remembered: those of a task's attempts come one after the other."""
 
-_ASKED: ChatMessage = {"role": "user", "content": "u"}
+_USER_MESSAGE: ChatMessage = {"role": "user", "content": "u"}
 
 
 class ChatFormat:
@@ -52,11 +51,11 @@ class ChatFormat:
         self.end_id = self._end_of_turn()
         self._end: str = tokenizer.convert_ids_to_tokens(self.end_id)
         self.plain = PlainText(tokenizer, self._control())
-        self.tool_format = ToolFormat(self.template, self._end, self._sounds, self.spelling)
+        self.tool_format = ToolFormat(self.template, self._end, self._read_reply, self.spelling)
         self._silent = self._without_meaning()
-        self._earlier = functools.cache(self._find_earlier)
+        self._earlier_turns = functools.cache(self._probe_earlier_turns)
         self._opening = functools.lru_cache(maxsize=_OPENINGS)(self._open)
-        self.opens_thought = self.spelling.opens(self.template.text([_ASKED], reply=True))
+        self.opens_thought = self.spelling.opens(self.template.text([_USER_MESSAGE], reply=True))
         """Whether the template begins a reply with a thought."""
 
     def render(
@@ -163,7 +162,7 @@ class ChatFormat:
             Tokens at the end of the prompt, which a reply to come alone has; at the beginning of the reply,
             its thought; and at its end. All 0 where the template keeps thoughts.
         """
-        kept, only_last, ends = self._earlier(role)
+        kept, only_last, ends = self._earlier_turns(role)
         if kept:
             return 0, 0, 0
         tail = next((n for n in range(1, len(only_last) + 1) if self._raw(prompt[-n:]) == only_last), 0)
@@ -190,7 +189,7 @@ class ChatFormat:
             count += 1
         return count
 
-    def _find_earlier(self, role: str) -> tuple[bool, str, bool]:
+    def _probe_earlier_turns(self, role: str) -> tuple[bool, str, bool]:
         """What a template makes of a turn that a message of a role follows.
 
         Returns:
@@ -199,16 +198,16 @@ class ChatFormat:
         follows: ChatMessage = {"role": role, "content": "v"}
         thought = f"{self.spelling.opening}{_THOUGHT}{self.spelling.ending}\n\n{_MARKER}"
         try:
-            before, _, after = self.template.text([_ASKED, _reply(_MARKER), follows], reply=True).partition(
-                _MARKER
-            )
+            before, _, after = self.template.text(
+                [_USER_MESSAGE, _reply(_MARKER), follows], reply=True
+            ).partition(_MARKER)
         except Exception:  # noqa: BLE001 - templates are programs: they raise what they like
             return True, "", True
         try:
-            kept = _THOUGHT in self.template.text([_ASKED, _reply(thought), follows], reply=True)
+            kept = _THOUGHT in self.template.text([_USER_MESSAGE, _reply(thought), follows], reply=True)
         except Exception:  # noqa: BLE001 - it takes answers alone
             kept = False
-        ready = self.template.text([_ASKED], reply=True)
+        ready = self.template.text([_USER_MESSAGE], reply=True)
         ends = after.lstrip().startswith(self._end)
         if not kept and not ready.startswith(before) and before != ready + self.spelling.answer:
             log.warning(
@@ -218,19 +217,19 @@ class ChatFormat:
             kept = True
         return kept, ready[len(before) :] if ready.startswith(before) else "", ends
 
-    def _sounds(self, text: str) -> str:
+    def _read_reply(self, text: str) -> str:
         return self.decode(self.encode(text))
 
     def _continuation(self, messages: Sequence[ChatMessage]) -> str:
         """What the template adds after an assistant's end-of-turn token."""
-        after = self._after_reply(messages, reply=True)
+        after = self._text_after_reply(messages, reply=True)
         return (
             after[len(self._end) :] if after.startswith(self._end) else after.lstrip().removeprefix(self._end)
         )
 
-    def _after_reply(self, messages: Sequence[ChatMessage], *, reply: bool) -> str:
+    def _text_after_reply(self, messages: Sequence[ChatMessage], *, reply: bool) -> str:
         """What the template puts after an assistant's text when these messages follow."""
-        before = [_ASKED, _reply(_MARKER)]
+        before = [_USER_MESSAGE, _reply(_MARKER)]
         return self.template.text([*before, *messages], reply=reply).partition(_MARKER)[2]
 
     def _end_of_turn(self) -> int:
@@ -238,7 +237,9 @@ class ChatFormat:
 
         The two differ in some models: their replies would never end if only the latter stopped them.
         """
-        ids = self.tokenizer.encode(self._after_reply([], reply=False).lstrip(), add_special_tokens=False)
+        ids = self.tokenizer.encode(
+            self._text_after_reply([], reply=False).lstrip(), add_special_tokens=False
+        )
         # Not all that a tokenizer holds to be special is in its list of special tokens.
         special = {number for number, token in self.tokenizer.added_tokens_decoder.items() if token.special}
         found = ids and ids[0] in special.union(self.tokenizer.all_special_ids)
@@ -252,7 +253,7 @@ class ChatFormat:
         """
         framed = ""
         if self.template.takes_tool_role:
-            framed = self._after_reply([{"role": "tool", "content": "t"}], reply=False)
+            framed = self._text_after_reply([{"role": "tool", "content": "t"}], reply=False)
         added = self.tokenizer.added_tokens_decoder.values()
         return {
             token.content

@@ -1,16 +1,134 @@
-"""What samplers of chat models have in common: conversations to token ids, and thoughts of bounded length."""
+"""What samplers of chat models share: messages to token ids, choices, thoughts of bounded length."""
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 
 from genenv.chat.format import ChatFormat
-from genenv.chat.reasoning_limit import ThoughtLimit
+from genenv.chat.reasoning import CLOSING, USUAL, Spelling, without_thoughts
 from genenv.errors import RolloutError
-from genenv.sampling import Completion, SampleRequest
+from genenv.sampling import Completion, Conversation, Sampler, SampleRequest
+from genenv.seeding import stream
 from genenv.texts import clean
 from genenv.types import JsonObject, Message
+
+
+def encode_choices(texts: Sequence[str], sampler: Sampler, *, thinks: bool) -> tuple[tuple[int, ...], ...]:
+    """Replies to choose from as they would be sampled.
+
+    Args:
+        texts: what may be said.
+        sampler: whose tokens they are.
+        thinks: whether the prompt begins a thought, which is then empty.
+    """
+    return tuple(sampler.encode_reply((CLOSING if thinks else "") + text) for text in dict.fromkeys(texts))
+
+
+def forced_places(reply: Sequence[int], choices: Sequence[tuple[int, ...]]) -> frozenset[int]:
+    """The places where no other token could stand, in a reply that is one of some; none without choices."""
+    left, forced = list(choices), set[int]()
+    for place, token in enumerate(reply if left else ()):
+        if len({choice[place] for choice in left}) == 1:
+            forced.add(place)
+        left = [choice for choice in left if choice[place] == token]
+    return frozenset(forced)
+
+
+def structural_tag(choices: Sequence[tuple[int, ...]]) -> str:
+    """Replies to choose from as a structural tag of xgrammar: token by token, as texts have many spellings.
+
+    Args:
+        choices: each ends with the token that ends a reply, which a server adds itself.
+    """
+    spelled = [
+        {"type": "sequence", "elements": [{"type": "token", "token": token} for token in choice[:-1]]}
+        for choice in choices
+    ]
+    return json.dumps({"type": "structural_tag", "format": {"type": "or", "elements": spelled}})
+
+
+def parse_structural_tag(tag: str, end_id: int) -> tuple[tuple[int, ...], ...]:
+    """The replies that `structural_tag` wrote down.
+
+    Raises:
+        ValueError: it is another kind of tag.
+    """
+    try:
+        spelled = [one["elements"] for one in json.loads(tag)["format"]["elements"]]
+        replies = tuple((*(part["token"] for part in parts), end_id) for parts in spelled)
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise ValueError(_UNKNOWN_TAG) from error
+    if not replies or any(type(token) is not int for reply in replies for token in reply):
+        raise ValueError(_UNKNOWN_TAG)
+    return replies
+
+
+_UNKNOWN_TAG = "of structural tags only replies to choose from, token by token, are known here"
+
+
+Sample = Callable[[SampleRequest], Awaitable[Completion]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThoughtLimit:
+    """At most so many tokens of thought in a reply."""
+
+    tokens: int
+    """0 closes a thought as soon as it is open."""
+    opened: bool
+    """Whether the prompt begins it; else the reply may."""
+    encode: Callable[[str], tuple[int, ...]]
+    decode: Callable[[Sequence[int]], str]
+    spelling: Spelling = USUAL
+
+    async def sample(self, request: SampleRequest, sample: Sample) -> Completion:
+        """One completion. Its thought, the words that close it and its answer have `max_tokens` together.
+
+        Args:
+            request: what is wanted.
+            sample: gives it without a limit.
+        """
+        begins = 0 if self.opened else len(self.encode(self.spelling.opening))
+        first_tokens = self.tokens + begins
+        if first_tokens >= request.max_tokens:
+            return await sample(request)
+        first = Completion(token_ids=(), logprobs=(), text="", finished=False)
+        part = replace(request, conversation=request.conversation or Conversation())
+        if first_tokens:
+            first = await sample(replace(part, max_tokens=first_tokens, last=False, survives_cut=True))
+        if first.finished:
+            return first
+        forced = self.encode(self.spelling.closing) if self._is_open(first.text) else ()
+        left = request.max_tokens - len(first.token_ids) - len(forced)
+        if left < 1:
+            return first
+        rest = await sample(
+            replace(
+                part,
+                prompt_ids=(*request.prompt_ids, *first.token_ids, *forced),
+                max_tokens=left,
+                stream=stream(request.stream, "answer"),
+                last=request.last or request.conversation is None,
+            )
+        )
+        return self._joined(first, forced, rest)
+
+    def _is_open(self, text: str) -> bool:
+        return "<think>" in without_thoughts(f"<think>{text}" if self.opened else text)
+
+    def _joined(self, first: Completion, forced: tuple[int, ...], rest: Completion) -> Completion:
+        ids = (*first.token_ids, *forced, *rest.token_ids)
+        return Completion(
+            token_ids=ids,
+            logprobs=(*first.logprobs, *(0.0,) * len(forced), *rest.logprobs),
+            text=self.decode(ids),
+            finished=rest.finished,
+            version=rest.version,
+            forced=range(len(first.token_ids), len(first.token_ids) + len(forced)),
+        )
 
 
 class ChatSampler(ABC):
@@ -28,7 +146,7 @@ class ChatSampler(ABC):
         self._max_thinking_tokens = max_thinking_tokens
 
     @property
-    def closing(self) -> tuple[int, ...]:
+    def end_of_thought(self) -> tuple[int, ...]:
         """What ends the thought that the chat template begins; nothing where it begins none."""
         return self.chat.encode(self.chat.spelling.closing) if self.chat.opens_thought else ()
 

@@ -18,9 +18,9 @@ from genenv.errors import UsageError
 from genenv.evaluation import evaluate as evaluation
 from genenv.evaluation.config import load_evaluation_config
 from genenv.evaluation.evaluate import Request
-from genenv.evaluation.outcome import Outcome
-from genenv.evaluation.policy_under_test import check_name
+from genenv.evaluation.models import check_name
 from genenv.evaluation.regrade import regrade as grade_again
+from genenv.evaluation.results import Outcome
 
 _FAILED = 1
 """Exit status when items were not answered."""

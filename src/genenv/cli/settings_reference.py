@@ -16,7 +16,7 @@ from genenv.config.files import flat
 from genenv.config.run import RunConfig, all_settings
 from genenv.curriculum.presets import PRESETS
 from genenv.environments import environment_names
-from genenv.evaluation.config import beneath, evaluation_settings
+from genenv.evaluation.config import evaluation_default, evaluation_settings
 from genenv.evaluation.config import sections as evaluation_sections
 from genenv.settings import allowed, section_of
 from genenv.training.resuming import ARITHMETIC, FREE
@@ -72,7 +72,7 @@ def render_reference() -> str:
         pairs = [pair for pair in of_evaluation if pair[0].startswith(f"{section}.")]
         if pairs:
             about = (model.__doc__ or "").partition("\n")[0]
-            parts.append(f"### `{section}`\n\n{about}\n\n{_rows(pairs, beneath)}")
+            parts.append(f"### `{section}`\n\n{about}\n\n{_rows(pairs, evaluation_default)}")
     return "\n".join(parts)
 
 

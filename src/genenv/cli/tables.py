@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from genenv.evaluation.compare import Comparison
-from genenv.evaluation.statistics import Figure
+from genenv.statistics import Figure
 from genenv.texts import inert
 
 _LONGEST_HEAD = 20

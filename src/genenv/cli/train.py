@@ -10,13 +10,13 @@ from typing import Annotated
 
 import typer
 
-from genenv.backends import ranks
+from genenv.backends import torchrun
 from genenv.cli.console import begin, ended
 from genenv.cli.options import Config, Corpus, Overrides, VariantName, check_named, said
 from genenv.cli.progress import ConsoleReporter
 from genenv.config.run import anchored, load_config
 from genenv.errors import UsageError
-from genenv.runs.summary import summarise
+from genenv.report.facts import summarise
 from genenv.training import start as training
 from genenv.training.branching import Origin
 
@@ -62,16 +62,16 @@ def train(  # noqa: PLR0913 - a command has the options it has
 
     Several processes that torchrun starts train together, while servers sample: docs/guides/scaling.md.
     """
-    if ranks.size() > 1:
-        ranks.end_with_torchrun()
-    if ranks.rank() > 0:
+    if torchrun.size() > 1:
+        torchrun.end_with_torchrun()
+    if torchrun.rank() > 0:
         import_module(_LOCAL).follow()
         return
     begin("going on with a run" if resume else "starting a run")
     try:
         path = _play(config, out, overrides, resume, other_arithmetic, corpus, variant, origin)
     finally:
-        if ranks.size() > 1:
+        if torchrun.size() > 1:
             import_module(_LOCAL).dismiss()
     _say_how_it_went(path)
 

@@ -1,28 +1,144 @@
 # pyright: standard
-"""Any OpenAI-compatible endpoint as an assistant: the official client, retries, a rate and a cost limit."""
+"""Any OpenAI-compatible endpoint as an assistant: the official client, retries, a rate and a cost limit.
+
+A server is not trusted: an answer without an end, one that unpacks to gigabytes, and one that quotes the key
+cost the item that was asked, not the evaluation.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import math
+import os
 import re
 import time
-from collections.abc import Callable, Sequence
+import urllib.parse
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import fields
 from typing import Any
 
 import openai
 
 from genenv.backends.settings import EndpointConfig, SamplingConfig
 from genenv.chat.assistant import ChatMessage, Reply, ToolCall
-from genenv.chat.call_formats import arguments_of
 from genenv.chat.reasoning import answer_of, as_usual
-from genenv.clients.endpoint_client import Address, TooMuch, client
+from genenv.chat.tool_calls import arguments_of
 from genenv.errors import ContextOverflow, RolloutError, UsageError
 from genenv.progress import advance
+from genenv.sampling import SamplingParams, sampling_params
 from genenv.seeding import stream
-from genenv.texts import clean
+from genenv.texts import clean, inert, masked
 from genenv.types import JsonObject
+
+try:  # what the official client uses, by version
+    import httpx2 as httpx  # pyright: ignore[reportMissingImports]
+except ImportError:
+    import httpx  # pyright: ignore[reportMissingImports]
+
+MAX_BODY_BYTES = 16 * 2**20
+"""Longest answer that is read. A million tokens of text are 5 MB."""
+
+
+class AnswerTooLarge(Exception):
+    """A server sent more than any answer needs, or sent it packed."""
+
+
+class Address:
+    """Where an endpoint is, and what must not be shown of it."""
+
+    def __init__(self, address: str, endpoint: EndpointConfig) -> None:
+        """Take `BASE_URL#MODEL` apart.
+
+        Raises:
+            UsageError: the address is not of that form.
+        """
+        self.base_url, self.model = _parts(address)
+        self.key = os.environ.get(endpoint.key_variable) or "none"
+        self._secrets = frozenset({self.key, *_credentials(self.base_url)} - {"none"})
+
+    @property
+    def shown(self) -> str:
+        """The base URL without user and password."""
+        return self.safe(self.base_url)
+
+    def safe(self, text: str) -> str:
+        """Text of a server's, fit to be stored and shown: without secrets."""
+        return masked(text, self._secrets)
+
+    def sentence(self, error: BaseException) -> str:
+        """What an error says, on one short line."""
+        lines = str(error).strip()[:10_000].splitlines()
+        return inert(self.safe(lines[0])[:200]) if lines else type(error).__name__
+
+
+def client(address: Address, endpoint: EndpointConfig) -> openai.AsyncOpenAI:
+    """A client for the running event loop."""
+    return openai.AsyncOpenAI(
+        base_url=address.base_url,
+        api_key=address.key,
+        timeout=endpoint.timeout_s,
+        max_retries=0,  # ours: they also cover answers that are no answers, and each costs
+        default_headers={"Accept-Encoding": "identity"},
+        http_client=openai.DefaultAsyncHttpxClient(event_hooks={"response": [_bound]}),
+    )
+
+
+class _Bounded(httpx.AsyncByteStream):  # pyright: ignore[reportGeneralTypeIssues]
+    """A body that ends with an error where it is too long."""
+
+    def __init__(self, body: Any) -> None:  # noqa: ANN401
+        self._body = body
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for part in self._body:
+            size += len(part)
+            if size > MAX_BODY_BYTES:
+                raise AnswerTooLarge(f"it sent more than {MAX_BODY_BYTES >> 20} MiB")
+            yield part
+
+    async def aclose(self) -> None:
+        await self._body.aclose()
+
+
+async def _bound(response: Any) -> None:  # noqa: ANN401
+    packed = response.headers.get("content-encoding", "identity")
+    if packed.lower() != "identity":
+        raise AnswerTooLarge(f"it sent its answer packed ({packed[:20]}), which was not asked for")
+    response.stream = _Bounded(response.stream)
+
+
+def _credentials(url: str) -> set[str]:
+    """User and password of a URL, in all forms in which a server may quote them."""
+    parsed = urllib.parse.urlsplit(url)
+    if parsed.password is None and parsed.username is None:
+        return set()
+    user, password = (urllib.parse.unquote(part or "") for part in (parsed.username, parsed.password))
+    basic = base64.b64encode(f"{user}:{password}".encode()).decode()
+    return {password, parsed.password or "", basic, f"{user}:{password}"} - {""}
+
+
+def _parts(address: str) -> tuple[str, str]:
+    """Base URL and model.
+
+    Raises:
+        UsageError: the address is not of that form.
+    """
+    base_url, _, model = address.rpartition("#")
+    try:
+        parsed = urllib.parse.urlsplit(base_url)
+        sound = parsed.scheme in ("http", "https") and bool(parsed.hostname) and (parsed.port or 1) > 0
+    except ValueError:
+        sound = False
+    if not (sound and model):
+        raise UsageError(
+            f"an endpoint is named openai:BASE_URL#MODEL, e.g. openai:http://localhost:8000/v1#my-model, "
+            f"not openai:{masked(address)}"
+        )
+    return base_url, model
+
 
 _PROBE_TOOL = {
     "type": "function",
@@ -43,7 +159,7 @@ _MAY_OVERFLOW = {400, 413, 422, 500}
 _PASSING = {408, 409, 425, 429}
 """Refusals that may be none a moment later, beside those of a server in trouble."""
 _NO_TOOLS = {400, 404, 422, 501}
-_OPTIONAL = ("temperature", "top_p", "seed")
+_OPTIONAL = (*(one.name for one in fields(SamplingParams)), "seed")
 """Left out where a server names them in a refusal: some models take none of them."""
 _MAX_TEXT = 2_000_000
 """Characters of a reply; longer ones are no answer."""
@@ -52,12 +168,12 @@ _MAX_COUNT = 10**9
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 30.0
 
 
-class _Nonsense(Exception):
+class _InvalidAnswer(Exception):
     """An answer that is no chat completion."""
 
 
 _NO_ANSWER = (
-    *(openai.OpenAIError, TooMuch, _Nonsense),
+    *(openai.OpenAIError, AnswerTooLarge, _InvalidAnswer),
     *(ValueError, TypeError, AttributeError, RecursionError, OverflowError),
 )
 """What the client and the reading of its answer raise for a body that is no chat completion."""
@@ -90,14 +206,14 @@ class EndpointAssistant:
         if endpoint.max_cost and not (endpoint.price_in or endpoint.price_out):
             raise UsageError("endpoint.max_cost needs prices: set endpoint.price_in and endpoint.price_out")
         self.endpoint, self.sampling = endpoint, sampling
-        self.spent = Spent(endpoint)
-        self._pace = Pace(endpoint.requests_per_minute)
+        self.spent = Spending(endpoint)
+        self._rate_limit = RateLimit(endpoint.requests_per_minute)
         self._limit_name = "max_tokens"
         self._left_out: set[str] = set()
         self._client: openai.AsyncOpenAI | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self.native_tools = endpoint.tools == "native"
-        asyncio.run(self._meet())
+        asyncio.run(self._probe_endpoint())
 
     def concurrency(self, *, many_turns: bool) -> int:
         """As the settings say."""
@@ -132,12 +248,12 @@ class EndpointAssistant:
         failures, wait_s, limited = 0, _FIRST_WAIT_S, True
         while True:
             self.spent.check()
-            await self._pace.wait()
+            await self._rate_limit.wait()
             sent = {name: value for name, value in body.items() if name not in self._left_out}
             if limited:
                 sent[self._limit_name] = max_tokens
             try:
-                asking = self._here().chat.completions.create(**sent)
+                asking = self._client_of_loop().chat.completions.create(**sent)
                 return self._reply(await asyncio.wait_for(asking, self.endpoint.timeout_s))
             except openai.APIStatusError as error:
                 if _is_overflow(error):
@@ -145,16 +261,16 @@ class EndpointAssistant:
                         raise ContextOverflow(f"the endpoint says: {self.address.sentence(error)}") from error
                     limited = False  # the server then gives what room there is
                     continue
-                if self._corrects(error, sent):
+                if self._adapt_to_refusal(error, sent):
                     continue
                 if error.status_code < 500 and error.status_code not in _PASSING:
                     raise Refused(error.status_code, self.address.sentence(error)) from error
-                why, wait_s = self.address.sentence(error), _asked_wait_s(error) or wait_s
+                why, wait_s = self.address.sentence(error), _retry_after_s(error) or wait_s
             except TimeoutError:
                 why = f"it took longer than {self.endpoint.timeout_s:g} s"
             except _NO_ANSWER as error:
                 for one in (error, error.__cause__):  # as the version of the client has it
-                    if isinstance(one, TooMuch):
+                    if isinstance(one, AnswerTooLarge):
                         raise RolloutError(f"the endpoint gave no answer: {one}") from error
                 why = self.address.sentence(error)
             failures += 1
@@ -163,7 +279,7 @@ class EndpointAssistant:
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
-    def _corrects(self, error: openai.APIStatusError, sent: dict[str, Any]) -> bool:
+    def _adapt_to_refusal(self, error: openai.APIStatusError, sent: dict[str, Any]) -> bool:
         """Whether a refusal names something that can be asked otherwise from now on."""
         if error.status_code not in (400, 422):
             return False
@@ -175,7 +291,7 @@ class EndpointAssistant:
         self._left_out.update(named)
         return bool(named)
 
-    def _here(self) -> openai.AsyncOpenAI:
+    def _client_of_loop(self) -> openai.AsyncOpenAI:
         """The client of the running event loop: connections cannot be shared between loops."""
         loop = asyncio.get_running_loop()
         if self._client is None or self._loop is not loop:
@@ -197,7 +313,7 @@ class EndpointAssistant:
         message = getattr(choice, "message", None)
         calls = getattr(message, "tool_calls", None) or []
         if message is None or isinstance(message, str) or not isinstance(calls, list):
-            raise _Nonsense("it answered with something that is no chat completion")
+            raise _InvalidAnswer("it answered with something that is no chat completion")
         said, finished = getattr(message, "content", None), getattr(choice, "finish_reason", None) != "length"
         advance(tokens=tokens)
         return Reply(
@@ -208,7 +324,7 @@ class EndpointAssistant:
             tokens=tokens,
         )
 
-    async def _meet(self) -> None:
+    async def _probe_endpoint(self) -> None:
         """Ask once, and once more with a tool where it is open how tools are offered.
 
         Raises:
@@ -222,7 +338,7 @@ class EndpointAssistant:
                     f"{self.address.shown} does not tell how many tokens it used: no max_cost holds"
                 )
             if self.endpoint.tools == "auto":
-                self.native_tools = await self._shows_tools(body, plain)
+                self.native_tools = await self._takes_tools(body, plain)
         except RolloutError as error:
             raise UsageError(
                 f"{self.address.shown} cannot be used as an endpoint for {self.model}: {error}; check the "
@@ -231,7 +347,7 @@ class EndpointAssistant:
         finally:
             await self.close()
 
-    async def _shows_tools(self, body: dict[str, Any], plain: Reply) -> bool:
+    async def _takes_tools(self, body: dict[str, Any], plain: Reply) -> bool:
         """Whether the server takes a tool, and the model reads more for it (where that is told)."""
         try:
             offered = await self.ask({**body, "tools": [_PROBE_TOOL]}, _PROBE_TOKENS)
@@ -246,8 +362,7 @@ class EndpointAssistant:
         asked: dict[str, Any] = {
             "model": self.model,
             "messages": [_as_sent(message) for message in messages],
-            "temperature": self.sampling.temperature,
-            "top_p": self.sampling.top_p,
+            **sampling_params(self.sampling),
             "seed": seed,
         }
         return {**asked, "tools": list(tools)} if tools else asked
@@ -286,7 +401,7 @@ class EndpointTalk:
         return await self._assistant.ask(self._assistant.body(messages, tools, seed), limit)
 
 
-class Pace:
+class RateLimit:
     """Lets requests begin at most so often."""
 
     def __init__(self, per_minute: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -303,7 +418,7 @@ class Pace:
         await asyncio.sleep(begins - now)
 
 
-class Spent:
+class Spending:
     """Tokens so far, and what they cost."""
 
     def __init__(self, endpoint: EndpointConfig) -> None:
@@ -362,9 +477,9 @@ def _text(content: object) -> str:
     if isinstance(content, list) and all(isinstance(part, dict) for part in content):
         content = "".join(str(part.get("text", "")) for part in content)
     if not isinstance(content, str | None):
-        raise _Nonsense("it answered with a message that is no text")
+        raise _InvalidAnswer("it answered with a message that is no text")
     if content and len(content) > _MAX_TEXT:
-        raise _Nonsense(f"it answered with {len(content):,} characters")
+        raise _InvalidAnswer(f"it answered with {len(content):,} characters")
     return content or ""
 
 
@@ -387,7 +502,7 @@ def _count(usage: Any, name: str) -> int:  # noqa: ANN401
     return value if isinstance(value, int) and 0 < value <= _MAX_COUNT else 0
 
 
-def _asked_wait_s(error: openai.APIStatusError) -> float | None:
+def _retry_after_s(error: openai.APIStatusError) -> float | None:
     """How long the server asks to wait, in seconds; None where it does not say."""
     try:
         asked = float(error.response.headers["retry-after"])

@@ -11,14 +11,13 @@ import itertools
 from collections.abc import Sequence
 
 from genenv.backends.local.sampler import LocalSampler
-from genenv.backends.settings import COLDEST, SamplingConfig
+from genenv.backends.settings import SamplingConfig
 from genenv.chat.assistant import ChatMessage, Reply
-from genenv.chat.call_formats import read_calls
-from genenv.chat.choices import encoded
 from genenv.chat.reasoning import answer_of
-from genenv.chat.tool_format import numbered
+from genenv.chat.sampler import encode_choices
+from genenv.chat.tool_calls import read_calls, with_call_ids
 from genenv.errors import ContextOverflow
-from genenv.sampling import Conversation, SampleRequest
+from genenv.sampling import COLDEST, Conversation, SampleRequest, sampling_params
 from genenv.seeding import stream
 from genenv.texts import clean
 from genenv.types import JsonObject
@@ -111,20 +110,19 @@ class LocalTalk:
         completion = await sampler.sample(
             SampleRequest(
                 prompt_ids=prompt,
-                choices=encoded(choices, sampler, thinks=thinks),
+                choices=encode_choices(choices, sampler, thinks=thinks),
                 max_tokens=min(sampling.reply_limit(max_tokens), room),
-                temperature=sampling.temperature if sampling.temperature >= COLDEST else 0.0,
-                top_p=sampling.top_p,
                 stream=stream(self._seed, "talk", next(self._turns)),
                 conversation=self._conversation,
                 survives_cut=True,
+                **sampling_params(sampling, greedy_below=COLDEST),
             )
         )
         answer = answer_of(clean(completion.text), opened=thinks, finished=completion.finished)
         words, calls = read_calls(answer, tools) if tools else (answer, ())
         return Reply(
             text=words,
-            calls=numbered(calls),
+            calls=with_call_ids(calls),
             finished=completion.finished,
             prompt_tokens=len(prompt),
             tokens=len(completion.token_ids),

@@ -1,10 +1,8 @@
-"""A run on a cluster: who places its servers and its trainer, and what stands on each node.
+"""A run on a Ray cluster: `genenv launch` places its servers and its trainer.
 
 | module | holds |
 |---|---|
-| `plan` | what is asked of the cluster, and the command lines of servers and trainer |
-| `leash` | a program that ends when whoever started it is no more |
-| `child` | such a program, what it says, and how it is stopped |
-| `hosts` | what stands on a node: a server, the trainer, a look at the disk |
+| `hosts` | what is asked of the cluster; what runs on a node: a server, the trainer, a look at the disk |
+| `child` | a program that ends when whoever started it is gone, what it prints, and how it is stopped |
 | `on_ray` | the cluster itself: the one module that knows Ray |
 """

@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
-from genenv.backends.vllm.starting import check_players
+from genenv.backends.vllm.fleet import check_policies
 from genenv.cli.console import begin
 from genenv.cli.options import Config, Overrides, check_named
+from genenv.cluster.hosts import Needs, Plan
 from genenv.cluster.on_ray import Typed, play
-from genenv.cluster.plan import Needs, Plan
 from genenv.config.files import dump_tables, read_tables
 from genenv.config.run import load_config
 from genenv.errors import GenenvError
@@ -53,7 +53,7 @@ def launch(  # noqa: PLR0913 - a command has the options it has
     """Play a run on a Ray cluster: servers that sample, and a trainer."""
     check_named(config, "--resume --out RUN", run=resume)
     if not resume:
-        check_players(load_config(config, overrides).policy)
+        check_policies(load_config(config, overrides).policy)
     plan = Plan(
         run=out.absolute(),
         servers=servers,

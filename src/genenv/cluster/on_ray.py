@@ -14,10 +14,9 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from genenv.backends.settings import PolicyConfig
-from genenv.cluster.hosts import News, ServerHost, ServerState, TrainerHost, prepare, sees
-from genenv.cluster.plan import Plan, counted
+from genenv.cluster.hosts import News, Plan, ServerHost, ServerState, TrainerHost, counted, prepare, sees
 from genenv.errors import GenenvError, UsageError, first_line
-from genenv.http.keys import key_in, new_key
+from genenv.http.guard import key_in, new_key
 
 Say = Callable[[str], None]
 

@@ -1,7 +1,7 @@
-"""What a benchmark is: items from files, an attempt at each, a grade by code, and figures over all grades.
+"""The benchmark interface: items from files, a rollout for each, a grade by code, figures over all grades.
 
-A benchmark's author sees messages and answers only. An attempt converses and returns its answer as JSON; a
-grade is made from item and answer alone, so that answers can be graded again, and without any model.
+A benchmark's author handles messages and answers, never tokens. A rollout returns its answer as JSON. The
+grade depends on item and answer alone, so stored answers can be graded again without a model.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pydantic import BaseModel
 
 from genenv.chat.assistant import Assistant, Talk
 from genenv.evaluation.data import DataFolder
-from genenv.evaluation.records import Record
-from genenv.evaluation.statistics import Figure, by_group, rate
+from genenv.evaluation.results import Record
 from genenv.settings import NoSettings
+from genenv.statistics import Figure, by_group, rate
 from genenv.types import Json, JsonObject
 
 
@@ -25,54 +25,54 @@ class Item:
     """One question of a benchmark."""
 
     id: str
-    """Unique in the benchmark and the same in every version of genenv: results are compared by it."""
+    """Unique in the benchmark and the same in every version of genenv: results are joined by it."""
     groups: Mapping[str, str]
-    """What sub-scores are of, e.g. `{"category": "simple_python"}`. `--limit` draws evenly from all."""
+    """Groups with sub-scores, e.g. `{"category": "simple_python"}`. `--limit` draws evenly from all."""
     data: Any = field(repr=False)
-    """What the benchmark needs to ask and to grade it."""
+    """What the benchmark needs for the prompt and for grading."""
     cluster: str = ""
-    """What it hangs together with, such as the game that its step is of; intervals count that once. Empty: it
-    stands alone."""
+    """Items of one cluster are correlated, such as the steps of one game: intervals resample whole clusters.
+    Empty: the item is a cluster of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grade:
-    """What the benchmark's own rules say of an answer."""
+    """An answer's score by the benchmark's own rules."""
 
     score: float
-    """In [0, 1]: the item's part in the headline figure."""
+    """In [0, 1]: the item's contribution to the headline figure."""
     explanation: str
     """One sentence a person can read."""
     measures: Mapping[str, float] = field(default_factory=dict[str, float])
     """Further numbers of this item, e.g. `{"f1": 0.5}`."""
     unread: Sequence[str] = ()
-    """Parts of the answer that could not be read and were not graded, each with its place and the reason."""
+    """Parts of the answer that could not be parsed and count for nothing, with position and reason."""
 
 
 Graded = tuple[Item, Grade]
 
 
 class Benchmark(Protocol):
-    """A benchmark. Made anew for every evaluation, with its settings."""
+    """A benchmark; each evaluation creates its own instance."""
 
     name: ClassVar[str]
     config: ClassVar[type[BaseModel]]
-    """Its own settings (`genenv.settings.Settings`). The class is called with an instance of it."""
+    """Class of its settings (`genenv.settings.Settings`); an instance is the constructor's argument."""
     prompt_version: ClassVar[str]
-    """Changes whenever what the model reads does."""
+    """Must change whenever the prompts do."""
     splits: ClassVar[Mapping[str, str]]
-    """Parts that can be asked for, and what each is, in a line. The first is the default."""
+    """Name of each split and one line about it. The first is the default."""
     max_tokens: int
-    """A reply may have so many tokens, unless the user says otherwise."""
+    """Token limit of a reply, unless the user sets another."""
 
     def __init__(self, settings: BaseModel | None = None) -> None: ...
 
     @classmethod
     def settled(cls, settings: BaseModel, policy: str) -> BaseModel:
-        """The settings, with what they leave to the name of the policy.
+        """The settings, completed with what follows from the policy's name.
 
         Raises:
-            UsageError: it does not say what they need.
+            UsageError: the name does not determine what they lack.
         """
         ...
 
@@ -85,59 +85,72 @@ class Benchmark(Protocol):
         ...
 
     def many_turns(self, item: Item) -> bool:
-        """Whether an attempt may ask more than once."""
+        """Whether a rollout may have more than one turn."""
         ...
 
     async def attempt(self, item: Item, talk: Talk) -> Json:
-        """Converse, and return what is to be graded: JSON, as small as grading allows.
+        """Roll out one item; return what grading needs, as small JSON.
 
         Raises:
-            ContextOverflow: the item's conversation does not fit; graded as wrong.
-            RolloutError: no answer could be had.
+            ContextOverflow: the conversation exceeds the model's window; graded as wrong.
+            RolloutError: the model gave no answer.
         """
         ...
 
     def grade(self, item: Item, answer: Json) -> Grade:
-        """Grade an answer. Pure, and never raises, whatever a model wrote."""
+        """Grade an answer. A pure function that never raises, whatever the model wrote."""
         ...
 
     def unanswered(self, item: Item, reason: str) -> Grade:
-        """The grade of an item that the model could not be asked, as its window is too small."""
+        """The grade of an item that does not fit into the model's window."""
         ...
 
     def figures(self, graded: Sequence[Graded]) -> list[Figure]:
-        """The benchmark's numbers, the headline first, then those of its groups."""
+        """The benchmark's figures: the headline first, then those of its groups."""
         ...
 
     def describe(self) -> JsonObject:
-        """What else decides the numbers, for the summary, e.g. versions of what grades."""
+        """What else the figures depend on, for the summary, e.g. the scorer's version."""
         ...
 
 
 @runtime_checkable
 class Judged(Protocol):
-    """A benchmark that may ask a second model what it thinks of an answer."""
+    """A benchmark that can use a second model as a judge."""
 
     judge: Assistant | None
-    """Asked when set, before the first attempt."""
+    """Set before the first rollout; None: no judge."""
 
 
 @runtime_checkable
 class Bounded(Protocol):
-    """A benchmark of several turns that knows how many replies an item takes at most, for the progress."""
+    """A multi-turn benchmark with a known maximum of replies per item, for the progress display."""
 
     def most_replies(self, item: Item) -> int:
-        """The most replies that one attempt at the item asks for."""
+        """Upper bound on the replies in one rollout of the item."""
+        ...
+
+
+@runtime_checkable
+class HasPrerequisites(Protocol):
+    """A benchmark with items that need earlier conversations, such as those that fill a memory."""
+
+    def prerequisites(self, items: Sequence[Item]) -> Sequence[Sequence[Item]]:
+        """The conversations that these items need, as chains: each builds on the one before it."""
+        ...
+
+    def held(self, item: Item, answer: Json) -> None:
+        """Accept a conversation's answer; None where it did not fit into the window."""
         ...
 
 
 def clusters_of(items: Iterable[Item]) -> list[str]:
-    """[N] what each item hangs together with: itself where it stands alone."""
+    """[N] cluster of each item: its own id where it has none."""
     return [item.cluster or item.id for item in items]
 
 
 def shares(graded: Sequence[Graded], names: Iterable[str]) -> list[Figure]:
-    """The means of measures that are shares; an item that has none counts as 0."""
+    """Means of measures that are rates; an item that lacks one counts as 0."""
     clusters = clusters_of(item for item, _ in graded)
     return [
         rate(name, [grade.measures.get(name, 0.0) for _, grade in graded], clusters=clusters)
@@ -146,30 +159,30 @@ def shares(graded: Sequence[Graded], names: Iterable[str]) -> list[Figure]:
 
 
 Answered = tuple[Item, Record]
-"""An item, and what became of it: the answer that was stored, the conversation, the tokens."""
+"""An item and its stored record: answer, conversation, token counts."""
 
 
 @runtime_checkable
 class Exports(Protocol):
-    """A benchmark whose answers can be written as the files that the authors' own scorer reads."""
+    """A benchmark that can write answers as the files that its authors' scorer reads."""
 
     def export(self, answered: Sequence[Answered], policy: str) -> Mapping[str, str]:
-        """Files by their path below the folder of the export, `/` between its parts. Pure, and never raises.
+        """Contents of files by relative POSIX path. A pure function that never raises.
 
         Args:
-            answered: items in their order, those that failed left out; an item that did not fit into the
-                window has the answer None.
-            policy: a name of the policy that is fit for a file or folder.
+            answered: items in order, without those that failed; the answer is None where the item did not fit
+                into the window.
+            policy: the policy's name, safe for a file name.
 
         Returns:
-            Text by path; nothing where these settings have no form of the authors' own.
+            Text by path; empty where the authors have no format for these settings.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """Of a million tokens, in any currency."""
+    """Price of a million tokens, in any currency."""
 
     prompt: float
     sampled: float
@@ -177,30 +190,30 @@ class Prices:
 
 @runtime_checkable
 class HasLeaderboard(Protocol):
-    """A benchmark whose authors publish a table with more in it than figures over grades."""
+    """A benchmark whose authors publish a leaderboard with more columns than the figures."""
 
     def leaderboard(
         self, answered: Sequence[Answered], prices: Prices | None
     ) -> tuple[JsonObject, Sequence[str]]:
-        """What the authors' table would have, and what of it is missing. Pure, and never raises.
+        """The policy's row in the authors' table, and what of it is missing. Pure; never raises.
 
         Args:
-            answered: items in their order, those that failed left out.
+            answered: items in order, without those that failed.
             prices: of the policy's tokens; None: unknown.
 
         Returns:
-            For the summary; and sentences that a reader of the figures must see. Both may be empty.
+            The row, for the summary; and notes to print beside the figures. Both may be empty.
         """
         ...
 
 
 class PlainBenchmark:
-    """What most benchmarks have in common; a subclass may replace any of it."""
+    """Defaults for a benchmark; a subclass overrides what differs."""
 
     config: ClassVar[type[BaseModel]] = NoSettings
     max_tokens = 512
     headline: str = "accuracy"
-    """What the mean of the scores is called."""
+    """Name of the mean score."""
 
     def __init__(self, settings: BaseModel | None = None) -> None:
         self.settings = settings or self.config()
@@ -211,7 +224,7 @@ class PlainBenchmark:
         return settings
 
     def many_turns(self, item: Item) -> bool:
-        """One question, one answer."""
+        """One turn."""
         return False
 
     def unanswered(self, item: Item, reason: str) -> Grade:
@@ -221,7 +234,7 @@ class PlainBenchmark:
     def figures(self, graded: Sequence[Graded]) -> list[Figure]:
         """The mean score over all items and over each group; then the mean of every other measure.
 
-        An item that was not answered for want of room has none of them, and counts as 0.
+        An item that did not fit into the window has no measures and counts as 0.
         """
         name, scores = self.headline_of(graded), [grade.score for _, grade in graded]
         clusters = clusters_of(item for item, _ in graded)
@@ -238,11 +251,11 @@ class PlainBenchmark:
         return [*figures, *self.further(graded)]
 
     def headline_of(self, graded: Sequence[Graded]) -> str:
-        """What the mean of these scores is called, where that depends on the items."""
+        """Name of the mean score, where it depends on the items."""
         return self.headline
 
     def further(self, graded: Sequence[Graded]) -> list[Figure]:
-        """The means of all measures, each a share."""
+        """Means of all measures, each a rate."""
         return shares(graded, dict.fromkeys(name for _, grade in graded for name in grade.measures))
 
     def describe(self) -> JsonObject:

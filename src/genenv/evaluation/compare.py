@@ -1,7 +1,7 @@
-"""`genenv compare`: figures of several evaluations side by side, and differences over the items they share.
+"""`genenv compare`: figures of several evaluations side by side, and paired differences between them.
 
-The difference of two policies is taken item by item, since both answered the same questions: its interval is
-that of the mean difference, much narrower than what two separate intervals suggest.
+Differences are taken item by item, since both policies answered the same questions. The interval is that of
+the mean difference, which is narrower than two separate intervals suggest.
 """
 
 from __future__ import annotations
@@ -12,37 +12,37 @@ from pathlib import Path
 from typing import Any
 
 from genenv.errors import DataError, UsageError
-from genenv.evaluation.records import FAILED, differences, figures_of, read_records, read_summary
-from genenv.evaluation.statistics import Figure, Part, weighted
+from genenv.evaluation.results import FAILED, differences, figures_of, read_records, read_summary
+from genenv.statistics import Figure, Part, weighted
 
 SUMMARY = ".summary.json"
-_ASKED = ("native_tools", "chat_template_kwargs", "max_thinking_tokens", "context_tokens", "dtype")
+_POLICY_SETTINGS = ("native_tools", "chat_template_kwargs", "max_thinking_tokens", "context_tokens", "dtype")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One figure of all evaluations."""
+    """One figure, over all evaluations."""
 
     name: str
     group: str
     cells: tuple[Figure | None, ...]
-    """None where an evaluation has no such figure."""
+    """None where an evaluation lacks the figure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Several evaluations of one benchmark."""
+    """Evaluations of one benchmark side by side."""
 
     benchmark: str
     names: tuple[str, ...]
     rows: tuple[Row, ...]
     gains: tuple[Figure | None, ...]
-    """Mean score of each but the first, minus the first's, over the items that both answered."""
+    """Mean paired difference of scores between each other evaluation and the first."""
     warnings: tuple[str, ...]
 
 
 def compare(paths: Sequence[Path]) -> Comparison:
-    """Compare evaluations, the first being what the others are held against.
+    """Compare evaluations; the first is the reference.
 
     Raises:
         UsageError: fewer than two, no summaries, or of different benchmarks.
@@ -75,21 +75,21 @@ def compare(paths: Sequence[Path]) -> Comparison:
 
 
 def _notable(first: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """What else may explain a difference: how many items, and how the model was asked."""
+    """Other possible causes of a difference: the limit on items, and the policy's settings."""
     both = (first.get("policy", {}), other.get("policy", {}))
-    asked = [name for name in _ASKED if both[0].get(name) != both[1].get(name)]
-    whole = bool(first.get("complete") and other.get("complete"))  # else it is not known yet
+    settings = [name for name in _POLICY_SETTINGS if both[0].get(name) != both[1].get(name)]
+    whole = bool(first.get("complete") and other.get("complete"))  # else the limit may change
     limits = ["limit"] if whole and first.get("limit") != other.get("limit") else []
-    return [*limits, *(f"policy.{name}" for name in asked)]
+    return [*limits, *(f"policy.{name}" for name in settings)]
 
 
 def _summary_path(path: Path) -> Path:
-    """The summary that a path names: itself, or the one beside a JSONL file."""
+    """The summary of a path: itself, or the one next to a JSONL file."""
     return path.with_suffix(SUMMARY) if path.suffix == ".jsonl" else path
 
 
 def _names(found: Sequence[Mapping[str, Any]], paths: Sequence[Path]) -> tuple[str, ...]:
-    """What to call them: the policies, or the files where those are the same."""
+    """Column names: the policies, or the files where policies repeat."""
     names = [str(summary.get("policy", {}).get("name", "")) for summary in found]
     return tuple(names) if len(set(names)) == len(names) and all(names) else tuple(map(str, paths))
 
@@ -104,7 +104,7 @@ def _rows(found: Sequence[Mapping[str, Any]]) -> list[Row]:
 
 
 def _gain(first: Path, other: Path) -> Figure | None:
-    """Mean difference of scores over the items that both answered; None where they share none."""
+    """Mean difference of scores over the items that both have; None where they share none."""
     try:
         left, right = (read_records(_items_path(path)) for path in (first, other))
     except DataError:

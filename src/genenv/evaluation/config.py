@@ -1,9 +1,10 @@
-"""Settings of an evaluation: how models are loaded and asked, and each benchmark's own section."""
+"""Benchmarks by name, and the settings of an evaluation, with a section for each benchmark."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -11,18 +12,43 @@ from pydantic.fields import FieldInfo
 from genenv.backends.settings import EndpointConfig, PolicyConfig, SamplingConfig
 from genenv.config.checks import check_keys, validated
 from genenv.config.files import apply_override
-from genenv.errors import spelled
-from genenv.evaluation.registry import BENCHMARKS, OTHERS, benchmark_class, section
+from genenv.errors import spelled, unknown_name
+from genenv.evaluation.base import Benchmark
+from genenv.plugins import load, parts
 from genenv.settings import walk
 from genenv.types import Json
 
-_BENEATH: Mapping[str, Mapping[str, Json]] = {"policy": {"context_tokens": 131_072, "cache_gib": 4.0}}
-"""What is other than in training: windows are as long as the model's, conversations are long."""
-_NOT_HERE = frozenset(
+BENCHMARKS: Mapping[str, str] = parts("benchmarks")
+OTHERS: Mapping[str, str] = {"held-out": "genenv.evaluation.held_out:HeldOut"}
+"""Benchmarks that `all` does not include."""
+ALL = "all"
+
+
+def benchmark_class(name: str) -> type[Benchmark]:
+    """Import the class of a benchmark.
+
+    Raises:
+        UsageError: the name is unknown.
+    """
+    known = {**BENCHMARKS, **OTHERS}
+    spelling = spelled(name, known)
+    if spelling not in known:
+        raise unknown_name("benchmark", name, [*known, ALL])
+    return cast(type[Benchmark], load(known[spelling]))
+
+
+def section(name: str) -> str:
+    """A benchmark's section in the settings: `api_bank` of `api-bank`."""
+    return name.replace("-", "_")
+
+
+_DEFAULTS: Mapping[str, Mapping[str, Json]] = {"policy": {"context_tokens": 131_072, "cache_gib": 4.0}}
+"""Defaults that differ from training: windows as long as the model's, and long conversations."""
+_SET_BY_POLICY = frozenset(
     f"policy.{name}"
     for name in ("model", "simulator_model", "tuning", "lora_rank", "lora_alpha", "lora_targets")
 )
-"""Settings that `--policy` decides."""
+"""Settings that follow from `--policy`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,13 +71,13 @@ def sections() -> dict[str, type[BaseModel]]:
 def evaluation_settings() -> Iterator[tuple[str, FieldInfo]]:
     """Every setting by its dotted key."""
     for name, model in sections().items():
-        yield from (pair for pair in walk(model, f"{name}.") if pair[0] not in _NOT_HERE)
+        yield from (pair for pair in walk(model, f"{name}.") if pair[0] not in _SET_BY_POLICY)
 
 
-def beneath(key: str) -> Json:
-    """What an evaluation takes for a setting instead of its default; None: its default."""
+def evaluation_default(key: str) -> Json:
+    """Evaluation's own default of a setting; None: the setting's usual default."""
     name, _, field = key.partition(".")
-    return _BENEATH.get(name, {}).get(field)
+    return _DEFAULTS.get(name, {}).get(field)
 
 
 def load_evaluation_config(overrides: Sequence[str]) -> EvaluationConfig:
@@ -68,7 +94,7 @@ def load_evaluation_config(overrides: Sequence[str]) -> EvaluationConfig:
 
     def given(name: str) -> dict[str, Json]:
         table = document.get(name, {})
-        return {**_BENEATH.get(name, {}), **table} if isinstance(table, dict) else {}
+        return {**_DEFAULTS.get(name, {}), **table} if isinstance(table, dict) else {}
 
     return EvaluationConfig(
         policy=validated(PolicyConfig, given("policy"), "policy."),

@@ -1,7 +1,7 @@
-"""Reading benchmark files: where they are, that they are the known ones, and which line is damaged.
+"""Reads benchmark files below the folder `GENENV_DATA`: checks their hashes, and names damaged lines.
 
-`GENENV_DATA` names a folder. Every file that is read is hashed; `hashes.json` holds the sums of the files
-that this version knows, and a file that differs is refused unless that is allowed.
+`hashes.json` holds the SHA-256 of the files that this version was measured with. A file that differs is
+refused, unless changed data is allowed.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _T = TypeVar("_T")
 
 
 class DataFolder:
-    """The benchmarks' files below one folder. Remembers the SHA-256 of every file it has read."""
+    """The benchmarks' files below one folder; `hashes` collects the SHA-256 of every file that was read."""
 
     def __init__(
         self, root: Path | None, *, known: Mapping[str, str] | None = None, allow_changed: bool = False
     ) -> None:
-        """Read below a folder.
+        """Nothing is read yet.
 
         Args:
-            root: the folder; None where nobody has named one, which matters when a file is wanted.
-            known: SHA-256 by relative path; left out, those of `hashes.json`.
-            allow_changed: read files that differ from the known ones too.
+            root: the folder; None fails only when a file is read.
+            known: SHA-256 by relative path; default: `hashes.json`.
+            allow_changed: accept files that differ from the known ones.
         """
         self._root = root
         self.hashes: dict[str, str] = {}
@@ -41,7 +41,7 @@ class DataFolder:
 
     @classmethod
     def from_environment(cls, folder: Path | None = None, *, allow_changed: bool = False) -> DataFolder:
-        """The folder given, or else the one that `GENENV_DATA` names, or else none.
+        """The given folder, else `GENENV_DATA`, else none.
 
         Raises:
             UsageError: there is no such folder.
@@ -57,27 +57,27 @@ class DataFolder:
         """The folder.
 
         Raises:
-            UsageError: nobody has named one.
+            UsageError: none was given.
         """
         if self._root is None:
             raise UsageError(f"the benchmark's data is wanted: set {ENVIRONMENT} to its folder; {_WHERE}")
         return self._root
 
     def fresh(self) -> DataFolder:
-        """The same folder, and a record of hashes of its own."""
+        """The same folder with hashes of its own."""
         return DataFolder(self._root, known=self._known, allow_changed=self.allow_changed)
 
     def elsewhere(self, root: Path) -> DataFolder:
-        """The same rules and the same record of hashes, below another folder, such as a package's data."""
+        """Another folder, such as a package's data, with the same rules and shared hashes."""
         other = DataFolder(root, known=self._known, allow_changed=self.allow_changed)
         other.hashes = self.hashes
         return other
 
     def path(self, name: str) -> Path:
-        """Where a file is.
+        """A file's path.
 
         Raises:
-            DataError: there is none.
+            DataError: it does not exist.
         """
         path = self.root / name
         if not path.is_file():
@@ -85,10 +85,10 @@ class DataFolder:
         return path
 
     def files(self, folder: str, pattern: str) -> list[str]:
-        """Relative names of the files below a folder that match, sorted.
+        """Relative names of the files below a folder that match a pattern, sorted.
 
         Raises:
-            DataError: there is none, or one of those that are known is missing.
+            DataError: none matches, or a known file is missing.
         """
         found = sorted(path.relative_to(self.root).as_posix() for path in (self.root / folder).glob(pattern))
         if not found:
@@ -104,10 +104,10 @@ class DataFolder:
         return found
 
     def read(self, name: str) -> str:
-        """A file's text, its hash checked and kept.
+        """A file's text; its hash is checked and stored.
 
         Raises:
-            DataError: it is missing, is not the known one, or is no UTF-8.
+            DataError: it is missing, changed, or not UTF-8.
         """
         path = self.path(name)
         content = path.read_bytes()
@@ -126,10 +126,10 @@ class DataFolder:
             raise DataError(f"{path}, line {line}: it is not UTF-8; fetch the file again") from error
 
     def json(self, name: str) -> Any:  # noqa: ANN401
-        """A file that is one JSON value.
+        """The JSON value in a file.
 
         Raises:
-            DataError: as `read`, or it is no JSON; names the line.
+            DataError: as `read`, or it is not JSON; names the line.
         """
         text = self.read(name)
         try:
@@ -139,10 +139,10 @@ class DataFolder:
             raise DataError(f"{place}: it is not JSON; fetch the file again") from error
 
     def entries(self, name: str, read: Callable[[int, Any], _T]) -> list[_T]:
-        """What `read` makes of each entry of a file that is one JSON list, given its place and itself.
+        """Apply `read` to the index and value of each entry of a file that is one JSON list.
 
         Raises:
-            DataError: as `json`, or it is no list, or an entry is not as expected; names it.
+            DataError: as `json`, or it is no list, or an entry is malformed; names it.
         """
         value = self.json(name)
         return [
@@ -151,10 +151,10 @@ class DataFolder:
         ]
 
     def each_line(self, name: str, read: Callable[[dict[str, Any]], _T]) -> Iterator[_T]:
-        """What `read` makes of each object of a JSONL file.
+        """Apply `read` to each object of a JSONL file.
 
         Raises:
-            DataError: as `json_lines`, or an object is not as expected; names its line.
+            DataError: as `json_lines`, or an object is malformed; names its line.
         """
         for number, entry in self.json_lines(name):
             yield self.reading(name, f"line {number}", lambda entry=entry: read(entry))
@@ -180,10 +180,10 @@ class DataFolder:
             yield number, value
 
     def reading(self, name: str, where: object, read: Callable[[], _T]) -> _T:
-        """What `read` makes of a part of a file; what it lacks is a sentence that names the place.
+        """Call `read`, which parses a part of a file; turn its errors into one that names the place.
 
         Raises:
-            DataError: `read` raised one of the errors of looking things up in JSON.
+            DataError: `read` raised a lookup or type error.
         """
         try:
             return read()
@@ -196,7 +196,7 @@ def a_list(value: Any) -> list[Any]:  # noqa: ANN401
     """A JSON list.
 
     Raises:
-        TypeError: it is none.
+        TypeError: it is not a list.
     """
     if not isinstance(value, list):
         raise TypeError("a list was expected")

@@ -1,7 +1,7 @@
 """`genenv check ENVIRONMENT`: test an environment's contract before hours of training depend on it.
 
-No model takes part. Seeds, held-out tasks and variations go through the gate of a run; solutions are played
-turn by turn; garbage is graded; everything that is to be equal twice is asked for twice.
+No model is needed. Seeds, held-out tasks and variations go through the gate of a run. Known solutions are
+rolled out, garbage is graded, and everything that must be deterministic is computed twice.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from genenv.types import Message, Origin, Profile, Proposal, Rejection, Seed, Ta
 
 GOOD, POOR, BROKEN = "good", "poor", "broken"
 LIMIT_S = 30.0
-"""So long at most a part takes, but for the item that is under way and the held-out tasks."""
+"""Time limit of a part in seconds; the current item and the held-out tasks may exceed it."""
 T = TypeVar("T")
 _FEW_VALID, _UNINFORMED = 0.5, 0.05
 _GARBAGE = ((), ("",), ("{" * 10_000,), ("\x00\u202e\ud800",), ("0" * 1_000_000,), ("yes",) * 100)
@@ -36,29 +36,29 @@ _GARBAGE = ((), ("",), ("{" * 10_000,), ("\x00\u202e\ud800",), ("0" * 1_000_000,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What was looked at, how it stands, and what was seen."""
+    """The result of one check."""
 
     what: str
     state: str
-    """`good`, `poor`: it works and could be better, or `broken`."""
+    """`good`, `poor` (it works and could be better) or `broken`."""
     seen: str
 
 
 @runtime_checkable
 class HasFindings(Protocol):
-    """An environment that knows more to check of itself than what every environment promises."""
+    """An environment with checks of its own."""
 
     def findings(self) -> Iterable[Finding]:
-        """What `genenv check` adds to its table."""
+        """Rows for the table of `genenv check`."""
         ...
 
 
 class Pace:
-    """Goes through what is to be looked at, tells how far it is, and stops where an environment is slow.
+    """Iterates over the items of a check with progress reports, and stops at a time limit.
 
     Args:
-        reporter: is told.
-        limit_s: no new item is begun after so many seconds of one part.
+        reporter: shows the progress.
+        limit_s: no new item starts after so many seconds of one part.
         clock: in seconds.
     """
 
@@ -69,7 +69,7 @@ class Pace:
         self._cut: dict[str, str] = {}
 
     def through(self, what: str, items: Sequence[T]) -> Iterator[T]:
-        """The items, as far as there is time; one at least."""
+        """The items within the time limit, at least one."""
         start = self._clock()
         with self.reporter.stage(what, items=len(items), unit="tasks") as stage:
             for number, item in enumerate(items):
@@ -82,20 +82,20 @@ class Pace:
                 stage(0, 1)
 
     def note(self, what: str) -> str:
-        """That time was over, if it was."""
+        """A note if the time limit was reached."""
         return self._cut.get(what, "")
 
 
 def check_environment(
     env: Environment, config: RunConfig, *, n: int, pace: Pace | None = None
 ) -> Iterator[Finding]:
-    """Look at an environment part by part.
+    """Check an environment part by part.
 
     Args:
-        env: as a run has it.
-        config: its settings; the gate's are read.
-        n: how many seeds, held-out tasks and variations to look at, at most.
-        pace: is told how far it is, and says how long a part may take; left out, nobody is told.
+        env: as in a run.
+        config: the run's settings; those of the gate are used.
+        n: maximum number of seeds, held-out tasks and variations.
+        pace: progress and time limit; default: no progress reports.
 
     Raises:
         EnvironmentCodeError: a method of a user's own environment raises, hangs or returns the wrong thing.
@@ -133,9 +133,9 @@ def check_environment(
     solved = [task for task in tasks if task.oracle]
     if solved:
         yield _all("solutions that pass the check", solved, lambda task: _passes(env, task), pace)
-        yield _played(env, solved, pace)
+        yield _rolled_out(env, solved, pace)
     else:
-        yield Finding(what="solutions", state=GOOD, seen="nobody knows any; attempts alone teach")
+        yield Finding(what="solutions", state=GOOD, seen="none is known; training is RL only")
     yield _all("garbage that fails", tasks, lambda task: _garbage_fails(env, task), pace)
     yield _uninformed(env, tasks, seed, pace)
     yield _all("the same twice", tasks, lambda task: _repeats(env, task, seed), pace)
@@ -158,7 +158,7 @@ def _seeds(env: Environment) -> Finding:
 
 
 def _variations(env: Environment, gate: Gate, seeds: Iterable[Seed], seed: int) -> list[Proposal]:
-    """What the gate makes of a variation of each seed."""
+    """The gate's outcome for a variation of each seed."""
     proposals: list[Proposal] = []
     for number, item in enumerate(seeds):
         text = json.dumps(env.variation(item, generator(seed, "check", item.id)))
@@ -193,8 +193,8 @@ def _repeats(env: Environment, task: Task, seed: int) -> str:
     return "" if one == other else "build makes another task of the same spec and random numbers"
 
 
-def _played(env: Environment, tasks: Sequence[Task], pace: Pace) -> Finding:
-    """Solutions as an agent would give them, turn by turn."""
+def _rolled_out(env: Environment, tasks: Sequence[Task], pace: Pace) -> Finding:
+    """Roll out solutions as an agent would give them, turn by turn."""
 
     async def play(task: Task) -> str:
         replies = iter(task.oracle)
@@ -243,19 +243,17 @@ def _held_out(env: Environment, base: Sequence[Task], held_out: Sequence[Task]) 
 
 
 def _sizes(env: Environment, seeds: Sequence[Seed], tasks: Sequence[Task], config: RunConfig) -> Finding:
-    """How long prompts and specs are, in characters: about four to a token."""
-    asked = [_length(task.messages) for task in tasks]
-    told = [_length(env.simulator_messages(item, Profile(), config.curriculum.alpha)) for item in seeds]
+    """Lengths of prompts and specs in characters, about four per token."""
+    agent = [_length(task.messages) for task in tasks]
+    simulator = [_length(env.simulator_messages(item, Profile(), config.curriculum.alpha)) for item in seeds]
     specs = [len(json.dumps(task.spec, ensure_ascii=False)) for task in tasks]
     window = 4 * config.policy.context_tokens
-    longest = max(*asked, *told)
-    short = f"; a window of {config.policy.context_tokens} tokens is short"
-    seen = f"prompts up to {max(asked):,} characters, the simulator's {max(told):,}, specs {max(specs):,}"
-    return Finding(
-        what="sizes",
-        state=GOOD if longest < window else POOR,
-        seen=seen if longest < window else seen + short,
-    )
+    longest = max(*agent, *simulator)
+    fits = longest < window
+    short = "" if fits else f"; a window of {config.policy.context_tokens} tokens is short"
+    lengths = f"prompts up to {max(agent):,} characters, the simulator's {max(simulator):,}"
+    seen = f"{lengths}, specs {max(specs):,}{short}"
+    return Finding(what="sizes", state=GOOD if fits else POOR, seen=seen)
 
 
 def _length(messages: Sequence[Message]) -> int:
@@ -263,7 +261,7 @@ def _length(messages: Sequence[Message]) -> int:
 
 
 def _all(what: str, tasks: Sequence[Task], problem: Callable[[Task], str], pace: Pace) -> Finding:
-    """All tasks but those with a problem; the first of these is told."""
+    """A finding on a check of every task; it shows the first problem."""
     looked = [(task.id, problem(task)) for task in pace.through(what, tasks)]
     found = [(name, said) for name, said in looked if said]
     seen = _share(len(looked) - len(found), len(looked)) + pace.note(what)
@@ -277,7 +275,7 @@ def _share(some: int, all_: int) -> str:
 
 
 def _reasons(refused: Sequence[Rejection]) -> str:
-    """The reasons by number, and one of them in words."""
+    """Reasons with counts, and one explanation."""
     if not refused:
         return ""
     counts = Counter(one.reason.value for one in refused)

@@ -1,9 +1,10 @@
-"""Measures a policy on benchmarks: from names and options to results on disk (`genenv eval`)."""
+"""Evaluates a policy on benchmarks: from names and options to results on disk (`genenv eval`)."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,16 +17,13 @@ from pydantic import BaseModel
 from genenv.chat.assistant import Assistant
 from genenv.config import version
 from genenv.errors import UsageError, spelled
-from genenv.evaluation.base import Benchmark, Exports, HasLeaderboard, Item, Judged, Prices
-from genenv.evaluation.config import EvaluationConfig
+from genenv.evaluation.base import Answered, Benchmark, Exports, HasLeaderboard, Item, Judged, Prices
+from genenv.evaluation.config import ALL, BENCHMARKS, OTHERS, EvaluationConfig, benchmark_class
 from genenv.evaluation.data import DataFolder
-from genenv.evaluation.export import Export
-from genenv.evaluation.outcome import Outcome
-from genenv.evaluation.policy_under_test import ENDPOINT, assistant
-from genenv.evaluation.prerequisites import Prerequisites
-from genenv.evaluation.records import FAILED, Record, Results
-from genenv.evaluation.registry import ALL, BENCHMARKS, OTHERS, benchmark_class
-from genenv.evaluation.run import Run, choose, graded
+from genenv.evaluation.models import ENDPOINT, assistant
+from genenv.evaluation.results import FAILED, Outcome, Record, Results
+from genenv.evaluation.runner import Prerequisites, Runner, choose, graded
+from genenv.files import check_writable, write_whole
 from genenv.progress import Reporter, staged
 from genenv.texts import masked
 from genenv.types import JsonObject
@@ -35,7 +33,7 @@ _LONGEST_NAME = 150
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What was asked for."""
+    """The arguments of an evaluation."""
 
     names: Sequence[str]
     policy: str
@@ -46,14 +44,14 @@ class Request:
     out: Path | None = None
     resume: bool = False
     judge: str | None = None
-    """A policy that benchmarks with free answers may ask for a second opinion."""
+    """A policy that benchmarks with free-form answers use as a judge."""
     export: Path | None = None
-    """A folder for the answers in the form of the authors' own scorers."""
+    """A folder for the answers as files of the authors' own scorers."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """A benchmark ready to be asked."""
+    """A benchmark with its items and the files of its results."""
 
     benchmark: Benchmark
     split: str
@@ -61,31 +59,27 @@ class _Prepared:
     hashes: JsonObject
     results: Results
     of: int
-    """How many items the split has."""
+    """Items in the split; `--limit` chooses fewer."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A benchmark whose results on disk are ready to grow."""
+    """A benchmark whose results are open for appending."""
 
     prepared: _Prepared
     identity: Mapping[str, Any]
     records: dict[str, Record]
-    seconds: float
-    """What earlier runs took."""
-    regraded: JsonObject
-    """What the summary says of a regrading since; empty: none."""
-    continued: bool
-    """Whether there is a summary of an earlier run with the same identity."""
+    before: Mapping[str, Any]
+    """Summary of an earlier run with the same identity; empty: there was none."""
 
 
 def evaluate(request: Request, config: EvaluationConfig, reporter: Reporter) -> Iterator[Outcome]:
-    """Measure a policy on benchmarks, one after the other.
+    """Evaluate a policy on benchmarks, one after the other.
 
-    All that can be wrong with names, files and earlier results is found before anything is asked.
+    Names, files and earlier results are checked before the first rollout.
 
     Raises:
-        GenenvError: anything the user can mend.
+        GenenvError: anything that the user can fix.
     """
     names = check(request)
     settled = {name: benchmark_class(name).settled(config.benchmarks[name], request.policy) for name in names}
@@ -98,20 +92,20 @@ def evaluate(request: Request, config: EvaluationConfig, reporter: Reporter) -> 
         for one in prepared:
             claims.enter_context(one.results.claimed(resume=request.resume))
         with reporter.stage(f"loading {masked(request.policy)}", items=None, unit=""):
-            player = assistant(request.policy, config.policy, config.endpoint, config.sampling)
+            model = assistant(request.policy, config.policy, config.endpoint, config.sampling)
         if request.judge and judged:
             with reporter.stage(f"loading the judge, {masked(request.judge)}", items=None, unit=""):
                 judge = assistant(request.judge, config.policy, config.endpoint, config.sampling)
             for benchmark in judged:
                 benchmark.judge = judge
-        begun = [_begin(one, player, request, config) for one in prepared]
+        begun = [_begin(one, model, request, config) for one in prepared]
         for one in begun:
-            outcome = _measure(one, player, request, config, reporter)
+            outcome = _measure(one, model, request, config, reporter)
             yield outcome if export is None else _exported(outcome, one.prepared, request, export)
 
 
 def check(request: Request) -> list[str]:
-    """Hold all names of a request to what there is; no file of a benchmark is read, and no model is loaded.
+    """Check all names of a request, without reading a benchmark's file or loading a model.
 
     Returns:
         The names of the benchmarks, each once.
@@ -152,7 +146,7 @@ def _prepare(
 
 
 def _split(benchmark: Benchmark, asked: str | None) -> str:
-    """The split that was asked for, where the benchmark has it, or its main one."""
+    """The requested split, or the default of a benchmark that does not have it."""
     named = None if asked is None else spelled(asked, benchmark.splits)
     return named if named is not None and named in benchmark.splits else next(iter(benchmark.splits))
 
@@ -167,24 +161,22 @@ def _out(request: Request, name: str, split: str, count: int, settings: BaseMode
 
 
 def slug(policy: str) -> str:
-    """A policy's name as the name of a folder."""
+    """A policy's name, safe for a folder."""
     return plain(policy.rpartition("#")[2] if policy.startswith(ENDPOINT) else policy) or "policy"
 
 
 def plain(text: str) -> str:
-    """Text as a part of a file's name."""
+    """Text, safe for a part of a file name."""
     return re.sub(r"[^A-Za-z0-9.@_=-]+", "-", text).strip("-.")
 
 
-def _begin(prepared: _Prepared, player: Assistant, request: Request, config: EvaluationConfig) -> _Begun:
-    identity = _identity(prepared, player, request, config)
-    records, before = prepared.results.open(identity)
-    seconds, regraded = float(before.get("seconds", 0.0)), before.get("regraded", {})
-    return _Begun(prepared, identity, records, seconds, regraded, continued=bool(before))
+def _begin(prepared: _Prepared, model: Assistant, request: Request, config: EvaluationConfig) -> _Begun:
+    identity = _identity(prepared, model, request, config)
+    return _Begun(prepared, identity, *prepared.results.open(identity))
 
 
 def _measure(
-    begun: _Begun, player: Assistant, request: Request, config: EvaluationConfig, reporter: Reporter
+    begun: _Begun, model: Assistant, request: Request, config: EvaluationConfig, reporter: Reporter
 ) -> Outcome:
     prepared, records, seed = begun.prepared, begun.records, config.sampling.seed
     benchmark, results, items = prepared.benchmark, prepared.results, prepared.items
@@ -197,11 +189,11 @@ def _measure(
         records[record.id] = record
 
     began = time.monotonic()
-    before = Prerequisites(results.path, resume=begun.continued)
+    before = Prerequisites(results.path, resume=bool(begun.before))
     if asked:
-        before.hold(benchmark, player, asked, seed=seed, reporter=reporter)
+        before.hold(benchmark, model, asked, seed=seed, reporter=reporter)
         with staged(reporter, f"{benchmark.name} ({prepared.split})", items=len(asked), unit="items"):
-            asyncio.run(Run(benchmark, player, seed=seed, keep=keep).items(asked, done))
+            asyncio.run(Runner(benchmark, model, seed=seed, keep=keep).items(asked, done))
     results.rewrite({**{item.id: records[item.id] for item in items}, **records}.values())
     pairs = graded(items, records)
     table, notes = leaderboard_of(benchmark, items, records, _prices(request, config))
@@ -210,14 +202,14 @@ def _measure(
         results=results,
         figures=benchmark.figures(pairs) if pairs else [],
         records=[records[item.id] for item in items],
-        seconds=begun.seconds + time.monotonic() - began,
-        spending=player.spending(),
+        seconds=float(begun.before.get("seconds", 0.0)) + time.monotonic() - began,
+        spending=model.spending(),
         of=prepared.of,
         notes=notes,
         leaderboard=table,
         prerequisites=before.records(),
     )
-    regraded = {"regraded": begun.regraded} if begun.regraded else {}
+    regraded = {"regraded": regraded} if (regraded := begun.before.get("regraded")) else {}
     results.write_summary(
         {
             "complete": not outcome.failed,
@@ -231,7 +223,7 @@ def _measure(
 
 
 def _prices(request: Request, config: EvaluationConfig) -> Prices | None:
-    """What the policy's tokens cost, where the settings say it."""
+    """Prices of the policy's tokens, where the settings have them."""
     endpoint = config.endpoint
     if not request.policy.startswith(ENDPOINT) or not (endpoint.price_in or endpoint.price_out):
         return None
@@ -241,7 +233,7 @@ def _prices(request: Request, config: EvaluationConfig) -> Prices | None:
 def leaderboard_of(
     benchmark: Benchmark, items: Sequence[Item], records: Mapping[str, Record], prices: Prices | None
 ) -> tuple[JsonObject, Sequence[str]]:
-    """What the authors' own table would have, and sentences on it; both empty where they have none."""
+    """The row of the authors' leaderboard, and notes on it; both empty where there is no leaderboard."""
     if not isinstance(benchmark, HasLeaderboard):
         return {}, ()
     answered = [(item, records[item.id]) for item in items if records[item.id].status != FAILED]
@@ -254,9 +246,9 @@ def _exported(outcome: Outcome, prepared: _Prepared, request: Request, export: E
 
 
 def _identity(
-    prepared: _Prepared, player: Assistant, request: Request, config: EvaluationConfig
+    prepared: _Prepared, model: Assistant, request: Request, config: EvaluationConfig
 ) -> dict[str, Any]:
-    """What was measured and how: two results are of the same measurement when these agree."""
+    """What was measured and how: `--resume` requires that all of it is equal."""
     benchmark = prepared.benchmark
     return {
         "genenv": version.__version__,
@@ -264,8 +256,74 @@ def _identity(
         "split": prepared.split,
         "settings": config.benchmarks[benchmark.name].model_dump(mode="json"),
         "prompt_version": benchmark.prompt_version,
-        "policy": {"name": masked(request.policy), **player.describe()},
+        "policy": {"name": masked(request.policy), **model.describe()},
         "sampling": config.sampling.model_dump(mode="json"),
         "data": prepared.hashes,
         "rules": benchmark.describe(),
     }
+
+
+MANIFEST = "genenv-export.json"
+"""File in an export's folder that names its policy; without it, a folder with files is refused."""
+
+
+class Export:
+    """A folder of one policy's exported answers, as files that the authors' scorers read (`--export`)."""
+
+    def __init__(self, folder: Path, policy: str) -> None:
+        """Accept a new or empty folder, or that of an earlier export of the same policy.
+
+        Args:
+            folder: the folder.
+            policy: as `--policy` names it.
+
+        Raises:
+            UsageError: it is a file, or holds other things.
+        """
+        self.folder, self._policy = folder, policy
+        if folder.exists() and not folder.is_dir():
+            raise UsageError(f"{folder} is a file; give --export a folder")
+        manifest = folder / MANIFEST
+        if manifest.is_file():
+            theirs = _policy_in(manifest)
+            if theirs != policy:
+                raise UsageError(f"{folder} holds an export of {theirs}; give --export another folder")
+        elif folder.exists() and any(folder.iterdir()):
+            raise UsageError(f"{folder} holds other files; give --export a new folder")
+        check_writable(folder, "--export")
+
+    def write(self, benchmark: Benchmark, answered: Sequence[Answered], name: str) -> list[Path]:
+        """Write a benchmark's files, replacing those of an earlier export.
+
+        Args:
+            benchmark: nothing is written if it has no `export`.
+            answered: its items and their records; those that failed are left out.
+            name: the policy's name, safe for a file name.
+
+        Returns:
+            The files.
+        """
+        if not isinstance(benchmark, Exports):
+            return []
+        asked = [(item, record) for item, record in answered if record.status != FAILED]
+        files = benchmark.export(asked, name)
+        if not files:
+            return []
+        self.folder.mkdir(parents=True, exist_ok=True)
+        manifest = {"genenv": version.__version__, "policy": self._policy}
+        write_whole(self.folder / MANIFEST, json.dumps(manifest, indent=2) + "\n")
+        written: list[Path] = []
+        for relative, text in files.items():
+            path = self.folder / relative
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, text)
+            written.append(path)
+        return written
+
+
+def _policy_in(manifest: Path) -> str:
+    try:
+        found = json.loads(manifest.read_text(encoding="utf-8"))
+        return str(found["policy"])
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise UsageError(f"{manifest} is damaged; give --export another folder") from error

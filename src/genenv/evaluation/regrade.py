@@ -1,7 +1,7 @@
-"""`genenv eval --regrade`: stored answers graded again, by the code and the rules of now; no model is asked.
+"""`genenv eval --regrade`: grade stored answers again with the present code and rules, without a model.
 
-Settings, policy, sampling and prompt stay as they were when the answers were given; the version of genenv,
-the rules and the files that rules read become those of now. What was there before is kept beside.
+Settings, policy, sampling and prompt version stay as stored. The version of genenv, the rules and the hashes
+of data files are updated. The old results are kept as `.before-1` files.
 """
 
 from __future__ import annotations
@@ -17,22 +17,20 @@ from genenv.config import version
 from genenv.config.checks import validated
 from genenv.errors import DataError, UsageError
 from genenv.evaluation.base import Benchmark, Item, Prices
+from genenv.evaluation.config import benchmark_class, section
 from genenv.evaluation.data import DataFolder
-from genenv.evaluation.evaluate import leaderboard_of, slug
-from genenv.evaluation.export import Export
-from genenv.evaluation.outcome import Outcome
-from genenv.evaluation.prerequisites import Prerequisites
-from genenv.evaluation.records import (
+from genenv.evaluation.evaluate import Export, leaderboard_of, slug
+from genenv.evaluation.results import (
     FAILED,
     IDENTITY,
     OVERFLOW,
+    Outcome,
     Record,
     Results,
     read_records,
     read_summary,
 )
-from genenv.evaluation.registry import benchmark_class, section
-from genenv.evaluation.run import graded
+from genenv.evaluation.runner import Prerequisites, graded
 from genenv.types import JsonObject
 
 SUMMARY = ".summary.json"
@@ -42,23 +40,23 @@ KEPT = ".before-"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """An evaluation on disk, ready to be graded again."""
+    """A stored evaluation with its items, ready for grading."""
 
     results: Results
     summary: Mapping[str, Any]
     benchmark: Benchmark
     items: Sequence[Item]
-    """Those that have a record, in their order."""
+    """Those with a record, in order."""
     of: int
-    """How many items there are; with `--limit` fewer were asked."""
+    """Items in the split; `--limit` evaluates fewer."""
     records: Mapping[str, Record]
     hashes: Mapping[str, str]
     settings: JsonObject
-    """The benchmark's, as this version has them."""
+    """The benchmark's settings, with this version's defaults."""
 
     @property
     def policy(self) -> str:
-        """As `--policy` named it."""
+        """The policy as `--policy` named it."""
         return str(self.summary.get("policy", {}).get("name", ""))
 
 
@@ -70,11 +68,11 @@ def regrade(
     Args:
         paths: `.summary.json` or `.jsonl` files of evaluations, or folders of them.
         data: the benchmarks' files; None: `GENENV_DATA`.
-        changed_data: whether files may differ from those that this version knows.
-        export: a folder for the answers in the form of the authors' scorers.
+        changed_data: accept files that differ from those that this version knows.
+        export: a folder for the answers as files of the authors' scorers.
 
     Raises:
-        UsageError: there are none, or they were asked on other data.
+        UsageError: there are none, or they are of other data.
         DataError: a file is damaged.
     """
     folder = DataFolder.from_environment(data, allow_changed=changed_data)
@@ -106,10 +104,10 @@ def _items_paths(path: Path) -> list[Path]:
 
 
 def read_stored(results: Results, folder: DataFolder) -> Stored:
-    """An evaluation with the items that it asked.
+    """Load an evaluation with its items.
 
     Raises:
-        UsageError: it was asked on other data, or with settings that this version does not have.
+        UsageError: it is of other data, or has settings that this version does not know.
         DataError: a file is damaged, or an item is unknown.
     """
     summary = read_summary(results.summary)
@@ -152,7 +150,7 @@ def _regraded(stored: Stored, export: Export | None) -> Outcome:
         seconds=float(stored.summary.get("seconds", 0.0)),
         spending=stored.summary.get("spending", {}),
         of=stored.of,
-        notes=(_said(changed, len(records), kept), *notes),
+        notes=(_note(changed, len(records), kept), *notes),
         leaderboard=table,
         prerequisites=Prerequisites(stored.results.path, resume=True).records(),
         exported=export.write(stored.benchmark, answered, slug(stored.policy)) if export else (),
@@ -163,7 +161,7 @@ def _regraded(stored: Stored, export: Export | None) -> Outcome:
 
 
 def _prices(summary: Mapping[str, Any]) -> Prices | None:
-    """What the policy's tokens cost when they were sampled, as the summary has it."""
+    """Prices of the policy's tokens, as stored in the summary."""
     match summary.get("leaderboard"):
         case {"prices": {"prompt": int() | float() as prompt, "sampled": int() | float() as sampled}}:
             return Prices(prompt=prompt, sampled=sampled)
@@ -189,12 +187,12 @@ def _again(benchmark: Benchmark, item: Item, record: Record) -> Record:
     )
 
 
-def _said(changed: int, count: int, kept: Path) -> str:
+def _note(changed: int, count: int, kept: Path) -> str:
     return f"regraded: {changed} of {count} scores are other than before; those are kept in {kept}"
 
 
 def _set_aside(results: Results) -> Path:
-    """Copy the results as they are to names that are free; returns that of the items."""
+    """Copy the results to unused names; returns that of the items' file."""
     number = 1
     while (kept := results.path.with_name(f"{results.path.stem}{KEPT}{number}.jsonl")).exists():
         number += 1
@@ -207,7 +205,7 @@ def _summary(stored: Stored, outcome: Outcome, changed: int, kept: Path) -> Json
     before = stored.summary
     rules = dict(stored.benchmark.describe())
     if "judge" in before.get("rules", {}):
-        rules["judge"] = before["rules"]["judge"]  # its verdicts are among the answers
+        rules["judge"] = before["rules"]["judge"]  # its replies are stored among the answers
     return {
         "complete": bool(before.get("complete")) and not outcome.failed,
         **{key: before.get(key) for key in IDENTITY},

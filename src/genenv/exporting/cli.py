@@ -13,13 +13,15 @@ from genenv.cli.console import begin
 from genenv.errors import UsageError, unknown_name
 from genenv.exporting.agent import DTYPES, Exported, Wanted
 from genenv.exporting.agent import export_agent as export
-from genenv.exporting.serving import Form
+from genenv.exporting.exporters import Form
+from genenv.plugins import parts
 from genenv.texts import inert
 
 KEPT = "nothing was written"
 """What there is of its work when it ends early."""
 
-_FORMATS = ("safetensors", "gguf")
+_SAFETENSORS = "safetensors"
+"""The format of two exporters, `model` and `adapter`."""
 
 Run = Annotated[
     str, typer.Argument(metavar="RUN", help="A run, or a round of it: runs/desk@8.", show_default=False)
@@ -39,7 +41,8 @@ Format = Annotated[
     typer.Option(
         "--format",
         metavar="safetensors|gguf",
-        help="A folder for transformers and vLLM, or one GGUF file for llama.cpp and Ollama.",
+        help="A folder for transformers and vLLM, one GGUF file for llama.cpp and Ollama, or a form that an "
+        "installed package adds.",
     ),
 ]
 Dtype = Annotated[
@@ -52,16 +55,17 @@ Dtype = Annotated[
 
 
 def export_agent(
-    run: Run, out: Out = None, merge: Merge = True, format: Format = "safetensors", dtype: Dtype = "auto"
+    run: Run, out: Out = None, merge: Merge = True, format: Format = _SAFETENSORS, dtype: Dtype = "auto"
 ) -> None:
     """Take a trained agent out of a run: a folder for transformers, vLLM, PEFT, llama.cpp or Ollama."""
-    if format not in _FORMATS:
-        raise unknown_name("--format", format, _FORMATS)
+    others = [name for name in parts("exporters") if name not in (Form.MODEL, Form.ADAPTER)]
+    if format not in (_SAFETENSORS, *others):
+        raise unknown_name("--format", format, (_SAFETENSORS, *others))
     if dtype not in DTYPES:
         raise unknown_name("--dtype", dtype, DTYPES)
-    if format == "gguf" and not merge:
-        raise UsageError("--adapter is a folder for PEFT and vLLM; leave out --adapter or --format gguf")
-    form = Form.GGUF if format == "gguf" else Form.MODEL if merge else Form.ADAPTER
+    if format != _SAFETENSORS and not merge:
+        raise UsageError(f"--adapter is a folder for PEFT and vLLM; leave out --adapter or --format {format}")
+    form = format if format != _SAFETENSORS else Form.MODEL if merge else Form.ADAPTER
     begin(f"loading {run}")
     start = time.monotonic()
     wanted = Wanted(run=run, form=form, out=out, dtype=dtype)

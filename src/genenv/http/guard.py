@@ -1,4 +1,4 @@
-"""The middleware of all HTTP servers: it refuses a request before a route sees it.
+"""Keys of HTTP servers, and their middleware, which refuses a request before a route sees it.
 
 A page in a browser can send requests to every server that the browser's machine reaches, and after DNS
 rebinding read the answers. So a request that comes from a page is refused, and so is one whose Host header is
@@ -12,18 +12,80 @@ import asyncio
 import base64
 import contextlib
 import hmac
+import ipaddress
 import json
+import os
+import secrets
 import socket
+import string
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
-from genenv.http.keys import is_loopback
+from genenv.errors import UsageError
 from genenv.types import JsonObject
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+
+_ALLOWED = frozenset(string.ascii_letters + string.digits + string.punctuation)
+_BYTES = 32
+"""Of randomness in a key that is made here."""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address or a name can only be reached from this machine."""
+    name = host.strip("[]").lower().rstrip(".")
+    if name == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(name.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
+
+
+def key_in(variable: str) -> str | None:
+    """The key that an environment variable holds; None where it is unset or empty.
+
+    Args:
+        variable: its name, such as `policy.vllm.key_variable` says it.
+
+    Raises:
+        UsageError: what it holds cannot be sent in a header.
+    """
+    key = os.environ.get(variable, "").strip()
+    if not key:
+        return None
+    if not _ALLOWED.issuperset(key):
+        raise UsageError(
+            f"the environment variable {variable} holds no key: a key has ASCII letters, digits and "
+            "punctuation alone, without spaces"
+        )
+    return key
+
+
+def new_key(prefix: str = "") -> str:
+    """A fresh random key."""
+    return prefix + secrets.token_urlsafe(_BYTES)
+
+
+def key_headers(variable: str) -> Mapping[str, str]:
+    """The headers with which a client sends the key in an environment variable; none where it is unset.
+
+    `USER:PASSWORD` is sent as such, for servers behind a proxy that asks for it.
+
+    Raises:
+        UsageError: what it holds cannot be sent in a header.
+    """
+    key = key_in(variable)
+    if key is None:
+        return {}
+    if ":" in key:
+        return {"Authorization": f"Basic {base64.b64encode(key.encode()).decode()}"}
+    return {"Authorization": f"Bearer {key}"}
+
 
 MIB = 2**20
 _DIGITS = 19

@@ -17,8 +17,7 @@ from typing import Any, cast
 from pydantic import AliasChoices, BaseModel, Field, JsonValue, ValidationError
 
 from genenv.chat.assistant import ChatMessage, ToolCall
-from genenv.chat.call_formats import arguments_of
-from genenv.chat.tool_format import as_text
+from genenv.chat.tool_calls import arguments_of, as_text
 from genenv.environments import close_environment, environment_config, load_environment
 from genenv.environments.attempt import Attempt
 from genenv.environments.base import Environment

@@ -1,7 +1,1 @@
-"""The report of a run: one self-contained HTML page, made from what is on the disk."""
-
-from __future__ import annotations
-
-from genenv.report.page import write_report
-
-__all__ = ["write_report"]
+"""Pages for people: each is one self-contained HTML file. `page` makes that of a run."""

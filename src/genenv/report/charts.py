@@ -1,11 +1,15 @@
 # pyright: standard
-"""The pictures of the report. Each takes the facts of a run and gives an SVG, or None without data."""
+"""The charts of a run's report: each takes the facts of the run and gives an SVG, or None without data.
+
+A chart is as wide for three thousand rounds as for ten: neighboring rounds then share a column.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
 
 from markupsafe import Markup
 from matplotlib.axes import Axes
@@ -13,15 +17,74 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from genenv.report.bins import Bin, every_nth, in_bins, marker
 from genenv.report.facts import RunFacts
-from genenv.report.svg import INK, MUTED, PAPER, SERIES, chart_style, to_svg
+from genenv.report.parts import (
+    INK,
+    MUTED,
+    PAPER,
+    SERIES,
+    chart_style,
+    legend_below,
+    new_figure,
+    round_ticks,
+    to_svg,
+)
+from genenv.runs.store.records import RoundOverview
 from genenv.types import RejectReason
 
+_MOST_COLUMNS = 150
+_MOST_DOTS = 2000
+_MOST_MARKERS = 100
 _WIDTH_IN = 5.2
 _SHOWN_REASONS = len(SERIES) - 1
 _SHOWN_SKILLS = 14
 _SMALLEST_KL = 1e-3  # nats per token; what is less is no distance to speak of
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """Neighbouring rounds that share a column of a picture; a round alone in a short run."""
+
+    rounds: tuple[RoundOverview, ...]
+
+    @property
+    def center(self) -> float:
+        """Where the column stands, in rounds."""
+        return (self.rounds[0].number + self.rounds[-1].number) / 2
+
+    @property
+    def width(self) -> int:
+        """Over how many rounds the column reaches."""
+        return self.rounds[-1].number - self.rounds[0].number + 1
+
+    def rejected(self, reasons: Sequence[RejectReason]) -> float:
+        """Generations rejected for these reasons, a round on average."""
+        totals: Counter[RejectReason] = Counter()
+        for facts in self.rounds:
+            totals.update(facts.rejected)
+        return sum(totals[reason] for reason in reasons) / len(self.rounds)
+
+    def skill_share(self, skills: Set[str]) -> float:
+        """Share of the generated tasks of these rounds that exercise any of these skills."""
+        tasks = sum(len(facts.task_skills) for facts in self.rounds)
+        hits = sum(not own.isdisjoint(skills) for facts in self.rounds for own in facts.task_skills)
+        return hits / tasks if hits else 0.0
+
+
+def in_bins(rounds: Sequence[RoundOverview]) -> list[Bin]:
+    """Rounds as columns, all of equally many rounds but the last; not more than can be told apart."""
+    size = -(-len(rounds) // _MOST_COLUMNS)
+    return [Bin(tuple(rounds[start : start + size])) for start in range(0, len(rounds), size or 1)]
+
+
+def every_nth(rounds: Sequence[RoundOverview]) -> int:
+    """Of how many rounds one shows its batches, so that dots can be told apart."""
+    return max(1, -(-sum(len(facts.batches) for facts in rounds) // _MOST_DOTS))
+
+
+def marker(shape: str, points: int) -> str:
+    """The marker of a line's points; none where they would hide the line."""
+    return shape if points <= _MOST_MARKERS else ""
 
 
 def p_hat_chart(run: RunFacts) -> Markup | None:
@@ -30,7 +93,7 @@ def p_hat_chart(run: RunFacts) -> Markup | None:
     if not means:
         return None
     with chart_style("p-hat"):
-        figure, ax = _figure(3.3)
+        figure, ax = new_figure(_WIDTH_IN, 3.3)
         if run.target_band is not None:
             low, high = run.target_band
             ax.axhspan(low, high, color=SERIES[2], alpha=0.22, lw=0, label=f"target band {low:g} to {high:g}")
@@ -55,8 +118,8 @@ def p_hat_chart(run: RunFacts) -> Markup | None:
         shape = marker("D", len(means))
         ax.plot(list(means), list(means.values()), color=SERIES[1], marker=shape, label="mean of the round")
         _round_axis(ax, run)
-        _rate_axis(ax, "p̂ (share of attempts solved)")
-        _legend_below(figure, ax, columns=2)
+        _rate_axis(ax, "p̂ (share of rollouts solved)")
+        legend_below(figure, ax, columns=2)
         return to_svg(figure, "p-hat", "Success rate of each batch of generated tasks, by round")
 
 
@@ -66,7 +129,7 @@ def held_out_chart(run: RunFacts) -> Markup | None:
     if not points:
         return None
     with chart_style("held-out"):
-        figure, ax = _figure(3.3)
+        figure, ax = new_figure(_WIDTH_IN, 3.3)
         rates = {number: point.rate for number, point in points.items()}
         bars = (
             [point.rate - point.low for point in points.values()],
@@ -135,7 +198,7 @@ def validity_chart(run: RunFacts) -> Markup | None:
         bar_ax.yaxis.set_major_locator(MaxNLocator(4, integer=True))
         _round_axis(bar_ax, run)
         if kinds:
-            _legend_below(figure, bar_ax, columns=3)
+            legend_below(figure, bar_ax, columns=3)
         return to_svg(figure, "validity", "Share of valid generations and reasons for rejection, by round")
 
 
@@ -190,7 +253,7 @@ def skills_chart(run: RunFacts) -> Markup | None:
     if not rows:
         return None
     with chart_style("skills"):
-        figure, ax = _figure(1.1 + 0.27 * len(rows))
+        figure, ax = new_figure(_WIDTH_IN, 1.1 + 0.27 * len(rows))
         last = Bin((rounds[-1],))
         for row, (_, skills) in enumerate(rows):
             for column in in_bins(rounds):
@@ -212,11 +275,6 @@ def skills_chart(run: RunFacts) -> Markup | None:
         return to_svg(figure, "skills", "Share of generated tasks per skill, by round")
 
 
-def _figure(height_in: float) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(_WIDTH_IN, height_in), layout="constrained")
-    return figure, figure.subplots()
-
-
 def _two_rows(height_in: float) -> tuple[Figure, Axes, Axes]:
     figure = Figure(figsize=(_WIDTH_IN, height_in), layout="constrained")
     upper = figure.add_subplot(2, 1, 1)
@@ -229,7 +287,7 @@ def _round_axis(ax: Axes, run: RunFacts) -> None:
     numbers = [facts.number for facts in run.rounds]
     margin = 0.6 if len(numbers) > 1 else 1.8  # a single bar would fill the picture
     ax.set_xlim(numbers[0] - margin, numbers[-1] + margin)
-    ax.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
+    round_ticks(ax)
     ax.set_xlabel("round")
 
 
@@ -286,11 +344,6 @@ def _end_labels(ax: Axes, lines: Mapping[str, Mapping[int, float]], *, colors: S
             name, (1, value), (4, shift), xycoords=("axes fraction", "data"), textcoords="offset points",
             va="center", color=color, fontweight="bold", annotation_clip=False,
         )  # fmt: skip
-
-
-def _legend_below(figure: Figure, ax: Axes, *, columns: int) -> None:
-    handles, labels = ax.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=9, handlelength=1.4)
 
 
 def _spread(place: int, count: int) -> float:

@@ -1,57 +1,43 @@
-"""The page itself: facts, charts and examples, put into the template."""
+"""`genenv report`: the page of a run, made of facts, charts and examples."""
 
 from __future__ import annotations
 
-import re
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
+from typing import Annotated
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+import typer
 from markupsafe import Markup
 
 from genenv.files import write_whole
-from genenv.report import charts
-from genenv.report.examples import Example, pick_examples
+from genenv.report import charts, parts
 from genenv.report.facts import RunFacts, read_facts
+from genenv.report.parts import DASH, Picture, rate
 from genenv.runs.folder import RunFolder
 from genenv.runs.metrics import late_p_hats
 from genenv.runs.store.store import PoolStore
-from genenv.texts import inert
-
-_NOT_IN_HTML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
-"""Code points that no HTML page may hold, control characters and lone surrogates: models write anything."""
-
-_DASH = "–"
+from genenv.types import Group, JsonObject, Message, Origin, StopReason, Task, Trace
 
 _LOST = {
     "agent/skipped_updates": "skipped updates, agent",
     "simulator/skipped_updates": "skipped updates, simulator",
     "simulator/kl_retries": "halved steps, simulator",
-    "agent/failed_traces": "failed attempts",
+    "agent/failed_traces": "failed rollouts",
 }
 """Work that came to nothing: a column each, where there was any."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Picture:
-    """One chart of the page."""
-
-    title: str
-    svg: Markup | None
-    reading: str
-    """How to read it."""
-    missing: str
-    """What to say when there is nothing to show."""
+Run = Annotated[
+    Path,
+    typer.Argument(metavar="RUN", help="The folder of a run, such as runs/demo.", show_default=False),
+]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Number:
-    """One of the numbers at the top."""
-
-    value: str
-    label: str
+def report(run: Run) -> None:
+    """Make RUN/report.html: pictures of the run, and tasks with the agent's rollouts."""
+    typer.echo(f"report: {write_report(run)}")
 
 
 def write_report(run: Path) -> Path:
@@ -79,32 +65,21 @@ def write_report(run: Path) -> Path:
 
 def render(run: RunFacts, early: Sequence[Example], late: Sequence[Example]) -> str:
     """The page as HTML."""
-    environment = Environment(
-        loader=PackageLoader("genenv.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        finalize=_shown,
-    )
-    environment.filters["rate"] = _rate
-    environment.filters["precise"] = _precise
-    page = environment.get_template("report.html").render(
+    return parts.render(
+        "report.html",
+        title=run.name,
+        maker="genenv report",
         run=run,
         held_out={number: point.rate for number, point in run.held_out().items()},
         progress=_progress(run),
         numbers=_numbers(run),
         lost={name: label for name, label in _LOST.items() if any(run.series(name).values())},
-        pictures=_pictures(run),
+        pictures=[
+            Picture(title=title, svg=chart(run), reading=reading, missing=missing)
+            for title, chart, reading, missing in _READINGS
+        ],
         examples=[("Early tasks", early), ("Late tasks", late)],
     )
-    return _NOT_IN_HTML.sub("\N{REPLACEMENT CHARACTER}", page)
-
-
-def _shown(value: object) -> object:
-    """Text as a reader may see it: characters that hide or turn others around stand as their escapes."""
-    return inert(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _progress(run: RunFacts) -> str:
@@ -114,7 +89,8 @@ def _progress(run: RunFacts) -> str:
     return f"{done} {'round' if done == 1 else 'rounds'}"
 
 
-def _numbers(run: RunFacts) -> list[Number]:
+def _numbers(run: RunFacts) -> list[tuple[str, str]]:
+    """The numbers at the top: a label and a value each."""
     late = late_p_hats({facts.number: facts.metrics for facts in run.rounds})
     p_hat = fmean(late) if late else None
     generated = sum(facts.generated for facts in run.rounds)
@@ -122,15 +98,13 @@ def _numbers(run: RunFacts) -> list[Number]:
     shift = max(run.series("agent/eval_at_shift"), default=0)
     held_out = [point.rate for number, point in run.held_out().items() if number >= shift]
     valid = [facts.valid_rate for facts in run.rounds if facts.valid_rate is not None]
+    since = f" from round {shift} on" if shift else ""
     return [
-        Number(
-            value=_first_to_last(held_out),
-            label="held-out success, first to last" + (f" from round {shift} on" if shift else ""),
-        ),
-        Number(value=_first_to_last(valid), label="valid generations, first to last round"),
-        Number(value=_rate(p_hat), label="mean p̂ in the last third of the rounds"),
-        Number(value=f"{accepted:,} of {generated:,}", label="generations that became tasks"),
-        Number(value=_duration(sum(facts.wall_s for facts in run.rounds)), label="spent in the rounds"),
+        (f"held-out success, first to last{since}", _first_to_last(held_out)),
+        ("valid generations, first to last round", _first_to_last(valid)),
+        ("mean p̂ in the last third of the rounds", rate(p_hat)),
+        ("generations that became tasks", f"{accepted:,} of {generated:,}"),
+        ("spent in the rounds", _duration(sum(facts.wall_s for facts in run.rounds))),
     ]
 
 
@@ -140,7 +114,7 @@ _READINGS: Sequence[tuple[str, Callable[[RunFacts], Markup | None], str, str]] =
         charts.p_hat_chart,
         "Each dot is the variations written for one context; a simulator that learns brings the line into "
         "the target band.",
-        "No batch of generated tasks was attempted.",
+        "No batch of generated tasks was rolled out.",
     ),
     (
         "Does the agent get better?",
@@ -180,32 +154,154 @@ _READINGS: Sequence[tuple[str, Callable[[RunFacts], Markup | None], str, str]] =
 )
 
 
-def _pictures(run: RunFacts) -> list[Picture]:
-    return [
-        Picture(title=title, svg=chart(run), reading=reading, missing=missing)
-        for title, chart, reading, missing in _READINGS
-    ]
-
-
 def _first_to_last(rates: Sequence[float]) -> str:
     if len(rates) < 2:
-        return _rate(rates[0] if rates else None)
-    return f"{_rate(rates[0])} → {_rate(rates[-1])}"
-
-
-def _rate(value: float | None) -> str:
-    return _DASH if value is None else f"{value:.2f}"
-
-
-def _precise(value: float | None) -> str:
-    return _DASH if value is None else f"{value:.4g}"
+        return rate(rates[0] if rates else None)
+    return f"{rate(rates[0])} → {rate(rates[-1])}"
 
 
 def _duration(seconds: float) -> str:
     if not seconds:
-        return _DASH
+        return DASH
     minutes, rest_s = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
         return f"{hours} h {minutes} min"
     return f"{minutes} min {rest_s} s" if minutes else f"{seconds:.1f} s"
+
+
+_SHOWN_ROLLOUTS = 6
+_LONGEST_TEXT = 2000  # characters of one message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountedRollout:
+    """Rollouts of a task that went alike, counted."""
+
+    messages: tuple[Message, ...]
+    """The conversation after the task."""
+    success: bool
+    explanation: str
+    stop_reason: str | None
+    """Why it ended, where it did not come to its own end."""
+    count: int
+
+    @property
+    def turns(self) -> int:
+        """How often the agent replied."""
+        return sum(message.role == "assistant" for message in self.messages)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """A task and what the agent made of it."""
+
+    task_id: str
+    round: int
+    instruction: str
+    difficulty: dict[str, str]
+    oracle: tuple[str, ...]
+    successes: int
+    rollouts: int
+    """How many ran to a verdict."""
+    distinct: tuple[CountedRollout, ...]
+    """The most frequent ones."""
+    hidden: int
+    """How many rollouts are not among them."""
+
+
+def pick_examples(store: PoolStore, *, each: int = 5) -> tuple[list[Example], list[Example]]:
+    """Early and late generated tasks that were rolled out, no task twice and contexts varied.
+
+    Args:
+        store: the run's store.
+        each: how many early ones and how many late ones, at most.
+    """
+    order = store.rounds()
+    early = _pick(store, order, each, seen=frozenset())
+    seen = frozenset(example.task_id for example in early)
+    late = _pick(store, order[::-1], each, seen=seen)
+    return early, sorted(late, key=lambda example: example.round)
+
+
+def _pick(store: PoolStore, order: Sequence[int], wanted: int, *, seen: frozenset[str]) -> list[Example]:
+    found: list[Example] = []
+    for number in order:
+        tasks = store.tasks(origin=Origin.GENERATED, rounds=range(number, number + 1))
+        for task in _one_per_context_first([task for task in tasks if task.id not in seen]):
+            traces = store.lineage(task.id).traces
+            if traces:
+                found.append(_example(task, number, traces))
+            if len(found) == wanted:
+                return found
+    return found
+
+
+def _one_per_context_first(tasks: Sequence[Task]) -> list[Task]:
+    """Variations of one seed look alike: the first of every context, then the second of every one, ..."""
+    taken: Counter[str | None] = Counter()
+    turns: list[tuple[int, Task]] = []
+    for task in tasks:
+        turns.append((taken[task.lineage.context_id], task))
+        taken[task.lineage.context_id] += 1
+    return [task for _, task in sorted(turns, key=lambda turn: turn[0])]
+
+
+def _example(task: Task, number: int, traces: Sequence[Trace]) -> Example:
+    counts = Counter(
+        (trace.messages, trace.success, trace.explanation, trace.stop_reason) for trace in traces
+    )
+    distinct = tuple(
+        CountedRollout(
+            messages=tuple(replace(one, content=_shorten(one.content)) for one in messages),
+            success=success,
+            explanation=explanation,
+            stop_reason=None if reason is StopReason.DONE else _STOPPED[reason],
+            count=count,
+        )
+        for (messages, success, explanation, reason), count in counts.most_common(_SHOWN_ROLLOUTS)
+    )
+    group = Group(task=task, traces=tuple(traces))
+    return Example(
+        task_id=task.id,
+        round=number,
+        instruction=_instruction(task),
+        difficulty=_difficulty(task.spec),
+        oracle=task.oracle,
+        successes=group.successes,
+        rollouts=len(group.valid),
+        distinct=distinct,
+        hidden=len(traces) - sum(one.count for one in distinct),
+    )
+
+
+_STOPPED = {
+    StopReason.DONE: "came to its end",
+    StopReason.MAX_TURNS: "used all its turns",
+    StopReason.LENGTH: "reached the token limit",
+    StopReason.CONTEXT: "filled the context window",
+    StopReason.TIMEOUT: "ran out of time",
+    StopReason.ERROR: "got no answer",
+}
+
+
+def _instruction(task: Task) -> str:
+    said = [message.content for message in task.messages if message.role == "user"]
+    return _shorten(said[-1]) if said else "(no instruction)"
+
+
+def _difficulty(spec: JsonObject) -> dict[str, str]:
+    """The spec's leading keys up to the first that holds a structure or a text: they set the difficulty."""
+    fields: dict[str, str] = {}
+    for key, value in spec.items():
+        if isinstance(value, bool):
+            fields[key] = "yes" if value else "no"
+        elif isinstance(value, int | float) or (isinstance(value, str) and len(value) <= 24):
+            fields[key] = str(value)
+        else:
+            break
+    return fields
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _LONGEST_TEXT else text[:_LONGEST_TEXT] + " …"

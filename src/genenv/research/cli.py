@@ -1,10 +1,11 @@
-"""`genenv compare`: results of several evaluations, or of several runs, side by side."""
+"""`genenv compare`: evaluations or runs side by side; `genenv lab`: curricula on simulated learners."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import box
@@ -13,11 +14,17 @@ from rich.table import Table
 from rich.text import Text
 
 from genenv.cli.options import pair_of
+from genenv.cli.progress import ConsoleReporter
 from genenv.cli.tables import comparison_table, show
 from genenv.errors import UsageError
 from genenv.evaluation import compare as comparing
 from genenv.files import check_writable
 from genenv.texts import inert
+
+if TYPE_CHECKING:
+    from genenv.research.simulation.learner import LabConfig
+    from genenv.research.simulation.run import Row
+
 
 ResultFiles = Annotated[
     list[Path],
@@ -73,23 +80,23 @@ def compare(
 def _runs(
     paths: list[Path], contrasts: list[tuple[str, str]], metrics: list[str], last: int, out: Path | None
 ) -> None:
-    from genenv.research.sweeps import by_metric
-    from genenv.research.sweeps.compare import compare as compared
-    from genenv.research.sweeps.page import COLUMNS, rows, said, write_page
+    from genenv.research.sweeps import compare as sweeps
 
     if out is not None:
         check_writable(out)
-    found = compared(paths, contrasts)
-    measured = by_metric.by_metric(found, metrics, last=last)
+    found = sweeps.compare(paths, contrasts)
+    measured = sweeps.by_metric(found, metrics, last=last)
     console = Console(highlight=False)
-    show(_table(COLUMNS, rows(found)), console)
+    show(_table(sweeps.COLUMNS, sweeps.rows(found)), console)
     if measured:
-        show(_table(by_metric.COLUMNS, by_metric.rows(measured)), console)
-    for line in said(found):
+        show(_table(sweeps.METRIC_COLUMNS, sweeps.metric_rows(measured)), console)
+    for line in sweeps.findings(found):
         console.print(Text(inert(line)), soft_wrap=True)
     for note in found.notes:
         console.print(Text(inert(f"note: {note}"), style="bold"), soft_wrap=True)
     if out is not None:
+        from genenv.research.sweeps.page import write_page  # matplotlib takes a second to load
+
         title = " and ".join(path.resolve().name for path in paths[:3])
         page = write_page(found, out, title=title)
         console.print(Text(f"page: {page}"), soft_wrap=True)
@@ -123,3 +130,76 @@ def _evaluations(results: list[Path]) -> None:
             )
     for warning in found.warnings:
         console.print(Text(f"note: {warning}", style="bold"), soft_wrap=True)
+
+
+Arms = Annotated[
+    str, typer.Option(metavar="A,B,...", help="Arms by name; all when left out.", show_default=False)
+]
+Seeds = Annotated[int, typer.Option(min=1, max=1_000_000, help="Lives of each arm.")]
+Rounds = Annotated[int, typer.Option(min=1, max=1000, help="Rounds of a life.")]
+Jobs = Annotated[int, typer.Option(min=1, max=256, help="Processes.")]
+Copy = Annotated[
+    float, typer.Option(min=0, max=1, help="Chance that the simulator copies its seed's difficulty.")
+]
+Settings = Annotated[
+    list[str],
+    typer.Option("--set", metavar="KEY=VALUE", help="A setting of the laboratory, e.g. slope=2. Repeatable."),
+]
+LabOut = Annotated[
+    Path | None,
+    typer.Option(metavar="FOLDER", help="For lab.html, curves.csv and lives.csv.", show_default=False),
+]
+
+
+def lab(  # noqa: PLR0913 - Typer: a parameter an option
+    arms: Arms = "",
+    seeds: Seeds = 1000,
+    rounds: Rounds = 10,
+    jobs: Jobs = 2,
+    copy: Copy = 0.0,
+    out: LabOut = None,
+    overrides: Settings = [],  # noqa: B006 - Typer's form
+) -> None:
+    """Compare curricula on simulated learners: thousands of runs in a minute, no model takes part."""
+    from genenv.research.simulation.run import lab_config, run_arms, summary
+    from genenv.research.simulation.simulated_run import chosen
+
+    if out is not None:
+        check_writable(out)
+    config = lab_config(overrides, rounds=rounds, copy_share=copy)
+    names = list(chosen([name.strip() for name in arms.split(",") if name.strip()]))
+    began = time.monotonic()
+    with ConsoleReporter().stage("simulating", items=seeds, unit="seeds") as advance:
+        results = run_arms(names, config, seeds=seeds, jobs=jobs, advance=lambda done: advance(0, done))
+    rows = summary(results, config.goal)
+    took_s = time.monotonic() - began
+    show(_lab_table(rows, config, seeds), Console(highlight=False))
+    typer.echo(
+        f"{len(rows)} arms x {seeds} seeds x {rounds} rounds of {config.tasks * config.rollouts} attempts "
+        f"in {took_s:.1f} s"
+    )
+    if out is not None:
+        from genenv.research.simulation.page import write_page
+
+        typer.echo(f"report: {write_page(out, results, config)}")
+
+
+def _lab_table(rows: list[Row], config: LabConfig, seeds: int) -> Table:
+    title = f"Held-out success after {config.rounds} rounds, {seeds} seeds"
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold")
+    table.add_column("arm", no_wrap=True)
+    for column in ("held-out", "SE", "over random", "SE", f"attempts to {config.goal:g}", "mixed"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("what it is", no_wrap=True)
+    for row in rows:
+        table.add_row(
+            row.arm,
+            f"{row.held_out:.3f}",
+            f"{row.error:.4f}",
+            "-" if row.gain is None else f"{row.gain:+.3f}",
+            "-" if row.gain_error is None else f"{row.gain_error:.4f}",
+            "-" if row.attempts is None else f"{row.attempts:,.0f}",
+            f"{row.mixed:.0%}",
+            row.about,
+        )
+    return table

@@ -10,9 +10,9 @@ import functools
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 
-from genenv.chat.choices import encoded, forced_places
 from genenv.chat.reasoning import CLOSING, answer_of
-from genenv.chat.tool_format import heard
+from genenv.chat.sampler import encode_choices, forced_places
+from genenv.chat.tool_calls import normalize_tool_calls
 from genenv.environments.base import Environment, Episode, OutOfTurns
 from genenv.errors import RolloutError
 from genenv.progress import advance
@@ -96,7 +96,7 @@ class _Conversation:
     logprobs: list[float] = field(default_factory=list)
     choices: list[Choices] = field(default_factory=list)
     replies: list[str] = field(default_factory=list)
-    """As the environment heard them and a check reads them."""
+    """As the environment got them and a check reads them."""
     messages: list[Message] = field(default_factory=list)
     """What was said after the prompt."""
     turns: list[tuple[int, int, int]] = field(default_factory=list)
@@ -121,7 +121,7 @@ class _Conversation:
         prompt = self._seen()
         if len(prompt) + self.sampling.max_new_tokens > self.sampler.context_tokens:
             raise _EpisodeOver(StopReason.CONTEXT)
-        choices = encoded(self.possible(), self.sampler, thinks=bool(self.sampler.closing))
+        choices = encode_choices(self.possible(), self.sampler, thinks=bool(self.sampler.end_of_thought))
         if choices:
             self.choices.append(Choices(start=len(self.token_ids), replies=choices))
         request = SampleRequest(
@@ -169,8 +169,10 @@ class _Conversation:
 
     def _answer(self, completion: Completion) -> str:
         """What of a reply the environment hears: no thoughts, and calls of the model's own form as text."""
-        answer = answer_of(completion.text, opened=bool(self.sampler.closing), finished=completion.finished)
-        return heard(answer, self.tools) if self.tools else answer
+        answer = answer_of(
+            completion.text, opened=bool(self.sampler.end_of_thought), finished=completion.finished
+        )
+        return normalize_tool_calls(answer, self.tools) if self.tools else answer
 
     def _append(self, ids: Sequence[int], logprobs: Sequence[float], *, forced: Container[int]) -> None:
         self.token_ids += ids
@@ -241,7 +243,7 @@ class _Oracle:
 
     def __init__(self, sampler: Sampler, replies: Sequence[str]) -> None:
         self.encode_reply, self.end_round = sampler.encode_reply, sampler.end_round
-        self.closing = sampler.closing
+        self.end_of_thought = sampler.end_of_thought
         self.context_tokens, self.left_out = sampler.context_tokens, sampler.left_out
         self._sampler, self._replies = sampler, iter(replies)
         self._tools: Sequence[JsonObject] = ()
@@ -259,7 +261,7 @@ class _Oracle:
 
     async def sample(self, request: SampleRequest) -> Completion:
         text = next(self._replies, "")
-        if self.closing and not self._tools:  # with tools the template's own form has it
+        if self.end_of_thought and not self._tools:  # with tools the template's own form has it
             text = CLOSING + text
         ids = self.encode_reply(text, self._tools)
         if len(request.prompt_ids) + len(ids) > self.context_tokens:

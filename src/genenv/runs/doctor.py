@@ -14,7 +14,7 @@ from rich.text import Text
 from genenv.config.run import load_config
 from genenv.errors import DataError, GenenvError, UsageError
 from genenv.runs.checkpoint import checkpoint_path, checkpoints, never_committed, verify_checkpoint
-from genenv.runs.folder import RunFolder, changed, read_again
+from genenv.runs.folder import RunFolder, changed, parts_reread
 from genenv.runs.store.database import MEND
 from genenv.runs.store.records import Identity
 from genenv.runs.store.store import PoolStore
@@ -105,15 +105,15 @@ def _store(store: PoolStore, folder: RunFolder) -> Part:
         old = rounds and not store.has_checksums()
         return Part(name=name, note=have + ("; no checksums yet, --resume makes them" if old else ""))
     advice = "the run can be continued, which reads none of this; to have it whole, restore a copy"
-    needed = store.damage(whole=False, also=_read_again(folder))
+    needed = store.damage(whole=False, also=_parts_reread(folder))
     note = f"{have}; {changed(found, most=_NAMED)}; {MEND if needed else advice}"
     return Part(name=name, here="damaged", fine=False, note=note)
 
 
-def _read_again(folder: RunFolder) -> set[str]:
+def _parts_reread(folder: RunFolder) -> set[str]:
     """What of old rounds the run reads when it goes on; nothing where its settings cannot be read."""
     try:
-        return read_again(load_config(folder.config))
+        return parts_reread(load_config(folder.config))
     except GenenvError:
         return set()
 

@@ -41,7 +41,7 @@ from genenv.runs.checkpoint import (
     verify_checkpoint,
 )
 from genenv.runs.store.database import MEND
-from genenv.runs.store.identity import read_identity
+from genenv.runs.store.reader import read_identity
 from genenv.runs.store.records import RoundRecord
 from genenv.runs.store.store import PoolStore
 
@@ -379,7 +379,7 @@ def metrics_line(round_: int, metrics: Mapping[str, float]) -> str:
     return json.dumps({"round": round_, **dict(sorted(metrics.items()))}, allow_nan=False) + "\n"
 
 
-def read_again(config: RunConfig) -> set[str]:
+def parts_reread(config: RunConfig) -> set[str]:
     """Parts of every earlier round that this run reads as it goes on, beside those that every run reads.
 
     They are named as for `PoolStore.damage`. Traces say which tasks are valid, and specs that are written

@@ -1,4 +1,4 @@
-"""Every metric of a run: its name, unit and meaning in one place.
+"""Every metric of a run, with its unit and meaning; and how those of a round are computed.
 
 The list is closed: `check_names` refuses a name that is not in it, so a chart never shows a metric nobody
 explained.
@@ -6,12 +6,19 @@ explained.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from statistics import fmean
 
-from genenv.types import RejectReason
+from genenv.environments.base import Environment
+from genenv.progress import Reporter, staged
+from genenv.runs.store.records import Evaluation
+from genenv.sampling import Sampler
+from genenv.types import Group, Origin, RejectReason, StopReason, Task, TaskBatch, Trace
 
 
 def target_band(alpha: float) -> tuple[float, float]:
@@ -24,7 +31,7 @@ def late_p_hats(metrics: Mapping[int, Mapping[str, float]]) -> list[float]:
 
     Args:
         metrics: those of every round, in order. Round 0, the state before training, is not played; a round in
-            which no batch was attempted has no p_hat and is left out.
+            which no batch was rolled out has no p_hat and is left out.
     """
     return late_values(metrics, "curriculum/p_hat_mean")
 
@@ -48,14 +55,14 @@ class Metric:
 
 
 _METRICS = (
-    Metric("agent/success_rate", "share", "Attempts of this round that succeeded, on all its tasks."),
-    Metric("agent/base_success", "share", "Attempts of this round that succeeded, on base tasks."),
-    Metric("agent/new_success", "share", "Attempts of this round that succeeded, on newly generated tasks."),
+    Metric("agent/success_rate", "share", "Rollouts of this round that succeeded, on all its tasks."),
+    Metric("agent/base_success", "share", "Rollouts of this round that succeeded, on base tasks."),
+    Metric("agent/new_success", "share", "Rollouts of this round that succeeded, on newly generated tasks."),
     Metric(
-        "agent/review_success", "share", "Attempts of this round that succeeded, on tasks that came back."
+        "agent/review_success", "share", "Rollouts of this round that succeeded, on tasks that came back."
     ),
-    Metric("agent/readable_rate", "share", "Attempts that parse and can be carried out, right or wrong."),
-    Metric("agent/reward", "share", "Mean reward of this round's attempts."),
+    Metric("agent/readable_rate", "share", "Rollouts that parse and can be carried out, right or wrong."),
+    Metric("agent/reward", "share", "Mean reward of this round's rollouts."),
     Metric("agent/eval_success", "share", "Held-out tasks solved at temperature 0."),
     Metric(
         "agent/eval_at_shift",
@@ -64,11 +71,11 @@ _METRICS = (
     ),
     Metric("agent/eval_reward", "share", "Mean reward on held-out tasks at temperature 0."),
     Metric("agent/loss", "nats", "Mean loss of the update."),
-    Metric("agent/staleness", "count", "Updates between the weights that attempted and those that learn."),
+    Metric("agent/staleness", "count", "Updates between the weights that sampled and those that train."),
     Metric(
         "agent/mismatch_kl",
         "nats/token",
-        "KL(those that attempted || those that learn), k3 estimate over the first step, at most 10 a token.",
+        "KL(sampling weights || training weights), k3 estimate over the first step, at most 10 a token.",
     ),
     Metric("agent/importance_ratio", "ratio", "Mean importance ratio of trained tokens, after its cap."),
     Metric("agent/importance_capped", "share", "Trained tokens whose importance ratio is above its cap."),
@@ -76,28 +83,28 @@ _METRICS = (
     Metric("agent/entropy", "nats/token", "Entropy of its choices in the update; where it has a bonus."),
     Metric("agent/clip_rate", "share", "Trained tokens whose probability ratio was clipped."),
     Metric("agent/grad_norm", "norm", "Length of the gradient before it is clipped; mean over steps."),
-    Metric("agent/attempts", "count", "All attempts of this round."),
-    Metric("agent/imitated", "count", "Solutions that were imitated, whoever found them; warm-up included."),
+    Metric("agent/attempts", "count", "All rollouts of this round."),
+    Metric("agent/imitated", "count", "Demonstrations trained on, whoever found them; warm-up included."),
     Metric("agent/steps", "count", "Optimizer steps applied."),
     Metric("agent/skipped_updates", "count", "Updates not applied: not finite, or nothing to learn from."),
     Metric("agent/warmup_steps", "count", "Supervised steps before the first round."),
     Metric("agent/warmup_success", "share", "Base tasks solved at temperature 0 when the warm-up stopped."),
-    Metric("agent/response_tokens", "tokens", "Mean length of an attempt, sampled tokens only."),
-    Metric("agent/guided_rate", "share", "Groups whose known solution was imitated as well."),
-    Metric("agent/replayed", "count", "Known solutions of other tasks of the pool that were imitated."),
+    Metric("agent/response_tokens", "tokens", "Mean length of a rollout, sampled tokens only."),
+    Metric("agent/guided_rate", "share", "Groups whose demonstration was trained on as well."),
+    Metric("agent/replayed", "count", "Demonstrations of other tasks of the pool that were trained on."),
     Metric("agent/zero_advantage_rate", "share", "Groups whose rewards all agree and that carry no signal."),
-    Metric("agent/failed_traces", "count", "Attempts that ended in an error or a timeout and do not count."),
-    Metric("agent/truncated_rate", "share", "Attempts cut off by a limit on tokens, context or turns."),
+    Metric("agent/failed_traces", "count", "Rollouts that ended in an error or a timeout and do not count."),
+    Metric("agent/truncated_rate", "share", "Rollouts cut off by a limit on tokens, context or turns."),
     Metric("simulator/valid_rate", "share", "Generations that became tasks."),
     Metric(
         "simulator/in_band_rate",
         "share",
-        "Batches whose p_hat is within k_min of alpha, of those whose attempts allow both answers.",
+        "Batches whose p_hat is within k_min of alpha, of those whose rollouts allow both answers.",
     ),
     Metric(
         "simulator/in_band_rate_task",
         "share",
-        "Tasks whose own p_hat is within k_min of alpha, of those whose attempts allow both answers.",
+        "Tasks whose own p_hat is within k_min of alpha, of those whose rollouts allow both answers.",
     ),
     Metric("simulator/env_reward", "share", "Mean R_env over batches; a batch without a task earns 0."),
     Metric("simulator/loss", "nats", "Mean weighted loss of the update."),
@@ -114,7 +121,7 @@ _METRICS = (
         "Updates not applied: nothing selected, not finite, over the KL cap.",
     ),
     Metric("simulator/selected", "count", "Generations the simulator learned from."),
-    Metric("simulator/dropped", "count", "Batches (or tasks) outside the band or without any attempt."),
+    Metric("simulator/dropped", "count", "Batches (or tasks) outside the band or without any rollout."),
     Metric(
         "simulator/weight_contrast", "ratio", "Largest weight over smallest; near 1 rewards do not matter."
     ),
@@ -130,7 +137,7 @@ _METRICS = (
     Metric("curriculum/p_hat_mean", "share", "Mean success rate of the batches."),
     Metric("curriculum/p_hat_spread", "share", "Standard deviation of the success rate between batches."),
     Metric("curriculum/p_hat_task_spread", "share", "Standard deviation of the success rate between tasks."),
-    Metric("curriculum/p_hat_task_agree", "share", "New tasks whose attempts all agree."),
+    Metric("curriculum/p_hat_task_agree", "share", "New tasks whose rollouts all agree."),
     Metric("curriculum/p_hat_batches", "count", "Batches that have a success rate."),
     Metric("curriculum/skill_share_max", "share", "Share of new tasks that exercise the commonest skill."),
     Metric("tasks/new", "count", "Newly generated tasks."),
@@ -141,16 +148,16 @@ _METRICS = (
         "steps",
         "Mean length of the new tasks' solutions, in the environment's own steps.",
     ),
-    Metric("tasks/mixed", "share", "New tasks that some attempts solved, and some did not."),
-    Metric("tasks/solved", "share", "New tasks that all attempts solved."),
-    Metric("tasks/unsolved", "share", "New tasks that no attempt solved."),
+    Metric("tasks/mixed", "share", "New tasks that some rollouts solved, and some did not."),
+    Metric("tasks/solved", "share", "New tasks that all rollouts solved."),
+    Metric("tasks/unsolved", "share", "New tasks that no rollout solved."),
     Metric("tasks/text_tokens", "tokens", "Mean length of the last message of new tasks: what they ask."),
     Metric("tasks/required_response_tokens", "tokens", "Mean length of the new tasks' oracle solutions."),
-    Metric("time/warmup_s", "s", "Supervised warm-up of both players."),
+    Metric("time/warmup_s", "s", "Supervised warm-up of both policies."),
     Metric("time/propose_s", "s", "Writing tasks."),
     Metric("time/gate_s", "s", "Checking what was written."),
-    Metric("time/probe_s", "s", "Foretelling the success rates of candidates."),
-    Metric("time/rollout_s", "s", "Attempts."),
+    Metric("time/probe_s", "s", "Predicting the success rates of candidates."),
+    Metric("time/rollout_s", "s", "Rollouts."),
     Metric("time/agent_update_s", "s", "The agent's update."),
     Metric("time/simulator_update_s", "s", "The simulator's update."),
     Metric("time/publish_s", "s", "Letting samplers see what was learned."),
@@ -160,11 +167,11 @@ _METRICS = (
     Metric(
         "time/round_s", "s", "From where the round before ended to its commit; sampled ahead: without that."
     ),
-    Metric("probe/candidates", "count", "Tasks whose success rate was foretold."),
-    Metric("probe/foretold", "share", "Mean foretold success rate of the candidates that were attempted."),
-    Metric("probe/foretold_new", "share", "Mean foretold success rate of all new tasks."),
-    Metric("probe/frontier", "share", "New tasks whose foretold success rate lies in [0.25, 0.75]."),
-    Metric("probe/error", "share", "Mean distance of the foretold rates from those that were found."),
+    Metric("probe/candidates", "count", "Tasks whose success rate was predicted."),
+    Metric("probe/foretold", "share", "Mean predicted success rate of the candidates that were rolled out."),
+    Metric("probe/foretold_new", "share", "Mean predicted success rate of all new tasks."),
+    Metric("probe/frontier", "share", "New tasks whose predicted success rate lies in [0.25, 0.75]."),
+    Metric("probe/error", "share", "Mean distance between predicted and measured success rates."),
     Metric("probe/offset", "nats", "a of the calibration logit p = a + b logit exp(L)."),
     Metric("probe/slope", "ratio", "b of the calibration."),
     Metric(
@@ -177,7 +184,7 @@ _METRICS = (
     Metric("tokens/simulator_sampled", "tokens", "Tokens sampled for tasks, rejected ones included."),
     Metric("tokens/agent_trained", "tokens", "Tokens the agent's updates learned from, warm-up included."),
     Metric("tokens/simulator_trained", "tokens", "Tokens the simulator's updates learned from, as above."),
-    Metric("tokens/sampled", "tokens", "Tokens sampled by both players."),
+    Metric("tokens/sampled", "tokens", "Tokens sampled by both policies."),
     Metric("tokens/trained", "tokens", "Tokens both updates learned from."),
 )
 
@@ -221,3 +228,137 @@ def check_names(names: Iterable[str]) -> None:
     """
     for name in names:
         describe(name)
+
+
+_TRUNCATED = (StopReason.LENGTH, StopReason.CONTEXT, StopReason.MAX_TURNS)
+
+
+def rollout_metrics(
+    groups: Sequence[Group],
+    batches: Sequence[TaskBatch],
+    sampler: Sampler,
+    env: Environment,
+    *,
+    elsewhere: int = 0,
+) -> Mapping[str, float]:
+    """Success, reward and lengths over a round's rollouts; required length and steps over its new tasks.
+
+    Args:
+        groups: all rollouts of the round.
+        batches: what the simulator wrote, for the number of sampled tokens.
+        sampler: the agent's, whose tokens measure how long a solution must be.
+        env: counts the steps of a solution.
+        elsewhere: tokens that an endpoint sampled to write the tasks.
+    """
+    traces = [trace for group in groups for trace in group.valid]
+    everything = [trace for group in groups for trace in group.traces]
+    written = [p for batch in batches for p in batch.proposals]
+    new = [p.outcome for p in written if isinstance(p.outcome, Task)]
+    new_ids = {task.id for task in new}
+    answered = sum(trace.response_tokens for trace in everything)
+    wrote = sum(len(p.generation.token_ids) for p in written if not p.generation.drawn) + elsewhere
+    metrics = {
+        "agent/attempts": float(len(everything)),
+        "agent/failed_traces": float(len(everything) - len(traces)),
+        "tokens/agent_sampled": float(answered),
+        "tokens/simulator_sampled": float(wrote),
+        "tokens/sampled": float(answered + wrote),
+        **_outcomes([group for group in groups if group.task.id in new_ids]),
+    }
+    for kind, chosen in _kinds(groups, new_ids).items():
+        metrics[f"tasks/{kind}"] = float(len(chosen))
+        if tried := [trace.success for group in chosen for trace in group.valid]:
+            metrics[f"agent/{kind}_success"] = fmean(tried)
+    if written:
+        metrics["simulator/response_tokens"] = fmean(len(p.generation.token_ids) for p in written)
+    if traces:
+        metrics["agent/truncated_rate"] = fmean(trace.stop_reason in _TRUNCATED for trace in traces)
+        metrics["agent/success_rate"] = fmean(trace.success for trace in traces)
+        metrics["agent/readable_rate"] = fmean(bool(trace.readable) for trace in traces)
+        metrics["agent/reward"] = fmean(trace.reward for trace in traces)
+        metrics["agent/response_tokens"] = fmean(trace.response_tokens for trace in traces)
+    if new:
+        lengths = [sum(len(sampler.encode_reply(reply)) for reply in task.oracle) for task in new]
+        metrics["tasks/required_response_tokens"] = fmean(lengths)
+        asked = [len(sampler.encode_reply(task.messages[-1].content)) for task in new]
+        metrics["tasks/text_tokens"] = fmean(asked)
+        metrics["tasks/steps_mean"] = fmean(env.steps(task) for task in new)
+    return metrics
+
+
+def _outcomes(groups: Sequence[Group]) -> Mapping[str, float]:
+    """The shares of tasks whose rollouts are mixed, all right and all wrong."""
+    tried = [(group.successes, len(group.valid)) for group in groups if group.valid]
+    if not tried:
+        return {}
+    return {
+        "tasks/mixed": fmean(0 < k < n for k, n in tried),
+        "tasks/solved": fmean(k == n for k, n in tried),
+        "tasks/unsolved": fmean(k == 0 for k, _ in tried),
+    }
+
+
+def _kinds(groups: Sequence[Group], new_ids: Set[str]) -> Mapping[str, list[Group]]:
+    """Groups of new tasks, of base tasks, and of generated tasks that came back."""
+    kinds: dict[str, list[Group]] = {"new": [], "base": [], "review": []}
+    for group in groups:
+        generated = group.task.lineage.origin is Origin.GENERATED
+        kinds["new" if group.task.id in new_ids else "review" if generated else "base"].append(group)
+    return kinds
+
+
+def evaluation_metrics(evaluations: Sequence[Evaluation | Trace]) -> Mapping[str, float]:
+    """Held-out success and reward: every task counts, also where the rollout failed."""
+    if not evaluations:
+        return {}
+    return {
+        "agent/eval_success": fmean(one.success for one in evaluations),
+        "agent/eval_reward": fmean(one.reward for one in evaluations),
+    }
+
+
+class Stages:
+    """Stages of a round, as they come."""
+
+    def __init__(
+        self, reporter: Reporter, number: int, rounds: int, *, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        """Begin a round.
+
+        Args:
+            reporter: shows what is being done.
+            number: of the round; 0 for what comes before the first.
+            rounds: of the whole run.
+            clock: seconds that only ever grow.
+        """
+        self._reporter, self._label = reporter, f"round {number}/{rounds}: " if number else ""
+        self._clock, self._start = clock, clock()
+        self.seconds = dict[str, float]()
+        """Of each stage so far, by metric."""
+
+    @contextlib.contextmanager
+    def __call__(
+        self, timer: str, shown: str = "", *, items: int | None = None, unit: str = ""
+    ) -> Generator[None]:
+        """One stage.
+
+        Args:
+            timer: names the metric, `time/TIMER_s`; the seconds of stages of one name add up.
+            shown: what is being done, for people; empty for what takes no time worth telling.
+            items: how many there are to do; None when that is not known.
+            unit: what an item is, in the plural.
+        """
+        start = self._clock()
+        told = staged(self._reporter, self._label + shown, items=items, unit=unit)
+        with told if shown else contextlib.nullcontext():
+            yield
+        self.add({f"time/{timer}_s": self._clock() - start})
+
+    def add(self, seconds: Mapping[str, float]) -> None:
+        """Count seconds of stages that were timed elsewhere."""
+        for name, value in seconds.items():
+            self.seconds[name] = self.seconds.get(name, 0.0) + value
+
+    def metrics(self) -> dict[str, float]:
+        """Seconds of each stage, and of the round so far."""
+        return {**self.seconds, "time/round_s": self._clock() - self._start}

@@ -211,7 +211,7 @@ class Simulator:
 
 def asked(sampler: Sampler, messages: Sequence[Message]) -> tuple[int, ...]:
     """A simulator's prompt. A spec is written without a thought: one that the template begins is ended."""
-    return (*sampler.render(messages, first=True), *sampler.closing)
+    return (*sampler.render(messages, first=True), *sampler.end_of_thought)
 
 
 def spec_schemas(env: Environment, contexts: Sequence[Context]) -> dict[str, JsonObject]:

@@ -12,7 +12,7 @@ from genenv.config.run import RunConfig
 from genenv.curriculum.rewards import in_round
 from genenv.curriculum.score import Selection, scored
 from genenv.environments.base import Environment
-from genenv.runs.stages import Stages
+from genenv.runs.metrics import Stages
 from genenv.seeding import generator
 from genenv.simulator.policy import Simulator, asked, spec_schemas
 from genenv.training.policies import Players, together

@@ -15,11 +15,9 @@ from genenv.environments.base import Environment
 from genenv.errors import DataError, GenenvError
 from genenv.progress import Reporter, Silent
 from genenv.runs.checkpoint import checkpoint_path, checkpoints
-from genenv.runs.folder import RunFolder, read_again
-from genenv.runs.metrics import check_names
-from genenv.runs.round_metrics import evaluation_metrics
+from genenv.runs.folder import RunFolder, parts_reread
+from genenv.runs.metrics import Stages, check_names, evaluation_metrics
 from genenv.runs.sinks import Sink, write_all
-from genenv.runs.stages import Stages
 from genenv.runs.store.records import Evaluation, RoundRecord
 from genenv.runs.store.store import PoolStore
 from genenv.simulator.written_once import WrittenOnce
@@ -106,7 +104,7 @@ class CoEvolution:
 
     async def _resume(self, store: PoolStore) -> int | None:
         """Continue after the last committed round, after all that is needed was proven whole."""
-        last = self.folder.prove(store, self.reporter.note, also=read_again(self.config))
+        last = self.folder.prove(store, self.reporter.note, also=parts_reread(self.config))
         try:
             store.put_base(*self.world.data())
         except ValueError as error:

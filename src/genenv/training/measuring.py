@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from genenv.agent.policy import Agent
 from genenv.environments.base import Environment
-from genenv.runs.stages import Stages
+from genenv.runs.metrics import Stages
 from genenv.runs.store.records import Evaluation
 from genenv.types import Task
 

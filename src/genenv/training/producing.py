@@ -18,8 +18,7 @@ from genenv.curriculum.rewards import in_round
 from genenv.curriculum.score import Selection, curriculum_metrics, score_batches, select, taught
 from genenv.environments.base import Environment
 from genenv.progress import Reporter
-from genenv.runs.round_metrics import attempt_metrics
-from genenv.runs.stages import Stages
+from genenv.runs.metrics import Stages, rollout_metrics
 from genenv.runs.store.records import Evaluation
 from genenv.seeding import generator
 from genenv.training.measuring import evaluate
@@ -120,7 +119,7 @@ class Producer:
             entered=entered,
             metrics={
                 **curriculum_metrics(batches, selection, wanted),
-                **attempt_metrics(groups, batches, sampler, self.env, elsewhere=elsewhere),
+                **rollout_metrics(groups, batches, sampler, self.env, elsewhere=elsewhere),
                 **probed,
                 **{f"agent/skill/{name}": rate for name, rate in world.stats.profile().success.items()},
                 **({"agent/eval_at_shift": fmean(one.success for one in entered)} if entered else {}),

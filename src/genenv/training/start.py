@@ -16,7 +16,7 @@ from genenv.progress import Reporter, staged
 from genenv.rollout.driver import tools_of
 from genenv.runs.folder import RunFolder
 from genenv.runs.sinks import close_all, open_sinks
-from genenv.runs.store.identity import read_last_round
+from genenv.runs.store.reader import read_last_round
 from genenv.runs.store.store import PoolStore
 from genenv.training import opening
 from genenv.training.branching import Origin

@@ -21,7 +21,7 @@ from genenv.backends.local.trainer import LocalTrainer
 from genenv.backends.settings import PolicyConfig
 from genenv.errors import UsageError
 from genenv.exporting.agent import Wanted, export_agent
-from genenv.exporting.serving import Form
+from genenv.exporting.exporters import Form
 from genenv.sampling import SampleRequest
 from lessons import weighted
 from trained import agents_logprobs, logprobs, trained_run

@@ -11,7 +11,7 @@ import pytest
 
 from genenv.backends.local.choices import OneOf
 from genenv.backends.local.grammar import is_forbidden
-from genenv.chat.choices import encoded
+from genenv.chat.sampler import encode_choices
 from genenv.sampling import SampleRequest
 from genenv.types import Choices
 
@@ -51,7 +51,7 @@ def test_a_completion_that_is_none_of_its_choices_is_refused(sampler: Any) -> No
 
 
 def test_a_reply_is_as_likely_as_its_tokens_are_among_the_choices(sampler: Any) -> None:
-    choices = encoded(TEXTS, sampler, thinks=False)
+    choices = encode_choices(TEXTS, sampler, thinks=False)
     requests = [
         SampleRequest(prompt_ids=(5, 6, 7), max_tokens=40, stream=i, choices=choices) for i in range(400)
     ]
@@ -67,7 +67,7 @@ def test_a_reply_is_as_likely_as_its_tokens_are_among_the_choices(sampler: Any) 
 
 def test_rows_with_choices_schemas_and_neither_share_a_batch(sampler: Any) -> None:
     plain = [SampleRequest(prompt_ids=(5, 6, 7), max_tokens=30, stream=i) for i in range(3)]
-    held = [replace(one, choices=encoded(TEXTS, sampler, thinks=False)) for one in plain]
+    held = [replace(one, choices=encode_choices(TEXTS, sampler, thinks=False)) for one in plain]
     schema = [replace(one, schema={"enum": ["yes", "no"]}) for one in plain]
     together = sampler.sample_all([*plain, *held, *schema])
     apart = [*sampler.sample_all(plain), *sampler.sample_all(held), *sampler.sample_all(schema)]
@@ -75,7 +75,7 @@ def test_rows_with_choices_schemas_and_neither_share_a_batch(sampler: Any) -> No
 
 
 def test_a_reply_that_is_too_long_is_cut_off(sampler: Any) -> None:
-    choices = encoded(("go to bed 1",), sampler, thinks=False)
+    choices = encode_choices(("go to bed 1",), sampler, thinks=False)
     (done,) = sampler.sample_all([SampleRequest(prompt_ids=(5, 6), max_tokens=3, choices=choices)])
     assert (done.finished, done.token_ids) == (False, choices[0][:3])
     assert set(done.forced) == {0, 1, 2}

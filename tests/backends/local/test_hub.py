@@ -17,7 +17,7 @@ from huggingface_hub import constants
 
 from genenv.backends.local import hub, loading
 from genenv.errors import UsageError
-from genenv.evaluation.policy_under_test import check_name
+from genenv.evaluation.models import check_name
 
 COMMIT = "0" * 40
 QUICK_S = 2.0

@@ -24,8 +24,8 @@ from genenv.algorithms.trust_region import TrustRegion
 from genenv.backends.base import Opened, Role, open_backend
 from genenv.backends.local.backend import open_local
 from genenv.backends.settings import PolicyConfig, TinkerConfig
+from genenv.backends.tinker.policy import TinkerTrainer
 from genenv.backends.tinker.service import ServerError
-from genenv.backends.tinker.trainer import TinkerTrainer
 from genenv.errors import GenenvError, UpdateSkipped
 from genenv.sampling import SampleRequest
 from genenv.types import Message

@@ -12,7 +12,7 @@ from backend_cases import PROMPT, attempted, imitated, main, opened, trainer
 from genenv.algorithms.datum import Datum, Lesson, Objective
 from genenv.algorithms.update import Done, learn
 from genenv.backends.base import Opened
-from genenv.backends.tinker.trainer import TinkerTrainer
+from genenv.backends.tinker.policy import TinkerTrainer
 
 RATE = 3e-3
 GOOD, BAD, PLAIN = (40, 41, 42, 43), (50, 51, 52), (60, 61, 62, 63, 64, 65)

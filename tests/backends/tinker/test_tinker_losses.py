@@ -13,7 +13,8 @@ pytest.importorskip("tinker")
 
 from genenv.algorithms.datum import Datum, Objective
 from genenv.backends.local.losses import Tokens, k3, token_losses
-from genenv.backends.tinker import losses, wire
+from genenv.backends.tinker import losses
+from genenv.backends.tinker import service as wire
 
 NATS = st.floats(-6, -0.01)
 CLIPS = st.sampled_from([(0.2, 0.2), (0.1, 0.3), (0.05, 0.07)])

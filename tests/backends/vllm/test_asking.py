@@ -11,8 +11,8 @@ import pytest
 from aiohttp import web
 
 from genenv.backends.settings import VllmConfig
-from genenv.backends.vllm import asking
-from genenv.backends.vllm.asking import LOST, NO_ADDRESS, Connections
+from genenv.backends.vllm import client as asking
+from genenv.backends.vllm.client import LOST, NO_ADDRESS, Connections
 from genenv.backends.vllm.fleet import Fleet
 from genenv.errors import UsageError
 

@@ -19,12 +19,12 @@ from genenv.backends.base import Opened
 from genenv.backends.local.served.loaded import LoadedBase
 from genenv.backends.settings import PolicyConfig
 from genenv.backends.vllm import fleet as fleets
-from genenv.backends.vllm import server as servers
-from genenv.backends.vllm.addresses import write_address
-from genenv.backends.vllm.sampler import VllmSampler
+from genenv.backends.vllm import fleet as servers
+from genenv.backends.vllm.fleet import write_address
+from genenv.backends.vllm.policy import VllmSampler
 from genenv.errors import GenenvError, RolloutError, UsageError
 from genenv.sampling import SampleRequest
-from genenv.servers.vllm.serving import SamplingServer
+from genenv.servers.vllm import SamplingServer
 from lessons import imitated
 from liars import Bend, Liar, Lie, louder, lying, other_tokens, stale
 from policies_on_servers import HERE, lines_of, opened, played, request
@@ -86,7 +86,7 @@ def test_each_server_is_checked_when_a_run_begins_not_the_first_that_is_asked(ur
 def test_a_server_that_comes_later_is_checked_before_its_first_request(
     urls: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(fleets, "_READS_S", 0.0)
+    monkeypatch.setattr(fleets, "_REFRESH_S", 0.0)
     write_address(tmp_path, "a", urls[0])
     found = opened(addresses_folder=str(tmp_path))
 
@@ -94,13 +94,15 @@ def test_a_server_that_comes_later_is_checked_before_its_first_request(
         fleet = cast(VllmSampler, found.samplers["agent"]).fleet
         write_address(tmp_path, "b", urls[2])
         write_address(tmp_path, "c", urls[1])
-        fleet._look()
+        fleet._refresh_addresses()
         await sampled(found, 12)
         by_address = {server.address: server for server in fleet.servers}
         assert f"{urls[2]} does not sample from the agent's version 0" in caplog.text
         assert by_address[urls[2]].excluded
         assert by_address[urls[1]].checked
-        assert {address for address, _ in cast(VllmSampler, found.samplers["agent"]).taken()} == set(urls[:2])
+        assert {address for address, _ in cast(VllmSampler, found.samplers["agent"]).take_replies()} == set(
+            urls[:2]
+        )
 
     played(found, play)
 

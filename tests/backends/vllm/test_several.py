@@ -14,7 +14,7 @@ import pytest
 
 from genenv.backends.local.served.loaded import LoadedBase
 from genenv.backends.settings import PolicyConfig
-from genenv.servers.vllm.serving import SamplingServer
+from genenv.servers.vllm import SamplingServer
 
 HERE = PolicyConfig(model="tiny", dtype="float32", device="cpu", threads=1, packed_weights=False)
 pytestmark = [

@@ -22,7 +22,7 @@ from genenv.backends.local.processes import Processes
 from genenv.backends.local.served.loaded import LoadedBase
 from genenv.backends.settings import PolicyConfig
 from genenv.errors import UsageError
-from genenv.servers.vllm.serving import SamplingServer
+from genenv.servers.vllm import SamplingServer
 
 CONFIG = Path(__file__).parents[3] / "configs" / "tiny.toml"
 HERE = {"dtype": "float32", "device": "cpu", "threads": 1, "packed_weights": False, "compiled": False}

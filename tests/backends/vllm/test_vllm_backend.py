@@ -18,12 +18,12 @@ from genenv.algorithms.datum import Objective
 from genenv.backends.local.served.loaded import LoadedBase
 from genenv.backends.settings import PolicyConfig
 from genenv.backends.vllm import fleet as fleets
-from genenv.backends.vllm.addresses import read_addresses, remove_address, write_address
-from genenv.backends.vllm.fleet import Refused
-from genenv.backends.vllm.sampler import VllmSampler
+from genenv.backends.vllm.client import Refused
+from genenv.backends.vllm.fleet import read_addresses, remove_address, write_address
+from genenv.backends.vllm.policy import VllmSampler
 from genenv.errors import GenenvError, UsageError
 from genenv.sampling import SampleRequest
-from genenv.servers.vllm.serving import SamplingServer
+from genenv.servers.vllm import SamplingServer
 from lessons import imitated
 from policies_on_servers import HERE, lines_of, opened, played, request
 from typed import succeeds
@@ -259,7 +259,7 @@ def test_what_is_no_server_is_refused_in_a_sentence() -> None:
 def test_a_server_that_begins_anew_elsewhere_goes_on_with_the_requests(
     serve: Serve, bases: list[LoadedBase], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fleets, "_READS_S", 0.05)
+    monkeypatch.setattr(fleets, "_REFRESH_S", 0.05)
     first, folder = serve(0), tmp_path / "addresses"
     write_address(folder, "server-0", first.url)
     found = opened(addresses_folder=str(folder), timeout_s=20.0)
@@ -286,8 +286,8 @@ def test_a_server_that_has_moved_is_not_waited_for(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A host that is gone does not say so: what it was asked is never answered."""
-    monkeypatch.setattr(fleets, "_LOOKS_S", 0.05)
-    monkeypatch.setattr(fleets, "_READS_S", 0.05)
+    monkeypatch.setattr(fleets, "_RECHECK_S", 0.05)
+    monkeypatch.setattr(fleets, "_REFRESH_S", 0.05)
     write_address(tmp_path, "b", serve(0).url)
     found = opened(addresses_folder=str(tmp_path), timeout_s=60.0)
     sampler = cast(VllmSampler, found.samplers["agent"])
@@ -297,7 +297,7 @@ def test_a_server_that_has_moved_is_not_waited_for(
             gone = f"http://127.0.0.1:{silent.getsockname()[1]}"
             write_address(tmp_path, "a", gone)
             await asyncio.sleep(0.1)
-            sampler.fleet._look()
+            sampler.fleet._refresh_addresses()
             assert sampler.fleet.servers[0].address == gone
             for server in sampler.fleet.servers[1:]:
                 server.busy = 50  # so that the first one is asked

@@ -27,7 +27,8 @@ from genenv.algorithms.datum import Objective
 from genenv.algorithms.settings import OptimizerConfig
 from genenv.backends.base import Role, open_backend
 from genenv.backends.settings import PolicyConfig, VllmConfig
-from genenv.backends.vllm.fleet import Fleet, Refused
+from genenv.backends.vllm.client import Refused
+from genenv.backends.vllm.fleet import Fleet
 from genenv.errors import UsageError
 from genenv.sampling import SampleRequest
 from genenv.types import Message
@@ -181,7 +182,7 @@ async def gone(address: str) -> None:
     fleet = Fleet(VllmConfig(addresses=(address,)))
     try:
         with pytest.raises(UsageError, match=r"cannot load /nowhere: .*No adapter found"):
-            await fleet.show("gone", Path("/nowhere"), instead_of=None)
+            await fleet.load_adapter("gone", Path("/nowhere"), instead_of=None)
     finally:
         await fleet.close()
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from genenv.algorithms.datum import Datum, Objective
 from genenv.algorithms.settings import OptimizerConfig
-from genenv.backends import ranks
+from genenv.backends import torchrun
 from genenv.backends.base import Role
 from genenv.backends.local.micro_batches import bundled, micro_batches
 from genenv.backends.local.together import dismiss, follow, open_together
@@ -72,7 +72,7 @@ async def played(players: Any, folder: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    if ranks.rank():
+    if torchrun.rank():
         follow()
         return
     config = PolicyConfig(backend="vllm", model="tiny", tokens_per_microbatch=TOKENS, **HERE)

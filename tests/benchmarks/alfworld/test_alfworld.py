@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from genenv.benchmarks.alfworld import AlfWorld
+from genenv.benchmarks.alfworld.benchmark import AlfWorldConfig, command_of
 from genenv.benchmarks.alfworld.games import TYPES, load_trials, numbered, read_world
-from genenv.benchmarks.alfworld.reading import command_of
-from genenv.benchmarks.alfworld.settings import AlfWorldConfig
 from genenv.environments.household.engine import NOTHING, Game
 from genenv.environments.household.planning import plan_from
 from genenv.errors import ContextOverflow, DataError

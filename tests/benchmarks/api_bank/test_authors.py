@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from genenv.benchmarks.api_bank import ApiBank, ApiBankConfig
-from genenv.benchmarks.api_bank.calls import Call
-from genenv.benchmarks.api_bank.requests import request_in
+from genenv.benchmarks.api_bank.authors import request_in
+from genenv.benchmarks.api_bank.questions import Call
 from genenv.errors import DataError, UsageError
 from genenv.evaluation.base import Grade, Item
 from genenv.evaluation.data import DataFolder

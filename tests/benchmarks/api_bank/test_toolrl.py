@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from genenv.benchmarks.api_bank import ApiBank
-from genenv.benchmarks.api_bank.calls import Call, calls_in, is_subset
+from genenv.benchmarks.api_bank.questions import Call, calls_in, is_subset
 from genenv.errors import DataError
 from genenv.evaluation.base import Grade, Item
 from genenv.evaluation.data import DataFolder

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from genenv.benchmarks.bamboogle import Bamboogle, BamboogleConfig
-from genenv.benchmarks.bamboogle.benchmark import COPIES, MAIN, Question
-from genenv.benchmarks.bamboogle.conversation import says_yes
+from genenv.benchmarks.bamboogle.benchmark import COPIES, MAIN, Question, says_yes
 from genenv.chat.assistant import Reply, ToolCall
 from genenv.errors import DataError, UsageError
 from genenv.evaluation.base import Item

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from genenv.benchmarks.bfcl.load import Conversation, Question, items_of
-from genenv.benchmarks.bfcl.package import memory_scenarios
+from genenv.benchmarks.bfcl.data import Conversation, Question, items_of, memory_scenarios
 from genenv.benchmarks.bfcl.worker import Worker
 from genenv.evaluation.data import DataFolder
 

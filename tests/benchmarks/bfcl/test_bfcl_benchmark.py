@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 
 from genenv.benchmarks.bfcl.benchmark import Bfcl, BfclSettings
-from genenv.benchmarks.bfcl.categories import ALL, SPLITS
-from genenv.benchmarks.bfcl.load import items_of
+from genenv.benchmarks.bfcl.data import ALL, SPLITS, data_folder, items_of
 from genenv.benchmarks.bfcl.official import checker
-from genenv.benchmarks.bfcl.package import data_folder
 from genenv.errors import DataError, UsageError
 from genenv.evaluation.base import Grade, Item
 from genenv.evaluation.data import DataFolder

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from genenv.benchmarks.bfcl.benchmark import Bfcl
-from genenv.benchmarks.bfcl.load import items_of
-from genenv.benchmarks.bfcl.package import prompt_formats
+from genenv.benchmarks.bfcl.data import items_of, prompt_formats
 from genenv.errors import DataError, UsageError
 from genenv.evaluation.base import Grade, Item
 from recited import Recited

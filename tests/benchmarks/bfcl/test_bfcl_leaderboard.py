@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from genenv.benchmarks.bfcl.benchmark import Bfcl, BfclSettings
-from genenv.benchmarks.bfcl.categories import ALL, MISSING, WEIGHTS
+from genenv.benchmarks.bfcl.data import ALL, MISSING, WEIGHTS
 from genenv.evaluation.base import Item, Prices
-from genenv.evaluation.records import Record
+from genenv.evaluation.results import Record
 
 
 def answered(scores: dict[str, list[float]], **more: Any) -> list[tuple[Item, Record]]:

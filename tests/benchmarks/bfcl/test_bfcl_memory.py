@@ -14,17 +14,17 @@ from hypothesis import strategies as st
 
 from genenv.benchmarks.bfcl import benchmark as bfcl_benchmark
 from genenv.benchmarks.bfcl.benchmark import Bfcl, BfclSettings
-from genenv.benchmarks.bfcl.load import MemoryTask, items_of
+from genenv.benchmarks.bfcl.data import MemoryTask, items_of
 from genenv.benchmarks.bfcl.worker import Worker, worker
 from genenv.chat.assistant import Reply
-from genenv.chat.call_formats import UNREADABLE
+from genenv.chat.tool_calls import UNREADABLE
 from genenv.errors import ContextOverflow, RolloutError, UsageError
 from genenv.evaluation import evaluate as evaluation
 from genenv.evaluation.base import Item
 from genenv.evaluation.config import load_evaluation_config
 from genenv.evaluation.evaluate import Request, evaluate
-from genenv.evaluation.outcome import Outcome
 from genenv.evaluation.regrade import regrade
+from genenv.evaluation.results import Outcome
 from genenv.progress import Silent
 from recited import Recited
 

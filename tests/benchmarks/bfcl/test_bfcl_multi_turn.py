@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from genenv.benchmarks.bfcl import multi
 from genenv.benchmarks.bfcl.benchmark import Bfcl, BfclSettings
+from genenv.benchmarks.bfcl.multi_turn import ask_turns, grade_turns
 from recited import Recited
 
 MADE = ["mkdir(dir_name='new')", "cd(folder='new')"]
@@ -19,8 +19,8 @@ MADE = ["mkdir(dir_name='new')", "cd(folder='new')"]
 
 def test_the_right_calls_are_right_in_any_number_of_steps(small: Any) -> None:
     conversation = small.conversation("multi_turn_base")
-    assert multi.grade(conversation, {"turns": [[MADE], [["pwd()"]]]}).score == 1.0
-    assert multi.grade(conversation, {"turns": [[[MADE[0]], [MADE[1]]], [["ls()"], ["pwd()"]]]}).score == 1.0
+    assert grade_turns(conversation, {"turns": [[MADE], [["pwd()"]]]}).score == 1.0
+    assert grade_turns(conversation, {"turns": [[[MADE[0]], [MADE[1]]], [["ls()"], ["pwd()"]]]}).score == 1.0
 
 
 @pytest.mark.parametrize(
@@ -49,21 +49,21 @@ def test_the_right_calls_are_right_in_any_number_of_steps(small: Any) -> None:
     ],
 )
 def test_other_calls_are_wrong_and_it_is_said_why(small: Any, turns: Any, said: str) -> None:
-    grade = multi.grade(small.conversation("multi_turn_base"), {"turns": turns})
+    grade = grade_turns(small.conversation("multi_turn_base"), {"turns": turns})
     assert grade.score == 0.0
     assert grade.explanation.startswith(said)
 
 
 def test_results_of_turns_before_count_as_seen(small: Any) -> None:
     answer = {"turns": [[[*MADE, "pwd()"]], [["ls()"]]]}
-    assert multi.grade(small.conversation("multi_turn_base"), answer).score == 1.0
+    assert grade_turns(small.conversation("multi_turn_base"), answer).score == 1.0
 
 
 def test_a_turn_that_cannot_be_fulfilled_is_not_compared(small: Any) -> None:
     conversation = small.conversation("multi_turn_miss_func")
     for idle in ([], [["ls()"]]):
-        assert multi.grade(conversation, {"turns": [[MADE], idle, [["pwd()"]]]}).score == 1.0
-    assert multi.grade(conversation, {"turns": [[MADE], [["cd(folder='..')"]], [["pwd()"]]]}).score == 0.0
+        assert grade_turns(conversation, {"turns": [[MADE], idle, [["pwd()"]]]}).score == 1.0
+    assert grade_turns(conversation, {"turns": [[MADE], [["cd(folder='..')"]], [["pwd()"]]]}).score == 0.0
 
 
 def test_text_mode_feeds_results_back_until_a_reply_has_no_calls(small: Any) -> None:
@@ -120,10 +120,10 @@ def test_too_many_steps_end_the_conversation(small: Any) -> None:
 def test_a_turn_on_its_own_follows_right_calls_of_those_before(small: Any, native: bool) -> None:
     conversation = replace(small.conversation("multi_turn_long_context"), only=1)
     talk = Recited([("pwd", {})] if native else "[pwd()]", "Done.", native_tools=native)
-    answer = asyncio.run(multi.ask(conversation, talk, native=native, max_steps=20))
+    answer = asyncio.run(ask_turns(conversation, talk, native=native, max_steps=20))
     assert answer == {"turns": [[["pwd()"]]]}
-    assert multi.grade(conversation, answer).score == 1.0
-    assert multi.grade(conversation, {"turns": [[["cd(folder='..')", "pwd()"]]]}).score == 0.0
+    assert grade_turns(conversation, answer).score == 1.0
+    assert grade_turns(conversation, {"turns": [[["cd(folder='..')", "pwd()"]]]}).score == 0.0
     heard = talk.heard[0]
     if native:
         assert [message["role"] for message in heard] == ["user", "assistant", "tool", "tool", "user"]
@@ -151,7 +151,7 @@ BOMBS: list[Any] = [
 
 @pytest.mark.parametrize("answer", BOMBS, ids=range(len(BOMBS)))
 def test_no_answer_of_a_wrong_shape_is_right_or_raises(small: Any, answer: Any) -> None:
-    grade = multi.grade(small.conversation("multi_turn_base"), answer)
+    grade = grade_turns(small.conversation("multi_turn_base"), answer)
     assert grade.score == 0.0
     assert grade.explanation.endswith(".")
 
@@ -170,7 +170,7 @@ ANY = st.builds(
 @settings(max_examples=60, deadline=None)
 @given(calls=st.lists(CALL | ANY | st.text(max_size=20), max_size=12))
 def test_grading_never_raises(calls: list[str]) -> None:
-    from genenv.benchmarks.bfcl.load import Conversation
+    from genenv.benchmarks.bfcl.data import Conversation
 
     files = {
         "root": {"home": {"type": "directory", "contents": {"docs": {"type": "directory", "contents": {}}}}}
@@ -185,4 +185,4 @@ def test_grading_never_raises(calls: list[str]) -> None:
         classes=["GorillaFileSystem"],
         config={"GorillaFileSystem": files},
     )
-    assert multi.grade(conversation, {"turns": [[calls]]}).score in (0.0, 1.0)
+    assert grade_turns(conversation, {"turns": [[calls]]}).score in (0.0, 1.0)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from genenv.benchmarks.bfcl import single
 from genenv.benchmarks.bfcl.benchmark import Bfcl, BfclSettings
-from genenv.chat.call_formats import UNREADABLE
+from genenv.benchmarks.bfcl.single_turn import grade_question
+from genenv.chat.tool_calls import UNREADABLE
 from genenv.errors import UsageError
 from recited import Recited
 
@@ -38,7 +38,7 @@ RIGHT = "[hotel.book(city='bad ems', nights=3)]"
     ],
 )
 def test_text_is_compared_with_the_possible_answers(small: Any, text: str, score: float, said: str) -> None:
-    grade = single.grade(small.question("simple_python"), {"text": text})
+    grade = grade_question(small.question("simple_python"), {"text": text})
     assert grade.score == score
     assert said in grade.explanation
 
@@ -46,39 +46,39 @@ def test_text_is_compared_with_the_possible_answers(small: Any, text: str, score
 def test_native_calls_have_underscores_for_dots(small: Any) -> None:
     question = small.question("simple_python")
     calls = [{"name": "hotel_book", "arguments": {"city": "Ems", "nights": 3}}]
-    assert single.grade(question, {"calls": calls}).score == 1.0
+    assert grade_question(question, {"calls": calls}).score == 1.0
     calls[0]["name"] = "hotel.book"
-    assert single.grade(question, {"calls": calls}).score == 0.0
-    assert single.grade(question, {"calls": []}).score == 0.0
+    assert grade_question(question, {"calls": calls}).score == 0.0
+    assert grade_question(question, {"calls": []}).score == 0.0
 
 
 def test_arguments_that_are_no_json_make_no_call_as_officially(small: Any) -> None:
     calls = [{"name": "hotel_book", "arguments": {"city": "Ems", "nights": 3}}]
     spoilt = {"calls": [*calls, {"name": "hotel_book", "arguments": dict(UNREADABLE)}]}
-    wrong = single.grade(small.question("simple_python"), spoilt)
+    wrong = grade_question(small.question("simple_python"), spoilt)
     assert wrong.explanation == "No calls can be read in the reply: the arguments of a call are no JSON."
-    assert single.grade(small.question("irrelevance"), spoilt).score == 1.0
-    assert single.grade(small.question("live_relevance"), spoilt).score == 0.0
+    assert grade_question(small.question("irrelevance"), spoilt).score == 1.0
+    assert grade_question(small.question("live_relevance"), spoilt).score == 0.0
 
 
 def test_parallel_calls_come_in_any_order(small: Any) -> None:
     question = small.question("parallel")
     text = "[hotel.book(city='Ulm', nights=1), hotel.book(city='Ems', nights=3)]"
-    assert single.grade(question, {"text": text}).score == 1.0
-    assert single.grade(question, {"text": text.replace("Ulm", "Rom")}).score == 0.0
+    assert grade_question(question, {"text": text}).score == 1.0
+    assert grade_question(question, {"text": text.replace("Ulm", "Rom")}).score == 0.0
 
 
 def test_java_is_read_in_its_own_syntax(small: Any) -> None:
     question = small.question("simple_java")
-    assert single.grade(question, {"text": "[Room.open(number=7L, tags=new String[]{x, y})]"}).score == 1.0
-    assert single.grade(question, {"text": "[Room.open(number=7)]"}).score == 0.0
+    assert grade_question(question, {"text": "[Room.open(number=7L, tags=new String[]{x, y})]"}).score == 1.0
+    assert grade_question(question, {"text": "[Room.open(number=7)]"}).score == 0.0
 
 
 def test_irrelevance_is_right_without_calls_and_relevance_with_any(small: Any) -> None:
     for answer, called in [({"text": "No."}, 0), ({"text": "[]"}, 0), ({"text": "[anything()]"}, 1)]:
-        assert single.grade(small.question("irrelevance"), answer).score == 1 - called
-        assert single.grade(small.question("live_relevance"), answer).score == called
-    grade = single.grade(small.question("irrelevance"), {"calls": [{"name": "f", "arguments": {}}]})
+        assert grade_question(small.question("irrelevance"), answer).score == 1 - called
+        assert grade_question(small.question("live_relevance"), answer).score == called
+    grade = grade_question(small.question("irrelevance"), {"calls": [{"name": "f", "arguments": {}}]})
     assert grade.explanation == "A call was made, but it should not have been."
 
 
@@ -95,18 +95,18 @@ def test_irrelevance_is_right_without_calls_and_relevance_with_any(small: Any) -
     ],
 )
 def test_calls_beyond_our_bounds_are_no_irrelevance(small: Any, text: str, score: float) -> None:
-    assert single.grade(small.question("irrelevance"), {"text": text}).score == score
+    assert grade_question(small.question("irrelevance"), {"text": text}).score == score
 
 
 def test_what_would_have_to_be_evaluated_is_not_and_the_verdict_says_so(small: Any) -> None:
     why = "len('x') + 1 would have to be evaluated, which is not done."
     answer = {"text": "[hotel.book(city='Ems', nights=len('x') + 1)]"}
-    wrong = single.grade(small.question("simple_python"), answer)
+    wrong = grade_question(small.question("simple_python"), answer)
     assert (wrong.score, wrong.explanation) == (0.0, f"No calls can be read in the reply: {why}")
-    made = single.grade(small.question("irrelevance"), answer)
+    made = grade_question(small.question("irrelevance"), answer)
     said = f"A call was made, but it should not have been. It was not read: {why}"
     assert (made.score, made.explanation) == (0.0, said)
-    unknown = single.grade(small.question("irrelevance"), {"text": "[f(a=x * 2)]"})
+    unknown = grade_question(small.question("irrelevance"), {"text": "[f(a=x * 2)]"})
     assert unknown.score == 1.0  # officially a NameError
     assert Bfcl().describe()["evaluated"] == "constants only"
 
@@ -171,7 +171,7 @@ CALLS: list[Any] = [
 @pytest.mark.parametrize("answer", CALLS, ids=range(len(CALLS)))
 @pytest.mark.parametrize("category", ["simple_python", "parallel", "simple_java", "live_relevance"])
 def test_no_answer_of_a_wrong_shape_is_right_or_raises(small: Any, category: str, answer: Any) -> None:
-    grade = single.grade(small.question(category), answer)
+    grade = grade_question(small.question(category), answer)
     called = category == "live_relevance" and grade.explanation.startswith("A call was made")
     assert grade.score == float(called)
     assert grade.explanation.endswith(".") or "…" in grade.explanation
@@ -192,7 +192,7 @@ NATIVE = st.builds(lambda words: {"calls": [{"name": "hotel_book", "arguments": 
 @given(answer=JSON | NATIVE)
 @pytest.mark.long
 def test_grading_never_raises(answer: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
-    from genenv.benchmarks.bfcl.load import Question
+    from genenv.benchmarks.bfcl.data import Question
 
     names = ("city", "nights", "price", "extras")
     kinds: list[dict[str, Any]] = [
@@ -218,4 +218,4 @@ def test_grading_never_raises(answer: Any, tmp_path_factory: pytest.TempPathFact
     question = Question(
         category="simple_python", language="python", messages=[], functions=[function], possible=possible
     )
-    assert 0.0 <= single.grade(question, answer).score <= 1.0
+    assert 0.0 <= grade_question(question, answer).score <= 1.0

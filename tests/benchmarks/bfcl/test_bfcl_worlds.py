@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from genenv.benchmarks.bfcl import multi
-from genenv.benchmarks.bfcl.load import Conversation
-from genenv.benchmarks.bfcl.multi import World, named_arguments
+from genenv.benchmarks.bfcl import multi_turn
+from genenv.benchmarks.bfcl.data import Conversation
+from genenv.benchmarks.bfcl.multi_turn import World, grade_turns, named_arguments
 from genenv.benchmarks.bfcl.worker import Worker, worker
 
 FILES = {
@@ -123,13 +123,13 @@ def test_no_call_reaches_the_machine(call: str, tmp_path: Path) -> None:
 def test_calls_that_take_too_much_answer_an_error_and_change_nothing(
     monkeypatch: pytest.MonkeyPatch, short: Worker, classes: list[str], calls: list[str]
 ) -> None:
-    monkeypatch.setattr(multi, "worker", lambda: short)
+    monkeypatch.setattr(multi_turn, "worker", lambda: short)
     there = world(*classes)
     said = "it takes more than 0.5 s of processor time or 1 GiB of memory, or is nested too deeply"
     assert set(there.run(calls)) == {f"Error during execution: {said}"}
     assert there._steps == []
     answer = {"turns": [[calls]]}
-    grade = multi.grade(replace(about(*classes), truth=[["pwd()"]]), answer)
+    grade = grade_turns(replace(about(*classes), truth=[["pwd()"]]), answer)
     assert (grade.score, grade.explanation) == (0.0, f"The calls cannot be carried out: {said}.")
     assert world().run(["pwd()"]) == ['{"current_working_directory": "/home"}']
 

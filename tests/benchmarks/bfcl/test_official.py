@@ -9,9 +9,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from genenv.benchmarks.bfcl.literals import NeedsEvaluation, constant
-from genenv.benchmarks.bfcl.multi import native_commands
-from genenv.benchmarks.bfcl.official import commands, decoded
+from genenv.benchmarks.bfcl.multi_turn import native_commands
+from genenv.benchmarks.bfcl.official import NeedsEvaluation, commands, constant, decoded
 
 
 @pytest.mark.parametrize(

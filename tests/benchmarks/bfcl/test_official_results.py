@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from genenv.benchmarks.bfcl.benchmark import Bfcl, BfclSettings
-from genenv.benchmarks.bfcl.load import items_of
-from genenv.benchmarks.bfcl.multi import native_commands
+from genenv.benchmarks.bfcl.data import items_of
+from genenv.benchmarks.bfcl.multi_turn import native_commands
 from genenv.benchmarks.bfcl.official import commands
-from genenv.chat.call_formats import UNREADABLE
-from genenv.evaluation.records import Record
-from genenv.evaluation.run import Run
+from genenv.chat.tool_calls import UNREADABLE
+from genenv.evaluation.results import Record
+from genenv.evaluation.runner import Runner
 from recited import Recited
 
 TEXT, NATIVE = "result/gpt-4o-mini-2024-07-18", "result/gpt-4o-mini-2024-07-18-FC"
@@ -37,7 +37,7 @@ def exported(small: Any) -> Any:
         kept: list[Record] = []
         benchmark, item = Bfcl(), small.item(category)
         assistant: Any = Assistant()
-        asyncio.run(Run(benchmark, assistant, seed=0, keep=kept.append).items([item]))
+        asyncio.run(Runner(benchmark, assistant, seed=0, keep=kept.append).items([item]))
         ((path, text),) = benchmark.export([(item, kept[0])], "p").items()
         (line,) = text.splitlines()
         return path, json.loads(line), kept[0]
@@ -147,7 +147,7 @@ def test_a_question_about_a_memory_is_exported_with_the_latency_of_each_reply(
     assistant: Any = SimpleNamespace(
         concurrency=lambda **_: 1, talk=lambda *_, **__: Recited(call, "Bea", native_tools=native)
     )
-    asyncio.run(Run(benchmark, assistant, seed=0, keep=kept.append).items([item]))
+    asyncio.run(Runner(benchmark, assistant, seed=0, keep=kept.append).items([item]))
     record = replace(kept[0], latencies_s=[0.5, 0.25])
     ((path, text),) = benchmark.export([(item, record)], "p").items()
     model = NATIVE if native else TEXT

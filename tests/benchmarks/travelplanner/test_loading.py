@@ -88,7 +88,7 @@ def test_a_damaged_file_is_a_sentence_with_its_line(folder, name, old, new, sent
 )
 def test_a_missing_file_is_a_sentence(folder, name):
     (folder / "travelplanner" / name).unlink()
-    with pytest.raises(DataError, match=r"is missing; docs/evaluation\.md says where"):
+    with pytest.raises(DataError, match=r"is missing; docs/guides/evaluation\.md says where"):
         load(folder)
 
 

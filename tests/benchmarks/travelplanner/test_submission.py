@@ -8,11 +8,10 @@ import json
 import pytest
 
 from genenv.benchmarks.travelplanner import TravelPlanner
-from genenv.benchmarks.travelplanner.prompts import AUTHORS_FILE, prompt
-from genenv.benchmarks.travelplanner.settings import TravelPlannerSettings
+from genenv.benchmarks.travelplanner.prompts import AUTHORS_FILE, TravelPlannerSettings, prompt
 from genenv.errors import DataError
 from genenv.evaluation.data import DataFolder, known_hashes
-from genenv.evaluation.records import Record
+from genenv.evaluation.results import Record
 
 
 def record(item, answer):

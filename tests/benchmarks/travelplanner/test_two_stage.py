@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from genenv.benchmarks.travelplanner import TravelPlanner
-from genenv.benchmarks.travelplanner.settings import TravelPlannerSettings
-from genenv.benchmarks.travelplanner.tools import Refused, table
+from genenv.benchmarks.travelplanner.prompts import TravelPlannerSettings
+from genenv.benchmarks.travelplanner.two_stage import Refused, table
 from genenv.chat.assistant import Reply
 from genenv.errors import ContextOverflow, DataError
 from genenv.evaluation.data import DataFolder
@@ -153,7 +153,7 @@ def test_a_full_window_ends_the_search_and_at_the_first_step_is_for_the_runner(a
 
 def test_without_the_table_of_all_flights_it_is_one_sentence(folder):
     with pytest.raises(
-        DataError, match=r"clean_Flights_2022\.csv is missing; docs/evaluation\.md says where"
+        DataError, match=r"clean_Flights_2022\.csv is missing; docs/guides/evaluation\.md says where"
     ):
         TravelPlanner(SETTINGS).load(DataFolder(folder, known={}), "validation")
 

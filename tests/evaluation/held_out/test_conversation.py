@@ -12,14 +12,13 @@ from typing import Any
 import pytest
 
 from genenv.chat.assistant import Reply, ToolCall
-from genenv.chat.call_formats import read_calls
+from genenv.chat.tool_calls import read_calls
 from genenv.environments import load_environment
 from genenv.environments.base import OutOfTurns
 from genenv.errors import ContextOverflow, RolloutError, UsageError
 from genenv.evaluation.base import Grade
 from genenv.evaluation.data import DataFolder
-from genenv.evaluation.held_out import HeldOut, HeldOutConfig
-from genenv.evaluation.held_out.conversation import Conversation, Limits
+from genenv.evaluation.held_out import Conversation, HeldOut, HeldOutConfig, Limits
 from genenv.types import Message, Task
 from recited import Recited
 
@@ -35,7 +34,7 @@ def episode(play: Callable[..., Any], **changes: Any) -> Any:
 
 def play(talker: Recited, made: Any, limits: Limits = LIMITS) -> Conversation:
     conversation = Conversation(talker, limits)
-    asyncio.run(conversation.play(made))
+    asyncio.run(conversation.run(made))
     return conversation
 
 
@@ -234,6 +233,6 @@ def test_figures_go_from_short_solutions_to_long_ones(quickstart: Any) -> None:
     ("steps", "span"), [(0, "0"), (8, "8"), (9, "9-16"), (16, "9-16"), (17, "17-32"), (40, "33-64")]
 )
 def test_long_solutions_are_grouped_by_spans(steps: int, span: str) -> None:
-    from genenv.evaluation.held_out.benchmark import _span
+    from genenv.evaluation.held_out import _span
 
     assert _span(steps) == span

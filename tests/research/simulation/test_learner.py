@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv.research.simulation.learner import Integers, SimulatedAgent, sigmoid
-from genenv.research.simulation.settings import LabConfig
+from genenv.research.simulation.learner import Integers, LabConfig, SimulatedAgent, sigmoid
 
 
 def agent(seed: int = 0, **settings: float) -> SimulatedAgent:

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from genenv.errors import UsageError
-from genenv.research.simulation import nouns
-from genenv.research.simulation.arms import ARMS, Arm, chosen
-from genenv.research.simulation.life import Curve, Life
+from genenv.research.simulation import simulated_run
+from genenv.research.simulation.learner import LabConfig
 from genenv.research.simulation.run import lab_config, run_arms, standard_error
-from genenv.research.simulation.settings import LabConfig
+from genenv.research.simulation.simulated_run import ARMS, Arm, Curve, SimulatedRun, chosen
 from genenv.types import Profile, Task
 
 CONFIG = LabConfig()
@@ -20,13 +19,13 @@ SHORT = LabConfig(rounds=4)
 LEARNING = [name for name, arm in ARMS.items() if arm.algorithm != "none"]
 
 
-def live(arm: Arm, config: LabConfig = SHORT, seed: int = 3) -> Curve:
-    return Life(arm, config, seed).live()
+def run(arm: Arm, config: LabConfig = SHORT, seed: int = 3) -> Curve:
+    return SimulatedRun(arm, config, seed).run()
 
 
 @pytest.mark.parametrize("name", ARMS)
 def test_each_arm_lives_and_attempts_full_rounds(name: str) -> None:
-    life, played = Life(ARMS[name], SHORT, 3), list[int]()
+    life, played = SimulatedRun(ARMS[name], SHORT, 3), list[int]()
     attempt = life._agent.attempt  # what is attempted is seen here alone
 
     def counted(skills_N: np.ndarray, levels_N: np.ndarray) -> np.ndarray:
@@ -34,54 +33,54 @@ def test_each_arm_lives_and_attempts_full_rounds(name: str) -> None:
         return attempt(skills_N, levels_N)
 
     life._agent.attempt = counted  # type: ignore[method-assign]
-    curve = life.live()
+    curve = life.run()
     assert played == [SHORT.tasks] * 4
     assert len(curve.held_out) == 5
     assert all(0 < rate < 1 for rate in curve.held_out)
     assert all(0 <= share <= 1 for share in curve.mixed)
-    assert curve == live(ARMS[name])
+    assert curve == run(ARMS[name])
 
 
 def test_two_arms_that_are_equal_come_out_equal() -> None:
     for name in ("genenv", "robust", "state", "bandit"):
         same = replace(ARMS[name], about="the same by another name")
-        assert live(same) == live(ARMS[name])
+        assert run(same) == run(ARMS[name])
 
 
 def test_all_arms_of_a_seed_begin_with_the_same_agent() -> None:
-    assert len({live(arm, LabConfig(rounds=1)).held_out[0] for arm in ARMS.values()}) == 1
+    assert len({run(arm, LabConfig(rounds=1)).held_out[0] for arm in ARMS.values()}) == 1
 
 
 def test_a_reward_that_is_alike_for_all_leaves_reinforce_where_it_was() -> None:
-    assert live(ARMS["state-constant"]) == live(ARMS["random"])
+    assert run(ARMS["state-constant"]) == run(ARMS["random"])
 
 
 @pytest.mark.parametrize("name", LEARNING)
 def test_a_simulator_that_copies_does_not_move(name: str) -> None:
     copying = SHORT.model_copy(update={"copy_share": 1.0})
-    assert live(ARMS[name], copying) == live(replace(ARMS[name], algorithm="none"), copying)
+    assert run(ARMS[name], copying) == run(replace(ARMS[name], algorithm="none"), copying)
 
 
 def test_without_signal_nobody_learns() -> None:
     """Tasks that are far too hard for all: curves stay where they are."""
     hopeless = LabConfig(rounds=3, ability_mean=-10, ability_sd=0, noise=0, slope=20)
     for name in ("random", "genenv", "state", "oracle"):
-        curve = live(ARMS[name], hopeless)
+        curve = run(ARMS[name], hopeless)
         assert curve.mixed == (0, 0, 0)
         assert len(set(curve.held_out)) == 1
 
 
 @pytest.mark.long
 def test_the_oracle_is_far_above_a_simulator_that_never_learns() -> None:
-    lives = run_arms(["random", "oracle"], CONFIG, seeds=100)
-    gains = lives["oracle"].final() - lives["random"].final()
+    results = run_arms(["random", "oracle"], CONFIG, seeds=100)
+    gains = results["oracle"].final() - results["random"].final()
     assert gains.mean() > 3 * standard_error(gains)
     assert gains.mean() > 0.2
 
 
 def test_a_simulator_that_learns_finds_tasks_with_mixed_outcomes() -> None:
-    lives = run_arms(["random", "reinforce"], CONFIG, seeds=40)
-    more = lives["reinforce"].mixed[:, -3:].mean(axis=1) - lives["random"].mixed[:, -3:].mean(axis=1)
+    results = run_arms(["random", "reinforce"], CONFIG, seeds=40)
+    more = results["reinforce"].mixed[:, -3:].mean(axis=1) - results["random"].mixed[:, -3:].mean(axis=1)
     assert more.mean() > 3 * standard_error(more)
 
 
@@ -102,26 +101,26 @@ def test_more_seeds_begin_with_the_same_ones() -> None:
 
 
 def test_attempts_are_counted_to_where_the_curve_crosses_the_goal() -> None:
-    lives = run_arms(["random"], SHORT, seeds=3)["random"]
+    results = run_arms(["random"], SHORT, seeds=3)["random"]
     curves = np.array([[0.1, 0.2, 0.4, 0.5], [0.3, 0.2, 0.2, 0.2], [0.05, 0.1, 0.2, 0.4]])
-    lives = replace(lives, held_out=curves)
-    assert lives.attempts_to(0.3) == pytest.approx(1.5 * 256)  # 1.5, 0 and 2.5 rounds
-    assert lives.attempts_to(0.45) is None
-    assert lives.attempts_to(0.01) == 0
+    results = replace(results, held_out=curves)
+    assert results.attempts_to(0.3) == pytest.approx(1.5 * 256)  # 1.5, 0 and 2.5 rounds
+    assert results.attempts_to(0.45) is None
+    assert results.attempts_to(0.01) == 0
 
 
 def test_the_nouns_are_those_of_a_run() -> None:
-    proposal = nouns.proposal("r0001-c00", 2, 1, 5)
+    proposal = simulated_run.proposal_of("r0001-c00", 2, 1, 5)
     assert isinstance(proposal.outcome, Task)
-    assert nouns.place(proposal.outcome) == (1, 5)
-    group = nouns.group(proposal.outcome, 3, 8)
+    assert simulated_run.place_of(proposal.outcome) == (1, 5)
+    group = simulated_run.group_of(proposal.outcome, 3, 8)
     assert (group.successes, len(group.valid)) == (3, 8)
     assert sum(trace.reward for trace in group.traces) == 3
 
 
 def test_solved_levels_are_the_area_under_what_the_profile_tells() -> None:
-    rates = {nouns.tag(0, level): rate for level, rate in {1: 1.0, 3: 0.0, 4: 0.0}.items()}
-    areas = nouns.solved_levels(Profile(success=rates), 2, 6)
+    rates = {simulated_run.tag(0, level): rate for level, rate in {1: 1.0, 3: 0.0, 4: 0.0}.items()}
+    areas = simulated_run.solved_levels(Profile(success=rates), 2, 6)
     assert areas.tolist() == [2.5, 3.0]  # 1 + 1 + 0.5 + 0 + 0 + 0; half of six levels without attempts
 
 

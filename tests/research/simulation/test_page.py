@@ -13,11 +13,9 @@ from typer.testing import CliRunner
 
 from genenv.cli.app import app
 from genenv.errors import UsageError
-from genenv.research.simulation.charts import _apart
-from genenv.research.simulation.page import write_page
-from genenv.research.simulation.run import run_arms
-from genenv.research.simulation.settings import LabConfig
-from genenv.research.simulation.summary import summary
+from genenv.research.simulation.learner import LabConfig
+from genenv.research.simulation.page import _apart, write_page
+from genenv.research.simulation.run import run_arms, summary
 
 CONFIG = LabConfig(rounds=3)
 RUN = CliRunner()
@@ -38,10 +36,10 @@ def test_the_command_prints_a_table_and_fills_a_folder(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_the_folder_holds_the_same_numbers_as_the_table(tmp_path: Path) -> None:
-    lives = run_arms(["random", "oracle"], CONFIG, seeds=6)
-    first = write_page(tmp_path / "a", lives, CONFIG).read_text(encoding="utf-8")
-    assert first == write_page(tmp_path / "b", lives, CONFIG).read_text(encoding="utf-8")
-    best = summary(lives, CONFIG.goal)[0]
+    results = run_arms(["random", "oracle"], CONFIG, seeds=6)
+    first = write_page(tmp_path / "a", results, CONFIG).read_text(encoding="utf-8")
+    assert first == write_page(tmp_path / "b", results, CONFIG).read_text(encoding="utf-8")
+    best = summary(results, CONFIG.goal)[0]
     with (tmp_path / "a" / "lives.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert sum(float(row["oracle"]) for row in rows) / 6 == pytest.approx(best.held_out, abs=1e-5)

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv.research.simulation.settings import LabConfig
-from genenv.research.simulation.writer import SimulatedSimulator
+from genenv.research.simulation.learner import LabConfig, SimulatedSimulator
 
 ONE = np.array([1])
 
@@ -85,11 +84,11 @@ def test_the_anchor_leads_back() -> None:
 
 def test_one_that_is_told_the_state_moves_with_it() -> None:
     """What it learned a level above one ability, it writes a level above another."""
-    told, deaf = simulator(conditioned=True), simulator()
-    for writer in (told, deaf):
-        writer.told(np.full(4, 3.0))
+    observe_profile, deaf = simulator(conditioned=True), simulator()
+    for writer in (observe_profile, deaf):
+        writer.observe_profile(np.full(4, 3.0))
         for _ in range(5):
             writer.learn(ONE, np.array([2]), np.array([4]), np.array([0.1]))
-        writer.told(np.full(4, 6.0))
-    assert told.policy[0, 7] > 1.5 * told.policy[0, 8]
+        writer.observe_profile(np.full(4, 6.0))
+    assert observe_profile.policy[0, 7] > 1.5 * observe_profile.policy[0, 8]
     assert deaf.policy[0, 7] == pytest.approx(deaf.policy[0, 8])

@@ -15,9 +15,8 @@ from scipy import stats
 
 from genenv.config.run import RunConfig
 from genenv.errors import UsageError
-from genenv.research.sweeps.by_metric import by_metric
-from genenv.research.sweeps.compare import AT_THE_END, compare, paired
-from genenv.research.sweeps.readings import BUDGETS, Measurement, Reading, read_run
+from genenv.research.sweeps.compare import AT_THE_END, by_metric, compare, paired
+from genenv.research.sweeps.readings import BUDGETS, MeasuredRun, Measurement, read_run
 from typed import refused, succeeds
 
 CONFIGS = Path(__file__).parents[3] / "configs"
@@ -34,8 +33,8 @@ def measured(round_: int, spent: float, *solved: float) -> Measurement:
     return Measurement(round_, dict.fromkeys(BUDGETS, spent), scores)
 
 
-def reading(*measurements: Measurement) -> Reading:
-    return Reading(Path("run"), "a", 0, RunConfig(), measurements, {})
+def reading(*measurements: Measurement) -> MeasuredRun:
+    return MeasuredRun(Path("run"), "a", 0, RunConfig(), measurements, {})
 
 
 def test_between_measurements_scores_lie_on_straight_lines() -> None:
@@ -159,7 +158,7 @@ def test_missing_and_unfinished_runs_are_said_and_the_rest_is_compared(sweep: Pa
     assert seeds[AT_THE_END] == 2  # without the one that has seven rounds to go
     assert seeds["attempts"] == 3
     level = [fmean(found.variants["grammar"][seed].measured[-1].scores.values()) for seed in (0, 2)]
-    assert found.reached[0].level == pytest.approx(fmean(level))
+    assert found.sample_efficiency[0].level == pytest.approx(fmean(level))
 
 
 @pytest.mark.long

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from genenv.config.run import resolve
-from genenv.research.sweeps.readings import BUDGETS, Measurement, Reading, read_run
-from genenv.research.sweeps.recovery import fall_of, recoveries, sooner
-from genenv.research.sweeps.recovery_words import fell
-from genenv.research.sweeps.recovery_words import sooner as in_words
+from genenv.research.sweeps.readings import BUDGETS, MeasuredRun, Measurement, read_run
+from genenv.research.sweeps.recovery import recoveries, recovery_contrasts, shifted_run
+from genenv.research.sweeps.recovery import recovery_contrast_text as in_words
+from genenv.research.sweeps.recovery import recovery_text as fell
 from typed import refused, succeeds
 
 SHIFTING = resolve(
@@ -30,24 +30,24 @@ def measured(round_: int, solved: int, *, world: str) -> Measurement:
     return Measurement(round_, dict.fromkeys(BUDGETS, 100.0 * round_), scores)
 
 
-def run(*after: int, seed: int = 0, before: int = 10, at: int = 4) -> Reading:
+def run(*after: int, seed: int = 0, before: int = 10, at: int = 4) -> MeasuredRun:
     """Half solved before round 3; then so many of 20 after each round."""
     first = [measured(0, 2, world="old"), measured(2, before, world="old"), measured(2, at, world="new")]
     rest = [measured(place, solved, world="new") for place, solved in enumerate(after, start=3)]
-    return Reading(Path("run"), "a", seed, SHIFTING, [*first, *rest], {})
+    return MeasuredRun(Path("run"), "a", seed, SHIFTING, [*first, *rest], {})
 
 
 def test_a_run_is_back_in_the_first_round_that_is_as_good_as_before() -> None:
-    fall = fall_of(run(6, 9, 8, 10, 12))
-    assert fall is not None
-    assert (fall.round, fall.before, fall.at, fall.rounds) == (3, 0.5, 0.2, 5)
-    assert fall.back(0.9) == (2, 200)
-    assert fall.back(1.0) == (4, 400)
-    assert fall.lasted(1.0, 3) == 3
+    shifted = shifted_run(run(6, 9, 8, 10, 12))
+    assert shifted is not None
+    assert (shifted.round, shifted.before, shifted.at, shifted.rounds) == (3, 0.5, 0.2, 5)
+    assert shifted.back(0.9) == (2, 200)
+    assert shifted.back(1.0) == (4, 400)
+    assert shifted.lasted(1.0, 3) == 3
 
 
 def test_who_does_not_fall_is_back_at_once_and_who_never_is_has_no_round() -> None:
-    kept, lost = fall_of(run(10, at=10)), fall_of(run(6, 7, 8))
+    kept, lost = shifted_run(run(10, at=10)), shifted_run(run(6, 7, 8))
     assert kept is not None
     assert lost is not None
     assert kept.back(1.0) == (0, 0)
@@ -56,8 +56,8 @@ def test_who_does_not_fall_is_back_at_once_and_who_never_is_has_no_round() -> No
 
 
 def test_a_run_without_a_second_world_has_no_fall() -> None:
-    assert fall_of(Reading(Path("run"), "a", 0, SHIFTING, run(6).measured[:2], {})) is None
-    assert fall_of(Reading(Path("run"), "a", 0, SHIFTING, run(6).measured[:3], {})) is None
+    assert shifted_run(MeasuredRun(Path("run"), "a", 0, SHIFTING, run(6).measured[:2], {})) is None
+    assert shifted_run(MeasuredRun(Path("run"), "a", 0, SHIFTING, run(6).measured[:3], {})) is None
 
 
 def test_levels_are_reached_in_the_last_world_and_scores_leap_between_two() -> None:
@@ -65,7 +65,7 @@ def test_levels_are_reached_in_the_last_world_and_scores_leap_between_two() -> N
     assert one.spent_to_reach(0.5) is None
     assert one.spent_to_reach(0.3) == 300
     gap = [one.measured[0], *one.measured[3:]]
-    leaping = Reading(Path("run"), "a", 0, SHIFTING, gap, {})
+    leaping = MeasuredRun(Path("run"), "a", 0, SHIFTING, gap, {})
     assert leaping.at("attempts", 150) == one.measured[0].scores
 
 
@@ -89,7 +89,7 @@ def test_variants_are_means_over_seeds_and_who_never_was_back_counts_with_its_ro
 def test_pairs_are_compared_in_the_rounds_that_both_had() -> None:
     fast = [run(10, 10, 10, 10, seed=seed) for seed in range(3)]
     slow = [run(5, 5 + 5 * (seed == 0), 10, seed=seed) for seed in range(2)] + [run(5, 5, 5, seed=2)]
-    rows = sooner({("fast", "slow"): list(zip(fast, slow, strict=True))})
+    rows = recovery_contrasts({("fast", "slow"): list(zip(fast, slow, strict=True))})
     assert [row.share for row in rows] == [0.9, 1.0]
     apart = [-1, -2, -2]
     for row in rows:
@@ -102,10 +102,10 @@ def test_pairs_are_compared_in_the_rounds_that_both_had() -> None:
 
 @given(after=st.lists(st.integers(0, TASKS), min_size=1, max_size=8), at=st.integers(0, TASKS))
 def test_ninety_percent_is_never_later_than_the_whole(after: list[int], at: int) -> None:
-    fall = fall_of(run(*after, at=at))
-    assert fall is not None
-    assert fall.lasted(0.9, 99) <= fall.lasted(1.0, 99)
-    if (back := fall.back(1.0)) is not None:
+    shifted = shifted_run(run(*after, at=at))
+    assert shifted is not None
+    assert shifted.lasted(0.9, 99) <= shifted.lasted(1.0, 99)
+    if (back := shifted.back(1.0)) is not None:
         assert max([at, *after]) >= 10
         assert back[1] == 100 * back[0]
         assert not any(solved >= 10 for solved in after[: max(0, back[0] - 1)])
@@ -125,13 +125,13 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_what_is_read_is_what_the_store_holds(sweep: Path) -> None:
     one = read_run(sweep / "variation" / "seed-1")
     assert [m.round for m in one.measured] == [0, 2, 2, 3, 4, 5, 6]
-    fall = fall_of(one)
-    assert fall is not None
-    assert fall.before == pytest.approx(one.metrics[2]["agent/eval_success"])
-    assert fall.at == pytest.approx(one.metrics[3]["agent/eval_at_shift"])
-    assert [taken[0] for taken in fall.after] == [0, 1, 2, 3, 4]
-    assert fall.after[1][1] == one.metrics[3]["agent/attempts"]
-    assert fall.after[-1][2] == pytest.approx(one.metrics[6]["agent/eval_success"])
+    shifted = shifted_run(one)
+    assert shifted is not None
+    assert shifted.before == pytest.approx(one.metrics[2]["agent/eval_success"])
+    assert shifted.at == pytest.approx(one.metrics[3]["agent/eval_at_shift"])
+    assert [taken[0] for taken in shifted.after] == [0, 1, 2, 3, 4]
+    assert shifted.after[1][1] == one.metrics[3]["agent/attempts"]
+    assert shifted.after[-1][2] == pytest.approx(one.metrics[6]["agent/eval_success"])
 
 
 @pytest.mark.long

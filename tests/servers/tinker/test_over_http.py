@@ -21,10 +21,10 @@ import pytest
 
 from genenv.errors import UsageError
 from genenv.http.guard import Access
-from genenv.servers.tinker import clients, futures
-from genenv.servers.tinker.checkpoints import About, Place, Shelf
-from genenv.servers.tinker.quirks import Quirks
-from genenv.servers.tinker.refusals import NotHere
+from genenv.servers.tinker import sessions
+from genenv.servers.tinker.checkpoints import CheckpointInfo, CheckpointPath, CheckpointStore
+from genenv.servers.tinker.imitation import ServerImitation
+from genenv.servers.tinker.replies import NotHere
 from genenv.servers.tinker.serving import TinkerServer
 from typed import refused
 
@@ -244,25 +244,25 @@ def test_quirks_of_answers(serve: Serve) -> None:
 @pytest.mark.parametrize("name", ["htm", "slow:x", "lacks-loss:none", "forgets:-1", "slow"])
 def test_a_quirk_that_is_none_is_a_sentence(name: str) -> None:
     with pytest.raises(UsageError, match="unknown quirk"):
-        Quirks([name])
+        ServerImitation([name])
 
 
 def test_a_kill_leaves_no_half_checkpoint(tmp_path: Path) -> None:
-    shelf = Shelf(tmp_path)
+    store = CheckpointStore(tmp_path)
     known = {"base_model": "tiny", "rank": 4, "train_mlp": True, "train_attn": True, "train_unembed": True}
-    about = About(**known, time="2026-01-01T00:00:00+00:00")
-    place = Place.of("tinker://run:train:0/weights/one")
+    about = CheckpointInfo(**known, time="2026-01-01T00:00:00+00:00")
+    place = CheckpointPath.of("tinker://run:train:0/weights/one")
 
     def save(folder: Path) -> None:
         (folder / "weights").write_text("old", encoding="utf-8")
 
-    shelf.write(place, about, save, overwrite=False)
+    store.write(place, about, save, overwrite=False)
     with pytest.raises(UsageError, match="there is a checkpoint tinker://run:train:0/weights/one already"):
-        shelf.write(place, about, save, overwrite=False)
-    folder = shelf.folder(place)
+        store.write(place, about, save, overwrite=False)
+    folder = store.folder(place)
     folder.rename(folder.with_name(".aside-one"))  # killed between the two renames
     folder.with_name(".writing-two").mkdir()
-    again = Shelf(tmp_path)
+    again = CheckpointStore(tmp_path)
     assert again.find(place.path) == (place, about)
     assert [path.name for path in folder.parent.iterdir()] == ["one"]
 
@@ -273,20 +273,20 @@ def test_a_kill_leaves_no_half_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no"):
         again.write(place, about, broken, overwrite=True)
     assert (folder / "weights").read_text("utf-8") == "old"
-    again.change(place, About(**{**_fields(about), "expires_at": "2026-01-02T00:00:00+00:00"}))
+    again.change(place, CheckpointInfo(**{**_fields(about), "expires_at": "2026-01-02T00:00:00+00:00"}))
     with pytest.raises(NotHere):
         again.find(place.path)
     assert not folder.exists()
 
 
-def _fields(about: About) -> dict[str, Any]:
+def _fields(about: CheckpointInfo) -> dict[str, Any]:
     return {name: getattr(about, name) for name in about.__dataclass_fields__}
 
 
 @pytest.mark.parametrize("path", ["x", "tinker://a/b", "tinker://../weights/x", "tinker://a/weights/.x"])
 def test_a_path_that_is_none_is_a_sentence(path: str) -> None:
     with pytest.raises(UsageError, match="is no "):
-        Place.of(path)
+        CheckpointPath.of(path)
 
 
 def test_an_address_that_is_taken_is_a_sentence(base: Any, tmp_path: Path) -> None:
@@ -449,21 +449,21 @@ def test_sessions_models_samplers_and_requests_have_bounds(
 ) -> None:
     client = Client(serve("slow:0.3"))
     model = client.train(0)
-    monkeypatch.setattr(clients, "_MOST_SESSIONS", 2)
+    monkeypatch.setattr(sessions, "_MOST_SESSIONS", 2)
     idle = Client(client.url)
     assert Client(client.url).session != idle.session  # one that has nothing makes room
     assert ask(client.url, "session_heartbeat", {"session_id": idle.session})[0] == 404
     assert ask(client.url, "session_heartbeat", {"session_id": client.session})[0] == 200
-    monkeypatch.setattr(clients, "_MOST_MODELS", 1)
+    monkeypatch.setattr(sessions, "_MOST_MODELS", 1)
     lora = {"base_model": "tiny", "lora_config": {"rank": 4}, "session_id": client.session}
     status, said = ask(client.url, "create_model", {**lora, "model_seq_id": 1})
     assert (status, "as many as there may be" in said["detail"]) == (429, True)
-    monkeypatch.setattr(clients, "_MOST_SAMPLERS", 1)
+    monkeypatch.setattr(sessions, "_MOST_SAMPLERS", 1)
     sampler = {"session_id": client.session, "base_model": "tiny"}
     for number, expected in ((0, 200), (0, 200), (1, 429)):  # asked for again it is the same one
         asked = {**sampler, "sampling_session_seq_id": number}
         assert ask(client.url, "create_sampling_session", asked)[0] == expected
-    monkeypatch.setattr(futures, "_MOST_WAITING", 1)
+    monkeypatch.setattr(sessions, "_MOST_WAITING", 1)
     assert ask(client.url, "optim_step", step(model, 1))[0] == 200
     status, said = ask(client.url, "optim_step", step(model, 2))
     assert (status, "wait to be worked" in said["detail"]) == (429, True)

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from genenv.backends.served import LOSSES, Answered, Sampled, Scored
 from genenv.errors import UsageError
-from genenv.servers.tinker import wire
-from genenv.servers.tinker.data import addressed, learn_of_json, learn_of_proto
-from genenv.servers.tinker.replies import Drew, Failed, Learned, Plain, as_json, as_proto
+from genenv.servers.tinker import replies as wire
+from genenv.servers.tinker.replies import FailedReply, JsonReply, SampledReply, TrainReply, as_json, as_proto
+from genenv.servers.tinker.requests import addressed, learn_of_json, learn_of_proto
 
 pytest.importorskip("google.protobuf")
 
@@ -183,7 +183,7 @@ def test_scores_arrive_as_they_were(shapes: list[tuple[int, int | None]], metric
     arrays = [drawn.normal(size=(n,) if k is None else (n, k)).astype(np.float32) for n, k in shapes]
     scored = Scored(loss=0.0, logprobs=arrays, losses=[-array for array in arrays])
     message = MESSAGES["Output"]()
-    message.ParseFromString(as_proto(Learned(scored=scored, metrics=metrics)) or b"")
+    message.ParseFromString(as_proto(TrainReply(scored=scored, metrics=metrics)) or b"")
     assert dict(message.metrics) == metrics
     assert sum(record.count for record in message.outputs) == len(arrays)
     for name, sign in (("logprobs", 1), ("elementwise_loss", -1)):
@@ -197,7 +197,7 @@ def test_scores_arrive_as_they_were(shapes: list[tuple[int, int | None]], metric
             ]
         for array, other in zip(arrays, found, strict=True):
             np.testing.assert_array_equal(sign * array, other.reshape(array.shape))
-    said = as_json(Learned(scored=scored, metrics=metrics))
+    said = as_json(TrainReply(scored=scored, metrics=metrics))
     assert [len(one["logprobs"]["data"]) for one in said["loss_fn_outputs"]] == [a.size for a in arrays]
 
 
@@ -215,14 +215,14 @@ def test_samples_arrive_as_they_were(sequences: list[tuple[list[int], bool]]) ->
         ),
     )
     message = MESSAGES["Sample"]()
-    message.ParseFromString(as_proto(Drew(answered=answered)) or b"")
+    message.ParseFromString(as_proto(SampledReply(answered=answered)) or b"")
     for (ids, stopped), own in zip(sequences, message.sequences, strict=True):
         assert np.frombuffer(own.tokens, np.int32).tolist() == ids
         assert np.frombuffer(own.logprobs, np.float32).tolist() == [-float(i) for i in range(len(ids))]
         assert (own.stop == 0) is stopped
     assert np.isnan(np.frombuffer(message.prompt, np.float32)[0])
     assert (message.top.k, message.top.length) == (2, 2)
-    said = as_json(Drew(answered=answered))
+    said = as_json(SampledReply(answered=answered))
     assert said["prompt_logprobs"] == [None, -1.5]
     assert said["topk_prompt_logprobs"] == [None, [[4, -1.0], [5, -2.0]]]
 
@@ -234,5 +234,5 @@ def test_whole_numbers(value: int) -> None:
 
 
 def test_other_answers_are_json_for_everybody() -> None:
-    assert as_proto(Plain(json={"a": 1})) is None
-    assert as_json(Failed(error="no")) == {"error": "no", "category": "user"}
+    assert as_proto(JsonReply(json={"a": 1})) is None
+    assert as_json(FailedReply(error="no")) == {"error": "no", "category": "user"}

@@ -12,17 +12,17 @@ import pytest
 
 from genenv.backends.served import Answered, Asked
 from genenv.errors import UsageError
-from genenv.servers.tinker import worker as module
-from genenv.servers.tinker.futures import Futures
-from genenv.servers.tinker.replies import Drew, Failed, Plain, Reply
-from genenv.servers.tinker.worker import Line, Worker
+from genenv.servers.tinker import sessions as module
+from genenv.servers.tinker.replies import FailedReply, JsonReply, Reply, SampledReply
+from genenv.servers.tinker.sessions import Futures, RequestOrder
+from genenv.servers.worker import Worker
 
 
 def working(test: Any) -> None:
     """Run a test beside a worker."""
 
     async def both() -> None:
-        worker = Worker()
+        worker = Worker("tinker-server", FailedReply.of)
         task = asyncio.create_task(worker.run())
         try:
             await test(worker)
@@ -40,23 +40,23 @@ def future() -> asyncio.Future[Reply]:
 def test_what_waits_together_is_sampled_together_and_fails_alone() -> None:
     batches: list[int] = []
 
-    def answer(asked: Sequence[Asked]) -> list[Answered]:
+    def answer(asked: Sequence[Asked]) -> list[Reply]:
         batches.append(len(asked))
         if any(one.prompt_ids == (13,) for one in asked):
             raise UsageError("no thirteen")
-        return [Answered(sequences=()) for _ in asked]
+        return [SampledReply(answered=Answered(sequences=())) for _ in asked]
 
     async def test(worker: Worker) -> None:
         good = [future() for _ in range(5)]
         for done in good:
             worker.sample("a", answer, Asked(prompt_ids=(1,)), done)
-        assert [type(await done) for done in good] == [Drew] * 5
+        assert [type(await done) for done in good] == [SampledReply] * 5
         assert batches == [5]
         mixed = [future() for _ in range(3)]
         for number, done in zip((1, 13, 2), mixed, strict=True):
             worker.sample("a", answer, Asked(prompt_ids=(number,)), done)
         found = [await done for done in mixed]
-        assert [isinstance(one, Failed) for one in found] == [False, True, False]
+        assert [isinstance(one, FailedReply) for one in found] == [False, True, False]
         assert batches == [5, 3, 1, 1, 1]
 
     working(test)
@@ -67,12 +67,12 @@ def test_the_order_is_that_of_the_numbers(monkeypatch: pytest.MonkeyPatch) -> No
     done: list[int] = []
 
     async def test(worker: Worker) -> None:
-        line, futures = Line(worker), {}
+        line, futures = RequestOrder(worker), {}
 
         def put(number: int) -> None:
             def work() -> Reply:
                 done.append(number)
-                return Plain(json={})
+                return JsonReply(json={})
 
             futures[number] = future()
             line.put(number, work, futures[number])
@@ -85,7 +85,7 @@ def test_the_order_is_that_of_the_numbers(monkeypatch: pytest.MonkeyPatch) -> No
         assert done == [1, 2, 3, 5]
         put(7)  # 6 never comes
         lost = await futures[7]
-        assert isinstance(lost, Failed)
+        assert isinstance(lost, FailedReply)
         assert lost.error == "request 6 never came, which request 7 waited for"
         put(8)
         await futures[8]
@@ -101,11 +101,11 @@ def test_a_fault_is_told_and_the_worker_goes_on(caplog: pytest.LogCaptureFixture
     async def test(worker: Worker) -> None:
         first, second = future(), future()
         worker.put(fault, first)
-        worker.put(lambda: Plain(json={"thread": threading.current_thread().name}), second)
+        worker.put(lambda: JsonReply(json={"thread": threading.current_thread().name}), second)
         found = await first
-        assert isinstance(found, Failed)
+        assert isinstance(found, FailedReply)
         assert (found.category, found.error) == ("server", "a fault of the server: ZeroDivisionError: x / 0")
-        assert await second == Plain(json={"thread": "tinker-server"})
+        assert await second == JsonReply(json={"thread": "tinker-server"})
 
     working(test)
     assert "a request failed" in caplog.text
@@ -118,9 +118,9 @@ def test_an_answer_is_waited_for_and_kept() -> None:
         start = time.monotonic()
         assert await futures.fetch("a", 0.05) is None
         assert time.monotonic() - start >= 0.05
-        done.set_result(Plain(json={"b": 1}))
+        done.set_result(JsonReply(json={"b": 1}))
         for _ in range(2):
-            assert await futures.fetch("a", 1) == Plain(json={"b": 1})
+            assert await futures.fetch("a", 1) == JsonReply(json={"b": 1})
             futures.sweep()
         futures.end("session")
         with pytest.raises(UsageError, match="there is no request a"):

@@ -16,8 +16,8 @@ import pytest
 from genenv.backends.local.player_weights import REFERENCE, PlayerWeights
 from genenv.backends.local.served.loaded import LoadedBase
 from genenv.backends.settings import ADAPTERS_PREFIX, PolicyConfig
-from genenv.chat.choices import structural_tag
-from genenv.servers.vllm.serving import SamplingServer
+from genenv.chat.sampler import structural_tag
+from genenv.servers.vllm import SamplingServer
 from raw_http import Raw, ask
 
 HERE: dict[str, Any] = {"dtype": "float32", "device": "cpu", "threads": 1, "packed_weights": False}

@@ -10,10 +10,13 @@ Shapes: R = rows, V = vocabulary, C = tokens of a chunk, K = chunks.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from genenv.backends.local.cpu.kernels import Kernels
+from genenv.sampling import SamplingParams
 
 CHUNK = 256
 
@@ -67,6 +70,14 @@ def _chunk_sums(scores_RV: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
     weights[:, vocabulary:] = 0.0
     torch.sub(scores_RV, top_R1, out=weights[:, :vocabulary]).exp_()
     return top_R1, weights.view(rows, chunks, chunk).sum(-1)
+
+
+def truncated(scores_RV: Tensor, requests: Sequence[SamplingParams]) -> Tensor:
+    """[R, V] scores in which what each row's request does not draw is -inf."""
+    if not any(request.truncates for request in requests):
+        return scores_RV
+    top_p_R = torch.tensor([request.top_p for request in requests], device=scores_RV.device)
+    return nucleus(scores_RV.float(), top_p_R)
 
 
 def nucleus(scores_RV: Tensor, top_p_R: Tensor) -> Tensor:

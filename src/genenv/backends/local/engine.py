@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from genenv.backends.local.attention import prompt_mask
-from genenv.backends.local.categorical import Odds, nucleus
+from genenv.backends.local.categorical import Odds, truncated
 from genenv.backends.local.choices import OneOf
 from genenv.backends.local.cpu.kernels import Kernels, Tasks
 from genenv.backends.local.cuda.batch import PagedBatch
@@ -27,7 +27,7 @@ from genenv.backends.local.layouts import AnyLayout, CompiledDecode, DecodeLayou
 from genenv.backends.local.model_forward import OwnBatch
 from genenv.backends.local.packing import Bundle, Packed, Slots, within_budget
 from genenv.backends.local.token_tree import TokenTree
-from genenv.chat.choices import forced_places
+from genenv.chat.sampler import forced_places
 from genenv.progress import advance
 from genenv.sampling import Completion, Conversation, SampleRequest
 
@@ -216,9 +216,7 @@ class Engine:
         if among := [i for i in bound if live[i].request.choices]:
             norm_R = norm_R.clone()
             norm_R[among] = allowed_RV[among].logsumexp(-1).to(norm_R)
-        if any(row.request.top_p < 1.0 for row in live):
-            top_p_R = torch.tensor([row.request.top_p for row in live], device=scores_RV.device)
-            allowed_RV = nucleus(allowed_RV.float(), top_p_R)
+        allowed_RV = truncated(allowed_RV, [row.request for row in live])
         greedy = [row.request.temperature == 0.0 for row in live]
         if all(greedy):
             tokens_R = allowed_RV.argmax(-1)

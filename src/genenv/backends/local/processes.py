@@ -26,7 +26,7 @@ from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsa
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
-from genenv.backends import ranks
+from genenv.backends import torchrun
 from genenv.backends.local.messages import Call, decoded, encoded
 
 P = ParamSpec("P")
@@ -139,7 +139,7 @@ ALONE = Processes()
 @functools.cache
 def connected() -> Processes:
     """This process and those that torchrun has started with it; `ALONE` where it started none."""
-    if ranks.size() == 1:
+    if torchrun.size() == 1:
         return ALONE
     on_gpu = torch.cuda.is_available()
     if on_gpu:
@@ -162,7 +162,7 @@ def _rendezvous() -> tuple[Store, int, int]:
     the environment names an interface. That of torchrun itself listens everywhere: there it holds nothing but
     the number of the port.
     """
-    here, rank, size = int(os.environ.get("LOCAL_WORLD_SIZE", "0")), ranks.rank(), ranks.size()
+    here, rank, size = int(os.environ.get("LOCAL_WORLD_SIZE", "0")), torchrun.rank(), torchrun.size()
     if here != size:
         return next(rendezvous("env://", timeout=_EXCHANGES))
     if sys.platform == "linux":

@@ -1,1 +1,1 @@
-"""Both players on a server that speaks the Tinker protocol: it samples and trains, the loop stays here."""
+"""Both policies on a server that speaks the Tinker protocol: it samples and trains, the loop runs here."""

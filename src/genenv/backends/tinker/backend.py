@@ -1,5 +1,5 @@
 # pyright: standard
-"""Opens both players on a Tinker server: two adapters on one base, and what the server was found to do."""
+"""Opens both policies on a Tinker server: two adapters on one base, and what the server was found to do."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from collections.abc import Sequence
 from genenv.backends.base import Opened, Role
 from genenv.backends.local import loading
 from genenv.backends.settings import ALL_LAYERS, PolicyConfig
+from genenv.backends.tinker.policy import Base, TinkerSampler, TinkerTrainer
 from genenv.backends.tinker.probe import Facts, probe
-from genenv.backends.tinker.sampler import TinkerSampler
 from genenv.backends.tinker.service import Service, reason
-from genenv.backends.tinker.trainer import Base, TinkerTrainer
 from genenv.chat.format import ChatFormat
 from genenv.environments.base import Environment
 from genenv.errors import GenenvError, UsageError
 from genenv.seeding import stream
-from genenv.threads import run_coroutine as apart
+from genenv.threads import run_coroutine
 from genenv.types import Message
 
 log = logging.getLogger(__name__)
@@ -36,7 +35,7 @@ def open_tinker(config: PolicyConfig, roles: Sequence[Role], env: Environment, s
     _check(config, roles)
     service = Service.connect(config.tinker)
     try:
-        opened = apart(lambda: _open(service, config, roles, seed), _OPENING_S)
+        opened = run_coroutine(lambda: _open(service, config, roles, seed), _OPENING_S)
     except GenenvError as error:
         raise UsageError(str(error)) from error
     except TimeoutError as error:
@@ -93,10 +92,10 @@ async def _open(service: Service, config: PolicyConfig, roles: Sequence[Role], s
         samplers=samplers,
         trainers=trainers,
         settled=config,
-        apart=True,
+        parallel_updates=True,
         # where a state cannot be taken back into a client, a new one takes its place, and weights that
         # the one before has published may go with it while somebody samples with them
-        overlaps=all(one.live_load for one in facts.values()),
+        async_rollouts=all(one.live_load for one in facts.values()),
         close=service.close,
         found={"server": service.address, "models": {model: one.said() for model, one in facts.items()}},
     )

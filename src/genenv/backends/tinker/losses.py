@@ -24,7 +24,7 @@ import tinker
 
 from genenv.algorithms.datum import Datum, Objective
 from genenv.algorithms.ratios import K3_MAX, LOG_RATIO_MAX, held, k3
-from genenv.backends.tinker.wire import encoded, targets
+from genenv.backends.tinker.service import encoded, targets
 
 Rows = Mapping[int, tuple[float, ...]]
 """By place in the data: [T] log-probabilities. Nats."""

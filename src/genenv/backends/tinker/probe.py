@@ -21,10 +21,9 @@ from statistics import fmean
 import tinker
 
 from genenv.algorithms.datum import Datum
-from genenv.backends.tinker import wire
+from genenv.backends.tinker import service as wire
 from genenv.backends.tinker.losses import Sums
-from genenv.backends.tinker.service import ServerError, Service, reason
-from genenv.backends.tinker.states import States
+from genenv.backends.tinker.service import ServerError, Service, States, reason
 from genenv.errors import UsageError
 
 LOSSES: Sequence[tinker.types.LossFnType] = ("cross_entropy", "importance_sampling", "ppo")

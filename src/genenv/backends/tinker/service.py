@@ -1,22 +1,39 @@
 # pyright: standard
-"""A Tinker server, as it is spoken to: within limits of time, and each refusal is one sentence."""
+"""A connection to a Tinker server: within limits of time, each refusal is one sentence.
+
+Saved states are named, and deleted when no checkpoint names them any more. Sequences are encoded as the
+protocol has them: each place predicts the next token, with inputs for each target.
+
+    input   x_1 ... x_{n-1}        target   x_2 ... x_n
+
+Inputs of a target (weights, advantages, log-probabilities) are 0 for the prompt's.
+
+Shapes: T = tokens of a completion.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
+import math
 import os
-from collections.abc import Awaitable
+import time
+import uuid
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import httpx2
 import tinker
+from tinker.lib.api_future_impl import _APIFuture
+from tinker.lib.client_connection_pool_type import ClientConnectionPoolType
 
+from genenv.algorithms.datum import Datum
 from genenv.backends.settings import TinkerConfig
 from genenv.errors import GenenvError, UsageError, first_line
-from genenv.threads import run_coroutine as apart
+from genenv.threads import run_coroutine
 
 T = TypeVar("T")
 
@@ -68,7 +85,7 @@ class Service:
             return client
 
         try:
-            client = apart(opened, min(_MEETING_S, settings.timeout_s))
+            client = run_coroutine(opened, min(_MEETING_S, settings.timeout_s))
         except Exception as error:
             raise UsageError(f"the Tinker server at {address} opens no session: {reason(error)}") from error
         return cls(address, client, settings.timeout_s)
@@ -179,3 +196,171 @@ def _check_health(address: str) -> None:
             f"what answers at {address} is no Tinker server: {url} says status {answer.status_code}, "
             f"{answer.headers.get('content-type', 'no type')}"
         )
+
+
+log = logging.getLogger(__name__)
+
+
+class States:
+    """What one trainer has had saved, of adapters of one base and rank."""
+
+    def __init__(self, service: Service, role: str, *, model: str, rank: int) -> None:
+        self._service, self._role, self._model, self._rank = service, role, model, rank
+        self._saved: set[str] = set()
+
+    def name(self, what: str) -> str:
+        """A name that nothing there has."""
+        return f"genenv-{self._role}-{what}-{uuid.uuid4().hex[:12]}"
+
+    async def save(self, client: tinker.TrainingClient, *, replaces: str | None = None) -> str:
+        """Have weights and moments saved; returns the path of the state.
+
+        Args:
+            client: whose they are.
+            replaces: a state that nobody will go back to any more.
+        """
+        asked = client.save_state(self.name("state"))
+        path = str((await self._service.within(asked, "save its state")).path)
+        if replaces is not None:
+            await self.delete(replaces)
+        return path
+
+    async def opened(self, path: str, *, optimizer: bool) -> tinker.TrainingClient:
+        """A new adapter with a state.
+
+        The SDK does the same by what the server says of the state; one that does not say whether the output
+        layer is adapted would have it adapted from then on.
+
+        Args:
+            path: of the state.
+            optimizer: whether the moments are taken along.
+
+        Raises:
+            ServerError: there is no such state, or no place for another adapter.
+        """
+        client = await self._service.adapter(self._model, self._rank)
+        asked = client.load_state_with_optimizer(path) if optimizer else client.load_state(path)
+        try:
+            await self._service.within(asked, f"restore {path}")
+        except ServerError:
+            await self.let_go(client)
+            raise
+        return client
+
+    async def forget_unless(self, path: str, named: Iterable[Path]) -> None:
+        """Give up states of checkpoints that are gone.
+
+        Args:
+            path: of the checkpoint that was just written.
+            named: the files of those that are left.
+        """
+        self._saved.add(path)
+        alive = {path}
+        for file in named:
+            try:
+                alive.add(str(json.loads(file.read_text(encoding="utf-8"))["state"]))
+            except (OSError, ValueError, KeyError, TypeError):
+                return  # what cannot be read may name anything
+        for gone in self._saved - alive:
+            await self.delete(gone)
+            self._saved.discard(gone)
+
+    async def let_go(self, client: tinker.TrainingClient) -> None:
+        """Free an adapter's place, and wait until it is free. A server that does not know how frees it later.
+
+        Until then what the place holds may spoil others: SkyRL multiplies it by zero, and NaN stays NaN.
+        """
+
+        async def unload() -> None:
+            began = time.time()
+            with client.holder.aclient(ClientConnectionPoolType.TRAIN) as asked:
+                request = tinker.types.UnloadModelRequest(model_id=client.model_id)
+                future = await asked.models.unload(request=request)
+            await _APIFuture(
+                tinker.types.UnloadModelResponse,
+                client.holder,
+                future,
+                request_start_time=began,
+                request_type="UnloadModel",
+            )
+
+        try:
+            await self._service.within(client.holder.run_coroutine_threadsafe(unload()), "free an adapter")
+        except Exception as error:  # noqa: BLE001 - it costs a place, not the run
+            log.debug("an adapter's place was not freed: %s", first_line(error))
+
+    async def delete(self, path: str) -> None:
+        """Give up a state. A server that does not know how keeps it."""
+        try:
+            asked = self._service.client.create_rest_client().delete_checkpoint_from_tinker_path_async(path)
+            await self._service.within(asked, "delete a state")
+        except Exception as error:  # noqa: BLE001 - it costs room, not the run
+            log.debug("%s was not deleted: %s", path, first_line(error))
+
+
+def encoded(datum: Datum, **beside: Sequence[float]) -> tinker.Datum:
+    """A sequence and what stands beside the tokens of its completion, [T] each."""
+    whole = [*datum.prompt_ids, *datum.completion_ids]
+    before = [0.0] * (len(datum.prompt_ids) - 1)
+    inputs = {"target_tokens": tinker.TensorData(data=whole[1:], dtype="int64", shape=[len(whole) - 1])}
+    for name, values in beside.items():
+        row = [*before, *map(float, values)]
+        inputs[name] = tinker.TensorData(data=row, dtype="float32", shape=[len(row)])
+    return tinker.Datum(model_input=tinker.ModelInput.from_ints(whole[:-1]), loss_fn_inputs=inputs)
+
+
+def targets(datum: Datum) -> int:
+    """How many tokens of a sequence are predicted: all but the first."""
+    return len(datum.prompt_ids) + len(datum.completion_ids) - 1
+
+
+def logprobs_of(
+    outputs: Sequence[Mapping[str, tinker.TensorData]], data: Sequence[Datum]
+) -> list[tuple[float, ...]]:
+    """[T] of each: log-probabilities of its completion, out of what a forward pass answers. Nats.
+
+    Raises:
+        ValueError: they are not there, or are others' than were asked for.
+    """
+    if len(outputs) != len(data):
+        raise ValueError(f"{len(outputs)} answers for {len(data)} sequences")
+    found: list[tuple[float, ...]] = []
+    for output, datum in zip(outputs, data, strict=True):
+        if "logprobs" not in output:
+            raise ValueError(f"no logprobs among {', '.join(output) or 'nothing'}")
+        values = output["logprobs"].data
+        if len(values) != targets(datum):
+            raise ValueError(f"{len(values)} log-probabilities for {targets(datum)} tokens")
+        found.append(tuple(map(float, values[len(datum.prompt_ids) - 1 :])))
+    return found
+
+
+def losses_of(outputs: Sequence[Mapping[str, tinker.TensorData]]) -> list[list[float]]:
+    """What each token adds to the loss, where a pass answers that."""
+    return [
+        list(map(float, values.data))
+        for output in outputs
+        for name, values in output.items()
+        if "loss" in name
+    ]
+
+
+def tail(values: Sequence[float | None] | None, datum: Datum) -> tuple[float, ...]:
+    """[T] of a completion, out of what a sampler says of the whole sequence, or of all but its first token.
+
+    Raises:
+        ValueError: there are fewer, or more, or some are not known.
+    """
+    length = len(datum.prompt_ids) + len(datum.completion_ids)
+    if values is None or len(values) not in (length, length - 1):
+        raise ValueError(f"{0 if values is None else len(values)} log-probabilities for {length} tokens")
+    own = values[len(values) - len(datum.completion_ids) :]
+    known = tuple(value for value in own if value is not None)
+    if len(known) != len(own):
+        raise ValueError("some log-probabilities are missing")
+    return known
+
+
+def all_finite(rows: Sequence[Sequence[float]]) -> bool:
+    """Whether there is no NaN and no infinity."""
+    return all(math.isfinite(value) for row in rows for value in row)

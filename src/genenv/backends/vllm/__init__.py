@@ -1,1 +1,1 @@
-"""Players that learn on this machine and sample on N servers of vLLM."""
+"""Policies that train on this machine and sample on vLLM servers."""

@@ -1,5 +1,5 @@
 # pyright: standard
-"""Opens both players here to learn, and on servers to sample: adapters on one base that all of them hold."""
+"""Opens both policies: they train here, and sample on servers that hold the same base."""
 
 from __future__ import annotations
 
@@ -17,17 +17,12 @@ from genenv.backends.base import Opened, Role
 from genenv.backends.local.together import open_together
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.backends.settings import ADAPTERS_PREFIX, PolicyConfig
-from genenv.backends.vllm.answers import Card, Unfit
-from genenv.backends.vllm.asking import LOST
-from genenv.backends.vllm.checking import Player, WeightChecks
-from genenv.backends.vllm.fleet import Broken, Fleet, Forgot
-from genenv.backends.vllm.sampler import VllmSampler
-from genenv.backends.vllm.starting import check_players
-from genenv.backends.vllm.trainer import PublishingTrainer
+from genenv.backends.vllm.client import LOST, Broken, Card, Forgot, Unfit
+from genenv.backends.vllm.fleet import Fleet, check_policies
+from genenv.backends.vllm.policy import PublishingTrainer, ServedPolicy, VllmSampler, WeightChecks
 from genenv.environments.base import Environment
 from genenv.errors import GenenvError, UsageError
-from genenv.threads import WorkerThread as Beside
-from genenv.threads import run_coroutine as apart
+from genenv.threads import WorkerThread, run_coroutine
 
 T = TypeVar("T")
 
@@ -41,12 +36,12 @@ def open_vllm(config: PolicyConfig, roles: Sequence[Role], env: Environment, see
         UsageError: a model cannot be loaded here, or a server cannot be reached, loads no adapters or holds
             another model.
     """
-    check_players(config)
+    check_policies(config)
     fleet = Fleet(config.vllm)
-    cards = apart(lambda: _closing(fleet, fleet.meet()), _OPENING_S)
+    cards = run_coroutine(lambda: _closing(fleet, fleet.meet()), _OPENING_S)
     here = open_together(config, roles, env, seed)
     folder, token = _folder(config), uuid.uuid4().hex[:8]
-    threads: defaultdict[int, Beside] = defaultdict(lambda: Beside("genenv-trainer"))
+    threads: defaultdict[int, WorkerThread] = defaultdict(lambda: WorkerThread("genenv-trainer"))
     samplers: dict[str, VllmSampler] = {}
     trainers: dict[str, PublishingTrainer] = {}
     for role in roles:
@@ -58,64 +53,67 @@ def open_vllm(config: PolicyConfig, roles: Sequence[Role], env: Environment, see
             context_tokens=min(model.context_tokens, *_lengths(cards, model.context_tokens)),
             max_thinking_tokens=config.max_thinking_tokens,
         )
-        beside = threads[id(model)] if role.ahead else None
+        worker = threads[id(model)] if role.ahead else None
         name = f"genenv-{token}-{role.name}"
         trainers[role.name] = PublishingTrainer(
-            own, fleet, samplers[role.name], beside, name=name, folder=folder
+            own, fleet, samplers[role.name], worker, name=name, folder=folder
         )
 
     model = cast(LocalTrainer, here.trainers[roles[0].name]).weights.model
     fleet.vocabulary, fleet.context_tokens = model.vocabulary, samplers[roles[0].name].context_tokens
-    players = [
-        Player(name=role.name, sampler=samplers[role.name], trainer=trainers[role.name]) for role in roles
+    policies = [
+        ServedPolicy(name=role.name, sampler=samplers[role.name], trainer=trainers[role.name])
+        for role in roles
     ]
-    checks = WeightChecks(fleet, players)
+    checks = WeightChecks(fleet, policies)
     try:
-        gaps = apart(lambda: _closing(fleet, _shown(fleet, players, checks)), _OPENING_S)
+        gaps = run_coroutine(lambda: _closing(fleet, _publish_and_check(fleet, policies, checks)), _OPENING_S)
     except GenenvError as error:
         raise UsageError(str(error)) from error
     found = {
         "servers": {address: [card.id for card in own] for address, own in cards.items()},
         "gap": max(gaps.values()),
         "gaps": gaps,
-        "chooses": fleet.chooses,
+        "chooses": fleet.holds_choices,
     }
     return replace(
         here,
         samplers=samplers,
         trainers=trainers,
         found=found,
-        overlaps=True,
+        async_rollouts=True,
         check=checks.check,
         close=functools.partial(_close, fleet, threads.values()),
     )
 
 
-async def _shown(fleet: Fleet, players: Sequence[Player], checks: WeightChecks) -> dict[str, float]:
+async def _publish_and_check(
+    fleet: Fleet, policies: Sequence[ServedPolicy], checks: WeightChecks
+) -> dict[str, float]:
     """Have all servers that answer load the players' weights, and check each; their gaps by address.
 
     Raises:
         UsageError: a server does not sample from the weights here.
         GenenvError: none of them answers any more.
     """
-    for player in players:
-        await player.trainer.show()
+    for policy in policies:
+        await policy.trainer.publish_current()
     gaps: dict[str, float] = {}
     async for server in fleet.answering():
         try:
-            holds = await players[0].sampler.holds_choices(server)
+            holds = await policies[0].sampler.holds_choices(server)
             gaps[server.address] = await checks.gap(server)
         except (*LOST, Broken, Forgot) as error:
-            fleet.note_lost(server, error)
+            fleet.mark_lost(server, error)
         except Unfit as error:
             fleet.exclude(server, error)
         else:
-            server.checked, fleet.chooses = True, fleet.chooses and holds
+            server.checked, fleet.holds_choices = True, fleet.holds_choices and holds
     fleet.opening, fleet.admit = False, checks.admit
     return gaps
 
 
-async def _close(fleet: Fleet, threads: Iterable[Beside]) -> None:
+async def _close(fleet: Fleet, threads: Iterable[WorkerThread]) -> None:
     try:
         await fleet.close()
     finally:

@@ -1,5 +1,5 @@
 # pyright: standard
-"""The servers that sample: each request goes to one of them, and to another where that one is lost.
+"""The vLLM servers of a run: each request goes to one of them, and to another where that one is lost.
 
 A server is asked by its own protocol for tokens, token ids in, token ids and log-probabilities out
 (`/inference/v1/generate`), and loads adapters by `/v1/load_lora_adapter`.
@@ -8,6 +8,8 @@ Each server is checked before its first request (`admit`), and so is one that wa
 answers have another form than the protocol's is excluded: its requests go to the others, and where there is
 no other the run stops. Where it does not answer at all it is asked again later. One that is full (status 429
 or 503) is asked again after a moment, unless another server has room.
+
+Servers may come and go: each then keeps its address in a file of its own, in a folder that all can see.
 """
 
 from __future__ import annotations
@@ -15,61 +17,161 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
+import re
 import time
 import weakref
 import zlib
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from genenv.backends.settings import VllmConfig
-from genenv.backends.vllm.addresses import read_addresses
-from genenv.backends.vllm.answers import Card, Unfit, cards_in, completion_in, most_bytes, said
-from genenv.backends.vllm.asking import (
+from genenv.backends.settings import PolicyConfig, VllmConfig
+from genenv.backends.vllm.client import (
     LOST,
     MOST_BYTES,
     NO_ADDRESS,
     Answer,
+    Broken,
+    Busy,
+    Card,
     Connections,
+    Forgot,
+    Sampled,
     TooLarge,
+    Unfit,
+    check_choices,
+    check_room,
+    check_status,
+    most_bytes,
+    parse_cards,
+    parse_completion,
+    refusal_text,
+    why,
 )
-from genenv.backends.vllm.server import Server
-from genenv.errors import GenenvError, RolloutError, UsageError, first_line
-from genenv.http.keys import key_headers
+from genenv.errors import GenenvError, RolloutError, UsageError
+from genenv.http.guard import key_headers
 
 log = logging.getLogger(__name__)
 
+_SUFFIX = ".address"
+_LOOKS_LIKE_ONE = re.compile(r"https?://[^\s/@?#]+")
 _SPREAD = 8
 """Requests of one prompt go to one server, which reads it once, unless that has so many more to do."""
-_MEETING_S = 30.0
-_LOOKS_S = 5.0
+_MEET_TIMEOUT_S = 30.0
+_RECHECK_S = 5.0
 """So often one who waits for a free server looks again, as one that was lost may be back."""
-_KNOCKS_S = 1.0
+_PING_S = 1.0
 """So often, and for so long, those that rest are asked whether they are back, while nobody else answers."""
-_READS_S = 1.0
+_REFRESH_S = 1.0
 """The folder of addresses is read at most so often."""
 _KEPT = "committed rounds are kept, continue with --resume"
 _USUAL_TOKENS = 16
 """So many a completion has at most where a request does not say it, as in vLLM."""
-_FULL = (429, 503)
-"""Statuses of a server that has too much to do at the moment."""
-_LATER = (408, 425)
-"""Statuses of a server that may answer later, besides those of 500 and more."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sampled:
-    """One completion, and who sampled it."""
+def write_address(folder: Path, name: str, address: str) -> None:
+    """Say where a server is now; what it said before is replaced as a whole.
+
+    Args:
+        folder: `policy.vllm.addresses_folder`; made when it is missing.
+        name: the server's, which stays when it begins anew elsewhere.
+        address: its base URL.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    unseen = folder / f".{name}.{os.getpid()}"
+    unseen.write_text(address + "\n", encoding="utf-8")
+    unseen.replace(folder / f"{name}{_SUFFIX}")
+
+
+def remove_address(folder: Path, name: str) -> None:
+    """Say that a server is nowhere at present."""
+    (folder / f"{name}{_SUFFIX}").unlink(missing_ok=True)
+
+
+def read_addresses(folder: Path) -> tuple[str, ...]:
+    """All addresses in a folder, in the order of the servers' names; none where it cannot be read.
+
+    A file that holds no address, such as one that others see before it is whole, is left out; and so is one
+    with a user name or a password, as addresses are written into logs.
+    """
+    found: list[str] = []
+    try:
+        for file in sorted(folder.glob(f"*{_SUFFIX}")):
+            address = file.read_text(encoding="utf-8", errors="replace").strip().rstrip("/")
+            if _LOOKS_LIKE_ONE.fullmatch(address):
+                found.append(address)
+    except OSError:  # a disk that is away for a moment: what was known before stays known
+        return ()
+    return tuple(dict.fromkeys(found))
+
+
+_REST_S = 5.0
+"""A server that was lost is left alone for so long, and twice as long each time it still is."""
+_LONGEST_REST_S = 60.0
+_FULL_S = 0.5
+"""A server that is full is left alone for so long, and twice as long each time it still is."""
+_LONGEST_FULL_S = 8.0
+
+
+@dataclass(slots=True)
+class Server:
+    """One of them."""
 
     address: str
-    token_ids: tuple[int, ...]  # [T]
-    logprobs: tuple[float, ...]  # [T] nats
+    busy: int = 0
+    """Requests under way."""
+    rests_until: float = 0.0
+    rest_s: float = _REST_S
+    full_until: float = 0.0
+    full_s: float = _FULL_S
+    full_since: float | None = None
+    """Since when it has refused requests because it is full; None: it has taken one since."""
+    adapters: dict[str, Path] = field(default_factory=dict[str, Path])
+    """Those that it has loaded."""
+    named: bool = True
+    """Whether settings or the folder of addresses still name it; else its requests are asked elsewhere."""
+    checked: bool = False
+    """Whether it was found to sample from the weights here, since it was started as far as is known."""
+    excluded: str = ""
+    """Why nothing more is asked of it; empty while it takes part."""
 
+    def lost(self) -> None:
+        """It did not answer: it may have been started anew when it does, and know nothing."""
+        self.rests_until, self.rest_s = time.monotonic() + self.rest_s, min(2 * self.rest_s, _LONGEST_REST_S)
+        self.forgot()
 
-class Refused(RolloutError):
-    """A server does not want a request, and no other would."""
+    def full(self, most_s: float) -> bool:
+        """It is full: leave it alone for a moment; it keeps its adapters.
+
+        Args:
+            most_s: how long it may be full.
+
+        Returns:
+            Whether it has been full for no longer than that.
+        """
+        now = time.monotonic()
+        if self.full_since is None or now > self.full_until + _LONGEST_FULL_S:  # not asked for a while
+            self.full_since, self.full_s = now, _FULL_S
+        if now >= self.full_until:
+            self.full_until, self.full_s = now + self.full_s, min(2 * self.full_s, _LONGEST_FULL_S)
+        return now - self.full_since <= most_s
+
+    def forgot(self) -> None:
+        """It was started anew: it has no adapters, and may have another model."""
+        self.adapters.clear()
+        self.checked = False
+
+    def found(self) -> None:
+        """It answers."""
+        self.rests_until, self.rest_s = 0.0, _REST_S
+
+    def served(self) -> None:
+        """It answered a request."""
+        self.found()
+        self.full_until, self.full_s, self.full_since = 0.0, _FULL_S, None
 
 
 class Fleet:
@@ -89,10 +191,10 @@ class Fleet:
         self.config = config
         self._headers = key_headers(config.key_variable)
         self.servers = [Server(address.rstrip("/")) for address in config.addresses]
-        self._read_at, self._knocked_at = -_READS_S, -_KNOCKS_S
+        self._refreshed_at, self._pinged_at = -_REFRESH_S, -_PING_S
         self.wanted: dict[str, Path] = {}
         """Adapters that all of them should have, and the folders these are in."""
-        self.chooses = True
+        self.holds_choices = True
         """Whether servers hold a reply to one of some, which is found out when they are opened."""
         self.vocabulary = 2**31
         """How many tokens the model knows."""
@@ -122,46 +224,32 @@ class Fleet:
         """
         until = time.monotonic() + self.config.timeout_s
         while True:
-            self._look()
-            try:
-                return await self._met()
-            except _Nobody as error:
-                if self.config.addresses_folder is None or time.monotonic() > until:
-                    raise UsageError(str(error)) from error
-            await asyncio.sleep(_READS_S)
-
-    async def _met(self) -> Mapping[str, Sequence[Card]]:
-        """Those that answer now, and what they say.
-
-        Raises:
-            UsageError: one is no such server.
-        """
-        found: dict[str, Sequence[Card]] = {}
-        missing: list[_Nobody] = []
-        for server in tuple(self.servers):
-            try:
-                found[server.address] = await self.cards(server)
-            except Unfit as error:
-                raise UsageError(f"{server.address} {error}") from error
-            except NO_ADDRESS as error:
-                raise UsageError(f"{server.address} is no address: {_why(error)}") from error
-            except (*LOST, Broken) as error:
-                self.note_lost(server, error)
-                missing.append(
-                    _Nobody(
-                        f"no vLLM server answers at {server.address}: {_why(error)}; start one (`genenv "
+            self._refresh_addresses()
+            found: dict[str, Sequence[Card]] = {}
+            missing: list[str] = []
+            for server in tuple(self.servers):
+                try:
+                    found[server.address] = await self.cards(server)
+                except Unfit as error:
+                    raise UsageError(f"{server.address} {error}") from error
+                except NO_ADDRESS as error:
+                    raise UsageError(f"{server.address} is no address: {why(error)}") from error
+                except (*LOST, Broken) as error:
+                    self.mark_lost(server, error)
+                    missing.append(
+                        f"no vLLM server answers at {server.address}: {why(error)}; start one (`genenv "
                         "serve`), or set policy.vllm.addresses"
                     )
+            if found:
+                return found
+            if self.config.addresses_folder is None or time.monotonic() > until:
+                missing.append(
+                    f"{self.config.addresses_folder} (policy.vllm.addresses_folder) holds no address of a "
+                    "server; each server writes its own there, in a file that ends in .address, without user "
+                    "and password"
                 )
-                continue
-        if found:
-            return found
-        if missing:
-            raise missing[0]
-        raise _Nobody(
-            f"{self.config.addresses_folder} (policy.vllm.addresses_folder) holds no address of a server; "
-            "each server writes its own there, in a file that ends in .address, without user and password"
-        )
+                raise UsageError(missing[0])
+            await asyncio.sleep(_REFRESH_S)
 
     async def cards(self, server: Server) -> Sequence[Card]:
         """What a server says of its models.
@@ -170,15 +258,15 @@ class Fleet:
             UsageError: it serves none.
             NO_ADDRESS, LOST, Broken: it does not answer, or is full.
         """
-        asked = self._connections().get(server.address, "/v1/models", timeout_s=_MEETING_S)
+        asked = self._connections().get(server.address, "/v1/models", timeout_s=_MEET_TIMEOUT_S)
         try:
-            answer = await self._unless_moved(server, asked)
+            answer = await self._response_unless_moved(server, asked)
         except TooLarge as error:
             raise UsageError(f"what answers at {server.address} is no vLLM server: {error}") from error
-        _check_room(answer)
-        return cards_in(server.address, answer)
+        check_room(answer)
+        return parse_cards(server.address, answer)
 
-    async def show(self, name: str, folder: Path, *, instead_of: str | None) -> None:
+    async def load_adapter(self, name: str, folder: Path, *, instead_of: str | None) -> None:
         """Have all servers load an adapter; one that is lost loads it before its next request.
 
         Args:
@@ -193,7 +281,7 @@ class Fleet:
         self.wanted[name] = folder
         if instead_of is not None:
             self.wanted.pop(instead_of, None)
-        self._look()
+        self._refresh_addresses()
         for server in tuple(self.servers):
             if server.excluded or server.rests_until > time.monotonic():
                 continue
@@ -205,11 +293,11 @@ class Fleet:
             except Busy as error:
                 log.info("%s is full, and loads %s before its next request: %s", server.address, name, error)
             except (*LOST, Broken) as error:
-                self.note_lost(server, error)
+                self.mark_lost(server, error)
             except (Unfit, TooLarge) as error:
                 self.exclude(server, error)
 
-    def present(self) -> list[Server]:
+    def available(self) -> list[Server]:
         """Those that answer, as far as is known."""
         return [s for s in self.servers if not s.excluded and s.rests_until <= time.monotonic()]
 
@@ -221,25 +309,19 @@ class Fleet:
         """
         until, some = time.monotonic() + self.config.timeout_s, False
         while not some:
-            for server in self.present():
+            for server in self.available():
                 yield server
                 some |= server.rests_until <= time.monotonic()
             if not some and time.monotonic() > until:
-                raise self._silent()
+                raise self._no_server_error()
             if not some:
-                await self._knock()
+                await self._ping_resting()
                 await asyncio.sleep(0.2)
 
     async def ask(
         self, server: Server, name: str, ids: Sequence[int], parameters: Mapping[str, Any]
     ) -> Sampled:
-        """One completion of one server, which is asked once.
-
-        Args:
-            server: who is asked.
-            name: the adapter's.
-            ids: the prompt.
-            parameters: of the sampling, by vLLM's names.
+        """One completion of one server, which is asked once; `generate` has the arguments.
 
         Raises:
             Unfit: its answer is no completion.
@@ -254,8 +336,8 @@ class Fleet:
             answer = await self._post(server, "/inference/v1/generate", body, most=most_bytes(most))
         except TooLarge as error:
             raise Unfit(f"answers with what is no completion: {error}") from error
-        _check_status(server, answer)
-        found, logprobs = completion_in(answer, max_tokens=most, vocabulary=self.vocabulary)
+        check_status(server.address, answer)
+        found, logprobs = parse_completion(answer, max_tokens=most, vocabulary=self.vocabulary)
         return Sampled(address=server.address, token_ids=found, logprobs=logprobs)
 
     async def generate(
@@ -264,8 +346,7 @@ class Fleet:
         ids: Sequence[int],
         parameters: Mapping[str, Any],
         *,
-        tries: int | None = None,
-        among: Sequence[tuple[int, ...]] = (),
+        choices: Sequence[tuple[int, ...]] = (),
     ) -> Sampled:
         """One completion.
 
@@ -273,8 +354,7 @@ class Fleet:
             name: the adapter's.
             ids: the prompt.
             parameters: of the sampling, by vLLM's names.
-            tries: how often it is asked in all; left out, `policy.vllm.tries` times.
-            among: what the completion must be one of; nothing: anything.
+            choices: what the completion must be one of; nothing: anything.
 
         Raises:
             Refused: the request itself is wrong.
@@ -282,18 +362,18 @@ class Fleet:
             GenenvError: no server answers any more, or all are excluded.
         """
         problem: Exception | None = None
-        most = self.config.tries if tries is None else tries
+        most = self.config.tries
         forgotten: set[str] = set()
         attempt, who = 0, ""
         while attempt < most:
             self.asked_again += attempt > 0
-            server = await self._chosen(ids)
+            server = await self._choose_server(ids)
             server.busy += 1
             attempt, who = attempt + 1, server.address
             try:
-                await self._admitted(server)
+                await self._ensure_admitted(server)
                 found = await self.ask(server, name, ids, parameters)
-                _check_among(found.token_ids, among, int(parameters.get("max_tokens", 0)))
+                check_choices(found.token_ids, choices, int(parameters.get("max_tokens", 0)))
                 server.served()
                 return found
             except Unfit as error:  # which loses no try: each server is excluded once
@@ -310,14 +390,14 @@ class Fleet:
                 if server.full(self.config.timeout_s):
                     attempt -= 1
                 else:
-                    self.note_lost(server, error)
+                    self.mark_lost(server, error)
             except (*LOST, Broken) as error:
                 problem = error
-                self.note_lost(server, error)
+                self.mark_lost(server, error)
             finally:
                 server.busy -= 1
-                self._let_on()
-        raise RolloutError(f"a request was lost {most} times, the last time by {who}: {_why(problem)}")
+                self._wake_next()
+        raise RolloutError(f"a request was lost {most} times, the last time by {who}: {why(problem)}")
 
     def exclude(self, server: Server, error: Exception) -> None:
         """Ask nothing more of a server.
@@ -337,7 +417,7 @@ class Fleet:
                 f"policy.vllm.addresses; {_KEPT}"
             ) from error
 
-    async def _admitted(self, server: Server) -> None:
+    async def _ensure_admitted(self, server: Server) -> None:
         """Have a server checked, before anything is asked of it; others who want the same wait.
 
         Raises:
@@ -353,18 +433,20 @@ class Fleet:
         if server.excluded:
             raise Unfit(server.excluded)
 
-    async def _chosen(self, ids: Sequence[int]) -> Server:
+    async def _choose_server(self, ids: Sequence[int]) -> Server:
         """A server that answers, the same for the same prompt as long as it has not much more to do."""
         until = time.monotonic() + self.config.timeout_s
         while True:
             now = time.monotonic()
             if not self.servers or any(server.rests_until > now for server in self.servers):
-                self._look()
+                self._refresh_addresses()
             answering = [s for s in self.servers if s.rests_until <= now and not s.excluded]
             with_room = [server for server in answering if server.full_until <= now]
             there = [server for server in with_room if server.busy < self.config.at_once]
             if answering and not there:
-                await self._turn(min(s.full_until - now for s in answering) if not with_room else _LOOKS_S)
+                await self._wait_for_slot(
+                    min(s.full_until - now for s in answering) if not with_room else _RECHECK_S
+                )
                 until = time.monotonic() + self.config.timeout_s
                 continue
             if there:
@@ -374,32 +456,32 @@ class Fleet:
                     return usual
                 return min(there, key=lambda server: server.busy)
             if now > until:
-                raise self._silent()
-            await self._knock()
+                raise self._no_server_error()
+            await self._ping_resting()
             await asyncio.sleep(0.2)
 
-    def _silent(self) -> GenenvError:
+    def _no_server_error(self) -> GenenvError:
         shown = ", ".join(server.address for server in self.servers) or self.config.addresses_folder
         return GenenvError(
             f"none of {shown} has answered for {self.config.timeout_s:g} s (policy.vllm.timeout_s); "
             f"{_KEPT} when one does"
         )
 
-    async def _knock(self) -> None:
+    async def _ping_resting(self) -> None:
         """Find out whether one that rests is back, where no other answers: no request loses a try by it."""
-        if time.monotonic() < self._knocked_at + _KNOCKS_S:
+        if time.monotonic() < self._pinged_at + _PING_S:
             return
-        self._knocked_at = time.monotonic()
+        self._pinged_at = time.monotonic()
 
         async def knock(server: Server) -> None:
             with contextlib.suppress(*LOST, TooLarge):
-                answer = await self._connections().get(server.address, "/v1/models", timeout_s=_KNOCKS_S)
+                answer = await self._connections().get(server.address, "/v1/models", timeout_s=_PING_S)
                 if answer.status == 200:
                     server.found()
 
         await asyncio.gather(*map(knock, self.servers))
 
-    async def _turn(self, seconds: float) -> None:
+    async def _wait_for_slot(self, seconds: float) -> None:
         """Wait until a server may be free, or has been lost; those who came first are first.
 
         Args:
@@ -408,15 +490,15 @@ class Fleet:
         free: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(free)
         try:
-            await asyncio.wait_for(free, min(seconds, _LOOKS_S))
+            await asyncio.wait_for(free, min(seconds, _RECHECK_S))
         except TimeoutError:
             return
         except asyncio.CancelledError:
             if free.done() and not free.cancelled():  # the turn is somebody else's
-                self._let_on()
+                self._wake_next()
             raise
 
-    def _let_on(self) -> None:
+    def _wake_next(self) -> None:
         """Let the next one of those who wait look again."""
         while self._waiting:
             free = self._waiting.popleft()
@@ -439,15 +521,15 @@ class Fleet:
         if answer.status == 200 or "already been loaded" in answer.text:
             server.adapters[name] = folder
             return
-        _check_room(answer)
+        check_room(answer)
         if answer.status >= 500:
-            raise Broken(f"it cannot load an adapter: {said(answer)}")
+            raise Broken(f"it cannot load an adapter: {refusal_text(answer)}")
         if answer.status in (404, 405) and "Loading lora" not in answer.text:
             raise Unfit(
                 "loads no adapters while it runs: start it with --enable-lora and "
                 "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1, as `genenv serve` does"
             )
-        raise Unfit(f"cannot load {folder}: {said(answer)} (status {answer.status})")
+        raise Unfit(f"cannot load {folder}: {refusal_text(answer)} (status {answer.status})")
 
     async def _post(
         self, server: Server, path: str, body: Mapping[str, Any], *, most: int = MOST_BYTES
@@ -461,9 +543,9 @@ class Fleet:
         asked = self._connections().post(
             server.address, path, body, timeout_s=self.config.timeout_s, most=most
         )
-        return await self._unless_moved(server, asked)
+        return await self._response_unless_moved(server, asked)
 
-    async def _unless_moved(self, server: Server, asked: Coroutine[Any, Any, Answer]) -> Answer:
+    async def _response_unless_moved(self, server: Server, asked: Coroutine[Any, Any, Answer]) -> Answer:
         """What a server answers; one that has moved is not waited for, as it may never answer.
 
         Raises:
@@ -471,18 +553,18 @@ class Fleet:
             Unfit: it does not take the key.
         """
         if self.config.addresses_folder is None:
-            return self._keyed(await asked)
+            return self._with_valid_key(await asked)
         waiting = asyncio.ensure_future(asked)
         try:
-            while not (await asyncio.wait({waiting}, timeout=_LOOKS_S))[0]:
-                self._look()
+            while not (await asyncio.wait({waiting}, timeout=_RECHECK_S))[0]:
+                self._refresh_addresses()
                 if not server.named:
                     raise Broken("it has moved, or is no more")
-            return self._keyed(waiting.result())
+            return self._with_valid_key(waiting.result())
         finally:
             waiting.cancel()
 
-    def _keyed(self, answer: Answer) -> Answer:
+    def _with_valid_key(self, answer: Answer) -> Answer:
         """An answer, unless it is that the key is missing or wrong.
 
         Raises:
@@ -495,11 +577,11 @@ class Fleet:
             )
         return answer
 
-    def _look(self) -> None:
+    def _refresh_addresses(self) -> None:
         """Read the folder of addresses: servers that are new there come in, those that have left it go."""
-        if self.config.addresses_folder is None or time.monotonic() < self._read_at + _READS_S:
+        if self.config.addresses_folder is None or time.monotonic() < self._refreshed_at + _REFRESH_S:
             return
-        self._read_at = time.monotonic()
+        self._refreshed_at = time.monotonic()
         found = read_addresses(Path(self.config.addresses_folder))
         if not found:  # all of them are about to come, or the disk is away
             return
@@ -522,75 +604,20 @@ class Fleet:
             self._by_loop[loop] = Connections(self._headers)
         return self._by_loop[loop]
 
-    def note_lost(self, server: Server, error: Exception) -> None:
+    def mark_lost(self, server: Server, error: Exception) -> None:
         """Leave a server alone for a while."""
-        log.warning("%s does not answer (%s): its requests go elsewhere", server.address, _why(error))
+        log.warning("%s does not answer (%s): its requests go elsewhere", server.address, why(error))
         server.lost()
 
 
-class _Nobody(Exception):
-    """No server answers yet."""
-
-
-class Broken(Exception):
-    """An answer that is none; the server may have ended in the middle."""
-
-
-class Busy(Broken):
-    """A server is full; it knows all that it knew, and takes requests again later."""
-
-
-class Forgot(Exception):
-    """A server does not know an adapter that it has loaded."""
-
-
-def _check_room(answer: Answer) -> None:
-    """Go on with what a server answers that is not full.
+def check_policies(policy: PolicyConfig) -> None:
+    """Refuse players that servers cannot hold: they have one base, and adapters on it.
 
     Raises:
-        Busy: it is.
+        UsageError: these are such.
     """
-    if answer.status in _FULL:
-        raise Busy(f"status {answer.status}: {said(answer)}")
-
-
-def _check_status(server: Server, answer: Answer) -> None:
-    """Go on with an answer of status 200 alone.
-
-    Raises:
-        Refused: the request is wrong.
-        Unfit: the server does not do what is asked.
-        Forgot, Broken, Busy: see there.
-    """
-    if answer.status == 200:
-        return
-    _check_room(answer)
-    what = f"status {answer.status}: {said(answer)}"
-    if answer.status in (400, 422):
-        raise Refused(f"{server.address} refuses the request: {said(answer)}")
-    if answer.status == 403:
-        raise Unfit(
-            f"takes no token ids ({said(answer)}): start it with --enable-scale-out, as "
-            "`genenv serve --vllm` does"
+    if policy.tuning != "lora" or policy.simulator_model is not None:
+        raise UsageError(
+            "servers hold one base and adapters on it: add --set policy.tuning=lora, and leave "
+            "policy.simulator_model out"
         )
-    if answer.status == 404:
-        raise Forgot(f"it does not know the adapter: {said(answer)}")
-    if answer.status >= 500 or answer.status in _LATER:
-        raise Broken(what)
-    raise Unfit(f"answers with what is no completion: {what}")
-
-
-def _check_among(ids: tuple[int, ...], among: Sequence[tuple[int, ...]], most: int) -> None:
-    """Hold a completion to those that it could be, or to the beginning of one where it was cut off.
-
-    Raises:
-        Unfit: it is none of them.
-    """
-    if among and ids not in among and not any(len(ids) == most and one[:most] == ids for one in among):
-        raise Unfit("answers with a reply that is none of those that were possible")
-
-
-def _why(error: BaseException | None) -> str:
-    if isinstance(error, TimeoutError):
-        return "no answer in time"
-    return "nothing" if error is None else (first_line(error) or type(error).__name__)

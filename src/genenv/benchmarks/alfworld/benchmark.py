@@ -1,25 +1,253 @@
 """The ALFWorld benchmark: 134 unseen and 140 seen household games, each played as its authors score it.
 
-A game is won or not, within 50 commands (Shridhar et al. 2021, arXiv:2010.03768); what is not possible is
-answered "Nothing happens." and uses a command. The games run in genenv's own engine, whose answers are
-TextWorld's: `bench/parity_alfworld.py` plays both side by side.
+A game is won or not within 50 commands (Shridhar et al. 2021, arXiv:2010.03768). An impossible command is
+answered "Nothing happens." and counts. The games run in genenv's own engine, whose answers are TextWorld's:
+`bench/parity_alfworld.py` runs both side by side. `form` chooses whole games or single steps of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, cast
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
-from genenv.benchmarks.alfworld.forms import Episodes, Steps
-from genenv.benchmarks.alfworld.games import load_trials
-from genenv.benchmarks.alfworld.settings import AlfWorldConfig
-from genenv.chat.assistant import Talk
-from genenv.evaluation.base import Grade, Graded, Item, PlainBenchmark
+from genenv.benchmarks.alfworld.games import TYPES, Trial, load_trials
+from genenv.chat.assistant import ChatMessage, Talk
+from genenv.chat.reasoning import without_thoughts
+from genenv.environments.household.commands import read_command
+from genenv.environments.household.engine import NOTHING, Play
+from genenv.environments.household.planning import plan_from
+from genenv.errors import ContextOverflow
+from genenv.evaluation.base import Grade, Graded, Item, PlainBenchmark, shares
 from genenv.evaluation.data import DataFolder
-from genenv.evaluation.statistics import Figure
+from genenv.settings import Settings
+from genenv.statistics import Figure, Part, weighted
 from genenv.types import Json, JsonObject
+
+
+class AlfWorldConfig(Settings, frozen=True):
+    """Settings of the ALFWorld benchmark."""
+
+    form: Literal["episode", "step"] = "episode"
+    """episode: the model plays whole games, as ALFWorld is scored. step: it sees a recorded game up to some
+    command, and must give the expert's next one (GenEnv's decomposition into single steps)."""
+    max_steps: int = Field(default=50, ge=1, le=200)
+    """Commands in a game, those that do nothing included; ALFWorld's number is 50. Of form episode."""
+    show_commands: bool = True
+    """List the commands that are possible now, as agents trained with reinforcement learning are shown them
+    (GiGPO, verl-agent); off, the model finds them out for itself, as with ReAct and BUTLER."""
+    history: int = Field(default=10, ge=0, le=50)
+    """How many of the last commands, with their answers, are shown; recorded games have up to 9. Of form
+    step."""
+
+
+_MOST_CHARS = 20_000
+"""Characters at the end of a reply that are parsed."""
+_MOST_COMMAND = 200
+"""Characters of a command; those of the games have up to 80."""
+_LABELLED = re.compile(r"[\s*_`]*(?:>|(?:next )?(?:action|command)[\s*_`]*:)[\s*_`]*[^\s*_`]", re.IGNORECASE)
+
+
+def command_of(reply: str) -> str:
+    """The command in a reply, in lower case; empty where there is none.
+
+    The rule: the text of the last `<action>...</action>`, as verl-agent parses agents. Without such a tag,
+    and with thoughts (`<think>`, ended or not) left out, the last line that begins with `>`, `Action:` or
+    `Command:`; without one, the first line with a letter. Labels, quotation marks, emphasis and the sign at
+    the end of a command do not count.
+    """
+    text = reply[-_MOST_CHARS:].lower()
+    _, tag, tagged = text.rpartition("<action>")
+    if tag:
+        return plain(read_command(tagged.partition("<")[0].strip("[] \n")))
+    said = without_thoughts(text).partition("<think>")[0]
+    labelled = [line for line in said.splitlines() if _LABELLED.match(line)]
+    return plain(read_command(labelled[-1] if labelled else said))
+
+
+def plain(command: object) -> str:
+    """A command in lower case, with single spaces, of a bounded length; empty where it is no text."""
+    if not isinstance(command, str):
+        return ""
+    return " ".join(command[: 2 * _MOST_COMMAND].lower().split())[:_MOST_COMMAND]
+
+
+_RULES = (
+    "You act in a house that is described to you in text, and you are given a task there.\n"
+    "{turn} Reason about the situation first, within <think> </think>. Then give exactly one command within "
+    "<action> </action>.\n"
+    "The commands, with X a place and O an object, each with its number: go to X, open X, close X, examine X,"
+    " take O from X, move O to X, clean O with X, heat O with X, cool O with X, use O, slice O with O, "
+    "examine O, look, inventory.\n"
+    "You can hold one object at a time. {end}"
+)
+_EPISODE = "Each turn you are told what happened. A command that is not possible is answered: {nothing}"
+_EPISODE_END = "You have {max_steps} commands, those that are not possible included."
+_STEP = "You see a game so far, and give the next command of an expert, who knows where everything is."
+_CONDITIONS = "goal_conditions"
+_STEP_END = "The expert takes the shortest way."
+
+
+@dataclass(frozen=True, slots=True)
+class Episodes:
+    """Form `episode`: whole games, one command a turn. The answer: the commands."""
+
+    settings: AlfWorldConfig
+    headline: str = "success"
+
+    def items(self, trial: Trial) -> Iterator[Item]:
+        """One item: the game."""
+        yield Item(id=trial.id, groups=_groups(trial), data=trial)
+
+    async def attempt(self, item: Item, talk: Talk) -> Json:
+        """Roll out until the game is won, or the commands or the context window are used up.
+
+        Possible commands are listed for the last turn alone: lists of all turns would fill small windows.
+        """
+        play = cast(Trial, item.data).game.start()
+        messages, commands = self._opening(play), list[Json]()
+        while not play.won and len(commands) < self.settings.max_steps:
+            newest = messages[-1]["content"] + _possible(play, self.settings)
+            try:
+                reply = await talk([*messages[:-1], {"role": "user", "content": newest}])
+            except ContextOverflow:
+                if not commands:
+                    raise
+                break
+            command = command_of(reply.text)
+            commands.append(command)
+            messages += [reply.message(), {"role": "user", "content": play.step(command)}]
+        return commands
+
+    def _opening(self, play: Play) -> list[ChatMessage]:
+        end = _EPISODE_END.format(max_steps=self.settings.max_steps)
+        rules = _RULES.format(turn=_EPISODE.format(nothing=NOTHING), end=end)
+        return _messages(rules, play.game.intro)
+
+    def grade(self, item: Item, answer: Json) -> Grade:
+        """1 if the game is won within the limit of commands, else 0.
+
+        Measures: `goal_conditions`, the largest share of the goal's conditions that held at the same time.
+        """
+        play, nothing, used = cast(Trial, item.data).game.start(), 0, 0
+        met, conditions = play.goal_conditions
+        written: Sequence[Json] = answer if isinstance(answer, list) else ()
+        for command in written[: self.settings.max_steps]:
+            used += 1
+            nothing += play.step(plain(command)) == NOTHING
+            met = max(met, play.goal_conditions[0])
+            if play.won:
+                break
+        sentence = f"The goal is {'' if play.won else 'not '}reached after {used} commands, of which "
+        return Grade(
+            score=float(play.won),
+            explanation=f"{sentence}{nothing or 'none'} did nothing.",
+            measures={
+                _CONDITIONS: met / conditions,
+                "commands": float(used),
+                "commands_that_did_nothing": float(nothing),
+            },
+        )
+
+    def figures(self, graded: Sequence[Graded]) -> list[Figure]:
+        """Goal-condition success, the length of won games, and the share of commands that did nothing."""
+        played = [grade for _, grade in graded if "commands" in grade.measures]
+        won = [grade.measures["commands"] for grade in played if grade.score]
+        used = [grade.measures["commands"] for grade in played]
+        nothing = [grade.measures["commands_that_did_nothing"] for grade in played]
+        length = [weighted("commands_of_won_games", [Part(won, bounds=None)], percent=False)] if won else []
+        return [
+            *shares(graded, [_CONDITIONS]),
+            *length,
+            weighted("commands_that_did_nothing", [Part(nothing, used)]),
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A command of a recorded game, to be predicted from those before it."""
+
+    trial: Trial
+    index: int
+
+    def play(self) -> tuple[Play, list[str]]:
+        """The game after the expert's earlier commands, and its answers to them."""
+        play = self.trial.game.start()
+        return play, play.play(self.trial.walkthrough[: self.index])
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Form `step`: the expert's next command, word for word. The answer: the command."""
+
+    settings: AlfWorldConfig
+    headline: str = "accuracy"
+
+    def items(self, trial: Trial) -> Iterator[Item]:
+        """One item for each command of the game."""
+        for index in range(len(trial.walkthrough)):
+            yield Item(
+                id=f"{trial.id}#{index + 1}", groups=_groups(trial), data=Step(trial, index), cluster=trial.id
+            )
+
+    async def attempt(self, item: Item, talk: Talk) -> Json:
+        """One turn."""
+        step = cast(Step, item.data)
+        play, answers = step.play()
+        told = [f"\n> {c}\n{a}" for c, a in zip(step.trial.walkthrough, answers, strict=False)]
+        shown = told[max(0, len(told) - self.settings.history) :]
+        left_out = f"\n({len(told) - len(shown)} earlier commands are left out.)" * (len(shown) < len(told))
+        asked = play.game.intro + "\n" + left_out + "".join(shown) + _possible(play, self.settings)
+        reply = await talk(_messages(_RULES.format(turn=_STEP, end=_STEP_END), asked))
+        return command_of(reply.text)
+
+    def grade(self, item: Item, answer: Json) -> Grade:
+        """1 for the expert's command, else 0.
+
+        Measures: `admissible`, it is possible; `shortest`, it starts a plan as short as the expert's.
+        """
+        step, command = cast(Step, item.data), plain(answer)
+        expected, play = step.trial.walkthrough[step.index], step.play()[0]
+        possible = play.step(command) != NOTHING
+        right = command == expected
+        rest = plan_from(play) if possible and not right else None
+        shortest = right or (rest is not None and len(rest) < len(step.trial.walkthrough) - step.index)
+        if right:
+            sentence = f"{command!r} is the expert's command."
+        else:
+            what = (
+                "begins as short a way" if shortest else "leads no nearer" if possible else "is not possible"
+            )
+            sentence = f"{command[:60]!r} is not the expert's command, {expected!r}; it {what}."
+        return Grade(
+            score=float(right),
+            explanation=sentence,
+            measures={"admissible": float(possible), "shortest": float(shortest)},
+        )
+
+    def figures(self, graded: Sequence[Graded]) -> list[Figure]:
+        """How often the command starts a shortest plan, and how often it is possible."""
+        return shares(graded, ("shortest", "admissible"))
+
+
+def _groups(trial: Trial) -> dict[str, str]:
+    return {"split": trial.split, "type": TYPES[trial.game.world.task]}
+
+
+def _messages(rules: str, asked: str) -> list[ChatMessage]:
+    return [{"role": "system", "content": rules}, {"role": "user", "content": asked}]
+
+
+def _possible(play: Play, settings: AlfWorldConfig) -> str:
+    """The possible commands without `help`, which repeats the rules."""
+    if not settings.show_commands or play.won:
+        return ""
+    listed = ", ".join(command for command in play.admissible if command != "help")
+    return f"\n\nPossible commands: {listed}."
+
 
 _FORMS: dict[str, type[Episodes] | type[Steps]] = {"episode": Episodes, "step": Steps}
 
@@ -55,25 +283,25 @@ class AlfWorld(PlainBenchmark):
         return [item for trial in trials for item in self._form.items(trial)]
 
     def many_turns(self, item: Item) -> bool:
-        """Whether whole games are played."""
+        """Whether items are whole games."""
         return self.settings.form == "episode"
 
     def most_replies(self, item: Item) -> int:
-        """The commands of a game, or one."""
+        """The limit of commands, or one."""
         return self.settings.max_steps if self.many_turns(item) else 1
 
     async def attempt(self, item: Item, talk: Talk) -> Json:
-        """Play a game and return the commands, or give the next command of one."""
+        """Roll out a game and return the commands, or predict one command."""
         return await self._form.attempt(item, talk)
 
     def grade(self, item: Item, answer: Json) -> Grade:
-        """Play the commands again, or compare the command with the expert's."""
+        """Execute the commands again, or compare the command with the expert's."""
         return self._form.grade(item, answer)
 
     def further(self, graded: Sequence[Graded]) -> list[Figure]:
-        """What else the form has to tell."""
+        """Further figures of the form."""
         return self._form.figures(graded)
 
     def describe(self) -> JsonObject:
-        """The release of the games, and what plays them."""
+        """The release of the games, and the engine."""
         return {"release": "json_2.1.1, move X to Y", "engine": "genenv household"}

@@ -20,11 +20,11 @@ _FOLDER = "alfworld/json_2.1.1"
 _MOST_CHARS = 1_000_000
 """Of a problem; the largest has 90,000."""
 _NO_GAMES = ("movable", "Sliced")
-"""Words in the name of a folder whose tasks are no games."""
+"""Words in folder names of tasks without games."""
 _TASK = re.compile(r'"Your task is to: ([^"\\]{1,500})\."')
 _HELP = re.compile(r'action help \{\s*template :: "help";\s*feedback :: "\s*([^"]*)"')
 _MOVE = 'template :: "move {o} to {r}"'
-"""What release 2.1.3 says; the first ones had `put {o} in/on {r}`."""
+"""Command of release 2.1.3; the first releases had `put {o} in/on {r}`."""
 _ATOM = re.compile(r"\(([^()?][^()]*)\)")
 _PLACED = ("inReceptacle", "objectType", "receptacleType")
 _GOALS: Mapping[tuple[str, ...], TaskType] = {
@@ -38,7 +38,7 @@ _GOALS: Mapping[tuple[str, ...], TaskType] = {
         *("objectType", "objectType", "receptacleAtLocation", "toggleable"),
     ): "look_at_obj_in_light",
 }
-"""Predicates of a goal, sorted -> what has to be done."""
+"""Sorted predicates of a goal -> type of task."""
 TYPES: Mapping[TaskType, str] = {
     "pick_and_place_simple": "pick",
     "look_at_obj_in_light": "light",
@@ -47,7 +47,7 @@ TYPES: Mapping[TaskType, str] = {
     "pick_cool_then_place_in_recep": "cool",
     "pick_two_obj_and_place": "two",
 }
-"""ALFWorld's name of a task -> how results call it."""
+"""ALFWorld's type of task -> its name in results."""
 
 _Atoms = Mapping[str, Sequence[Sequence[str]]]
 """Predicate -> its arguments, atom by atom."""
@@ -66,7 +66,7 @@ class Trial:
 
 
 def load_trials(data: DataFolder, split: str) -> list[Trial]:
-    """The games of one of the splits, sorted by id; those that ALFWorld's own loader leaves out are left out.
+    """The games of a split, sorted by id, without those that ALFWorld's own loader skips.
 
     The training split has folders of kinds of task that there are no games of (an object in a movable
     receptacle, a sliced object), and games that no plan wins (`collect_game_files` of ALFWorld's
@@ -97,7 +97,7 @@ def _trial(data: DataFolder, name: str, record: Any, split: str) -> Trial:  # no
 
 
 def _walkthrough(game: Game, commands: object) -> tuple[str, ...]:
-    """The commands, which have been played. Raises ValueError where they do not win, or win too early."""
+    """The expert's commands, executed. Raises ValueError if they do not win, or win too early."""
     listed = cast(list[object], commands if isinstance(commands, list) else [])
     if not listed or not all(isinstance(command, str) for command in listed):
         raise TypeError("it is no list of commands")
@@ -112,7 +112,7 @@ def _walkthrough(game: Game, commands: object) -> tuple[str, ...]:
 
 
 def read_world(record: Mapping[str, Any]) -> World:
-    """The room and the goal of a `game.tw-pddl`. Raises KeyError or ValueError where it has none."""
+    """The room and the goal of a `game.tw-pddl`. Raises KeyError or ValueError if it has none."""
     grammar, problem = str(record["grammar"]), str(record["pddl_problem"])
     if _MOVE not in grammar:
         raise ValueError("the command is not `move X to Y`: release 2.1.3 of the games is wanted")
@@ -128,7 +128,7 @@ def read_world(record: Mapping[str, Any]) -> World:
 
 
 def _atoms(text: str) -> dict[str, list[list[str]]]:
-    """The innermost lists of a text, variables' declarations left out. Linear in its length."""
+    """The innermost lists of a text, without declarations of variables. Linear in its length."""
     found: dict[str, list[list[str]]] = {}
     for atom in _ATOM.findall(text):
         name, *arguments = atom.split()
@@ -137,7 +137,7 @@ def _atoms(text: str) -> dict[str, list[list[str]]]:
 
 
 def _goal(atoms: _Atoms) -> tuple[TaskType, str, str]:
-    """What has to be done, to which type of object, and the type of the place or lamp."""
+    """The type of task, the type of its object, and the type of the place or lamp."""
     shape = tuple(sorted(name for name, listed in atoms.items() for _ in listed))
     if shape not in _GOALS:
         raise ValueError(f"a goal of an unknown form, {' '.join(shape)[:200]}")
@@ -158,7 +158,7 @@ def _kind(name: str) -> str:
 
 
 def _world(facts: _Atoms, task: TaskType, target: str, goal: str, wording: str, help_: str) -> World:
-    """Facts as the engine has them: by id, ids in lower case and in order, as TextWorld has them."""
+    """The world for the engine: ids in lower case and sorted, as in TextWorld."""
     pairs = {name: [(a.lower(), b.lower()) for a, b in facts.get(name, ())] for name in _PAIRS}
     flags = {flag: {name.lower() for (name,) in facts.get(fact, ())} for fact, flag in _FLAGS.items()}
     located, inside = pairs["objectAtLocation"], pairs["inReceptacle"]
@@ -217,7 +217,7 @@ _FLAGS = {
     **{"sliceable": "sliceable", "toggleable": "toggleable"},
     **{"isReceptacleObject": "container", "isCool": "cool"},
 }
-"""Fact of one thing -> what the engine calls it."""
+"""Unary fact -> the engine's flag."""
 _ITEM_FLAGS = [flag for flag in _FLAGS.values() if flag not in ("openable", "opened")]
 
 

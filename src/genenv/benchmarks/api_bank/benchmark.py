@@ -2,10 +2,10 @@
 
 Two forms of the same 597 or 779 questions. ToolRL's (arXiv:2504.13958) leaves out the searches for tools and
 asks for `<tool_call>` blocks; one recorded call each, and a reply is right if any of its calls has the same
-name and exactly the same parameters. That is the rule of ToolRL's paper; its published code reads some kinds
-of reply otherwise, and is the measure `toolrl_code`. The authors' (arXiv:2304.08244) asks for
-`API-Request: [...]`, carries the request out on a fresh database and compares the results; see `authors` for
-what is done here.
+name and exactly the same parameters. That is the rule of ToolRL's paper. Its published code parses some kinds
+of reply differently: the measure `toolrl_code`. The authors' form (arXiv:2304.08244) asks for
+`API-Request: [...]`, executes the request on a fresh database and compares the results; `authors.py` explains
+what differs here.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from genenv.chat.assistant import Talk
 from genenv.errors import UsageError
 from genenv.evaluation.base import Grade, Graded, Item, PlainBenchmark
 from genenv.evaluation.data import DataFolder
-from genenv.evaluation.statistics import Figure, rate
 from genenv.settings import Settings
+from genenv.statistics import Figure, rate
 from genenv.types import Json, JsonObject
 
 _MAX_TOKENS = {"toolrl": 1024, "authors": 512}
@@ -43,7 +43,7 @@ class ApiBankConfig(Settings, frozen=True):
 
 
 class ApiBank(PlainBenchmark):
-    """API-Bank. `form` says whose prompts and whose rules; splits belong to one of them or to both."""
+    """API-Bank. `form` chooses prompts and rules; a split belongs to one form or to both."""
 
     name: ClassVar[str] = "api-bank"
     config = ApiBankConfig
@@ -87,7 +87,7 @@ class ApiBank(PlainBenchmark):
         return [item for part in wanted for item in read_authors(data, part)]
 
     async def attempt(self, item: Item, talk: Talk) -> Json:
-        """Ask once. The answer is the reply, and calls that the model's own format made of a part of it."""
+        """One turn. The answer: the reply, and native calls."""
         question = _question(item)
         reply = await talk([dict(message) for message in question.messages])
         answer: dict[str, Json] = {"reply": reply.text[:_KEPT_CHARS]}
@@ -96,7 +96,7 @@ class ApiBank(PlainBenchmark):
         return answer
 
     def grade(self, item: Item, answer: Json) -> Grade:
-        """As the item's form says; what is no answer of `attempt` is an empty one."""
+        """Grade by the rule of the item's form; a malformed answer counts as empty."""
         question = _question(item)
         if question.kind == "call":
             return grade_toolrl(question, answer)
@@ -110,18 +110,18 @@ class ApiBank(PlainBenchmark):
         """The share that is right, by level too, or the mean ROUGE-L; then the further measures.
 
         `accuracy` follows the rule of ToolRL's paper, `toolrl_code` its published code. `request_match` is
-        the authors' form by comparison of requests alone: it is no executed score. `dialogue_match` is the
+        the authors' form by comparison of requests: nothing is executed. `dialogue_match` is the
         share of level 3's dialogues whose requests are all right.
         """
         return [*super().figures(graded), *_dialogues(graded)]
 
     def headline_of(self, graded: Sequence[Graded]) -> str:
-        """By what kind of question these are."""
+        """The headline for these kinds of question."""
         kinds = {_question(item).kind for item, _ in graded}
         return "accuracy" if "call" in kinds else "rouge_l" if "response" in kinds else "request_match"
 
     def describe(self) -> JsonObject:
-        """Which rule decides."""
+        """The form and its rule."""
         rules = {
             "toolrl": "the paper's: any call equal to the recorded one",
             "authors": "comparison, nothing executed",
@@ -135,7 +135,7 @@ def _question(item: Item) -> Question:
 
 
 def _dialogues(graded: Sequence[Graded]) -> list[Figure]:
-    """The share of dialogues whose requests are all right, of those all of whose requests were graded."""
+    """The share of dialogues whose requests are all right, among those that were graded completely."""
     scores: dict[str, list[float]] = {}
     wanted: dict[str, int] = {}
     for item, grade in graded:

@@ -1,19 +1,138 @@
-"""What a question of API-Bank holds, and what is read of answers."""
+"""API-Bank's questions, and calls in replies: what both forms share."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
-from genenv.benchmarks.api_bank.calls import Call
 from genenv.benchmarks.api_bank.values import Declared
+from genenv.chat.reasoning import without_thoughts
 from genenv.types import Json
+
+MAX_REPLY_CHARS = 100_000
+"""Characters of a reply that are parsed."""
+_MAX_FAILURES = 64
+"""Lines without JSON after which parsing stops. Bounds the time."""
+_MAX_SHOWN = 60
+_DECODER = json.JSONDecoder()
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a tool."""
+
+    name: str
+    parameters: Mapping[str, Json]
+
+
+def call_of(value: Any) -> Call | None:  # noqa: ANN401
+    """A call from JSON with `name`, and `parameters` or `arguments`; None if malformed."""
+    if not isinstance(value, dict):
+        return None
+    found = cast("dict[str, Any]", value)
+    name, parameters = found.get("name"), found.get("parameters", found.get("arguments"))
+    if not isinstance(name, str) or not isinstance(parameters, dict):
+        return None
+    return Call(name, cast("dict[str, Json]", parameters))
+
+
+def calls_in(reply: str) -> list[Call]:
+    """The calls that a reply of ToolRL's form makes.
+
+    They are JSON objects in `<tool_call>` blocks outside `<think>`, in sequence or in a list. The end of the
+    reply may truncate a block. Text that is not JSON is skipped up to the end of its line.
+    """
+    found: list[Call | None] = []
+    for block in _between(without_thoughts(reply[:MAX_REPLY_CHARS]), "<tool_call>", "</tool_call>"):
+        for value in _json_values(block):
+            found += map(call_of, cast("list[Any]", value) if isinstance(value, list) else [value])
+    return [call for call in found if call is not None]
+
+
+def _between(text: str, first: str, last: str) -> Iterator[str]:
+    """The texts between two marks; the last need not be closed."""
+    at = text.find(first)
+    while at >= 0:
+        end = text.find(last, at)
+        yield text[at + len(first) : end if end >= 0 else None]
+        at = text.find(first, end) if end >= 0 else -1
+
+
+def _json_values(block: str) -> Iterator[Any]:
+    at, failures = 0, 0
+    while at < len(block) and failures < _MAX_FAILURES:
+        if block[at].isspace() or block[at] == ",":
+            at += 1
+            continue
+        try:
+            value, at = _DECODER.raw_decode(block, at)
+        except (ValueError, RecursionError):
+            failures += 1
+            line_end = block.find("\n", at)
+            at = line_end + 1 if line_end >= 0 else len(block)
+            continue
+        yield value
+
+
+def is_subset(gold: Call, given: Call) -> bool:
+    """GenEnv's lenient rule: empty parameters are ignored, and extra parameters are allowed.
+
+    Source: the reward of arXiv:2512.19682 for tool calls. All other parameters must be equal.
+    """
+    wanted, mine = _with_content(gold.parameters), _with_content(given.parameters)
+    return gold.name == given.name and all(name in mine and mine[name] == wanted[name] for name in wanted)
+
+
+def _with_content(parameters: Mapping[str, Json]) -> dict[str, Json]:
+    return {
+        name: value
+        for name, value in parameters.items()
+        if value is not None and not (isinstance(value, str | list | dict) and not value)
+    }
+
+
+def difference(gold: Call, calls: Sequence[Call], same: Callable[[str, Json], bool] | None = None) -> str:
+    """A sentence on how the closest of some calls differs from the recorded one.
+
+    Args:
+        gold: the recorded one.
+        calls: those of the reply.
+        same: whether a value of a named parameter is right; default: equality.
+    """
+    if not calls:
+        return f"no call could be read; {gold.name} was wanted"
+    named = [call for call in calls if call.name == gold.name]
+    if not named:
+        return f"{shown(calls[0].name)} was called; {gold.name} was wanted"
+    return _parameters_differ(gold, named[0], same or (lambda name, value: value == gold.parameters[name]))
+
+
+def _parameters_differ(gold: Call, call: Call, same: Callable[[str, Json], bool]) -> str:
+    for name, value in gold.parameters.items():
+        if name not in call.parameters:
+            return f"{gold.name} lacks {name}={shown(value)}"
+        if not same(name, call.parameters[name]):
+            return f"{gold.name} has {name}={shown(call.parameters[name])}; {shown(value)} was wanted"
+    extra = [name for name in call.parameters if name not in gold.parameters]
+    return f"{gold.name} has {shown(extra[0])}, which is not wanted" if extra else f"{gold.name} as recorded"
+
+
+def shown(value: Json) -> str:
+    """A value for a sentence: short and printable."""
+    if isinstance(value, str):
+        return json.dumps(value if len(value) <= _MAX_SHOWN else value[:_MAX_SHOWN] + "…")
+    if isinstance(value, Mapping):
+        return "an object"
+    if value is None or isinstance(value, bool | int | float):
+        return str(value)[:_MAX_SHOWN]
+    return "a list"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """One prompt and what was recorded as its answer."""
+    """One prompt and its recorded answer."""
 
     kind: Literal["call", "request", "response"]
     """ToolRL's form, the authors' form, or an answer to the user in the authors' form."""
@@ -23,19 +142,19 @@ class Question:
     response: str = ""
     """The recorded response; empty for a call."""
     declared: Mapping[str, Declared] = field(default_factory=dict[str, Declared])
-    """What the prompt says of the parameters of the recorded call's API."""
+    """The prompt's description of the parameters of the recorded call's API."""
     dialogue: str = ""
-    """Which dialogue of level 3 it is of, in the authors' form."""
+    """The dialogue of level 3, in the authors' form."""
     of_dialogue: int = 0
-    """How many requests that dialogue has."""
+    """Number of requests in that dialogue."""
 
 
 def text_of(entry: Any, key: str) -> str:  # noqa: ANN401
-    """A text of a question.
+    """A text field of an entry.
 
     Raises:
-        KeyError: it is not there.
-        TypeError: it is no text.
+        KeyError: it is missing.
+        TypeError: it is not a text.
     """
     text = entry[key]
     if not isinstance(text, str):
@@ -44,6 +163,6 @@ def text_of(entry: Any, key: str) -> str:  # noqa: ANN401
 
 
 def reply_of(answer: Json) -> str:
-    """The reply in an answer; empty in what is no answer."""
+    """The reply in an answer; empty if malformed."""
     reply = answer.get("reply") if isinstance(answer, Mapping) else None
     return reply if isinstance(reply, str) else ""

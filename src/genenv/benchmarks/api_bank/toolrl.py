@@ -1,23 +1,73 @@
 """API-Bank as ToolRL prepares it: 399 + 67 + 131 prompts, one recorded call each.
 
-What is to be known of these files: every value is recorded as text, also where the prompt declares a number
-or a list (107 answers). 6 recorded calls are of a tool that the prompt does not offer, 8 give a parameter
-that it does not declare, and 5, all of BookHotel, lost a value at a quotation mark; the other 578 follow from
-their prompts. All 597 are scored as they stand, as everybody scores them; `typed` shows what the types cost.
+The files have flaws. Every value is recorded as text, also where the prompt declares a number or a list (107
+answers). Of the 597 recorded calls, 6 use a tool that the prompt does not offer, 8 give a parameter that it
+does not declare, and 5, all of BookHotel, lost a value at a quotation mark. All 597 are scored as they are,
+as in published results; the measure `typed` shows the effect of the types.
+
+ToolRL's published code (`benchmarks/API-Bank/generate.py` and `evaluate.py` of github.com/qiancheng0/ToolRL,
+8cee13e) differs from its paper's rule; it is the measure `toolrl_code`. It parses a reply from its last
+`<tool_call>` on, thoughts included, or as a whole where there is none; a call is one line. An object without
+`name` or `parameters` counts as the parameters of the right tool. A value that is neither object, list nor
+text stops the parsing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from genenv.benchmarks.api_bank.calls import Call, call_of, calls_in, difference, is_subset
-from genenv.benchmarks.api_bank.questions import Question, reply_of, text_of
-from genenv.benchmarks.api_bank.toolrl_code import right_by_code
+from genenv.benchmarks.api_bank.questions import (
+    MAX_REPLY_CHARS,
+    Call,
+    Question,
+    call_of,
+    calls_in,
+    difference,
+    is_subset,
+    reply_of,
+    text_of,
+)
 from genenv.benchmarks.api_bank.values import declared_in, same_values
 from genenv.evaluation.base import Grade, Item
 from genenv.evaluation.data import DataFolder
 from genenv.types import Json
+
+
+def right_by_code(reply: str, native: Sequence[Call], gold: Call) -> bool:
+    """Whether ToolRL's code finds the recorded call.
+
+    Args:
+        reply: the text; of a very long one only the end is parsed.
+        native: calls that an endpoint extracted, appended to the reply.
+        gold: the recorded call.
+    """
+    values = [
+        *_lines(reply[-MAX_REPLY_CHARS:]),
+        *({"name": c.name, "parameters": c.parameters} for c in native),
+    ]
+    try:
+        return any(_is_gold(value, gold) for value in values)
+    except (TypeError, ValueError, LookupError, RecursionError):
+        return False
+
+
+def _lines(reply: str) -> Iterator[Any]:
+    block = reply.strip().split("<tool_call>")[-1].split("</tool_call>")[0]
+    for line in block.strip().split("\n"):
+        try:
+            yield json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+
+
+def _is_gold(value: Any, gold: Call) -> bool:  # noqa: ANN401
+    call = cast("dict[str, Any]", json.loads(value) if isinstance(value, str) else value)
+    if "name" not in call or "parameters" not in call:
+        return call == gold.parameters
+    return bool(call["name"] == gold.name and call["parameters"] == gold.parameters)
+
 
 FILES: Mapping[str, str] = {
     level: f"api-bank/toolrl/{level}-api_processed.json" for level in ("level-1", "level-2", "level-3")
@@ -46,7 +96,7 @@ def _item(level: str, place: int, entry: Any) -> Item:  # noqa: ANN401
 
 
 def _gold(answer: Any) -> Call:  # noqa: ANN401
-    """The one recorded call: a list of one in levels 1 and 3, bare in level 2."""
+    """The recorded call: in a list of one in levels 1 and 3, bare in level 2."""
     (only,) = cast("list[Any]", answer) if isinstance(answer, list) else [answer]
     gold = call_of(only)
     if gold is None:
@@ -57,9 +107,8 @@ def _gold(answer: Any) -> Call:  # noqa: ANN401
 def grade_toolrl(question: Question, answer: Json) -> Grade:
     """1 if any call of the reply has the recorded name and exactly the recorded parameters: the paper's rule.
 
-    Measures: `toolrl_code`, what ToolRL's published code says, which differs in some kinds of reply
-    (`genenv.benchmarks.api_bank.toolrl_code`); `lenient`, GenEnv's rule (`is_subset`); `typed`, values equal
-    under their declarations (`genenv.benchmarks.api_bank.values`); `name`, the API alone; `readable`, whether
+    Measures: `toolrl_code`, the verdict of ToolRL's published code; `lenient`, GenEnv's rule (`is_subset`);
+    `typed`, values equal under their declared types (`values.py`); `name`, the API alone; `readable`, whether
     there is a call at all.
     """
     gold, reply, native = question.gold, reply_of(answer), _native(answer)
@@ -82,7 +131,7 @@ def grade_toolrl(question: Question, answer: Json) -> Grade:
 
 
 def _native(answer: Json) -> list[Call]:
-    """Calls that an endpoint took out of the reply."""
+    """Calls that an endpoint extracted from the reply."""
     calls = answer.get("calls") if isinstance(answer, Mapping) else None
     found = [call_of(each) for each in calls] if isinstance(calls, list) else []
     return [call for call in found if call is not None]

@@ -1,8 +1,8 @@
-"""When two values of a parameter are the same, given what the API's description says of the parameter.
+"""Equality of two values of a parameter, under the API's description of it.
 
 API-Bank records every value as text, whatever the declared type. Its authors convert a request's values to
 the declared types before they call the API, and some of their checks ignore case or compare parsed times.
-The rules here follow the description that the model was shown; nothing is called.
+The rules here follow the description in the prompt; no API is called.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _WORDS = {"True": "true", "False": "false", "None": "null", "(": "[", ")": "]"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
-    """What an API's description says of a parameter."""
+    """A parameter in an API's description."""
 
     type: str
-    """As it is written there: `str`, `int`, `float`, `bool`, `list`, `list(str)`, `dict`, `json`."""
+    """The declared type: `str`, `int`, `float`, `bool`, `list`, `list(str)`, `dict`, `json`."""
     description: str
 
     @property
     def ignores_case(self) -> bool:
-        """Whether it says that upper and lower case are the same."""
+        """Whether case is ignored."""
         return "Cases are ignored" in self.description
 
     @property
@@ -67,7 +67,7 @@ def declared_in(prompt: str, api: str) -> dict[str, Declared]:
 
 
 def same_value(given: Json, gold: Json, declared: Declared | None) -> bool:
-    """Whether a value is the recorded one, under its declaration.
+    """Whether a value equals the recorded one under its declaration.
 
     | declared | same if |
     |---|---|
@@ -77,7 +77,7 @@ def same_value(given: Json, gold: Json, declared: Declared | None) -> bool:
     | str, with "Cases are ignored" | equal as text, case aside |
     | str, with "Format: %Y-%m-%d" or another | both can be read so, as the same time |
 
-    What these do not make the same is the same as text, spaces at the ends aside.
+    All other values are compared as text, without spaces at the ends.
     """
     mine, right = _text(given), _text(gold)
     if mine is not None and mine == right:
@@ -98,14 +98,14 @@ def same_value(given: Json, gold: Json, declared: Declared | None) -> bool:
 def same_values(
     given: Mapping[str, Json], gold: Mapping[str, Json], declared: Mapping[str, Declared]
 ) -> bool:
-    """Whether two requests give the same parameters with the same values."""
+    """Whether two requests have the same parameters with equal values."""
     return given.keys() == gold.keys() and all(
         same_value(given[name], value, declared.get(name)) for name, value in gold.items()
     )
 
 
 def _text(value: Json) -> str | None:
-    """A scalar as text; None for what has parts."""
+    """A scalar as text; None for lists and objects."""
     if isinstance(value, str):
         return value.strip()
     if value is None or isinstance(value, bool | int | float):
@@ -130,9 +130,9 @@ def _same_time(given: str, gold: str, time_format: str) -> bool:
 
 
 def _literal(value: Json) -> Json:
-    """What a text says if it is a Python or JSON literal, else the text.
+    """The value of a text that is a Python or JSON literal, else the text.
 
-    Python's literals are rewritten as JSON: no model text is given to a parser of code.
+    Python literals are rewritten as JSON: no model output reaches a code parser.
     """
     if not isinstance(value, str) or len(value) > _MAX_LITERAL_CHARS:
         return value

@@ -1,24 +1,25 @@
 """Bamboogle: 125 questions of two hops whose answers search engines do not give directly.
 
-Measured by exact match (the headline), token F1 and sub-string match after SQuAD's normalization, and by a
-judge if there is one. Published numbers often rest on a web search and a judge; `mode` and the judge's name
-are in the summary, so that nothing is compared that was measured otherwise.
+Measured by exact match (the headline), token F1 and substring match after SQuAD's normalization, and by a
+judge if one is set. Published numbers often use web search and a judge: `mode` and the judge's name are in
+the summary, so that only equal measurements are compared.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 from pydantic import Field
 
 from genenv.benchmarks.bamboogle.answers import MAX_REPLY_CHARS, closeness, final_answer
-from genenv.benchmarks.bamboogle.conversation import Searching, ask, judged, says_yes
-from genenv.chat.assistant import Assistant, Talk
+from genenv.chat.assistant import Assistant, ChatMessage, Reply, Talk
+from genenv.chat.reasoning import without_thoughts
 from genenv.environments.multihop_qa.corpus import load_corpus
 from genenv.environments.multihop_qa.search import SearchIndex, require_search
 from genenv.errors import ContextOverflow, DataError, UsageError
@@ -27,12 +28,135 @@ from genenv.evaluation.data import DataFolder, a_list
 from genenv.settings import Settings
 from genenv.types import Json, JsonObject
 
+_MAX_QUERY_CHARS = 200
+_MAX_QUERIES = 4
+"""Searches answered per reply."""
+_MAX_REPLY_CHARS = 20_000
+_END = (
+    'end with a line that begins with "Answer:" and gives only the final answer, in as few words as possible.'
+    "\n\nQuestion: {question}"
+)
+_CLOSED_BOOK = "Answer the question. Think step by step, briefly, then " + _END
+_SEARCH = (
+    "Answer the question. {how} You may search {searches} times. Think step by step, briefly. When you know "
+    "the answer, " + _END
+)
+_BY_TOOL = "Look up what you need with the tool `search`."
+_BY_TEXT = (
+    "To look something up, end your reply with a line `Search: <a few words>`; you will be shown passages."
+)
+_NONE_LEFT = "No searches are left. Give the final answer now."
+_JUDGE = """Does the given answer to the question mean the same as the right answer?
+More detail is fine if it does not contradict the right answer. Reply with "yes" or "no" alone.
+
+Question: {question}
+Right answer: {right}
+Given answer: {given}"""
+_LINE = re.compile(r"^[ \t*]*+Search:[ \t*]*+(?P<line>[^\n]*\S)[^\n]*|<search>(?P<tag>[^<]*)</search>", re.M)
+_ANSWERED = re.compile(r"<answer>|^[ \t*]*+Answer[ \t*]*+:", re.M | re.IGNORECASE)
+_VERDICT = re.compile(r"\b(?:yes|no)\b", re.IGNORECASE)
+_TOOL: JsonObject = {
+    "type": "function",
+    "function": {
+        "name": "search",
+        "description": "Find passages by words.",
+        "parameters": {
+            "type": "object",
+            "properties": {"query": {"type": "string", "description": "A few words."}},
+            "required": ["query"],
+        },
+    },
+}
+
+
+class Passages(Protocol):
+    """A search index."""
+
+    def search(self, query: str, *, results: int, chars: int) -> str:
+        """Passages, one a line, best first."""
+        ...
+
+
+async def ask(question: str, talk: Talk) -> str:
+    """Roll out a question in closed-book mode; returns the reply."""
+    return (await talk([{"role": "user", "content": _CLOSED_BOOK.format(question=question)}])).text
+
+
+class Searching:
+    """One rollout with searches: by native tool calls where the model has them, else by lines of text."""
+
+    def __init__(self, passages: Passages, talk: Talk, *, limits: tuple[int, int, int]) -> None:
+        """Nothing is asked yet.
+
+        Args:
+            passages: the search index.
+            talk: the model.
+            limits: number of searches, passages per search, characters per passage.
+        """
+        self.used = 0
+        self._passages, self._talk = passages, talk
+        self._most, self._results, self._chars = limits
+
+    async def ask(self, question: str) -> str:
+        """The last reply: the first without a search, or the one after all searches."""
+        how = _BY_TOOL if self._talk.native_tools else _BY_TEXT
+        text = _SEARCH.format(how=how, searches=self._most, question=question)
+        messages: list[ChatMessage] = [{"role": "user", "content": text}]
+        tools: Sequence[JsonObject] = [_TOOL] if self._talk.native_tools else ()
+        for _ in range(self._most + 1):
+            reply = await self._talk(messages, tools=tools)
+            more = self._by_tool(reply) if reply.calls else self._by_text(reply)
+            if not more:
+                return reply.text
+            messages += more
+        return (await self._talk(messages, tools=tools)).text
+
+    def _by_tool(self, reply: Reply) -> list[ChatMessage]:
+        said = reply.message()
+        answers: list[ChatMessage] = []
+        for place, call in enumerate(reply.calls):
+            query = call.arguments.get("query") if call.name == "search" else None
+            known = isinstance(query, str) and place < _MAX_QUERIES
+            content = self._find(str(query)) if known else "Only search(query) can be called."
+            answers.append({"role": "tool", "tool_call_id": call.id or f"call_{place}", "content": content})
+        return [said, *answers]
+
+    def _by_text(self, reply: Reply) -> list[ChatMessage]:
+        """The reply up to its first search, as the rest is made up; nothing if it answers first."""
+        text = reply.text[:_MAX_REPLY_CHARS]
+        thoughtless = without_thoughts(text)
+        found, answered = _LINE.search(thoughtless), _ANSWERED.search(thoughtless)
+        if found is None or (answered and answered.start() < found.start()):
+            return []
+        said = thoughtless[: found.end()].strip()
+        content = self._find(found["line"] or found["tag"])
+        return [{"role": "assistant", "content": said}, {"role": "user", "content": content}]
+
+    def _find(self, query: str) -> str:
+        if self.used >= self._most:
+            return _NONE_LEFT
+        self.used += 1
+        return self._passages.search(query[:_MAX_QUERY_CHARS], results=self._results, chars=self._chars)
+
+
+async def judged(question: str, right: str, given: str, talk: Talk) -> str:
+    """The judge's reply about an answer."""
+    text = _JUDGE.format(question=question, right=right, given=given)
+    return (await talk([{"role": "user", "content": text}])).text
+
+
+def says_yes(verdict: str) -> bool:
+    """Whether a judge's reply is a yes: its first yes or no after the thoughts. Neither counts as no."""
+    found = _VERDICT.search(without_thoughts(verdict[:_MAX_REPLY_CHARS]))
+    return found is not None and found[0].lower() == "yes"
+
+
 MAIN = "bamboogle/bamboogle.json"
 COPIES = {
     "bamboogle/bamboogle_test_questions_and_answers.json": ("question", "answer"),
     "bamboogle/data.json": ("Question", "Answer"),
 }
-"""The same questions in other layouts: what is there must say the same."""
+"""The same questions in other files: those that exist must agree."""
 JUDGE_PROMPT_VERSION = "1"
 _MAX_SHOWN = 80
 
@@ -74,7 +198,7 @@ class Bamboogle(PlainBenchmark):
         self._chosen = settings or BamboogleConfig()
         super().__init__(self._chosen)
         self.judge: Assistant | None = None
-        """Asked whether an answer means the right one, if set before the first attempt: measure `judge`."""
+        """Set before the first rollout, it judges whether an answer means the right one: measure `judge`."""
         self._passages: SearchIndex | None = None
         self._corpus_sum = ""
 
@@ -94,7 +218,7 @@ class Bamboogle(PlainBenchmark):
         return items
 
     def _index(self) -> SearchIndex:
-        """The index of the corpus, made once."""
+        """The index of the corpus, built once."""
         if self._passages is None:
             if self._chosen.corpus is None:
                 raise UsageError("mode search needs passages: set corpus to a JSONL file of them")
@@ -111,11 +235,11 @@ class Bamboogle(PlainBenchmark):
         return self._chosen.mode == "search"
 
     def most_replies(self, item: Item) -> int:
-        """One after each search, and one before."""
+        """One before the searches, and one after each."""
         return 1 + (self._chosen.max_searches if self.many_turns(item) else 0)
 
     async def attempt(self, item: Item, talk: Talk) -> Json:
-        """Ask, perhaps with searches, then ask the judge; returns the replies."""
+        """Roll out the question, then ask the judge; returns both replies."""
         question: Question = item.data
         answer: dict[str, Json] = {}
         if self._chosen.mode == "search":
@@ -137,7 +261,7 @@ class Bamboogle(PlainBenchmark):
         return answer
 
     def grade(self, item: Item, answer: Json) -> Grade:
-        """Exact match, with F1 and sub-string match; what is no answer of `attempt` is an empty one."""
+        """Exact match, with F1 and substring match as measures; a malformed answer counts as empty."""
         question: Question = item.data
         found: Mapping[str, Json] = answer if isinstance(answer, Mapping) else {}
         reply, verdict = found.get("reply"), found.get("judge")
@@ -152,7 +276,7 @@ class Bamboogle(PlainBenchmark):
         return Grade(score=near.em, explanation=f"{why[0].upper()}{why[1:]}.", measures=measures)
 
     def describe(self) -> JsonObject:
-        """From memory or with which passages, how answers are found in replies, and who judges."""
+        """The mode and its corpus, how answers are extracted, and the judge."""
         found: dict[str, Json] = {"mode": self._chosen.mode, "answers": "boxes opened"}
         if self._corpus_sum:
             found["corpus_sha256"] = self._corpus_sum

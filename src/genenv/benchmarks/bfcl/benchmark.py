@@ -1,7 +1,7 @@
 """The Berkeley Function Calling Leaderboard, v4: single-turn and multi-turn categories.
 
 Data, checker, prompts and simulated APIs come from the package bfcl-eval (Apache-2.0). Of the agentic
-categories two memories are here; `categories.MISSING` says what is not, and why.
+categories two memories are included; `data.MISSING` lists the others with the reason.
 """
 
 from __future__ import annotations
@@ -12,24 +12,33 @@ from typing import ClassVar, Literal, cast
 
 from pydantic import BaseModel, Field
 
-from genenv.benchmarks.bfcl import memory, multi, single
-from genenv.benchmarks.bfcl.categories import LONG_CONTEXT, SPLITS, categories_of
-from genenv.benchmarks.bfcl.figures import figures
-from genenv.benchmarks.bfcl.leaderboard import table
-from genenv.benchmarks.bfcl.load import Conversation, MemoryTask, Question, items_of
-from genenv.benchmarks.bfcl.official_results import result_files
-from genenv.benchmarks.bfcl.package import INSTALL, VERSION, data_folder, version
+from genenv.benchmarks.bfcl.data import (
+    INSTALL,
+    LONG_CONTEXT,
+    SPLITS,
+    VERSION,
+    Conversation,
+    MemoryTask,
+    Question,
+    categories_of,
+    data_folder,
+    items_of,
+    version,
+)
+from genenv.benchmarks.bfcl.multi_turn import Memories, ask_about_memory, ask_turns, grade_memory, grade_turns
+from genenv.benchmarks.bfcl.scoring import figures, result_files, table
+from genenv.benchmarks.bfcl.single_turn import ask_question, grade_question
 from genenv.benchmarks.bfcl.worker import Stopped, worker
 from genenv.chat.assistant import Talk
 from genenv.errors import UsageError, unknown_name
 from genenv.evaluation.base import Answered, Grade, Graded, Item, PlainBenchmark, Prices
 from genenv.evaluation.data import DataFolder
-from genenv.evaluation.statistics import Figure
 from genenv.settings import Settings
+from genenv.statistics import Figure
 from genenv.types import Json, JsonObject
 
 _PER_TURN = ("all", "multi_turn", LONG_CONTEXT)
-"""Splits that the paper's protocol has: all mean the same."""
+"""Splits under `protocol: genenv`; all have the same items."""
 
 
 class BfclSettings(Settings, frozen=True):
@@ -44,7 +53,7 @@ class BfclSettings(Settings, frozen=True):
 
 
 class Bfcl(PlainBenchmark):
-    """BFCL v4, without web search and the memory of vectors."""
+    """BFCL v4, without web search and vector memory."""
 
     name: ClassVar[str] = "bfcl"
     config: ClassVar[type[BaseModel]] = BfclSettings
@@ -55,13 +64,13 @@ class Bfcl(PlainBenchmark):
     settings: BfclSettings
 
     def __init__(self, settings: BaseModel | None = None) -> None:
-        """No memory is filled yet.
+        """All memories are empty.
 
         Args:
-            settings: how it is asked; None: as by default.
+            settings: None: the defaults.
         """
         super().__init__(settings)
-        self._memories = memory.Memories()
+        self._memories = Memories()
 
     def load(self, data: DataFolder, split: str) -> Sequence[Item]:
         """The items of a split, category by category, from the installed package.
@@ -88,20 +97,20 @@ class Bfcl(PlainBenchmark):
         return items
 
     def prerequisites(self, items: Sequence[Item]) -> Sequence[Sequence[Item]]:
-        """The conversations that fill the memories that these items ask about."""
+        """The conversations that fill these items' memories."""
         tasks = [item.data for item in items if isinstance(item.data, MemoryTask)]
         return list({task.memory: task.before for task in tasks}.values())
 
     def held(self, item: Item, answer: Json) -> None:
-        """Keep the memory that a conversation left."""
+        """Store the memory after a conversation."""
         self._memories.keep(cast("MemoryTask", item.data), answer)
 
     def many_turns(self, item: Item) -> bool:
-        """Whether it is a conversation, or a turn of one."""
+        """Whether it is a conversation, or one turn of it."""
         return isinstance(item.data, Conversation | MemoryTask)
 
     def most_replies(self, item: Item) -> int:
-        """The steps of all its turns."""
+        """The maximum of steps, over all its turns."""
         content = _content(item)
         if isinstance(content, Question):
             return 1
@@ -110,7 +119,7 @@ class Bfcl(PlainBenchmark):
         return (self.settings.max_steps + 1) * (len(content.truth) if content.only is None else 1)
 
     async def attempt(self, item: Item, talk: Talk) -> Json:
-        """Ask a question, or hold a conversation."""
+        """Roll out a question or a conversation."""
         native, max_steps = self._is_native(talk), self.settings.max_steps
         content = _content(item)
         if isinstance(content, Question):
@@ -119,23 +128,23 @@ class Bfcl(PlainBenchmark):
                     "format_sensitivity is about prompts in text, as it is officially: set "
                     "bfcl.prompting=text, or leave it out for this model"
                 )
-            return await single.ask(content, talk, native=native)
+            return await ask_question(content, talk, native=native)
         if isinstance(content, MemoryTask):
             start = self._memories.of(content)
-            return await memory.ask(content, talk, start, native=native, max_steps=max_steps)
-        return await multi.ask(content, talk, native=native, max_steps=max_steps)
+            return await ask_about_memory(content, talk, start, native=native, max_steps=max_steps)
+        return await ask_turns(content, talk, native=native, max_steps=max_steps)
 
     def grade(self, item: Item, answer: Json) -> Grade:
-        """Compare the calls, or carry them out again and compare the worlds."""
+        """Compare the calls, or execute them again and compare the resulting states."""
         content = _content(item)
         if isinstance(content, Question):
-            return single.grade(content, answer)
+            return grade_question(content, answer)
         if isinstance(content, MemoryTask):
-            return memory.grade(content, answer)
-        return multi.grade(content, answer)
+            return grade_memory(content, answer)
+        return grade_turns(content, answer)
 
     def figures(self, graded: Sequence[Graded]) -> list[Figure]:
-        """The official averages; under the paper's protocol the share of right turns."""
+        """The official averages; under `protocol: genenv` the share of right turns."""
         if self.settings.protocol == "genenv":
             return super().figures(graded)
         return figures(graded)
@@ -143,15 +152,15 @@ class Bfcl(PlainBenchmark):
     def leaderboard(
         self, answered: Sequence[Answered], prices: Prices | None
     ) -> tuple[JsonObject, Sequence[str]]:
-        """The columns of the official table; none of the paper's protocol."""
+        """The columns of the official table; none under `protocol: genenv`."""
         return ({}, ()) if self.settings.protocol == "genenv" else table(answered, prices)
 
     def export(self, answered: Sequence[Answered], policy: str) -> Mapping[str, str]:
-        """The official result files; none of the paper's protocol, whose turns are no official items."""
+        """The official result files; none under `protocol: genenv`, whose turns are no official items."""
         return {} if self.settings.protocol == "genenv" else result_files(answered)
 
     def describe(self) -> JsonObject:
-        """The version of what grades, what of a reply is evaluated, and how was asked."""
+        """The scorer's version, which expressions of a reply are evaluated, and the settings."""
         return {"bfcl_eval": version(), "evaluated": "constants only", **self.settings.model_dump()}
 
     def _is_native(self, talk: Talk) -> bool:
@@ -165,7 +174,7 @@ def _content(item: Item) -> Question | Conversation | MemoryTask:
 
 
 def _memory_problem() -> str:
-    """Why no memory can be filled; empty: it can."""
+    """Why memories cannot be executed; empty: they can."""
     try:
         return worker().ask("memory_problem")
     except Stopped as error:
@@ -173,7 +182,7 @@ def _memory_problem() -> str:
 
 
 def _turn_by_turn(files: DataFolder, split: str) -> Iterator[Item]:
-    """The paper's protocol: an item is one turn of a long-context conversation that has right calls."""
+    """Items of `protocol: genenv`: the turns of long-context conversations that have right calls."""
     if split not in _PER_TURN:
         raise UsageError(f"the paper's protocol has long-context turns only; splits: {', '.join(_PER_TURN)}")
     for item in items_of(files, LONG_CONTEXT):

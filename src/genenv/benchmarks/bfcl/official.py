@@ -1,27 +1,28 @@
 # pyright: standard
-"""The official code of bfcl-eval, run as it is in a process of its own, which `worker.py` starts and asks.
+"""Runs the official code of bfcl-eval, unchanged, in a process that `worker.py` starts and calls.
 
-A request is a line of JSON, `[what, arguments]`, and so is its reply. Each has limits of processor time and
-memory; what passes them ends the process, which tells the one who asked.
+A request is a line of JSON, `[function, arguments]`, and so is its reply. Each has limits of processor time
+and memory; exceeding them ends the process, which the caller notices.
 
-The official decoding and the official executor call `eval` on what a model wrote. Limits are no sandbox, so
-that both get another function by that name: `literals.constant`, which works out arithmetic on constants, and
-one that calls a method of the conversation's own APIs with literal arguments. The rest is theirs, quirks
-included.
+The official decoder and executor call `eval` on a model's text. Limits are no sandbox, so both get another
+function of that name: `constant`, which evaluates arithmetic on constants, and one that calls a method of the
+conversation's own APIs with literal arguments. The rest is theirs, quirks included.
 
 `bfcl_eval.constants.model_config` imports the client of every provider, and `bfcl_eval.utils` makes folders
-and wants more packages: the modules are loaded as copies, with stand-ins for those. Little of genenv is
-imported: the process stays small, and starts at once. What the memory categories need is imported with the
-first request that is about them, as it brings numpy.
+and needs more packages: modules are loaded as copies, with stand-ins for those. Nothing else of genenv is
+imported: the process stays small and starts fast. The memory categories' modules, which import numpy, are
+loaded with the first request for them.
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
 import importlib
 import importlib.util
 import inspect
 import json
+import operator
 import os
 import resource
 import signal
@@ -33,17 +34,123 @@ from functools import cache
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from genenv.benchmarks.bfcl.literals import NeedsEvaluation, call_with_literals, constant
+_MAX_SHOWN = 60
+_OPERATIONS: Mapping[type[ast.AST], Callable[..., Any]] = {
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+    ast.Invert: operator.invert,
+    ast.Not: operator.not_,
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+    ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift,
+    ast.BitOr: operator.or_,
+    ast.BitAnd: operator.and_,
+    ast.BitXor: operator.xor,
+    ast.MatMult: operator.matmul,
+}
+
+
+class NeedsEvaluation(Exception):
+    """A value that the official decoder evaluates as Python code, and this one does not."""
+
+    def __init__(self, text: str) -> None:
+        """Build the message.
+
+        Args:
+            text: the expression.
+        """
+        super().__init__(f"{text[:_MAX_SHOWN]} would have to be evaluated, which is not done")
+        parts = list(ast.walk(_parsed(text)))
+        bound = {part.id for part in parts if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
+        bound |= {part.arg for part in parts if isinstance(part, ast.arg)}
+        self.likely_read = not any(
+            isinstance(part, ast.Name) and part.id not in bound and not hasattr(builtins, part.id)
+            for part in parts
+        )
+        """Whether evaluation would most likely succeed: the expression has no unknown names."""
+
+
+def constant(text: str) -> Any:  # noqa: ANN401
+    """The value of arithmetic on constants, such as `2 * 3600` or `[0] * 3`.
+
+    Raises:
+        NeedsEvaluation: there are names or calls in it, a formatted string, or other than numbers, texts and
+            lists of them.
+    """
+    try:
+        return _constant(_parsed(text))
+    except _NotConstant:
+        raise NeedsEvaluation(text) from None
+
+
+class _NotConstant(Exception):
+    """An expression that is not constant."""
+
+
+def _constant(node: ast.expr) -> Any:  # noqa: ANN401
+    match node:
+        case ast.Constant():
+            return node.value
+        case ast.List():
+            return [_constant(element) for element in node.elts]
+        case ast.Tuple():
+            return tuple(_constant(element) for element in node.elts)
+        case ast.UnaryOp():
+            return _OPERATIONS[type(node.op)](_constant(node.operand))
+        case ast.BinOp():
+            left, right = _constant(node.left), _constant(node.right)
+            if isinstance(node.op, ast.Mod) and isinstance(left, (str, bytes)):
+                raise _NotConstant  # formats a string
+            return _OPERATIONS[type(node.op)](left, right)
+        case _:
+            raise _NotConstant
+
+
+def _parsed(text: str) -> ast.expr:
+    return ast.parse(text.strip(), "<string>", mode="eval").body
+
+
+def call_with_literals(text: str) -> tuple[ast.expr, list[Any], dict[str, Any]]:
+    """A call's function, and its arguments by position and by name.
+
+    Raises:
+        NameError: an argument is a name.
+        ValueError: it is no call, or one with other arguments than literals.
+        SyntaxError: it is no expression.
+    """
+    node = _parsed(text)
+    if not isinstance(node, ast.Call):
+        raise ValueError("it is not a call")
+    words = {word.arg: _literal(word.value) for word in node.keywords if word.arg is not None}
+    if len(words) != len(node.keywords):
+        raise ValueError("arguments have to have different names")
+    return node.func, [_literal(argument) for argument in node.args], words
+
+
+def _literal(node: ast.expr) -> Any:  # noqa: ANN401
+    if isinstance(node, ast.Name):
+        raise NameError(f"name {node.id!r} is not defined")
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        raise ValueError("arguments have to be literals") from None
+
 
 TEXT, NATIVE = "text", "calls"
-"""How an answer has its calls; to the checker two models: names with dots, or with underscores instead."""
+"""Forms of an answer. For the checker they are two models: names with dots, or with underscores instead."""
 _EVALUATION = "bfcl_eval.eval_checker.multi_turn_eval"
 _APIS = f"{_EVALUATION}.func_source_code"
 _MEMORY: Mapping[str, tuple[str, ...]] = {
     "MemoryAPI_kv": ("core_memory", "archival_memory"),
     "MemoryAPI_rec_sum": ("memory",),
 }
-"""Memory APIs, and the attributes that are the whole of their state: what their own snapshots hold."""
+"""Memory APIs, and the attributes that are their whole state, as in their own snapshots."""
 
 
 # The official modules.
@@ -51,7 +158,7 @@ _MEMORY: Mapping[str, tuple[str, ...]] = {
 
 @cache
 def decoding() -> ModuleType:
-    """How a reply in text becomes calls."""
+    """The module that decodes calls from text."""
     retries = ("retry", "retry_if_exception_message", "retry_if_exception_type", "wait_random_exponential")
     others = {"bfcl_eval.utils": _module(), "tenacity": _module(**dict.fromkeys(retries))}
     return _copied("bfcl_eval.model_handler.utils", others, constant)
@@ -59,13 +166,13 @@ def decoding() -> ModuleType:
 
 @cache
 def answer_checker() -> ModuleType:
-    """How a question about a memory is graded by what the last message says."""
+    """The module that grades the last message for memory questions."""
     return _copied("bfcl_eval.eval_checker.agentic_eval.agentic_checker", {})
 
 
 @cache
 def memory_apis() -> Mapping[str, type[Any]]:
-    """The memory APIs. Their snapshots come from the request, and go back with its reply, not from files.
+    """The memory APIs; their snapshots are passed in requests and replies instead of files.
 
     Raises:
         ImportError: a package is missing.
@@ -94,7 +201,7 @@ def _given_snapshot(_: Any, config: Mapping[str, Any]) -> Any:  # noqa: ANN401
 
 @cache
 def checker() -> ModuleType:
-    """How calls are compared with the possible answers."""
+    """The module that compares calls with possible answers."""
     models = {TEXT: _model(underscore_to_dot=False), NATIVE: _model(underscore_to_dot=True)}
     others = {"bfcl_eval.constants.model_config": _module(MODEL_CONFIG_MAPPING=models)}
     return _copied("bfcl_eval.eval_checker.ast_eval.ast_checker", others)
@@ -102,20 +209,20 @@ def checker() -> ModuleType:
 
 @cache
 def executor() -> ModuleType:
-    """How calls are carried out on the simulated APIs, whose instances it keeps among its own names."""
+    """The module that executes calls on the simulated APIs; their instances are its globals."""
     return _copied(f"{_EVALUATION}.multi_turn_utils", {}, _called)
 
 
 @cache
 def conversation_checker() -> ModuleType:
-    """How the worlds and results of a conversation are compared with those of the right calls."""
+    """The module that compares states and results with those of the right calls."""
     return _copied(f"{_EVALUATION}.multi_turn_checker", {f"{_EVALUATION}.multi_turn_utils": executor()})
 
 
 def _copied(
     name: str, others: Mapping[str, ModuleType], evaluate: Callable[[str], Any] | None = None
 ) -> ModuleType:
-    """A module as a copy of its own, with other modules in the place of some, and perhaps of `eval`."""
+    """Load a copy of a module, with replacements for some of its imports and perhaps for `eval`."""
     spec = importlib.util.find_spec(name)
     if spec is None or spec.loader is None:
         raise ImportError(f"the package has no module {name}")
@@ -129,7 +236,7 @@ def _copied(
 
 @contextmanager
 def instead(others: Mapping[str, ModuleType]) -> Any:  # noqa: ANN401
-    """In this block, imports find other modules in the place of some."""
+    """Replace modules for imports inside this block."""
     before = {name: sys.modules.get(name) for name in others}
     sys.modules.update(others)
     try:
@@ -153,7 +260,7 @@ def _model(*, underscore_to_dot: bool) -> SimpleNamespace:
 
 
 def _called(text: str) -> Any:  # noqa: ANN401
-    """What a public method of an instance of the executor's answers to literal arguments."""
+    """Call a public method of one of the executor's instances with literal arguments."""
     function, positional, words = call_with_literals(text)
     match function:
         case ast.Attribute(value=ast.Name(id=owner), attr=name) if owner.endswith("_instance"):
@@ -164,7 +271,7 @@ def _called(text: str) -> Any:  # noqa: ANN401
     raise NameError(f"name {names[0]!r} is not defined" if names else "it names no function")
 
 
-# What can be asked.
+# Functions that requests can name.
 
 
 def system_prompt(functions: list[Any], prompt_format: str) -> str:
@@ -179,12 +286,12 @@ def system_prompt(functions: list[Any], prompt_format: str) -> str:
 
 
 def decoded(text: str, language: str, prompt_format: str = "") -> Any:  # noqa: ANN401
-    """The calls of a reply in text; mostly `[{name: {parameter: value}}, ...]`. Raises what theirs raises.
+    """The calls of a reply in text; mostly `[{name: {parameter: value}}, ...]`. Raises what it raises.
 
     Args:
         text: the reply.
         language: of the calls.
-        prompt_format: the configuration of the prompt, which says how calls are written; empty: the default.
+        prompt_format: configuration of the prompt, which determines the format of calls; empty: the default.
     """
     tagged = False
     if prompt_format:
@@ -201,7 +308,7 @@ def grade_calls(  # noqa: PLR0913 - the fields of a request
     compared: bool,
     prompt_format: str = "",
 ) -> dict[str, Any]:
-    """Find the calls of an answer, and whether they are right.
+    """Parse the calls of an answer and grade them.
 
     Source: `_evaluate_single_ast_entry` and `_evaluate_single_relevance_entry` of `eval_runner.py`.
 
@@ -216,7 +323,7 @@ def grade_calls(  # noqa: PLR0913 - the fields of a request
 
     Returns:
         `called`: whether there are any; `valid` and `why`: whether they are right, and why not; `unread`: why
-        calls that there may be were not read.
+        possible calls were not parsed.
     """
     form = TEXT if TEXT in answer else NATIVE
     nothing = {"called": False, "valid": False, "unread": ""}
@@ -258,7 +365,7 @@ def _named(error: Exception) -> str:
 
 
 def commands(text: str) -> list[str]:
-    """The calls of a reply as the text that is carried out: `["cd(folder='docs')"]`; perhaps none."""
+    """The calls of a reply as executable text: `["cd(folder='docs')"]`; perhaps none."""
     try:
         return decoding().default_decode_execute_prompting(text)
     except Exception:  # noqa: BLE001 - as officially
@@ -266,7 +373,7 @@ def commands(text: str) -> list[str]:
 
 
 def name_arguments(call: str, classes: Sequence[str]) -> tuple[str, dict[str, Any]]:
-    """A right call's name, and its arguments by name, those given by position too."""
+    """A right call's name, and all its arguments by name, positional ones too."""
     function, positional, words = call_with_literals(call)
     name = function.id if isinstance(function, ast.Name) else ""
     apis = [getattr(importlib.import_module(executor().CLASS_FILE_PATH_MAPPING[api]), api) for api in classes]
@@ -278,7 +385,7 @@ def name_arguments(call: str, classes: Sequence[str]) -> tuple[str, dict[str, An
 def execute(
     entry_id: str, config: dict[str, Any], classes: list[str], long_context: bool, steps: list[list[str]]
 ) -> list[str]:
-    """What the calls of the last step answer, after those of the steps before, as text."""
+    """Execute the calls of all steps in order; returns the results of the last step as text."""
     results: list[str] = []
     for calls in steps:
         results, _ = executor().execute_multi_turn_func_call(
@@ -290,7 +397,7 @@ def execute(
 def grade_turns(
     turns: list[list[list[str]]], truth: list[list[str]], entry: dict[str, Any], category: str
 ) -> dict[str, Any]:
-    """Whether the calls of a conversation's turns leave the world, and show the results, that they should."""
+    """Grade a conversation: the state after each turn, and the results, must be as after the right calls."""
     try:
         result = conversation_checker().multi_turn_checker(turns, truth, entry, category, "model")
     except Exception as error:  # noqa: BLE001 - folders within themselves cannot be compared, among others
@@ -304,7 +411,7 @@ def grade_turns(
 
 
 def memory_problem() -> str:
-    """Why the memory categories cannot be asked; empty: they can."""
+    """Why the memory categories cannot run; empty: they can."""
     try:
         memory_apis()
     except ImportError as error:
@@ -315,14 +422,14 @@ def memory_problem() -> str:
 def with_memory(
     api: str, memory: dict[str, Any] | None, messages: list[Any], scenario: str, category: str
 ) -> list[dict[str, Any]]:
-    """The first messages of a conversation, with the official words on the memory and on what is in it.
+    """The first messages of a conversation, with the official instructions and the memory's contents.
 
     Args:
         api: the memory's class.
-        memory: what it holds; None: nothing.
+        memory: its contents; None: empty.
         messages: as in the data.
-        scenario: whom the conversation is with.
-        category: which says what kind of memory it is.
+        scenario: the person in the conversation.
+        category: determines the kind of memory.
     """
     instance = memory_apis()[api]()
     instance._load_scenario({"snapshot": memory})
@@ -331,16 +438,16 @@ def with_memory(
 
 
 def remember(api: str, memory: dict[str, Any] | None, calls: list[str], entry_id: str) -> dict[str, Any]:
-    """Carry out calls on a memory.
+    """Execute calls on a memory.
 
     Args:
         api: its class.
-        memory: what it holds; None: nothing.
+        memory: its contents; None: empty.
         calls: as text.
         entry_id: of the conversation.
 
     Returns:
-        `results`: what each call answers, as text; `memory`: what it holds then.
+        `results`: of each call, as text; `memory`: its contents afterwards.
     """
     memory_apis()
     config = {api: {"snapshot": memory}}
@@ -349,7 +456,7 @@ def remember(api: str, memory: dict[str, Any] | None, calls: list[str], entry_id
 
 
 def grade_answer(said: str, possible: list[str]) -> bool:
-    """Whether a message has one of the possible answers in it."""
+    """Whether a message contains one of the possible answers."""
     return bool(answer_checker().agentic_checker(said, possible)["valid"])
 
 
@@ -363,7 +470,7 @@ _ASKED: Mapping[str, Callable[..., Any]] = {
     )
 }
 _CHANGE_THE_PROCESS = {"execute", "grade_turns", "remember"}
-"""What leaves instances, numbers of digits and grown default lists behind: done by a copy of the process."""
+"""Functions that leave state behind (instances, default lists): executed in a fork of the process."""
 
 
 def main(cpu_s: float, memory_bytes: int) -> None:
@@ -396,7 +503,7 @@ def main(cpu_s: float, memory_bytes: int) -> None:
 
 
 def _import_problem() -> str:
-    """Load all that is official now rather than once for each copy; why that is not possible, or nothing."""
+    """Import the official modules before any fork; returns the problem, or an empty string."""
     try:
         _ = decoding(), checker(), conversation_checker(), answer_checker()
         for name, module in executor().CLASS_FILE_PATH_MAPPING.items():

@@ -1,4 +1,4 @@
-"""Asks the process that runs the official code (`official.py`), and starts another where it ended."""
+"""Client of the process that runs the official code (`official.py`); restarts it when it ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import threading
 from functools import cache
 from typing import IO, Any, cast
 
-from genenv.benchmarks.bfcl.package import INSTALL, data_folder
+from genenv.benchmarks.bfcl.data import INSTALL, data_folder
 from genenv.errors import UsageError
 
 _MODULE = "genenv.benchmarks.bfcl.official"
@@ -22,31 +22,31 @@ _MEMORY_GIB = 1
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 """For numpy: each thread of its library would take address space, of which there is little."""
 _WALL_S = 60
-"""Seconds that a reply may take by the clock, on however busy a machine."""
+"""Wall-clock limit of a reply in seconds, for busy machines."""
 
 
 class Stopped(Exception):
-    """What was asked took too long, too much memory, or ended the process in another way."""
+    """A request exceeded its time or memory, or ended the process in another way."""
 
 
 class Worker:
-    """One process for one request after the other. May be asked by several threads."""
+    """One process that serves requests in turn. Thread-safe."""
 
     def __init__(self, cpu_s: float = 5) -> None:
         """Nothing is started yet.
 
         Args:
-            cpu_s: seconds of processor time that a request may take. Right answers take some milliseconds.
+            cpu_s: processor time limit of a request in seconds. Right answers take some milliseconds.
         """
         self._cpu_s = cpu_s
         self._process: subprocess.Popen[str] | None = None
         self._lock = threading.Lock()
 
     def ask(self, what: str, **arguments: Any) -> Any:  # noqa: ANN401
-        """The reply to a request: what the function `what` of `official.py` returns.
+        """Call the function `what` of `official.py` and return its result.
 
         Raises:
-            Stopped: there is none.
+            Stopped: there is no reply.
             UsageError: the package bfcl-eval or another that it needs is missing.
         """
         too_much = f"it takes more than {self._cpu_s} s of processor time or {_MEMORY_GIB} GiB of memory"
@@ -64,7 +64,7 @@ class Worker:
         return json.loads(reply)
 
     def check(self) -> None:
-        """Start the process, if there is none.
+        """Start the process if it is not running.
 
         Raises:
             UsageError: a package is missing.
@@ -85,7 +85,7 @@ class Worker:
 
 @cache
 def worker() -> Worker:
-    """The one worker of this process, which ends with it."""
+    """The worker of this process; ends with it."""
     made = Worker()
     atexit.register(made.end)
     return made
@@ -111,7 +111,7 @@ def _started(cpu_s: float) -> subprocess.Popen[str]:
 
 
 def _told(process: subprocess.Popen[str], request: str = "") -> str:
-    """The next line that a process writes, once it has a request; empty where it ended, or was too slow."""
+    """Send a request; returns the next line of the process, empty if it ended or was too slow."""
     to, of = cast("IO[str]", process.stdin), cast("IO[str]", process.stdout)
     try:
         if request:

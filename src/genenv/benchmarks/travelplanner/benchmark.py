@@ -1,45 +1,60 @@
 """TravelPlanner: a trip of 3, 5 or 7 days, planned from given information under 13 constraints.
 
 Xie et al., "TravelPlanner: A Benchmark for Real-World Planning with Language Agents" (arXiv:2402.01622),
-github.com/OSU-NLP-Group/TravelPlanner, in its mode "sole-planning": the model is given all information it
-needs, in the authors' form, and writes the plan at once. It is asked in words of genenv's, or in theirs. The
-constraints are those of the authors' evaluator (`genenv.environments.travel.constraints`). One part of their
-pipeline is different: code, not a second model, reads the plan out of the reply (`replies`).
+github.com/OSU-NLP-Group/TravelPlanner, by default in its mode "sole-planning": the model is given all
+information, in the authors' format, and writes the plan in one reply. Prompts are genenv's or the authors'.
+The constraints are those of the authors' evaluator (`genenv.environments.travel.constraints`). One part of
+their pipeline differs: code, not a second model, extracts the plan from the reply (`replies.py`).
+
+Figures are those of `evaluation/eval.py` of their repository. Over N plans, each with 8 commonsense
+constraints and with as many hard ones as its query asks for:
+
+    delivery rate           delivered plans / N
+    commonsense micro       commonsense constraints met / 8 N  (validation: 1440, train: 360)
+    commonsense macro       plans that meet all 8 / N
+    hard micro              hard constraints met / those asked for  (validation: 420, train: 105)
+    hard macro              plans that meet all that are asked for / N
+    final pass rate         plans that meet everything / N
+
+Hard constraints count as met only in plans that are complete and within the sandbox. The headline is the mean
+of the two micro and the two macro rates, as GenEnv (arXiv:2512.19682) reports the benchmark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar, cast
+from typing import ClassVar, Final, cast
 
 from pydantic import BaseModel
 
-from genenv.benchmarks.travelplanner import figures, prompts, two_stage
+from genenv.benchmarks.travelplanner import prompts, two_stage
 from genenv.benchmarks.travelplanner.loading import Question, read_questions
-from genenv.benchmarks.travelplanner.settings import TravelPlannerSettings
-from genenv.benchmarks.travelplanner.submission import reading_of, submission
-from genenv.benchmarks.travelplanner.tools import Searches
+from genenv.benchmarks.travelplanner.prompts import TravelPlannerSettings
+from genenv.benchmarks.travelplanner.replies import reading_of, submission
+from genenv.benchmarks.travelplanner.two_stage import Searches
 from genenv.chat.assistant import Talk
 from genenv.environments.travel.constraints import COMMONSENSE, HARD, Score, score
 from genenv.evaluation.base import Grade, Graded, Item, PlainBenchmark
 from genenv.evaluation.data import DataFolder
-from genenv.evaluation.records import Record
-from genenv.evaluation.statistics import Figure
+from genenv.evaluation.results import Record
+from genenv.statistics import Figure, Part, rate, weighted
 from genenv.types import Json, JsonObject
 
 OFFICIAL = "OSU-NLP-Group/TravelPlanner da7c1d4, 2025-06-15"
 """The commit whose rules these are; its evaluators were last changed on 2024-12-11."""
 READER = "3"
-"""1 read names and cities only where nothing else was beside them; 2 dropped days that are no JSON, and said
-nothing."""
+"""Version of the parser. 1 parsed names and cities only without other text next to them; 2 silently dropped
+days
+that are not JSON."""
 _LONGEST = 300
-"""Characters of an explanation."""
+"""Maximum characters of an explanation."""
 _DIRECT_TOKENS, _THINKING_TOKENS = 2048, 4096
 
 
 class TravelPlanner(PlainBenchmark):
-    """The benchmark. Its headline is the mean of the four constraint rates, as GenEnv reports it."""
+    """TravelPlanner. Its headline is the mean of the four constraint rates, as in GenEnv."""
 
     name: ClassVar[str] = "travelplanner"
     config: ClassVar[type[BaseModel]] = TravelPlannerSettings
@@ -75,15 +90,15 @@ class TravelPlanner(PlainBenchmark):
         ]
 
     def many_turns(self, item: Item) -> bool:
-        """Whether the model searches first."""
+        """Whether the model searches for the information."""
         return self.settings.mode == "two-stage"
 
     def most_replies(self, item: Item) -> int:
-        """A thought and an action a step, and the plan."""
+        """A thought and an action per step, and the plan."""
         return 2 * two_stage.MAX_STEPS + 1 if self.many_turns(item) else 1
 
     async def attempt(self, item: Item, talk: Talk) -> Json:
-        """Ask once, or let the model search first; the answer holds the reply's text, to be read again."""
+        """Roll out one turn, or the two-stage agent; the answer has the text of the reply with the plan."""
         searches = _question(item).split.searches
         if searches is not None:
             return await self._agent(_question(item), searches).run(talk)
@@ -105,7 +120,7 @@ class TravelPlanner(PlainBenchmark):
         return two_stage.Agent(query=question.text, searches=searches, prompt=step, planning=planning)
 
     def grade(self, item: Item, answer: Json) -> Grade:
-        """Check the plan in a reply, or a plan in the form of a submission, which is taken as it is."""
+        """Check the plan in a reply, or a plan in the form of a submission."""
         question = _question(item)
         read = reading_of(question, answer)
         if question.query is None:
@@ -114,14 +129,14 @@ class TravelPlanner(PlainBenchmark):
         return _graded(found, found.sentence if read.plan else "The reply holds no plan.", read.unread)
 
     def unanswered(self, item: Item, reason: str) -> Grade:
-        """A plan that was not delivered: no constraint is met."""
+        """No plan was delivered: no constraint is met."""
         question = _question(item)
         if question.query is None:
             return Grade(score=0.0, explanation=_printable(reason))
         return _graded(score(question.query, [], question.database), reason)
 
     def export(self, answered: Sequence[tuple[Item, Record]], policy: str) -> Mapping[str, str]:
-        """`submission.jsonl`, as the authors' evaluator and leaderboard read it."""
+        """`submission.jsonl` for the authors' evaluator and leaderboard."""
         plans = [(_question(item), record.answer) for item, record in answered]
         return {"submission.jsonl": submission(plans)}
 
@@ -129,14 +144,14 @@ class TravelPlanner(PlainBenchmark):
         """The mean of four rates, the authors' six numbers, both by level and by days, each constraint."""
         if any(_question(item).query is None for item, _ in graded):
             return super().figures(graded)
-        return figures.figures(graded)
+        return figures(graded)
 
     def headline_of(self, graded: Sequence[Graded]) -> str:
-        """Of the test split only whether there is a plan is known here."""
+        """Of the test split, only the delivery rate can be computed here."""
         return "delivery_rate"
 
     def describe(self) -> JsonObject:
-        """What the plans are held to."""
+        """The mode, the prompt, the parser and the constraints."""
         return {
             "mode": self.settings.mode,
             "prompt": prompts.described(self.settings),
@@ -152,7 +167,7 @@ def _question(item: Item) -> Question:
 
 
 def _ungraded(days: int, unread: Sequence[str]) -> Grade:
-    """Whether there is a plan: all that can be said without the constraints."""
+    """The grade without constraints: whether there is a plan."""
     plan = f"There is a plan of {days} days" if days else "The reply holds no plan"
     return Grade(
         score=float(days > 0),
@@ -162,20 +177,20 @@ def _ungraded(days: int, unread: Sequence[str]) -> Grade:
 
 
 def _graded(found: Score, explanation: str, unread: Sequence[str] = ()) -> Grade:
-    """The numbers of one plan, and for each constraint that is asked for whether it is met.
+    """The counts of one plan, and for each requested constraint whether it is met.
 
-    A constraint that was not looked at is not met, as in the authors' rates: all of them without a plan, the
-    hard ones without a complete plan within the sandbox.
+    An unchecked constraint is not met, as in the authors' rates: all of them without a plan, the hard ones
+    without a complete plan within the sandbox.
     """
     (met, asked), (hard_met, hard_asked) = found.commonsense, found.hard
     rates = (met / asked, float(met == asked), hard_met / hard_asked, float(hard_met == hard_asked))
     numbers = {
-        figures.DELIVERED: float(found.delivered),
-        figures.COMMONSENSE_MET: float(met),
-        figures.COMMONSENSE_ASKED: float(asked),
-        figures.HARD_MET: float(hard_met),
-        figures.HARD_ASKED: float(hard_asked),
-        figures.PASSED: float(found.passed),
+        DELIVERED: float(found.delivered),
+        COMMONSENSE_MET: float(met),
+        COMMONSENSE_ASKED: float(asked),
+        HARD_MET: float(hard_met),
+        HARD_ASKED: float(hard_asked),
+        PASSED: float(found.passed),
     }
     judged = {name: found.delivered and (name in COMMONSENSE or found.judged_hard) for name in found.asked}
     constraints = {name: float(judged[name] and name not in found.problems) for name in found.asked}
@@ -188,5 +203,81 @@ def _graded(found: Score, explanation: str, unread: Sequence[str] = ()) -> Grade
 
 
 def _printable(text: str) -> str:
-    """One line that can be written anywhere, whatever the plan quotes."""
+    """Printable text of bounded length."""
     return "".join(char if char.isprintable() else "?" for char in text[:_LONGEST])
+
+
+DELIVERED: Final = "delivered"
+COMMONSENSE_MET: Final = "commonsense_met"
+COMMONSENSE_ASKED: Final = "commonsense_asked"
+HARD_MET: Final = "hard_met"
+HARD_ASKED: Final = "hard_asked"
+PASSED: Final = "passed"
+_FAMILIES = ((COMMONSENSE_MET, COMMONSENSE_ASKED), (HARD_MET, HARD_ASKED))
+
+
+def figures(graded: Sequence[Graded]) -> list[Figure]:
+    """All figures of these grades, the headline first."""
+    grades = [grade for _, grade in graded]
+    found = list(_numbers(grades, ""))
+    for key in ("level", "days"):
+        for label, members in _by(key, graded):
+            found += _numbers(members, label)
+    found += _constraints(grades, "")
+    for label, members in _by("level", graded):
+        found += _constraints(members, label)
+    return found
+
+
+def _by(key: str, graded: Sequence[Graded]) -> Iterator[tuple[str, list[Grade]]]:
+    """Labels and grades of the groups."""
+    for value in dict.fromkeys(item.groups[key] for item, _ in graded):
+        yield f"{key}={value}", [grade for item, grade in graded if item.groups[key] == value]
+
+
+def _numbers(grades: Sequence[Grade], group: str) -> Iterator[Figure]:
+    (met, asked), (hard_met, hard_asked) = _FAMILIES
+    yield _average(grades, group)
+    yield rate("delivery_rate", _column(grades, DELIVERED), group=group)
+    yield weighted("commonsense_micro", [_micro(grades, met, asked)], group=group)
+    yield rate("commonsense_macro", _macro(grades, met, asked), group=group)
+    yield weighted("hard_micro", [_micro(grades, hard_met, hard_asked)], group=group)
+    yield rate("hard_macro", _macro(grades, hard_met, hard_asked), group=group)
+    yield rate("final_pass_rate", _column(grades, PASSED), group=group)
+
+
+def _average(grades: Sequence[Grade], group: str) -> Figure:
+    """The mean of the four rates.
+
+    One bootstrap over plans, since all four rates are of the same plans: each plan's contribution to the four
+    numerators over their denominators, times N. The denominators are fixed, as the authors'.
+    """
+    parts = [0.0] * len(grades)
+    for met, asked in _FAMILIES:
+        whole = math.fsum(_column(grades, asked))
+        for index, (over, all_met) in enumerate(
+            zip(_column(grades, met), _macro(grades, met, asked), strict=True)
+        ):
+            parts[index] += (over * len(grades) / whole + all_met) / 4
+    return weighted("average", [Part(parts)], group=group)
+
+
+def _column(grades: Sequence[Grade], name: str) -> list[float]:
+    return [grade.measures[name] for grade in grades]
+
+
+def _micro(grades: Sequence[Grade], met: str, asked: str) -> Part:
+    return Part(_column(grades, met), _column(grades, asked))
+
+
+def _macro(grades: Sequence[Grade], met: str, asked: str) -> list[float]:
+    """1 for each plan that meets all of a family."""
+    return [float(grade.measures[met] == grade.measures[asked]) for grade in grades]
+
+
+def _constraints(grades: Sequence[Grade], group: str) -> Iterator[Figure]:
+    """For each constraint, the share of plans that meet it, among those whose query asks for it."""
+    for name in (*COMMONSENSE, *HARD):
+        asked = [grade.measures[name] for grade in grades if name in grade.measures]
+        if asked:
+            yield rate(name, asked, group=group)

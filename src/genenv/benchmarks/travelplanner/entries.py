@@ -1,9 +1,9 @@
-"""Brings what a model wrote of a day into the form of a submission, as the authors' second model is told to.
+"""Normalizes the fields of a day to the form of a submission, as the authors' second model is told to.
 
 Its instruction (`postprocess/openai_request.py` of OSU-NLP-Group/TravelPlanner): each attraction is
-`Name, City`, `;` between them; a way from A to B makes the current city `from A to B`; flight numbers are
-followed by a colon; what is not specific, such as eating at home or on the road, is `-`; no `$`. So here;
-details behind a name and its city go. What cannot be told with certainty stays as it is.
+`Name, City`, `;` between them; travel from A to B makes the current city `from A to B`; flight numbers are
+followed by a colon; what is not specific, such as eating at home or on the road, is `-`; no `$`. The same is
+done here, and details after a name and its city are removed. Ambiguous text stays unchanged.
 """
 
 from __future__ import annotations
@@ -12,15 +12,153 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from genenv.benchmarks.travelplanner.idle import is_nothing
 from genenv.benchmarks.travelplanner.places import Kind, Named, Places
-from genenv.benchmarks.travelplanner.ways import city_of, way_of
 from genenv.environments.travel.query import FIELDS, MEALS
 from genenv.environments.travel.reading import before_parenthesis, from_to
 
+_MOST_WORDS = 12
+
+
+def _bag(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_IDLE = _bag(
+    "home road flight plane airplane airport train way transit route return returning returned travel "
+    "traveling travelling departure departing arrival arriving own self packed homemade free leisure "
+    "rest none no not na skip skipped hotel accommodation"
+)
+_BESIDE = _bag(
+    "eat eating have having grab get dine dining meal meals food snack snacks breakfast lunch dinner "
+    "brunch quick light a an in during before after from to your our my their its time day already back "
+    "cooked catered needed required necessary applicable planned included provided for or and while "
+    "leave leaving depart arrive early late overnight stay as is of n flying driving attraction "
+    "attractions city night evening morning afternoon today this on the at"
+)
+_ON_FOOT = _bag(
+    "walk walking foot local public transport transportation transit bus metro subway explore exploring "
+    "around within rides rideshare uber no none not needed"
+)
+_FOOT_BESIDE = _bag("by use using ride sightseeing")
+
+
+def is_nothing(text: str) -> bool:
+    """Whether a text means that nothing is eaten, visited or booked: `Eat at home`, `N/A (returning)`."""
+    return _of(text, _IDLE, _BESIDE)
+
+
+def is_on_foot(text: str) -> bool:
+    """Whether a text means that nobody leaves the city: `Walk`, `Local transport`, `Not needed`."""
+    return _of(text, _ON_FOOT | _IDLE, _FOOT_BESIDE | _BESIDE)
+
+
+def _of(text: str, core: frozenset[str], beside: frozenset[str]) -> bool:
+    """Whether a text has only these words, with one of the core; parentheses are ignored."""
+    bare = re.sub(r"\([^()]*+\)", " ", text[:200]).lower().replace("n/a", "none")
+    words = re.findall(r"[^\W\d_]+", bare)
+    known = 0 < len(words) <= _MOST_WORDS and all(word in core or word in beside for word in words)
+    return known and any(word in core for word in words) and not re.search(r"\d", bare)
+
+
+_IN_CITY = re.compile(
+    r"\A(?:(?:in|at|stay(?:ing)?|explor(?:e|ing)|visit(?:ing)?|city of|arriv\w+)\s+)+", re.IGNORECASE
+)
+
+_NUMBER = re.compile(
+    r"\bflight\b\W{0,6}(?:(?:number|no|num|nr|#)\b\W{0,6})?\(?(?P<number>(?:F|[A-Z]{2})\d++|\d{5,})\b\)?",
+    re.IGNORECASE,
+)
+_ALONE = re.compile(r"(?<!\w)F\d{2,}(?!\w)")
+_GOOD_NUMBER = re.compile(r"Flight Number: \w+(?:,|\Z)")
+_SELF = re.compile(r"\b(s)elf[\s_-]*+driv(?:e|ing|en)\b", re.IGNORECASE)
+_KINDS = ("flight number", "self-driving", "taxi")
+
+
+def way_of(text: str, city: str, places: Places) -> str:
+    """`Flight Number: X, from A to B, ...`, `Self-driving, from A to B, ...`, `Taxi, from A to B, ...`."""
+    if text == "-":
+        return text
+    text = text.replace("\\n", " ").replace("\\", "").replace("$", "").replace("*", "").replace("`", "")
+    text = _SELF.sub(lambda match: f"{match[1]}elf-driving", " ".join(text.split()))
+    text = _with_number(text)
+    if not _travels(text, city, places):
+        return "-" if is_on_foot(text) else text
+    text = _with_pair(text, city, places)
+    if "Flight Number: " not in text:  # the evaluator would stop at it
+        text = re.sub(r"flight number\W*", "Flight Number: ", text, flags=re.IGNORECASE)
+    return text
+
+
+def _travels(text: str, city: str, places: Places) -> bool:
+    return (
+        any(kind in text.lower() for kind in _KINDS)
+        or places.pair_in(text) is not None
+        or from_to(city) is not None
+    )
+
+
+def _with_number(text: str) -> str:
+    """Write a flight number as the evaluator expects it, where there is exactly one."""
+    if _GOOD_NUMBER.match(text):
+        return text
+    match = _NUMBER.search(text)
+    if match is not None:
+        return _joined(f"Flight Number: {match['number']}", text[: match.start()], text[match.end() :])
+    numbers = set(_ALONE.findall(text))
+    if len(numbers) == 1 and ("flight" in text.lower() or _ALONE.match(text)):
+        number = numbers.pop()
+        rest = re.sub(r"\bflight(?:\s+number)?\b[\s:]*", "", text.replace(number, ""), flags=re.IGNORECASE)
+        return _joined(f"Flight Number: {number}", rest)
+    return text
+
+
+def _with_pair(text: str, city: str, places: Places) -> str:
+    """Write the two cities as the evaluator expects them; a flight without any gets `-`."""
+    pair = from_to(text)
+    states = places.database.tables.states
+    if pair is not None and all(before_parenthesis(end) in states for end in pair):
+        return text
+    match = places.pair_in(text)
+    if match is not None:
+        head, rest = text[: match.start()], text[match.end() :]
+        return _joined(_joined(head, f"from {match['a']} to {match['b']}"), rest)
+    of_day = from_to(city)
+    if pair is None and of_day is not None and not places.cities_in(text):
+        return _joined(text, f"from {of_day[0]} to {of_day[1]}")
+    if pair is None and of_day is None and "flight number" in text.lower():
+        return f"{text}, from - to -"  # the evaluator would stop at it
+    return text
+
+
+def _joined(*parts: str) -> str:
+    """Parts of a transportation entry, joined by commas."""
+    bare = [re.sub(r"\A[\s,;:.|)(–—-]+|[\s,;:|(–—-]+\Z", "", part) for part in parts]
+    return ", ".join(part for part in bare if part)
+
+
+def city_of(text: str, places: Places) -> str:
+    """`A`, or `from A to B`."""
+    text = " ".join(text.replace("*", "").split())
+    pair = from_to(text)
+    states = places.database.tables.states
+    head = before_parenthesis(text)
+    if pair is None and head in states:
+        return text if "from" not in text else head  # the evaluator would stop at it
+    if pair is not None and all(before_parenthesis(end) in states for end in pair):
+        return f"from {pair[0]} to {pair[1]}"
+    match = places.pair_in(text)
+    if match is not None:
+        return f"from {match['a']} to {match['b']}"
+    if pair is not None:
+        return text
+    while "from" in text:  # the evaluator would stop at it
+        text = text.replace("from", "")
+    return places.city_at_head(_IN_CITY.sub("", text.strip(), count=1)) or text.strip() or "-"
+
+
 KEYS: Final = ("current_city", *FIELDS)
 MAX_TEXT: Final = 4_000
-"""Texts of a plan are cut to so many characters: the evaluator's rules take time that grows faster."""
+"""Maximum characters of a field: the evaluator's rules take superlinear time."""
 
 _LEAD = re.compile(
     r"(?:(?:have|enjoy|grab|get|take|eat|eating|dine|dining|stay|staying|overnight|check(?:ing)?|a|an|early|late|"
@@ -29,7 +167,7 @@ _LEAD = re.compile(
     r"(?:visit|visiting|explore|exploring|see)\s++)",
     re.IGNORECASE,
 )
-"""`Have lunch at`: tried without it, where the text is no name. `The` or `Lunch` alone could be a name's."""
+"""`Have lunch at`: removed where the text is no name. `The` or `Lunch` alone could be part of a name."""
 _ARTICLE = re.compile(r"\Athe\s++", re.IGNORECASE)
 _NUMBERED = re.compile(r"\A\s*+(?:\d{1,2}[.)]|[a-z][.)]|[-*•+])\s++")
 _MARKED = re.compile(r"\[([^\[\]]*+)\]\([^()\s]*+\)|(\*\*|__|`)(.+?)\2")
@@ -47,7 +185,7 @@ _MOST_A_DAY = 20
 
 
 def normalized(day: Mapping[str, str], places: Places) -> dict[str, str]:
-    """A day with all fields, in the form of a submission."""
+    """A day with all fields in the form of a submission."""
     said = {key: _said(day.get(key, "")) for key in KEYS}
     said["current_city"] = city_of(said["current_city"], places)
     said["transportation"] = way_of(said["transportation"], said["current_city"], places)
@@ -72,19 +210,19 @@ def _said(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """A text without bullets, marks and escapes."""
+    """Text without bullets, markup and escapes."""
     return _unmarked(text).strip(" \t\n*_`|")
 
 
 def _unmarked(text: str) -> str:
-    """Without marks that come in pairs."""
+    """Text without paired markup."""
     text = re.sub(r"(?:\\r)?\\n", "\n", text).replace("\\", "")
     text = _NUMBERED.sub("", text, count=1)
     return _MARKED.sub(lambda match: match[1] or match[3] or "", text)
 
 
 def _forms(text: str) -> Iterator[str]:
-    """A text as it is, plain, and without quotes or the words before a name."""
+    """Variants of a text: verbatim, plain, without quotes, without the words before a name."""
     yield text
     yield _unmarked(text)
     plain = _plain(text)
@@ -98,7 +236,7 @@ def _forms(text: str) -> Iterator[str]:
 
 
 def _entry(kind: Kind, text: str, here: Sequence[str], places: Places) -> str:
-    """A meal, a room, an attraction as `Name, City`; `-` for what is not specific."""
+    """A meal, a room or an attraction as `Name, City`; `-` if not specific."""
     if text == "-":
         return text
     for form in dict.fromkeys(_forms(text)):
@@ -124,7 +262,7 @@ def _attractions(text: str, here: Sequence[str], places: Places) -> list[str]:
 
 
 def _several(text: str, here: Sequence[str], places: Places) -> list[str]:
-    """Known names one after the other, `Pier and Fort, Bay`; none if anything else is there."""
+    """A sequence of known names, `Pier and Fort, Bay`; empty if there is any other text."""
     text = _plain(text)
     cities = list(dict.fromkeys([*here, *places.cities_in(text)]))
     found: list[Named] = []
@@ -140,7 +278,7 @@ def _several(text: str, here: Sequence[str], places: Places) -> list[str]:
 
 
 def _placed(found: Sequence[Named], places: Places) -> Iterator[Named]:
-    """Names without a city are in that of the next with one, if they are there."""
+    """A name without a city gets that of the next name with one, if it exists there."""
     for index, named in enumerate(found):
         later = next((other.city for other in found[index:] if other.said), None)
         if not named.said and later and places.exists("attraction", f"{named.name}, {later}"):

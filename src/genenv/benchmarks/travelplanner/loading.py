@@ -1,7 +1,7 @@
-"""Reads TravelPlanner's queries, reference information and tables.
+"""Loads TravelPlanner's queries, reference information and tables.
 
-The flights are those of the split's reference information: a plan may name no others, and the authors' table
-of all flights of 2022 is a download of 300 MB. Everything else is looked up in the authors' tables.
+In sole planning, flights are those of the split's reference information: a plan may use no others, and the
+authors' table of all flights of 2022 is a download of 300 MB. Everything else is in the authors' tables.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, cast, get_args
 
 from genenv.benchmarks.travelplanner.places import Places
-from genenv.benchmarks.travelplanner.tools import Searches
+from genenv.benchmarks.travelplanner.two_stage import Searches
 from genenv.environments.travel.database import Database, Flight
 from genenv.environments.travel.query import HouseRule, Query, RoomType, Transport, benchmark_query
 from genenv.environments.travel.rows import BadRow, rows
@@ -22,43 +22,43 @@ from genenv.evaluation.data import DataFolder
 
 FOLDER = "travelplanner"
 TEST = "test"
-"""The split whose constraints the authors keep to themselves: its rows have a text and its information."""
+"""The split with hidden constraints: its rows have only the query's text and information."""
 LEVELS = ("easy", "medium", "hard")
 _DAYS = (3, 5, 7)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """What all questions of a split share."""
+    """Data that all questions of a split share."""
 
     places: Places
-    """The names and cities of its database, to read replies."""
+    """Names and cities of its database, for parsing replies."""
     texts: Sequence[str]
     """Its queries in words, in order."""
     template: str | None = None
-    """The authors' prompt for planning, where that is asked for."""
+    """The authors' prompt for planning, with `prompt: authors`."""
     searching: str | None = None
-    """The authors' prompt for searching, where that is asked for."""
+    """The authors' prompt for searching, with `prompt: authors`."""
     searches: Searches | None = None
-    """The tools of the two-stage mode, where that is asked for."""
+    """The tools of the two-stage mode."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A query, and what is needed to ask and to grade it."""
+    """A query with the data for its prompt and its grade."""
 
     query: Query | None
-    """None: nobody but the authors can grade it."""
+    """None: only the authors can grade it."""
     groups: Mapping[str, str]
-    """Its level and its days, where the file has them."""
+    """Its level and number of days, where the file has them."""
     text: str
     """The query in words."""
     information: str
-    """The reference information, as the authors' script puts it into the prompt."""
+    """The reference information, as in the authors' prompt."""
     database: Database
     """Shared by all questions of a split."""
     number: int
-    """Its place in the split, from 1: what the authors call `idx`."""
+    """Its position in the split, from 1: the authors' `idx`."""
     split: Split
 
 
@@ -74,10 +74,10 @@ def read_questions(
 
     Args:
         data: the files.
-        split: which.
-        template: the authors' prompt for planning, if it is wanted.
-        searching: the authors' prompt for searching, if it is wanted.
-        two_stage: with the tools, and all flights that there are.
+        split: its name.
+        template: the authors' prompt for planning, if it is used.
+        searching: the authors' prompt for searching, if it is used.
+        two_stage: load the tools, and the table of all flights.
 
     Raises:
         DataError: a file is missing, changed or damaged; names file and line.
@@ -100,7 +100,7 @@ def read_questions(
 
 
 def annotated_plans(data: DataFolder, split: str) -> list[str]:
-    """The people's plans of a split that has them, as Python writes them; in the order of the file.
+    """The human plans of a split as Python literals, in the order of the file.
 
     Raises:
         DataError: as `read_questions`, or the file has no plans.
@@ -135,7 +135,7 @@ def _question(
 def _ungraded(
     data: DataFolder, name: str, place: tuple[int, int], row: Mapping[str, str], split: Split
 ) -> Question:
-    """A query of the test split: what it asks for stays in words, as its authors want it."""
+    """A query of the test split, of which only the text is known."""
     number, line = place
     return data.reading(
         name,
@@ -153,7 +153,7 @@ def _ungraded(
 
 
 def _checked(query: Query, number: int, row: Mapping[str, str], split: Split) -> Question:
-    """A row whose values are those that the rules know.
+    """The question of a row, after checks that its values are known to the rules.
 
     Raises:
         KeyError, ValueError: they are not.
@@ -182,14 +182,14 @@ def _checked(query: Query, number: int, row: Mapping[str, str], split: Split) ->
 
 
 def _cities(data: DataFolder) -> list[str]:
-    """The cities that may be searched for, in the order of their file."""
+    """The cities that can be searched for, in the order of their file."""
     return data.read(f"{FOLDER}/database/background/citySet.txt").strip().split("\n")
 
 
 def _database(data: DataFolder, split: str, *, whole: bool) -> Database:
-    """The tables; each of their files is hashed before it is read; `whole`: that of all flights too.
+    """The tables, with hashes of their files; `whole` includes the table of all flights.
 
-    Of the test split there are no flights: its plans are read, and not graded.
+    The test split has no flights: its plans are parsed, and not graded.
     """
     for table, names in FILES.items():
         if table != "flights" or whole:
@@ -206,7 +206,7 @@ def _database(data: DataFolder, split: str, *, whole: bool) -> Database:
 
 
 def _flights(data: DataFolder, name: str) -> list[Flight]:
-    """The flights of a split's reference information, each once, in the order in which they come."""
+    """The flights of a split's reference information, without duplicates, in order."""
     found: dict[Flight, None] = {}
     for flights in data.each_line(name, _flights_in):
         found |= flights

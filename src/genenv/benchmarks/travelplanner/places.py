@@ -1,8 +1,7 @@
-"""What there is in TravelPlanner's tables, to recognize names and cities in what a model wrote.
+"""Recognizes names and cities of TravelPlanner's tables in a model's text.
 
-A name counts as recognized only when it stands there to the letter and whole; what follows it must be its
-city, or words that cannot be part of a name (a price, a note in parentheses). So a text is never turned into
-something else than it says.
+A name is recognized only verbatim and whole. It must be followed by its city, or by words that cannot be part
+of a name (a price, a note in parentheses). So the meaning of a text never changes.
 """
 
 from __future__ import annotations
@@ -27,21 +26,21 @@ _DETAILS = re.compile(
     rf"(?:(?:[-–—,;:|.]\s*+(?:(?:{_WORD})\b|{_AMOUNT})|[-–—,;:|.]?\s*+[$€£~≈]|for\s+\d).*|[.,;])?\Z",
     re.IGNORECASE | re.DOTALL,
 )
-"""What may follow a name that is said without its city."""
+"""What may follow a name without its city."""
 _END = re.compile(r"\s*+(?:\Z|[(\[,;:.|$~\n]|[-–—]\s|for\s+\$?\d)")
 """What may follow a name with its city."""
 _CHOICE = re.compile(r"[\s,;:.|-]*+(?:or|and|then|alternatively|otherwise|plus|instead)\b|[^\w]*+[/&+]", re.I)
 
 
 class Named(NamedTuple):
-    """A name at the head of a text."""
+    """A name at the start of a text."""
 
     name: str
     city: str
     said: bool
-    """Whether the text says the city; else it is that of the day."""
+    """Whether the text has the city; else it is that of the day."""
     end: int
-    """Where the name, with its city, ends."""
+    """End of the name with its city."""
 
     def __str__(self) -> str:
         return f"{self.name}, {self.city}"
@@ -69,11 +68,11 @@ class Places:
         }
 
     def cities_in(self, text: str) -> list[str]:
-        """The cities that a text names, each once, in their order."""
+        """The cities in a text, without duplicates, in order."""
         return list(dict.fromkeys(self._cities.findall(text)))
 
     def city_at_head(self, text: str) -> str | None:
-        """The city that a text begins with, if only details are behind it."""
+        """The city at the start of a text, if only details follow."""
         match = self._cities.match(text)
         return match[0] if match is not None and _END.match(text, match.end()) else None
 
@@ -92,7 +91,7 @@ class Places:
         return re.compile(rf"(?:\b[Ff]rom\s++)?(?P<a>{city}){state}{way}(?P<b>{city}){state}")
 
     def exists(self, kind: Kind, text: str) -> bool:
-        """Whether the evaluator finds a text, `Name, City`, as it is."""
+        """Whether the evaluator finds `Name, City` verbatim."""
         name, city = name_and_city(text)
         rows = {
             "restaurant": self.database.restaurants_named,
@@ -102,17 +101,17 @@ class Places:
         return bool(rows)
 
     def one(self, kind: Kind, text: str, here: Sequence[str]) -> Named | None:
-        """The one that a text names at its head, with at most details behind; None if that is not certain."""
+        """The place at the start of a text, followed by details at most; None if ambiguous."""
         cities = dict.fromkeys([*self.cities_in(text), *here])
         found = [named for named in self._at(kind, text, 0, cities) if self._alone(text, named, here)]
         return _certain([named for named in found if named.said or named.city in here])
 
     def at(self, kind: Kind, text: str, start: int, cities: Iterable[str]) -> Named | None:
-        """The one that a text names from a place on, in one of some cities, whatever is behind."""
+        """The place at a position of a text, in one of some cities, whatever follows."""
         return _certain(list(self._at(kind, text, start, cities)))
 
     def _at(self, kind: Kind, text: str, start: int, cities: Iterable[str]) -> Iterator[Named]:
-        """All readings of a text from a place on."""
+        """All interpretations of a text from a position on."""
         for city in cities:
             for name in self._names[kind].get(city, ()):
                 if (
@@ -123,7 +122,7 @@ class Places:
                     yield Named(name, city, end is not None, end or start + len(name))
 
     def _city_end(self, text: str, start: int, city: str) -> int | None:
-        """Where a city ends that follows a name, with its state; None if none does."""
+        """End of the city, with its state, after a name; None if there is none."""
         state = re.escape(self.database.state_of(city) or "")
         also = rf"(?:\s*+[,(]\s*+(?:{state}|USA|U\.S\.A?\.?|United States)\b\)?)*+" if state else ""
         match = re.compile(rf"(?:\s*+(?:{_NOTE}))?{_IN}[(\[]?{re.escape(city)}(?!\w){also}[)\]]?").match(
@@ -141,7 +140,7 @@ class Places:
         return _DETAILS.match(rest) is not None and set(self.cities_in(rest)) <= set(here)
 
     def with_city(self, text: str) -> str | None:
-        """`Name, City` of a text that goes on with details; None where it does not, or is not clear."""
+        """`Name, City` of a text with details after it; None if there are none, or if ambiguous."""
         spots = [spot for spot in self._in_city.finditer(text) if _END.match(text, spot.end())]
         if len(spots) != 1 or _CHOICE.match(text, spots[0].end()):
             return None
@@ -154,7 +153,7 @@ class Places:
 
 
 def _certain(found: Sequence[Named]) -> Named | None:
-    """The reading with the longest name, a said city before one of the day; None where two are as good."""
+    """The interpretation with the longest name, explicit cities first; None for a tie."""
     best = max(((len(named.name), named.said) for named in found), default=None)
     left = {named for named in found if (len(named.name), named.said) == best}
     return left.pop() if len(left) == 1 else None

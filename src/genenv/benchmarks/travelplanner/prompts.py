@@ -1,11 +1,11 @@
-"""What the model reads: a prompt for planning from given information, in words of our own or the authors'.
+"""TravelPlanner's settings and the prompt for planning from given information, genenv's or the authors'.
 
-As in theirs (`agents/prompts.py` of OSU-NLP-Group/TravelPlanner, `PLANNER_INSTRUCTION` and
-`COT_PLANNER_INSTRUCTION`) there is one message: the task, an example, the given information, the query. The
-differences: the example is our own, of cities that do not exist, and the wording is; `form: json` asks for
-the form in which plans are submitted, which at the authors' a second model makes of the plan; `form: text`
-asks for their lines. Theirs itself is not part of genenv: it is read, not run, from their file, which
-`prompt: authors` expects among the data.
+As in the authors' (`agents/prompts.py` of OSU-NLP-Group/TravelPlanner, `PLANNER_INSTRUCTION` and
+`COT_PLANNER_INSTRUCTION`) there is one message: the task, an example, the given information, the query.
+genenv's has its own wording and an example with cities that do not exist. `form: json` asks for the form of
+submissions, which the authors' second model makes of the plan; `form: text` asks for their lines. The
+authors' prompt is not part of genenv: with `prompt: authors` it is parsed, not executed, from their file
+among the data.
 """
 
 from __future__ import annotations
@@ -15,18 +15,33 @@ import json
 import string
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
+from typing import Literal
 
 from genenv.benchmarks.travelplanner.loading import Question
-from genenv.benchmarks.travelplanner.settings import TravelPlannerSettings
 from genenv.environments.travel.query import FIELDS
 from genenv.evaluation.data import DataFolder
+from genenv.settings import Settings
+
+
+class TravelPlannerSettings(Settings, frozen=True):
+    """What the prompt of TravelPlanner is like."""
+
+    mode: Literal["sole-planning", "two-stage"] = "sole-planning"
+    """`sole-planning` gives all information; in `two-stage` the model searches for it with tools first."""
+    strategy: Literal["direct", "cot"] = "direct"
+    """`direct` wants the plan at once, `cot` some thinking before it: two of the authors' four strategies."""
+    form: Literal["json", "text"] = "json"
+    """`json` wants the form in which plans are submitted, `text` the authors' lines (`Breakfast: ...`)."""
+    prompt: Literal["ours", "authors"] = "ours"
+    """`authors` is theirs, word for word, from `travelplanner/prompts.py` of the data; wants their lines."""
+
 
 VERSION = "1"
 NAMES: Mapping[str, str] = {
     "current_city": "Current City",
     **{field: field.capitalize() for field in FIELDS},
 }
-"""Key of the submission form -> how the lines of the text form call it, in their order."""
+"""Key of the submission form -> its name in the lines of `form: text`, in order."""
 
 _TASK = (
     "You are an experienced travel planner. Use the given information to answer the query with a detailed "
@@ -71,7 +86,7 @@ _DAYS: tuple[tuple[str, ...], ...] = (
         "-",
     ),
 )
-"""The example's plan, in the order of `NAMES`."""
+"""The example's plan; fields in the order of `NAMES`."""
 
 
 AUTHORS_FILE = "travelplanner/prompts.py"
@@ -82,16 +97,16 @@ _SEARCHING = "ZEROSHOT_REACT_INSTRUCTION"
 
 
 def authors_template(data: DataFolder, settings: TravelPlannerSettings) -> str:
-    """The authors' prompt for planning, with its blanks `{text}` and `{query}`.
+    """The authors' template for planning, with the fields `{text}` and `{query}`.
 
     Raises:
-        DataError: their file is missing, changed, or does not have it.
+        DataError: their file is missing or changed, or lacks the template.
     """
     return _template(data, _THEIRS[settings.strategy], _BLANKS)
 
 
 def authors_searching(data: DataFolder) -> str:
-    """The authors' prompt for searching with tools, with its blanks `{query}` and `{scratchpad}`.
+    """The authors' template for searching with tools, with the fields `{query}` and `{scratchpad}`.
 
     Raises:
         DataError: as `authors_template`.
@@ -105,16 +120,16 @@ def _template(data: DataFolder, name: str, blanks: AbstractSet[str]) -> str:
 
 
 def filled(template: str, blanks: Mapping[str, str]) -> str:
-    """A template with texts in its blanks."""
+    """A template with its fields filled."""
     pieces = string.Formatter().parse(template)
     return "".join(said + (blanks[blank] if blank is not None else "") for said, blank, _, _ in pieces)
 
 
 def _checked(template: str, wanted: AbstractSet[str]) -> str:
-    """A text with these blanks and no others.
+    """A template with exactly these fields.
 
     Raises:
-        ValueError: it is not.
+        ValueError: it has others.
     """
     blanks = {blank for _, blank, _, _ in string.Formatter().parse(template) if blank is not None}
     if blanks != wanted:
@@ -125,7 +140,7 @@ def _checked(template: str, wanted: AbstractSet[str]) -> str:
 
 
 def _text_named(name: str, source: str) -> str:
-    """The text that a Python file gives a name, without running it.
+    """A string constant in Python source, found without executing it.
 
     Raises:
         KeyError: there is none.
@@ -147,14 +162,14 @@ def _text_named(name: str, source: str) -> str:
 
 
 def described(settings: TravelPlannerSettings) -> str:
-    """Which prompt it is, for the summary."""
+    """The prompt's name, for the summary."""
     if settings.prompt == "authors":
         return f"the authors', {_THEIRS[settings.strategy]} of agents/prompts.py"
     return f"genenv's, version {VERSION}, {settings.strategy}, {settings.form}"
 
 
 def prompt(question: Question, settings: TravelPlannerSettings) -> str:
-    """The one message that asks for a plan."""
+    """The message that asks for a plan."""
     if question.split.template is not None:
         return filled(question.split.template, {"text": question.information, "query": question.text})
     thinks = settings.strategy == "cot"

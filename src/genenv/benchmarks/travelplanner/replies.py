@@ -1,9 +1,13 @@
-"""Reads the plan out of a reply. Nothing that a model wrote is run as code.
+"""Parses the plan in a reply, and writes plans as submissions. Nothing that a model wrote is executed.
 
-At the authors' a second model (GPT-4) turns the reply, in words, into the form in which plans are submitted.
-Here code does it: it finds JSON, lines such as `Breakfast: ...` under `Day 1:`, or a table of days, wherever
-they stand in the reply, and brings what each day says into form (`entries`). A reply without such a plan is
-one that was not delivered; the authors' second model may still find one in free prose.
+The authors use a second model (GPT-4) to turn the reply into the form of a submission. Here code does it: it
+finds JSON, lines such as `Breakfast: ...` under `Day 1:`, or a table of days anywhere in the reply, and
+normalizes the fields of each day (`entries.py`). A reply without such a plan counts as not delivered; the
+authors' second model might still find one in free prose.
+
+A submission has one line per query of the split, in order: `{"idx": 1, "query": "...", "plan": [...]}`, with
+`null` for a plan that was not delivered. `evaluation/eval.py` of OSU-NLP-Group/TravelPlanner matches lines by
+position.
 """
 
 from __future__ import annotations
@@ -12,19 +16,185 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 from genenv.benchmarks.travelplanner.entries import KEYS, MAX_TEXT, normalized
-from genenv.benchmarks.travelplanner.lines import LEAST_FIELDS, Piece, in_lines, in_tables, key_of
+from genenv.benchmarks.travelplanner.loading import Question
 from genenv.benchmarks.travelplanner.places import Places
 from genenv.benchmarks.travelplanner.values import Unread, values
+from genenv.environments.travel.query import Plan
 from genenv.types import Json
 
+LEAST_FIELDS: Final = 2
+"""Known fields that make a day."""
+_NAMES: Mapping[str, str] = {
+    "current_city": r"current(?:\s|\\?_)+city|city|location",
+    "transportation": r"transportation|transport|travel",
+    "breakfast": "breakfast",
+    "attraction": r"attractions?|attractions?\s+visited|activit(?:y|ies)|sightseeing|places\s+to\s+visit",
+    "lunch": "lunch",
+    "dinner": "dinner",
+    "accommodation": r"accommodations?|lodging|hotel|overnight\s+stay",
+}
+"""Key of the submission form -> its names in lines."""
+_ANY = "|".join(_NAMES.values())
+_COUNTED = ("one", "two", "three", "four", "five", "six", "seven")
+
+_MARKS = r"(?:[\s#*_>•|+-]|\d{1,2}[.)]\s|[^\w\s\x00-\x7f])*+"
+_HEADING = re.compile(
+    rf"{_MARKS}(?:[\w ,.]{{1,30}}\(\s*+)?"
+    rf"(?:day\W{{0,3}}|days\s*+:\s*+)(\d{{1,3}}|{'|'.join(_COUNTED)})\b(?P<rest>.*)",
+    re.IGNORECASE,
+)
+_LINE = re.compile(
+    rf"{_MARKS}(?P<name>{_ANY})\s*+(?:\([^()]{{0,30}}\)\s*+)?"
+    r"(?:[*_]{0,3}\s*+[:：=|][*_]{0,3}|[*_]{0,3}\s*+[-–—](?=\s)|(?=\bat\s))\s*+(?P<value>.*)",
+    re.IGNORECASE,
+)
+_WITHIN = re.compile(rf"(?<=[;|.,])\s++(?=(?:\*\*)?(?:{_ANY})(?:\*\*)?\s*+:)", re.IGNORECASE)
+"""Start of the next field in a line."""
+_ESCAPED = re.compile(r"(?:\\r)?\\n")
+_BULLET = re.compile(r"\s*+(?:[-*•+]|\d{1,2}[.)])\s++(?=\S)")
+_BAR = re.compile(r"(?<!\\)\|")
+_RULE = re.compile(r"\|?[\s:|-]+\|[\s:|-]*")
+
+
+class Piece(NamedTuple):
+    """A day in a reply."""
+
+    number: int | None
+    day: dict[str, str]
+    at: int
+    """Its start in the reply."""
+    why: str = ""
+    """Why it cannot be parsed; empty: it can."""
+
+
+def in_lines(text: str) -> list[Piece]:
+    """Days under headings; those with too few fields cannot be parsed."""
+    days: list[tuple[int, dict[str, str], int]] = []
+    field = ""
+    for at, line in _lines(text):
+        found = _LINE.match(line)
+        heading = _HEADING.match(line) if found is None else None
+        if heading is not None:
+            days.append((_heading_number(heading[1]), _of_heading(heading["rest"]), at))
+            field = ""
+        elif not days:
+            continue
+        elif found is not None:
+            field = key_of(found["name"])
+            days[-1][1][field] = found["value"].strip(" \t|")
+        else:
+            field = _goes_on(line, field, days[-1][1])
+    return [
+        Piece(
+            number, day, at, "" if len(day) >= LEAST_FIELDS else f"fewer than {LEAST_FIELDS} fields below it"
+        )
+        for number, day, at in days
+    ]
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    r"""Lines and their starts; a literal `\n` also ends one, if the start of a field follows."""
+    for at, line in _numbered(text):
+        parts = _ESCAPED.split(line)
+        whole = parts[0]
+        for part in parts[1:]:
+            if not part.strip() or _LINE.match(part) or _HEADING.match(part) or _BULLET.match(part):
+                yield from ((at, piece) for piece in _WITHIN.split(whole))
+                whole = part
+            else:
+                whole = f"{whole}\\n{part}"
+        yield from ((at, piece) for piece in _WITHIN.split(whole))
+
+
+def _numbered(text: str) -> Iterator[tuple[int, str]]:
+    """The lines of a text with the position of their first character."""
+    at = 0
+    for line in text.splitlines(keepends=True):
+        yield at, line.rstrip("\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
+        at += len(line)
+
+
+def _heading_number(text: str) -> int:
+    return int(text) if text.isdigit() else _COUNTED.index(text.lower()) + 1
+
+
+def _of_heading(rest: str) -> dict[str, str]:
+    """`Day 1: from A to B`: the current city, unless a separate line has it."""
+    match = re.match(r"\W{0,4}(from\s.{1,120}\sto\s.{1,80})", rest, re.IGNORECASE)
+    return {"current_city": match[1].strip(" *_:#")} if match is not None else {}
+
+
+def _goes_on(line: str, field: str, day: dict[str, str]) -> str:
+    """Add entries below their field, or its value on the next line; returns the field that may continue."""
+    bullet = _BULLET.match(line)
+    if not field or not line.strip():
+        return field if field and not day[field] else ""
+    if bullet is not None:
+        day[field] = ";".join(filter(None, [day[field], line[bullet.end() :].strip()]))
+        return field
+    if day[field]:
+        return ""
+    day[field] = line.strip()
+    return field
+
+
+def in_tables(text: str) -> Iterator[list[Piece]]:
+    """The days of each table with the fields as columns: `| Day | Breakfast | ...`."""
+    columns: list[str] = []
+    rows: list[Piece] = []
+    for at, line in [*_numbered(text), (len(text), "")]:
+        cells = _cells(line) if "|" in line else []
+        keys = [key_of(cell.strip("*_ ")) for cell in cells]
+        if sum(key in _NAMES for key in keys) > LEAST_FIELDS:
+            columns, rows = keys, []
+        elif columns and cells:
+            if not _RULE.fullmatch(line.strip()):
+                rows.append(_of_row(columns, cells, at))
+        elif columns:
+            yield rows
+            columns = []
+
+
+def _cells(line: str) -> list[str]:
+    inner = line.strip().removeprefix("|").removesuffix("|")
+    return [cell.replace("\\|", "|").strip() for cell in _BAR.split(inner)]
+
+
+def _of_row(columns: Sequence[str], cells: Sequence[str], at: int) -> Piece:
+    first = re.search(r"\d{1,2}", cells[0])
+    number = int(first[0]) if first is not None and columns[0] not in _NAMES else None
+    if len(cells) != len(columns):
+        return Piece(number, {}, at, f"its row has {len(cells)} cells, the table {len(columns)} columns")
+    day = {
+        key: re.sub(r"<br\s*/?>", ";", cell)
+        for key, cell in zip(columns, cells, strict=True)
+        if key in _NAMES
+    }
+    return Piece(number, day, at)
+
+
+_ALSO = {"day": "days"}
+_PATTERNS = {key: re.compile(pattern, re.IGNORECASE) for key, pattern in _NAMES.items()}
+
+
+def key_of(name: str) -> str:
+    """The submission's key for a name, else the name in the same style."""
+    words = re.sub(r"[^a-z]+", " ", name.lower()).strip()
+    for key, pattern in _PATTERNS.items():
+        if pattern.fullmatch(words):
+            return key
+    key = words.replace(" ", "_")
+    return _ALSO.get(key, key)
+
+
 MAX_CHARS: Final = 50_000
-"""What stands behind is not looked at; a plan for a week has 4,000."""
+"""Characters of a reply that are parsed; a plan for a week has 4,000."""
 
 _WRAPPED = 4
-"""So deep may the days be in lists and objects."""
+"""Maximum nesting of days in lists and objects."""
 _MOST_DAYS, _MAX_NAME = 31, 40
 _MOST_UNREAD = 31
 
@@ -33,19 +203,19 @@ _Day = dict[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What a reply says."""
+    """The plan parsed from a reply."""
 
     plan: list[dict[str, Json]]
-    """Its plan; empty for none."""
+    """Empty: there is none."""
     unread: tuple[str, ...] = ()
-    """The days of it that cannot be read: which, from which character on, why."""
+    """Days that cannot be parsed: number, position and reason."""
 
 
 def read_reply(reply: str, places: Places) -> Reading:
-    """The plan of a reply, and its days that cannot be read.
+    """The plan of a reply, and its days that cannot be parsed.
 
-    Of several plans it is the one with the most days, of those the last. A day that cannot be read is a day
-    of hyphens where days behind it can be read, so that those keep their places.
+    Of several plans, the last one with the most days counts. A day that cannot be parsed becomes a day of
+    hyphens if later days can be, so that those keep their numbers.
     """
     text = reply[:MAX_CHARS]
     plans, unread = _plans(text)
@@ -83,7 +253,7 @@ def _named(piece: Piece) -> str:
 
 
 def _unescaped(text: str) -> str:
-    """What a JSON text says, or what a text with escaped quotes stands for."""
+    """The value of a JSON string, or a text with its quotes unescaped."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -92,7 +262,7 @@ def _unescaped(text: str) -> str:
 
 
 def _plans(text: str) -> tuple[list[list[Piece]], list[Piece]]:
-    """The plans of a text, and the days that cannot be read."""
+    """The plans of a text, and the days that cannot be parsed."""
     written = [in_lines(text), *in_tables(text), *_json_days(text)]
     plans = [plan for pieces in written for plan in _split([piece for piece in pieces if not piece.why])]
     unread = sorted(
@@ -102,7 +272,7 @@ def _plans(text: str) -> tuple[list[list[Piece]], list[Piece]]:
 
 
 def _split(pieces: Sequence[Piece]) -> list[list[Piece]]:
-    """Days as plans: where the numbers do not go on, another plan begins."""
+    """Split days into plans: a number that does not increase starts another plan."""
     plans: list[list[Piece]] = []
     last = 0
     for piece in pieces:
@@ -114,7 +284,7 @@ def _split(pieces: Sequence[Piece]) -> list[list[Piece]]:
 
 
 def _with_gaps(plan: Sequence[Piece], unread: Sequence[Piece]) -> list[Piece]:
-    """A plan with the days that cannot be read where they stand, before the last that can."""
+    """A plan with unparsed days in their positions, up to the last parsed one."""
     days: list[Piece] = []
     before, at = 0, -1
     for piece in plan:
@@ -138,11 +308,11 @@ _KEY = re.compile(r"(?:[{,\n]|\A)\W{0,12}([A-Za-z][\w\\ ]{0,30}?)[^\w:]{0,8}:")
 _NUMBERED = re.compile(r"\W{0,8}days?\W{1,8}(\d{1,2})(?!\d)", re.IGNORECASE)
 _UNDER = re.compile(r"day\W{0,3}(\d{1,2})\W{1,12}\Z", re.IGNORECASE)
 _HEAD = 1_500
-"""Characters in which an object that cannot be read has to look like a day."""
+"""Characters of a malformed object in which it must look like a day."""
 
 
 def _json_days(text: str) -> Iterator[list[Piece]]:
-    """The days of each list; objects that stand alone, as in a list that was cut off, are taken together."""
+    """The days of each list; separate objects, as in a truncated list, are one plan."""
     alone: list[Piece] = []
     for found in values(text):
         if isinstance(found, Unread):
@@ -157,7 +327,7 @@ def _json_days(text: str) -> Iterator[list[Piece]]:
 
 
 def _unread_day(text: str, unread: Unread) -> Iterator[Piece]:
-    """The day that an object is that cannot be read, if it looks like one."""
+    """The day of a malformed object, if it looks like one."""
     if text[unread.start] != "{":
         return
     inner = text.find("{", unread.start + 1)
@@ -185,7 +355,7 @@ def _days(value: Json, depth: int = 0) -> Iterator[Piece]:
 
 
 def _fields(day: Mapping[str, Json]) -> _Day:
-    """The texts of a day; those in an object below it, as `meals`, too."""
+    """The fields of a day; those of nested objects, such as `meals`, too."""
     below = [value for key, value in day.items() if key not in KEYS and isinstance(value, Mapping)]
     inner = {key_of(name[:_MAX_NAME]): entry for value in below for name, entry in value.items()}
     told = {key: day.get(key, inner.get(key)) for key in KEYS}
@@ -198,7 +368,7 @@ def _fields(day: Mapping[str, Json]) -> _Day:
 
 
 def _number(value: Json) -> int | None:
-    """`1`, or that of `Day 1`; dates have none."""
+    """The number of `1` or `Day 1`; none for dates."""
     if isinstance(value, int):
         return value
     digits = _DAY.match(value) if isinstance(value, str) else None
@@ -206,7 +376,7 @@ def _number(value: Json) -> int | None:
 
 
 def _text(value: Json) -> str:
-    """A text; several in a list as after `;`; an object with a name, and maybe a city, as `Name, City`."""
+    """A text; a list joined by `;`; an object with a name, and perhaps a city, as `Name, City`."""
     if isinstance(value, str):
         return value
     if isinstance(value, Mapping):
@@ -222,14 +392,13 @@ _NAMED = ("name", "restaurant", "attraction", "accommodation", "title")
 _LOCATED = ("city", "location")
 
 
-# --- plans that are given as such ---
+# --- plans in the form of a submission ---
 
 
 def as_submitted(value: Json) -> list[dict[str, Json]]:
-    """A plan in the form in which plans are submitted, or a line of a submission that has one under `plan`.
+    """A plan in the form of a submission, or a line of a submission with one under `plan`.
 
-    Nothing is read into it: days stay as they are, but for the length of their texts. Entries that are no
-    objects are absent days.
+    Days stay unchanged, except for the length of their texts. Entries that are not objects are empty days.
     """
     if isinstance(value, Mapping):
         value = value.get("plan")
@@ -242,3 +411,35 @@ def as_submitted(value: Json) -> list[dict[str, Json]]:
 
 def _bounded(day: Mapping[str, Json]) -> dict[str, Json]:
     return {key: entry[:MAX_TEXT] if isinstance(entry, str) else entry for key, entry in day.items()}
+
+
+def plan_of(question: Question, answer: Json) -> Plan:
+    """The plan in an answer: a reply, or a plan in the form of a submission; empty for none."""
+    return reading_of(question, answer).plan
+
+
+def reading_of(question: Question, answer: Json) -> Reading:
+    """The plan in an answer, and what of it cannot be parsed."""
+    if isinstance(answer, Mapping) and "reply" in answer:  # two-stage mode
+        answer = str(answer["reply"])
+    if isinstance(answer, str):
+        return read_reply(answer, question.split.places)
+    return Reading(plan=as_submitted(answer))
+
+
+def submission(answers: Sequence[tuple[Question, Json]]) -> str:
+    """The submission for a split; queries that were not asked have no plan.
+
+    Args:
+        answers: questions of one split, each with its answer or None.
+
+    Returns:
+        One line for each query of the split; empty without questions.
+    """
+    if not answers:
+        return ""
+    plans = {question.number: plan_of(question, answer) for question, answer in answers}
+    return "".join(
+        json.dumps({"idx": number, "query": text, "plan": list(plans.get(number, ())) or None}) + "\n"
+        for number, text in enumerate(answers[0][0].split.texts, 1)
+    )

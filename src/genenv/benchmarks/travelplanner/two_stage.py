@@ -1,25 +1,189 @@
-"""TravelPlanner's two-stage mode: an agent searches with tools, and a planner reads what it wrote down.
+"""TravelPlanner's two-stage mode: an agent searches with tools, and a planner gets what it wrote down.
 
 The loop and its limits are those of the authors' ReAct agent (`agents/tool_agents.py` of
 OSU-NLP-Group/TravelPlanner). A step is a thought, an action and an observation, the first line of a reply
 each. The agent ends without a plan after 30 steps, when the same action comes a third time in a row, when an
 action of a kind is wrong for a fourth time with none right in between, or when its window is full. `Planner`
-ends it with a plan: the same model is given the notebook, as in sole planning. Different here: the window is
-the model's own, instead of a limit in GPT-3.5's tokens, and what is no action is answered in other words.
+ends it with a plan: the same model is given the notebook, as in sole planning. Two things differ: the window
+is the model's own, instead of a limit in GPT-3.5's tokens, and invalid actions are answered in other words.
+
+The tools have the arguments and results of the authors' tools (`tools/*/apis.py`). Tables are formatted as by
+pandas, a city must be in the database, a date has the form YYYY-MM-DD. Refusals are worded by genenv.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from genenv.benchmarks.travelplanner.tools import SEARCHES, Refused, Searches
 from genenv.chat.assistant import Talk
+from genenv.environments.travel.database import Database, Road
+from genenv.environments.travel.reading import before_parenthesis
 from genenv.errors import ContextOverflow
 from genenv.types import Json
+
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+_ROOMS = ("NAME", "price", "room type", "house_rules", "minimum nights", "maximum occupancy")
+_ROOMS_END = ("review rate number", "city")
+_MEALS = ("Name", "Average Cost", "Cuisines", "Aggregate Rating", "City")
+_SIGHTS = ("Name", "Latitude", "Longitude", "Address", "Phone", "Website", "City")
+_FLIGHTS = ("Flight Number", "Price", "DepTime", "ArrTime", "ActualElapsedTime", "FlightDate")
+_FLIGHTS_END = ("OriginCityName", "DestCityName", "Distance")
+SEARCHES: Final = (
+    *("FlightSearch", "GoogleDistanceMatrix", "AccommodationSearch", "RestaurantSearch", "AttractionSearch"),
+    "CitySearch",
+)
+
+
+class Refused(Exception):
+    """A search with invalid arguments; the message is the observation."""
+
+
+class Searches:
+    """The search tools, over one database."""
+
+    def __init__(self, database: Database, cities: Sequence[str]) -> None:
+        """Index the roads.
+
+        Args:
+            database: the tables, with all flights.
+            cities: valid cities, in the order in which a refusal lists them.
+        """
+        self._database, self._cities = database, list(cities)
+        self._known = frozenset(cities)
+        self._roads: dict[tuple[str, str], Road] = {}
+        for road in database.tables.roads:
+            self._roads.setdefault((road.origin, road.destination), road)
+
+    def answer(self, name: str, argument: str) -> str:
+        """The result of a search.
+
+        Args:
+            name: one of `SEARCHES`.
+            argument: the text between the brackets.
+
+        Raises:
+            Refused: the argument is invalid.
+        """
+        parts = argument.split(", ")
+        if name == "FlightSearch":
+            return self._flights(parts)
+        if name == "GoogleDistanceMatrix":
+            return self._distance(parts)
+        if name == "CitySearch":
+            cities = self._database.cities_of(argument)
+            return str(list(cities)) if cities else "Invalid State"
+        self._check_city(argument)
+        if name == "AccommodationSearch":
+            return self._rooms(argument)
+        return self._meals(argument) if name == "RestaurantSearch" else self._sights(argument)
+
+    def _check_city(self, city: str) -> None:
+        if city not in self._known:
+            raise Refused(f"There is no city {city!r}; the cities are {', '.join(self._cities)}.")
+
+    def _flights(self, parts: Sequence[str]) -> str:
+        if len(parts) < 3:
+            raise Refused("FlightSearch takes a city, a city and a date: FlightSearch[A, B, 2022-03-01].")
+        origin, destination, date = parts[:3]
+        if _DATE.fullmatch(date) is None:
+            raise Refused(f"{date!r} is no date of the form YYYY-MM-DD.")
+        self._check_city(origin)
+        self._check_city(destination)
+        found = self._database.flights(origin, destination, date)
+        if not found:
+            return f"There is no flight from {origin} to {destination} on {date}."
+        rows = [
+            (
+                f.number,
+                _amount(f.price),
+                f.departure,
+                f.arrival,
+                f.elapsed,
+                f.date,
+                f.origin,
+                f.destination,
+                f.distance,
+            )
+            for f in found
+        ]
+        return table((*_FLIGHTS, *_FLIGHTS_END), rows)
+
+    def _distance(self, parts: Sequence[str]) -> str:
+        if len(parts) < 3:
+            raise Refused("GoogleDistanceMatrix takes two cities and a mode.")
+        origin, destination, mode = before_parenthesis(parts[0]), before_parenthesis(parts[1]), parts[2]
+        road = self._roads.get((origin, destination))
+        if road is None:
+            return f"{mode}, from {origin} to {destination}, no valid information."
+        if not road.duration or not road.distance or "day" in road.duration:
+            return "No valid information."
+        cost = int(road.distance_km * 0.05) if "driving" in mode else None
+        cost = int(road.distance_km) if mode == "taxi" else cost
+        way = f"{mode}, from {origin} to {destination}"
+        return f"{way}, duration: {road.duration}, distance: {road.distance}, cost: {cost}"
+
+    def _rooms(self, city: str) -> str:
+        rows = [
+            (
+                r.name,
+                r.price,
+                r.room_type,
+                r.house_rules,
+                r.minimum_nights,
+                r.maximum_occupancy,
+                r.review_rate,
+                r.city,
+            )
+            for r in self._database.tables.accommodations
+            if r.city == city
+        ]
+        return table((*_ROOMS, *_ROOMS_END), rows) if rows else "There is no attraction in this city."
+
+    def _meals(self, city: str) -> str:
+        rows = [
+            (r.name, _amount(r.average_cost), r.cuisines, r.rating, r.city)
+            for r in self._database.tables.restaurants
+            if r.city == city
+        ]
+        return table(_MEALS, rows) if rows else "There is no restaurant in this city."
+
+    def _sights(self, city: str) -> str:
+        rows = [tuple(r) for r in self._database.tables.attractions if r.city == city]
+        return table(_SIGHTS, rows) if rows else "There is no attraction in this city."
+
+
+def _amount(value: float) -> float:
+    """An integer where the value is one, as in columns of integers."""
+    return int(value) if value == int(value) else value
+
+
+def table(names: Sequence[str], rows: Sequence[Sequence[str | float]]) -> str:
+    """Rows formatted as by pandas' `DataFrame.to_string(index=False)`: columns flush right."""
+    columns = [_column(name, [row[at] for row in rows]) for at, name in enumerate(names)]
+    return "\n".join(" ".join(cells) for cells in zip(*columns, strict=True))
+
+
+def _column(name: str, values: Sequence[str | float]) -> list[str]:
+    if any(isinstance(value, str) for value in values):
+        cells = [name, *(_escaped(str(value)) for value in values)]
+    elif all(isinstance(value, int) for value in values):
+        cells = [f" {name}", *map(str, values)]
+    else:
+        written = [f"{float(value):.6f}" for value in values]
+        while all(text.endswith("0") and text[-2] != "." for text in written):
+            written = [text[:-1] for text in written]
+        cells = [f" {name}", *written]
+    width = max(map(len, cells))
+    return [cell.rjust(width) for cell in cells]
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+
 
 MAX_STEPS: Final = 30
 _STEP_TOKENS = 256
@@ -49,34 +213,34 @@ _INSTRUCTION = (
     "it needs first.\n\n"
     "Query: "
 )
-"""The task in our words, up to the query and what has been done so far."""
+"""genenv's prompt for a step, up to the query and the steps so far."""
 
 
 def instruction(query: str, done: str) -> str:
-    """The prompt of a step in our words."""
+    """Genenv's prompt for a step."""
     return f"{_INSTRUCTION}{query}{done}"
 
 
 @dataclass(kw_only=True)
 class Agent:
-    """One attempt."""
+    """One rollout of the two-stage agent."""
 
     query: str
     searches: Searches
     prompt: Callable[[str, str], str]
-    """Query and what has been done so far -> the prompt of the next line."""
+    """Query and steps so far -> the prompt for the next line."""
     planning: Callable[[str, str], str]
-    """The notebook and the query -> the prompt of the planner."""
+    """Notebook and query -> the planner's prompt."""
     done: str = ""
     """Thoughts, actions and observations so far."""
     notebook: list[Json] = field(default_factory=list[Json])
     actions: list[str] = field(default_factory=list[str])
     _data: str | None = None
-    """What the last search found."""
+    """Result of the last search."""
     _wrong: Counter[str] = field(default_factory=Counter[str])
 
     async def run(self, talk: Talk) -> Json:
-        """Search, write down, plan.
+        """Roll out: search, take notes, plan.
 
         Returns:
             `reply`, the planner's, empty without one; `ended`, why; `steps`; `actions`.
@@ -113,7 +277,7 @@ class Agent:
         return text.splitlines()[0].strip() if text else ""
 
     async def _step(self, number: int, talk: Talk) -> tuple[str | None, str]:
-        """One step: what the planner is asked, if it is, and why the agent stops, if it does."""
+        """One step; returns the planner's query if it is called, and the reason if the agent stops."""
         self.done += f"\nThought {number}:"
         self.done += f" {await self._line(talk)}"
         self.done += f"\nAction {number}:"
@@ -140,7 +304,7 @@ class Agent:
         return None, ""
 
     def _observed(self, name: str, argument: str) -> str:
-        """The answer to an action; what is right forgives all that was wrong before."""
+        """The observation of an action; a valid one resets all counts of errors."""
         if name == "NotebookWrite":
             self._mask()
             self.notebook.append(
@@ -165,11 +329,11 @@ class Agent:
         return answer.strip()
 
     def _mask(self) -> None:
-        """Takes what the last search found out of the prompt: it should be in the notebook."""
+        """Remove the last search's result from the prompt: it should be in the notebook."""
         if self._data:
             self.done = self.done.replace(self._data.strip(), _MASKED)
 
 
 def _limited(name: str) -> str:
-    """Whose wrong actions stop an action; those of `AccommodationSearch` never do, as at the authors'."""
+    """The counter of errors for an action; as at the authors', `AccommodationSearch` has none of its own."""
     return name if name in (*SEARCHES, "NotebookWrite") and name != "AccommodationSearch" else _INVALID

@@ -1,4 +1,4 @@
-r"""Reads lists and objects out of a text, as JSON, as Python prints them, and as models write them by hand.
+r"""Parses lists and objects in a text: JSON, Python literals, and what models write by hand.
 
 Beyond JSON and Python literals: keys and brackets with markdown's escapes (`"current\_city"`), quotes of
 typography, doubled quotes, keys and values without quotes, quotes that stand unescaped within a text
@@ -23,11 +23,11 @@ from genenv.types import Json
 
 _MAX_DEPTH = 40
 _MAX_STEPS = 40_000
-"""Keys, values and quotes that are looked at, over all attempts at one text; a plan for a week has 200."""
+"""Maximum keys, values and quotes per text, backtracking included; a plan for a week has 200."""
 _LONGEST_GUESS = 1_000
-"""Characters of a text with unescaped quotes."""
+"""Maximum characters of a string with unescaped quotes."""
 _CLOSING: Final = {'"': '"', "'": "'", **dict.fromkeys("“”„", "“”"), **dict.fromkeys("‘’‚", "‘’")}
-"""Opening quote -> quotes that may close it."""
+"""Opening quote -> its closing quotes."""
 _QUOTES = "".join(_CLOSING)
 _SPACE = re.compile(
     r"(?:[\s\ufeff\u200b-\u200d\u2060]|\\(?:[nrt](?![a-z]))?|//[^\n]*+|#[^\n]*+|/\*(?:[^*]|\*(?!/)){0,500}+\*/)*+"
@@ -39,13 +39,13 @@ _BARE_KEY = re.compile(r"\*{0,2}([A-Za-z_][\w\\ -]{0,39}?)\*{0,2}[ \t]*+:")
 _BARE_VALUE = re.compile(rf"[^\n{_QUOTES}{{}}\[\]]++")
 _QUOTED_KEY = re.compile(rf"[{_QUOTES}]{{1,3}}[^{_QUOTES}\n:,]{{1,60}}[{_QUOTES}]{{1,3}}\s*+:")
 _KEY_WITHIN = re.compile(rf"[{_QUOTES}]\s*+:|\n\s*+\w{{1,30}}\s*+:")
-"""What a text whose end is a guess may not hold."""
+"""Forbidden in a string whose end is a guess."""
 _OPENING = re.compile(r"[\[{]")
 _ESCAPE = re.compile(r'\\(u[0-9a-fA-F]{4}|["\\/bfnrt])|\\(?=[^\w\s])')
 
 
 class Found(NamedTuple):
-    """A list or an object, and where it stands in the text."""
+    """A list or an object, and its position in the text."""
 
     value: Json
     start: int
@@ -53,16 +53,16 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """What opens like a list or an object, and cannot be read."""
+    """A malformed list or object."""
 
     start: int
     at: int
-    """Where reading stopped."""
+    """Where parsing stopped."""
     why: str
 
 
 class _Stop(Exception):
-    """A value that cannot be read from here."""
+    """A value cannot be parsed from here."""
 
     def __init__(self, at: int, why: str) -> None:
         super().__init__(why)
@@ -70,11 +70,11 @@ class _Stop(Exception):
 
 
 class _Exhausted(Exception):
-    """The text has taken all steps that one may take."""
+    """The limit of steps was reached."""
 
 
 def values(text: str) -> Iterator[Found | Unread]:
-    """The lists and objects of a text that are not part of another, and what opens like one and is none."""
+    """The outermost lists and objects of a text, parsed or malformed."""
     reader, at = _Reader(text), 0
     while (opening := _OPENING.search(text, at)) is not None:
         start = opening.start()
@@ -91,7 +91,7 @@ def values(text: str) -> Iterator[Found | Unread]:
 
 
 class _Reader:
-    """Reads values from any place of a text, within a number of steps."""
+    """Parses values at positions of a text, within a number of steps."""
 
     def __init__(self, text: str) -> None:
         self._text = text

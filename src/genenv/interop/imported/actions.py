@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from genenv.chat.assistant import ToolCall
-from genenv.chat.call_formats import UNREADABLE, read_calls
+from genenv.chat.tool_calls import UNREADABLE, read_calls
 from genenv.errors import UsageError
 from genenv.simulator.schema_sampling import sample_json
 from genenv.types import Json, JsonObject

@@ -1,4 +1,4 @@
-"""Many lives: every arm over the same seeds, on several processes; the same result with any number of them.
+"""Many simulated runs: every arm over the same seeds, in parallel; the result is the same for any `jobs`.
 
 Shapes: n = seeds, R = rounds.
 """
@@ -18,10 +18,8 @@ import numpy as np
 from genenv.config.checks import check_keys, validated
 from genenv.config.files import apply_override
 from genenv.errors import UsageError
-from genenv.research.simulation.arms import ARMS, chosen
-from genenv.research.simulation.learner import Floats
-from genenv.research.simulation.life import Curve, Life
-from genenv.research.simulation.settings import LabConfig
+from genenv.research.simulation.learner import Floats, LabConfig
+from genenv.research.simulation.simulated_run import ARMS, Curve, SimulatedRun, chosen
 from genenv.types import Json
 
 _CHUNK = 20
@@ -29,7 +27,7 @@ _CHUNK = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Lives:
+class ArmRuns:
     """One arm over all seeds."""
 
     arm: str
@@ -83,7 +81,7 @@ def run_arms(
     seeds: int,
     jobs: int = 1,
     advance: Callable[[int], None] = lambda seeds: None,
-) -> dict[str, Lives]:
+) -> dict[str, ArmRuns]:
     """Live every arm's every seed.
 
     Args:
@@ -91,7 +89,7 @@ def run_arms(
         config: of the laboratory.
         seeds: how many, from 0 on.
         jobs: processes.
-        advance: told how many more seeds are done.
+        advance: called with how many more seeds are done.
 
     Raises:
         UsageError: no such arm, or a process was killed.
@@ -103,7 +101,7 @@ def run_arms(
             found[name] += curves
         advance(len(next(iter(part.values()))))
     return {
-        name: Lives(
+        name: ArmRuns(
             name,
             np.array([curve.held_out for curve in curves]),
             np.array([curve.mixed for curve in curves]),
@@ -124,12 +122,12 @@ def _parts(
     """The curves of all arms, some seeds after the other, in order."""
     chunks = [range(first, min(first + _CHUNK, seeds)) for first in range(0, seeds, _CHUNK)]
     if jobs == 1:
-        yield from (_lives(arms, config, chunk) for chunk in chunks)
+        yield from (_runs(arms, config, chunk) for chunk in chunks)
         return
     spawn = multiprocessing.get_context("spawn")  # a fork of a process with threads may hang
     try:
         with ProcessPoolExecutor(jobs, mp_context=spawn, initializer=_leave_interrupts_to_the_parent) as pool:
-            futures = [pool.submit(_lives, arms, config, chunk) for chunk in chunks]
+            futures = [pool.submit(_runs, arms, config, chunk) for chunk in chunks]
             try:
                 for future in futures:
                     yield future.result()
@@ -143,8 +141,8 @@ def _leave_interrupts_to_the_parent() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _lives(arms: Sequence[str], config: LabConfig, seeds: range) -> dict[str, list[Curve]]:
-    return {name: [Life(ARMS[name], config, seed).live() for seed in seeds] for name in arms}
+def _runs(arms: Sequence[str], config: LabConfig, seeds: range) -> dict[str, list[Curve]]:
+    return {name: [SimulatedRun(ARMS[name], config, seed).run() for seed in seeds] for name in arms}
 
 
 def _first_reached(curve: Floats, goal: float) -> float:
@@ -157,3 +155,48 @@ def _first_reached(curve: Floats, goal: float) -> float:
         return 0.0
     before = float(curve[after - 1])
     return after - 1 + (goal - before) / (float(curve[after]) - before)
+
+
+REFERENCE = "random"
+"""The arm that the others are held against."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One arm."""
+
+    arm: str
+    about: str
+    held_out: float
+    """After the last round, the mean over seeds."""
+    error: float
+    """Its standard error."""
+    gain: float | None
+    """Held-out success minus that of the reference, the mean over seeds; None without the reference."""
+    gain_error: float | None
+    """The standard error of the paired differences, in which what a seed's arms share cancels."""
+    attempts: float | None
+    """Until the goal was reached, the median over seeds; None where fewer than half of them got there."""
+    mixed: float
+    """Share of attempted tasks with mixed outcomes, over all rounds."""
+
+
+def summary(results: Mapping[str, ArmRuns], goal: float) -> list[Row]:
+    """The rows of the table."""
+    reference = results.get(REFERENCE)
+    rows: list[Row] = []
+    for name, own in results.items():
+        gains = None if reference is None else own.final() - reference.final()
+        rows.append(
+            Row(
+                arm=name,
+                about=ARMS[name].about,
+                held_out=float(own.final().mean()),
+                error=standard_error(own.final()),
+                gain=None if gains is None else float(gains.mean()),
+                gain_error=None if gains is None else standard_error(gains),
+                attempts=own.attempts_to(goal),
+                mixed=float(own.mixed.mean()),
+            )
+        )
+    return sorted(rows, key=lambda row: -row.held_out)

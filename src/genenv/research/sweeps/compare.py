@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Literal
@@ -13,9 +14,19 @@ from typing import Literal
 import numpy as np
 
 from genenv.errors import UsageError
-from genenv.research.sweeps.readings import BUDGETS, Reading, read_all
-from genenv.research.sweeps.recovery import Recovery, Sooner, recoveries, sooner
-from genenv.research.sweeps.statistics import LEVEL, Difference, difference, holm, ratio
+from genenv.research.sweeps.readings import BUDGETS, MeasuredRun, read_all
+from genenv.research.sweeps.recovery import (
+    Pair,
+    Recovery,
+    RecoveryContrast,
+    counted,
+    p_word,
+    recoveries,
+    recovery_contrast_text,
+    recovery_contrasts,
+    recovery_text,
+)
+from genenv.statistics import LEVEL, Difference, difference, holm, ratio
 
 AT_THE_END = "the end"
 _ROUNDING = 1e-9
@@ -61,7 +72,7 @@ class Contrast:
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class SampleEfficiency:
     """How many attempts two variants took to a level."""
 
     one: str
@@ -79,13 +90,13 @@ class Comparison:
     """Everything that runs say together."""
 
     environment: str
-    variants: Mapping[str, Sequence[Reading]]
+    variants: Mapping[str, Sequence[MeasuredRun]]
     """By name, in the order in which they came; runs by seed."""
     contrasts: Sequence[Contrast]
-    reached: Sequence[Reached]
+    sample_efficiency: Sequence[SampleEfficiency]
     recoveries: Sequence[Recovery] = ()
     """Where the world has changed: how each variant has got over it."""
-    sooner: Sequence[Sooner] = ()
+    recovery_contrasts: Sequence[RecoveryContrast] = ()
     """And how the pairs differ in that."""
     notes: Sequence[str] = field(default_factory=tuple[str, ...])
     """What is missing or odd."""
@@ -125,7 +136,7 @@ def compare(paths: Sequence[Path], asked: Sequence[tuple[str, str]] = ()) -> Com
         rows = [_contrast(variants, pair, budget, named=named) for pair in pairs]
         there = [row for row in rows if row is not None]
         adjusted = holm([row.difference.p for row in there])
-        found += [_with(row, p) for row, p in zip(there, adjusted, strict=True)]
+        found += [replace(row, adjusted=p) for row, p in zip(there, adjusted, strict=True)]
     if not found:
         raise UsageError("no two of these runs have the same seed (run.seed): nothing is paired")
     notes += _unpaired(variants, pairs)
@@ -136,24 +147,24 @@ def compare(paths: Sequence[Path], asked: Sequence[tuple[str, str]] = ()) -> Com
         found,
         [_reached(variants, pair) for pair in pairs],
         recoveries(variants),
-        sooner({pair: paired(variants, pair) for pair in pairs}),
+        recovery_contrasts({pair: paired(variants, pair) for pair in pairs}),
         notes,
     )
 
 
-def paired(variants: Mapping[str, Sequence[Reading]], pair: tuple[str, str]) -> list[tuple[Reading, Reading]]:
+def paired(variants: Mapping[str, Sequence[MeasuredRun]], pair: tuple[str, str]) -> list[Pair]:
     """The runs of two variants that have a seed in common, by seed."""
     one, other = ({run.seed: run for run in variants[name]} for name in pair)
     return [(one[seed], other[seed]) for seed in sorted(one.keys() & other.keys())]
 
 
-def _finished(runs: Sequence[tuple[Reading, Reading]]) -> list[tuple[Reading, Reading]]:
+def _finished(runs: Sequence[Pair]) -> list[Pair]:
     """Those of which both have come to their end."""
     return [(one, other) for one, other in runs if one.finished and other.finished]
 
 
 def _contrast(
-    variants: Mapping[str, Sequence[Reading]], pair: tuple[str, str], budget: str, *, named: bool
+    variants: Mapping[str, Sequence[MeasuredRun]], pair: tuple[str, str], budget: str, *, named: bool
 ) -> Contrast | None:
     """A pair at a budget; None where no seeds are paired, or nothing of it was spent.
 
@@ -183,13 +194,7 @@ def _contrast(
     return Contrast(*pair, budget, fmean(amounts), means, apart, apart.p, named)
 
 
-def _with(row: Contrast, adjusted: float) -> Contrast:
-    return Contrast(
-        row.one, row.other, row.budget, row.amount, row.means, row.difference, adjusted, row.named
-    )
-
-
-def _reached(variants: Mapping[str, Sequence[Reading]], pair: tuple[str, str]) -> Reached:
+def _reached(variants: Mapping[str, Sequence[MeasuredRun]], pair: tuple[str, str]) -> SampleEfficiency:
     """Attempts to the mean level at which the other variant ends, or stands where no run has ended."""
     runs = paired(variants, pair)
     ends = [other.measured[-1].mean for _, other in _finished(runs) or runs]
@@ -198,16 +203,16 @@ def _reached(variants: Mapping[str, Sequence[Reading]], pair: tuple[str, str]) -
     both = [(a, b) for a, b in took if a and b]
     value = ratio([a for a, _ in both], [b for _, b in both]) if len(both) > 1 else None
     missing = sum(a is None for a, _ in took), sum(b is None for _, b in took)
-    return Reached(*pair, level, value, missing, len(runs))
+    return SampleEfficiency(*pair, level, value, missing, len(runs))
 
 
-def _by_variant(readings: Sequence[Reading]) -> dict[str, list[Reading]]:
+def _by_variant(readings: Sequence[MeasuredRun]) -> dict[str, list[MeasuredRun]]:
     """Runs by variant and seed.
 
     Raises:
         UsageError: two runs of one variant have the same seed.
     """
-    found: defaultdict[str, list[Reading]] = defaultdict(list)
+    found: defaultdict[str, list[MeasuredRun]] = defaultdict(list)
     for reading in readings:
         for other in found[reading.variant]:
             if other.seed == reading.seed:
@@ -219,7 +224,7 @@ def _by_variant(readings: Sequence[Reading]) -> dict[str, list[Reading]]:
     return {name: sorted(runs, key=lambda run: run.seed) for name, runs in found.items()}
 
 
-def _shared_environment(readings: Sequence[Reading]) -> str:
+def _shared_environment(readings: Sequence[MeasuredRun]) -> str:
     """The one environment of all runs, which measure on the same tasks.
 
     Raises:
@@ -240,14 +245,14 @@ def _shared_environment(readings: Sequence[Reading]) -> str:
     return environments[0]
 
 
-def _shared_tasks(readings: Sequence[Reading]) -> set[str]:
+def _shared_tasks(readings: Sequence[MeasuredRun]) -> set[str]:
     tasks = set(readings[0].measured[-1].scores)
     for reading in readings[1:]:
         tasks &= reading.measured[-1].scores.keys()
     return tasks
 
 
-def _unpaired(variants: Mapping[str, Sequence[Reading]], pairs: Sequence[tuple[str, str]]) -> list[str]:
+def _unpaired(variants: Mapping[str, Sequence[MeasuredRun]], pairs: Sequence[tuple[str, str]]) -> list[str]:
     notes: list[str] = []
     for pair in pairs:
         one, other = ({run.seed for run in variants[name]} for name in pair)
@@ -258,10 +263,175 @@ def _unpaired(variants: Mapping[str, Sequence[Reading]], pairs: Sequence[tuple[s
     return notes
 
 
-def _unfinished(readings: Sequence[Reading]) -> list[str]:
+def _unfinished(readings: Sequence[MeasuredRun]) -> list[str]:
     return [
         f"{reading.path} is not finished: round {max(reading.metrics)} of {reading.config.run.rounds}; "
         f"its last measurement is of round {reading.measured[-1].round}, and it is no part of {AT_THE_END}"
         for reading in readings
         if not reading.finished
     ]
+
+
+COLUMNS = (
+    *("budget", "each", "variant", "against", "success", "against it"),
+    *("difference", "95% interval", "p (Holm)", "seeds", "verdict"),
+)
+
+
+def rows(comparison: Comparison) -> Iterator[tuple[str, ...]]:
+    """The cells of each contrast, in the order of `COLUMNS`."""
+    for one in comparison.contrasts:
+        found = one.difference
+        yield (
+            one.budget,
+            "" if one.budget == AT_THE_END else f"{one.amount:,.0f}",
+            one.one,
+            one.other,
+            f"{one.means[0]:.1%}",
+            f"{one.means[1]:.1%}",
+            f"{100 * found.value:+.1f}",
+            f"{100 * found.low:+.1f} to {100 * found.high:+.1f}",
+            p_word(one.adjusted),
+            str(found.seeds),
+            one.outcome(),
+        )
+
+
+def findings(comparison: Comparison) -> list[str]:
+    """What is shown, in sentences: at equal attempts where they are known, else at the end."""
+    budgets = [one.budget for one in comparison.contrasts]
+    budget = "attempts" if "attempts" in budgets else AT_THE_END
+    chosen = [one for one in comparison.contrasts if one.budget == budget]
+    return [
+        *map(_contrast_text, chosen),
+        *(_reached_text(one) for one in comparison.sample_efficiency),
+        *map(recovery_text, comparison.recoveries),
+        *map(recovery_contrast_text, comparison.recovery_contrasts),
+    ]
+
+
+def _contrast_text(one: Contrast) -> str:
+    where = "at the end" if one.budget == AT_THE_END else f"at {one.amount:,.0f} {one.budget} each"
+    found = one.difference
+    return (
+        f"{one.one} against {one.other}, {where}: {one.means[0]:.1%} and {one.means[1]:.1%}, "
+        f"{100 * found.value:+.1f} points ({100 * found.low:+.1f} to {100 * found.high:+.1f}, "
+        f"p {p_word(one.adjusted)}, {counted(found.seeds, 'seed')}): {one.verdict()}."
+    )
+
+
+def _reached_text(one: SampleEfficiency) -> str:
+    start = f"Attempts to {one.level:.1%}, where {one.other} ends"
+    missing = [
+        f"{name} never came there in {count} of {counted(one.seeds, 'seed')}"
+        for name, count in zip((one.one, one.other), one.missing, strict=True)
+        if count
+    ]
+    left_out = f"; {', '.join(missing)}, which are left out" if missing else ""
+    if one.ratio is None:
+        return f"{start}: too few seeds in which both came there{left_out}."
+    value, low, high = one.ratio
+    took = f"{one.one} took {value:.2f} times those of {one.other} ({low:.2f} to {high:.2f})"
+    return f"{start}: {took}{left_out}."
+
+
+METRIC_COLUMNS = (
+    *("metric", "variant", "against", "mean", "against it"),
+    *("difference", "95% interval", "p (Holm)", "seeds", "verdict"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MetricContrast:
+    """Two variants by one metric: of each run the mean of its last rounds, paired by seed."""
+
+    metric: str
+    one: str
+    other: str
+    means: tuple[float, float]
+    difference: Difference
+    adjusted: float
+    """Its p-value after Holm, over all pairs of this metric."""
+
+    def outcome(self) -> str:
+        """What is shown of the one against the other."""
+        if self.difference.seeds < 2:
+            return "one seed"
+        if self.adjusted >= LEVEL:
+            return "within noise"
+        return "higher" if self.difference.value > 0 else "lower"
+
+
+def by_metric(comparison: Comparison, names: Sequence[str], *, last: int) -> list[MetricContrast]:
+    """The pairs of a comparison, by each of some metrics.
+
+    Args:
+        comparison: of runs.
+        names: of metrics.
+        last: how many rounds, the last ones of a run, its value is the mean of; those that lack it do not
+            count.
+
+    Raises:
+        UsageError: no paired runs have a metric of this name.
+    """
+    pairs = list(dict.fromkeys((one.one, one.other) for one in comparison.contrasts))
+    found: list[MetricContrast] = []
+    for name in names:
+        rows = [
+            row
+            for pair in pairs
+            if (row := _metric_contrast(comparison.variants, pair, name, last)) is not None
+        ]
+        if not rows:
+            raise UsageError(_missing(name, comparison.variants))
+        adjusted = holm([row.difference.p for row in rows])
+        found += [replace(row, adjusted=p) for row, p in zip(rows, adjusted, strict=True)]
+    return found
+
+
+def metric_rows(contrasts: Sequence[MetricContrast]) -> Iterator[tuple[str, ...]]:
+    """The cells of each, in the order of `METRIC_COLUMNS`."""
+    for one in contrasts:
+        found = one.difference
+        yield (
+            one.metric,
+            one.one,
+            one.other,
+            *(f"{mean:.4g}" for mean in one.means),
+            f"{found.value:+.3g}",
+            f"{found.low:+.3g} to {found.high:+.3g}",
+            p_word(one.adjusted),
+            str(found.seeds),
+            one.outcome(),
+        )
+
+
+def _metric_contrast(
+    variants: Mapping[str, Sequence[MeasuredRun]], pair: tuple[str, str], name: str, last: int
+) -> MetricContrast | None:
+    both = [[_value(run, name, last) for run in runs] for runs in paired(variants, pair)]
+    known = np.array([values for values in both if not any(map(math.isnan, values))], dtype=np.float64)
+    if not known.size:
+        return None
+    one_S1, other_S1 = known[:, :1], known[:, 1:]
+    apart = difference(one_S1, other_S1)
+    return MetricContrast(name, *pair, (float(one_S1.mean()), float(other_S1.mean())), apart, apart.p)
+
+
+def _value(run: MeasuredRun, name: str, last: int) -> float:
+    rounds = sorted(run.metrics)[-last:]
+    values = [run.metrics[number][name] for number in rounds if name in run.metrics[number]]
+    return fmean(values) if values else math.nan
+
+
+def _missing(name: str, variants: Mapping[str, Sequence[MeasuredRun]]) -> str:
+    known = {
+        key
+        for runs in variants.values()
+        for run in runs
+        for of_round in run.metrics.values()
+        for key in of_round
+    }
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return f"no two paired runs have a metric {name!r} in their last rounds{hint}"

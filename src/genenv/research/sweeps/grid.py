@@ -25,7 +25,7 @@ from genenv.config.variants import with_variant
 from genenv.errors import DataError, UsageError
 from genenv.files import check_writable, write_whole
 from genenv.runs.folder import RunFolder
-from genenv.runs.store.identity import read_last_round
+from genenv.runs.store.reader import read_last_round
 
 FILE = "sweep.json"
 WARM_UP = "warm-up"

@@ -44,7 +44,7 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class MeasuredRun:
     """One run."""
 
     path: Path
@@ -96,7 +96,7 @@ class Reading:
         return None
 
 
-def read_run(path: Path, variant: str | None = None) -> Reading:
+def read_run(path: Path, variant: str | None = None) -> MeasuredRun:
     """A run's measurements.
 
     Args:
@@ -123,7 +123,7 @@ def read_run(path: Path, variant: str | None = None) -> Reading:
             spent[budget] += sum(values.get(name, 0.0) for name in names)
         if found:
             measured.append(Measurement(number, dict(spent), _scores(found)))
-    return Reading(
+    return MeasuredRun(
         path, variant or config.variant or config.preset, config.run.seed, config, measured, metrics
     )
 
@@ -133,7 +133,7 @@ def _scores(evaluations: Iterable[Evaluation]) -> dict[str, float]:
     return {one.task_id: float(one.success) for one in evaluations}
 
 
-def read_all(paths: Iterable[Path]) -> tuple[list[Reading], list[tuple[str, str]], list[str]]:
+def read_all(paths: Iterable[Path]) -> tuple[list[MeasuredRun], list[tuple[str, str]], list[str]]:
     """All runs of run and sweep folders.
 
     Returns:
@@ -142,7 +142,7 @@ def read_all(paths: Iterable[Path]) -> tuple[list[Reading], list[tuple[str, str]
     Raises:
         UsageError: a folder is neither a run nor a sweep.
     """
-    found, contrasts, notes = list[Reading](), list[tuple[str, str]](), list[str]()
+    found, contrasts, notes = list[MeasuredRun](), list[tuple[str, str]](), list[str]()
     for path in paths:
         if (path / FILE).is_file():
             grid = Grid.open(path)

@@ -1,21 +1,35 @@
-"""The shift test: how far a variant falls when the world changes, and how soon it is where it was.
+"""The shift test: how far a variant falls when the environment changes, and how soon it recovers.
 
-A run has recovered in the first measured round whose held-out success in the other world is at least the
-level that it had right before, or a share of that level. A run that never gets there is censored: all that
+A run has recovered in the first measured round whose held-out success in the other environment is at least
+the level right before the shift, or a share of that level. A run that never gets there is censored: all that
 is known is that it takes longer than the rounds it has had. Means over seeds count it with those rounds, and
 are lower bounds: the restricted mean (Irwin 1949).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from genenv.research.sweeps.readings import Reading
-from genenv.research.sweeps.statistics import LEVEL, Difference, difference, holm, mean_interval
+from genenv.research.sweeps.readings import MeasuredRun
+from genenv.statistics import LEVEL, Difference, difference, holm, mean_interval
 
+
+def p_word(value: float) -> str:
+    """A p-value; a dash where there is none."""
+    return "–" if math.isnan(value) else "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things: `1 seed`, `2 seeds`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+Pair = tuple[MeasuredRun, MeasuredRun]
+"""Runs of two variants with the same seed."""
 SHARES = (0.9, 1.0)
 """Of the level right before the shift, to which a run may be back."""
 _ROUNDING = 1e-9
@@ -25,8 +39,8 @@ Interval = tuple[float, float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Fall:
-    """One run in the other world."""
+class ShiftedRun:
+    """One run after the environment changed."""
 
     seed: int
     round: int
@@ -34,9 +48,9 @@ class Fall:
     before: float
     """Held-out success at the last measurement in the first world."""
     at: float
-    """Held-out success in the other world, before anything was learned there."""
+    """Held-out success in the other environment, before any training in it."""
     after: Sequence[tuple[int, float, float]]
-    """Rounds played there, attempts spent there, and held-out success then; ascending."""
+    """Rounds and rollouts since the change, and held-out success then; ascending."""
 
     @property
     def rounds(self) -> int:
@@ -55,7 +69,7 @@ class Fall:
 
 
 @dataclass(frozen=True, slots=True)
-class Back:
+class RecoveryTime:
     """When the runs of a variant were back at a share of their level."""
 
     share: float
@@ -74,16 +88,16 @@ class Recovery:
     """One variant."""
 
     variant: str
-    falls: Sequence[Fall]
+    shifted: Sequence[ShiftedRun]
     before: Interval
     at: Interval
     drop: Interval
-    back: Sequence[Back]
+    back: Sequence[RecoveryTime]
     """For each of `SHARES`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sooner:
+class RecoveryContrast:
     """Two variants, paired by seed: rounds of one minus those of the other until they were back."""
 
     one: str
@@ -104,64 +118,126 @@ class Sooner:
         return "within noise"
 
 
-def fall_of(run: Reading) -> Fall | None:
-    """How a run has got over its shift; None where it has not come to one, or was not measured around it."""
+def shifted_run(run: MeasuredRun) -> ShiftedRun | None:
+    """A run's recovery; None where it has not come to its shift, or was not measured around it."""
     there, shift = run.in_last_world(), run.config.shift.round
     before = run.measured[: len(run.measured) - len(there)]
     if not before or len(there) < 2:
         return None
     start = there[0].spent["attempts"]
     after = [(one.round - shift + 1, one.spent["attempts"] - start, one.mean) for one in there]
-    return Fall(run.seed, shift, before[-1].mean, there[0].mean, after)
+    return ShiftedRun(run.seed, shift, before[-1].mean, there[0].mean, after)
 
 
-def recoveries(variants: Mapping[str, Sequence[Reading]]) -> list[Recovery]:
+def recoveries(variants: Mapping[str, Sequence[MeasuredRun]]) -> list[Recovery]:
     """Of each variant that has runs with a shift."""
     found: list[Recovery] = []
     for name, runs in variants.items():
-        falls = [fall for fall in map(fall_of, runs) if fall is not None]
-        if falls:
-            before, at = ([getattr(fall, part) for fall in falls] for part in ("before", "at"))
-            drop = mean_interval([fall.before - fall.at for fall in falls])
-            back = [_back(falls, share) for share in SHARES]
-            found.append(Recovery(name, falls, mean_interval(before), mean_interval(at), drop, back))
+        shifted = [run for run in map(shifted_run, runs) if run is not None]
+        if shifted:
+            before, at = ([getattr(run, part) for run in shifted] for part in ("before", "at"))
+            drop = mean_interval([run.before - run.at for run in shifted])
+            back = [_back(shifted, share) for share in SHARES]
+            found.append(Recovery(name, shifted, mean_interval(before), mean_interval(at), drop, back))
     return found
 
 
-def _back(falls: Sequence[Fall], share: float) -> Back:
-    taken = [(fall.back(share) or fall.after[-1][:2]) for fall in falls]
-    late = [fall.rounds for fall in falls if fall.back(share) is None]
+def _back(shifted: Sequence[ShiftedRun], share: float) -> RecoveryTime:
+    taken = [(run.back(share) or run.after[-1][:2]) for run in shifted]
+    late = [run.rounds for run in shifted if run.back(share) is None]
     rounds, attempts = ([float(one[part]) for one in taken] for part in (0, 1))
-    return Back(share, mean_interval(rounds), mean_interval(attempts), len(late), max(late, default=0))
+    return RecoveryTime(
+        share, mean_interval(rounds), mean_interval(attempts), len(late), max(late, default=0)
+    )
 
 
-def sooner(pairs: Mapping[tuple[str, str], Sequence[tuple[Reading, Reading]]]) -> list[Sooner]:
+def recovery_contrasts(
+    pairs: Mapping[tuple[str, str], Sequence[Pair]],
+) -> list[RecoveryContrast]:
     """How pairs of variants differ in rounds to recovery.
 
     Args:
         pairs: by their names, the runs of both that have a seed in common.
     """
-    found: list[Sooner] = []
+    found: list[RecoveryContrast] = []
     for share in SHARES:
-        rows: list[Sooner] = []
+        rows: list[RecoveryContrast] = []
         for names, runs in pairs.items():
-            both = [(fall_of(one), fall_of(other)) for one, other in runs]
-            falls = [(one, other) for one, other in both if one is not None and other is not None]
-            if falls:
-                rows.append(_sooner(names, share, falls))
+            both = [(shifted_run(one), shifted_run(other)) for one, other in runs]
+            shifted = [(one, other) for one, other in both if one is not None and other is not None]
+            if shifted:
+                rows.append(_recovery_contrast(names, share, shifted))
         adjusted = holm([row.difference.p for row in rows])
-        found += [
-            Sooner(row.one, row.other, row.share, row.difference, p, row.never)
-            for row, p in zip(rows, adjusted, strict=True)
-        ]
+        found += [replace(row, adjusted=p) for row, p in zip(rows, adjusted, strict=True)]
     return found
 
 
-def _sooner(names: tuple[str, str], share: float, falls: Sequence[tuple[Fall, Fall]]) -> Sooner:
+def _recovery_contrast(
+    names: tuple[str, str], share: float, shifted: Sequence[tuple[ShiftedRun, ShiftedRun]]
+) -> RecoveryContrast:
     lasted = [
-        [[fall.lasted(share, min(one.rounds for one in both))] for fall in both] for both in falls
+        [[run.lasted(share, min(one.rounds for one in both))] for run in both] for both in shifted
     ]  # [S, 2, 1]
     rounds_2S1 = np.array(lasted, dtype=np.float64).swapaxes(0, 1)
     apart = difference(rounds_2S1[0], rounds_2S1[1])
-    one, other = (sum(both[side].back(share) is None for both in falls) for side in (0, 1))
-    return Sooner(*names, share, apart, apart.p, (one, other))
+    one, other = (sum(both[side].back(share) is None for both in shifted) for side in (0, 1))
+    return RecoveryContrast(*names, share, apart, apart.p, (one, other))
+
+
+def recovery_text(one: Recovery) -> str:
+    """How far a variant fell, and when it was back."""
+    rounds = sorted({run.round for run in one.shifted})
+    value, low, high = (100 * part for part in one.drop)
+    within = "" if math.isnan(low) else f", {low:+.1f} to {high:+.1f}"
+    return (
+        f"{one.variant} at the shift (round {', '.join(map(str, rounds))}): {one.before[0]:.1%} before, "
+        f"{one.at[0]:.1%} in the other world, a drop of {value:.1f} points "
+        f"({counted(len(one.shifted), 'seed')}{within}). "
+        f"Back at {'; back at '.join(_back_text(back, len(one.shifted)) for back in one.back)}."
+    )
+
+
+def recovery_contrast_text(one: RecoveryContrast) -> str:
+    """Which of two variants is back sooner."""
+    found = one.difference
+    missing = [
+        f"{name} was not in {counted(count, 'seed')}"
+        for name, count in zip((one.one, one.other), one.never, strict=True)
+        if count
+    ]
+    left = f"; {', '.join(missing)}: these count with all their rounds" if missing else ""
+    return (
+        f"{one.one} against {one.other}, rounds until back at {_level(one.share)}: {found.value:+.1f} "
+        f"({found.low:+.1f} to {found.high:+.1f}, p {p_word(one.adjusted)}, "
+        f"{counted(found.seeds, 'seed')}{left}): {one.verdict()}."
+    )
+
+
+def recovery_rows(recoveries: Sequence[Recovery]) -> Iterator[Sequence[object]]:
+    """A row for each run; what never came is empty."""
+    of_level = [f"{what} to {share:.0%}" for share in SHARES for what in ("rounds", "attempts")]
+    yield ("variant", "seed", "shift in round", "before", "at shift", "drop", *of_level, "rounds after")
+    for one in recoveries:
+        for run in one.shifted:
+            back = [part for share in SHARES for part in run.back(share) or ("", "")]
+            drop = run.before - run.at
+            yield (one.variant, run.seed, run.round, run.before, run.at, drop, *back, run.rounds)
+
+
+def _back_text(back: RecoveryTime, seeds: int) -> str:
+    level = _level(back.share)
+    if not back.never:
+        return f"{level}: after {_rounds(back.rounds)}, {back.attempts[0]:,.0f} attempts"
+    late = f"{level}: not within {counted(back.within, 'round')} in {back.never} of {counted(seeds, 'seed')}"
+    if back.never == seeds:
+        return late
+    return f"{late}, so after at least {_rounds(back.rounds)}, {back.attempts[0]:,.0f} attempts"
+
+
+def _level(share: float) -> str:
+    return "the level before" if share == 1 else f"{share:.0%} of the level before"
+
+
+def _rounds(rounds: Interval) -> str:
+    value, low, high = rounds
+    return f"{value:.1f} rounds" + ("" if math.isnan(low) else f" ({max(0.0, low):.1f} to {high:.1f})")

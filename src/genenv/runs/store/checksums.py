@@ -14,9 +14,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from genenv.errors import DataError
-from genenv.runs.store.database import Database
-from genenv.runs.store.encode import sha256_of
-from genenv.runs.store.identity import IDENTITY, identity_in
+from genenv.runs.store.codec import sha256_of
+from genenv.runs.store.database import MEND, Database
 from genenv.runs.store.records import Identity
 
 CHECKPOINT = "checkpoint"
@@ -58,9 +57,12 @@ def identity(db: Database) -> Identity:
     """Which run the store is of.
 
     Raises:
-        DataError: the row is gone.
+        DataError: there is not one row.
     """
-    return identity_in(db.path, [tuple(row) for row in db.rows(IDENTITY)])
+    found = db.rows("SELECT id, legacy_until FROM run")
+    if len(found) != 1:
+        raise DataError(f"{db.path} is damaged (it does not say which run it is of); {MEND}")
+    return Identity(id=str(found[0]["id"]), legacy_until=int(str(found[0]["legacy_until"])))
 
 
 def is_sealed(db: Database) -> bool:

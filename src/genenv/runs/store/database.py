@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from genenv.errors import DataError
-from genenv.runs.store.encode import SqlValue
+from genenv.runs.store.codec import SqlValue
 from genenv.runs.store.migrations import migrate
 
 ReadT = TypeVar("ReadT")
@@ -66,6 +66,21 @@ class Database:
                 raise
         return cls(path, connection)
 
+    @classmethod
+    @contextmanager
+    def peek(cls, path: Path) -> Generator[Database]:
+        """A connection that writes nothing and checks nothing: it serves read-only folders, and at once.
+
+        Raises:
+            DataError: the file is damaged or cannot be read.
+        """
+        # Without a `-wal` file nobody has it open, and a folder that cannot be written does no harm.
+        mode = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "immutable=1"
+        uri = f"{path.absolute().as_uri()}?{mode}"
+        with sentences(path), closing(sqlite3.connect(uri, uri=True)) as connection:
+            connection.row_factory = sqlite3.Row
+            yield cls(path, connection)
+
     def close(self) -> None:
         """Close the file; harmless when it is closed already."""
         self._connection.close()
@@ -81,6 +96,10 @@ class Database:
         """What each row of a query stands for; one that cannot be decoded means a damaged file."""
         with self.decoding():
             return [of(row) for row in self.rows(sql, values)]
+
+    def has_table(self, name: str) -> bool:
+        """Whether there is a table of this name."""
+        return bool(self.rows("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?", (name,)))
 
     def each(self, sql: str, values: Sequence[SqlValue] = ()) -> Generator[sqlite3.Row]:
         """The rows of a query one by one, for what does not fit into memory."""

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from genenv.errors import DataError
-from genenv.runs.store.encode import sha256_of, strings_from_json, to_json
+from genenv.runs.store.codec import sha256_of, strings_from_json, to_json
 
 APPLICATION_ID = 0x47456E56  # "GEnV"
 

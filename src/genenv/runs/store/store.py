@@ -10,16 +10,17 @@ changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 
-from genenv.runs.store import checksums, write
+from genenv.runs.store import checksums, codec
+from genenv.runs.store.codec import Row, SqlValue, finite, to_json, to_text
 from genenv.runs.store.database import Database
-from genenv.runs.store.history import HistoryReader
-from genenv.runs.store.records import Identity, RoundRecord
-from genenv.types import Seed, Task
+from genenv.runs.store.reader import StoreReader
+from genenv.runs.store.records import BatchRate, Identity, RoundRecord
+from genenv.types import Group, Rejection, Seed, Task, TaskBatch
 
 
 def utc_now() -> str:
@@ -27,7 +28,7 @@ def utc_now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-class PoolStore(HistoryReader):
+class PoolStore(StoreReader):
     """The store of one run. Every method may raise `DataError` when the file turns out to be damaged."""
 
     def __init__(self, database: Database, clock: Callable[[], str]) -> None:
@@ -82,8 +83,8 @@ class PoolStore(HistoryReader):
             ValueError: an id is stored with other content.
         """
         with self._db.transaction():
-            new = [write.write_seed(self._db, seed) for seed in seeds]
-            new += [write.write_task(self._db, task, round_=None, surface=None) for task in tasks]
+            new = [_write_seed(self._db, seed) for seed in seeds]
+            new += [_write_task(self._db, task, round_=None, surface=None) for task in tasks]
             if any(new) and (checksums.is_sealed(self._db) or self.last_round() is None):
                 checksums.seal_base(self._db)
 
@@ -108,7 +109,7 @@ class PoolStore(HistoryReader):
                     f"the next round is {' or '.join(map(str, due))}"
                 )
             sealed = checksums.is_sealed(self._db)
-            new_seeds = write.write_round(self._db, record, self._clock())
+            new_seeds = _write_round(self._db, record, self._clock())
             checksums.seal_round(self._db, record.number, checkpoint)
             if not sealed:
                 checksums.seal_legacy(self._db)
@@ -173,3 +174,144 @@ class PoolStore(HistoryReader):
                 *checksums.integrity(self._db, whole=whole),
                 *checksums.damage(self._db, whole=whole, also=also),
             ]
+
+
+# Everything below runs inside one transaction of `PoolStore`.
+
+
+def _write_round(db: Database, record: RoundRecord, committed_at: str) -> bool:
+    """Write everything of a round; returns whether a seed among it is new.
+
+    Raises:
+        ValueError: the record contradicts itself or what is stored.
+    """
+    number = record.number
+    timings = {name: value for name, value in record.metrics.items() if _is_timing(name)}
+    metrics = {name: value for name, value in record.metrics.items() if name not in timings}
+    row = {"number": number, "metrics": to_json(metrics), "state": to_json(record.state)}
+    _insert(db, "rounds", {**row, "timings": to_json(timings), "committed_at": committed_at})
+    trained_on = {sample.generation.id for sample in record.samples}
+    new_seeds = [_write_seed(db, batch.context.seed) for batch in record.batches]
+    for position, batch in enumerate(record.batches):
+        _write_batch(db, record, batch, position=position, trained_on=trained_on)
+    _write_groups(db, record)
+    for position, sample in enumerate(record.samples):
+        _require(db, "generation", sample.generation.id, needed_by="a simulator sample")
+        where = {"round": number, "position": position, "generation_id": sample.generation.id}
+        _insert(db, "simulator_samples", codec.SAMPLE.row(sample, **where))
+    for position, task_id in enumerate(record.reminded):
+        _insert(db, "reminders", {"round": number, "position": position, "task_id": task_id})
+    for position, evaluation in enumerate(record.evaluations):
+        _require(db, "task", evaluation.task_id, needed_by="an evaluation")
+        _insert(db, "evaluations", codec.EVALUATION.row(evaluation, round=number, position=position))
+    return any(new_seeds)
+
+
+def _write_seed(db: Database, seed: Seed) -> bool:
+    """Store a seed unless it is there; returns whether it was new."""
+    return _insert_once(db, "seeds", codec.SEED.row(seed), extra={})
+
+
+def _write_task(db: Database, task: Task, *, round_: int | None, surface: str | None) -> bool:
+    """Store a task unless it is there; returns whether it was new. No round brought in held-out tasks."""
+    lineage, owner = task.lineage, f"task {task.id!r}"
+    _require(db, "seed", lineage.seed_id, needed_by=owner)
+    _require(db, "context", lineage.context_id, needed_by=owner)
+    _require(db, "generation", lineage.generation_id, needed_by=owner)
+    extra = {"round": round_, "surface": None if surface is None else to_text(surface)}
+    return _insert_once(db, "tasks", codec.task_row(task), extra=extra)
+
+
+def _is_timing(name: str) -> bool:
+    """Whether a metric is a wall-clock value, which differs between two equal runs."""
+    return name.startswith("time/") or name.endswith("_per_s")
+
+
+def _write_batch(
+    db: Database, record: RoundRecord, batch: TaskBatch, *, position: int, trained_on: set[str]
+) -> None:
+    context = batch.context
+    if context.round != record.number:
+        raise ValueError(f"context {context.id!r} is of round {context.round}, not {record.number}")
+    _insert(db, "contexts", codec.CONTEXT.row(context, seed_id=context.seed.id))
+    for proposal in batch.proposals:
+        generation, outcome = proposal.generation, proposal.outcome
+        if generation.context_id != context.id:
+            raise ValueError(
+                f"generation {generation.id!r} is of context {generation.context_id!r}, not {context.id!r}"
+            )
+        novelty = finite("novelty", proposal.novelty)
+        _insert(db, "generations", codec.GENERATION.row(generation, novelty=novelty))
+        if isinstance(outcome, Rejection):
+            _insert(db, "rejections", codec.REJECTION.row(outcome, generation_id=generation.id))
+            continue
+        if outcome.lineage.generation_id != generation.id:
+            raise ValueError(f"task {outcome.id!r} does not name its generation {generation.id!r}")
+        _write_task(db, outcome, round_=record.number, surface=record.surfaces.get(outcome.id))
+    rate = BatchRate(
+        context_id=context.id,
+        p_hat=batch.p_hat,
+        env_reward=batch.env_reward,
+        selected=any(proposal.generation.id in trained_on for proposal in batch.proposals),
+    )
+    _insert(db, "batches", codec.BATCH_RATE.row(rate, round=record.number, position=position))
+
+
+def _write_groups(db: Database, record: RoundRecord) -> None:
+    """The round's groups in order; then those that only a batch knows."""
+    groups = list(record.groups)
+    places: dict[int, tuple[str, int]] = {}  # position of a group -> its batch, and its position in there
+    for batch in record.batches:
+        for batch_position, group in enumerate(batch.groups):
+            position = _position(groups, group, taken=places)
+            places[position] = (batch.context.id, batch_position)
+    for position, group in enumerate(groups):
+        task_id, place = group.task.id, {"round": record.number, "group_position": position}
+        _write_task(db, group.task, round_=record.number, surface=record.surfaces.get(task_id))
+        context_id, batch_position = places.get(position, (None, None))
+        row = {"round": record.number, "position": position, "task_id": task_id}
+        _insert(db, "groups", {**row, "batch_context_id": context_id, "batch_position": batch_position})
+        for trace in group.traces:
+            if trace.task_id != task_id:
+                raise ValueError(f"trace {trace.id!r} is of task {trace.task_id!r}, not {task_id!r}")
+            _insert(db, "traces", codec.TRACE.row(trace, **place))
+
+
+def _position(groups: list[Group], wanted: Group, *, taken: Mapping[int, object]) -> int:
+    """Where a batch's group stands among all groups; appended when it is not there."""
+    for position, group in enumerate(groups):
+        same = group is wanted or (group.task.id == wanted.task.id and group == wanted)
+        if same and position not in taken:
+            return position
+    groups.append(wanted)
+    return len(groups) - 1
+
+
+def _insert(db: Database, table: str, row: Row) -> None:
+    db.run(_insert_sql(table, tuple(row)), tuple(row.values()))
+
+
+def _insert_once(db: Database, table: str, row: Row, *, extra: Row) -> bool:
+    """Insert a row and its extra columns unless the id is there; then the row must be the same."""
+    columns = (*row, *extra)
+    values = (*row.values(), *extra.values())
+    if db.run(_insert_sql(table, columns) + " ON CONFLICT (id) DO NOTHING", values):
+        return True
+    sql = f"SELECT {', '.join(row)} FROM {table} WHERE id = ?"  # noqa: S608 - names from this package only
+    stored = db.rows(sql, (row["id"],))[0]
+    differing = [column for column, value in row.items() if stored[column] != value]
+    if differing:
+        raise ValueError(f"{table[:-1]} {row['id']!r} is stored with another {' and '.join(differing)}")
+    return False
+
+
+def _insert_sql(table: str, columns: Sequence[str]) -> str:
+    marks = ", ".join("?" * len(columns))
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})"  # noqa: S608 - as above
+
+
+def _require(db: Database, kind: str, id_: SqlValue, *, needed_by: str) -> None:
+    """A foreign key's own error does not say which one it was."""
+    sql = f"SELECT 1 FROM {kind}s WHERE id = ?"  # noqa: S608 - as above
+    if id_ is not None and not db.rows(sql, (id_,)):
+        raise ValueError(f"{needed_by} needs {kind} {id_!r}, which the store does not hold")

@@ -24,7 +24,7 @@ from typing import Literal, cast
 from genenv.backends.served import AdapterShape
 from genenv.errors import DataError, UsageError, disk_is_full
 from genenv.files import sync, write_whole
-from genenv.servers.tinker.refusals import NotHere
+from genenv.servers.tinker.replies import NotHere
 from genenv.types import Json
 
 Kind = Literal["weights", "sampler_weights"]
@@ -37,7 +37,7 @@ _ABOUT, _RUN = "checkpoint.json", "run.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class CheckpointPath:
     """Where a checkpoint is, as its `tinker://` path says."""
 
     run: str
@@ -45,7 +45,7 @@ class Place:
     name: str
 
     @staticmethod
-    def of(path: str) -> Place:
+    def of(path: str) -> CheckpointPath:
         """Read a path.
 
         Raises:
@@ -57,7 +57,7 @@ class Place:
                 f"{path!r} is no path of a checkpoint; they look like tinker://RUN/weights/NAME or "
                 "tinker://RUN/sampler_weights/NAME"
             )
-        return Place(run=checked_name(parts[0]), kind=parts[1], name=checked_name(parts[2]))
+        return CheckpointPath(run=checked_name(parts[0]), kind=parts[1], name=checked_name(parts[2]))
 
     @property
     def path(self) -> str:
@@ -66,7 +66,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class About:
+class CheckpointInfo:
     """What is known of a checkpoint beside its weights."""
 
     base_model: str
@@ -110,7 +110,7 @@ def later(seconds: int | None) -> str | None:
     return None if seconds is None else (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
 
 
-class Shelf:
+class CheckpointStore:
     """All checkpoints of a server."""
 
     def __init__(self, folder: Path) -> None:
@@ -127,7 +127,7 @@ class Shelf:
             for kind in KINDS:
                 _mend(run / kind)
 
-    def folder(self, place: Place) -> Path:
+    def folder(self, place: CheckpointPath) -> Path:
         """Where a checkpoint is, or would be."""
         return self._runs / place.run.replace(":", "-") / place.kind / place.name
 
@@ -135,7 +135,7 @@ class Shelf:
         """A folder for a sampler without a name."""
         return self._passing / str(number)
 
-    def find(self, path: str) -> tuple[Place, About]:
+    def find(self, path: str) -> tuple[CheckpointPath, CheckpointInfo]:
         """A checkpoint by its path.
 
         Raises:
@@ -143,13 +143,15 @@ class Shelf:
             NotHere: there is no such checkpoint, or its time is over.
             DataError: it is damaged.
         """
-        place = Place.of(path)
+        place = CheckpointPath.of(path)
         about = self._about(place)
         if about is None:
             raise NotHere(f"there is no checkpoint {path}")
         return place, about
 
-    def write(self, place: Place, about: About, save: Callable[[Path], None], *, overwrite: bool) -> None:
+    def write(
+        self, place: CheckpointPath, about: CheckpointInfo, save: Callable[[Path], None], *, overwrite: bool
+    ) -> None:
         """Write a checkpoint.
 
         Args:
@@ -186,7 +188,7 @@ class Shelf:
         sync(folder.parent)
         shutil.rmtree(aside, ignore_errors=True)
 
-    def remove(self, place: Place) -> None:
+    def remove(self, place: CheckpointPath) -> None:
         """Delete a checkpoint."""
         folder = self.folder(place)
         aside = folder.with_name(f"{_WRITING}{folder.name}")
@@ -194,7 +196,7 @@ class Shelf:
         folder.rename(aside)
         shutil.rmtree(aside, ignore_errors=True)
 
-    def change(self, place: Place, about: About) -> None:
+    def change(self, place: CheckpointPath, about: CheckpointInfo) -> None:
         """Note something else about a checkpoint."""
         write_whole(self.folder(place) / _ABOUT, json.dumps(asdict(about), indent=2) + "\n")
 
@@ -209,31 +211,31 @@ class Shelf:
         found = [run for folder in self._runs.iterdir() if (run := _read_run(folder / _RUN)) is not None]
         return sorted(found, key=lambda run: run.time, reverse=True)
 
-    def of_run(self, run: str) -> list[tuple[Place, About]]:
+    def of_run(self, run: str) -> list[tuple[CheckpointPath, CheckpointInfo]]:
         """The checkpoints of a training run, the newest first."""
         return sorted(self._of_run(checked_name(run)), key=lambda one: one[1].time, reverse=True)
 
-    def size_bytes(self, place: Place) -> int:
+    def size_bytes(self, place: CheckpointPath) -> int:
         """What a checkpoint takes on the disk."""
         return sum(path.stat().st_size for path in self.folder(place).iterdir())
 
-    def _of_run(self, run: str) -> Iterator[tuple[Place, About]]:
+    def _of_run(self, run: str) -> Iterator[tuple[CheckpointPath, CheckpointInfo]]:
         for kind in KINDS:
-            folder = self.folder(Place(run=run, kind=kind, name="_")).parent
+            folder = self.folder(CheckpointPath(run=run, kind=kind, name="_")).parent
             for path in folder.iterdir() if folder.is_dir() else ():
                 if _NAME.fullmatch(path.name):
-                    place = Place(run=run, kind=kind, name=path.name)
+                    place = CheckpointPath(run=run, kind=kind, name=path.name)
                     about = self._about(place)
                     if about is not None:
                         yield place, about
 
-    def _about(self, place: Place) -> About | None:
+    def _about(self, place: CheckpointPath) -> CheckpointInfo | None:
         """What is known of a checkpoint; None where there is none, or its time is over: it is deleted."""
         file = self.folder(place) / _ABOUT
         if not file.is_file():
             return None
         try:
-            about = About(**cast("dict[str, Json]", json.loads(file.read_bytes())))  # type: ignore[arg-type]
+            about = CheckpointInfo(**cast("dict[str, Json]", json.loads(file.read_bytes())))  # type: ignore[arg-type]
             over = about.expires_at is not None and datetime.fromisoformat(about.expires_at) < datetime.now(
                 UTC
             )

@@ -1,4 +1,4 @@
-"""What clients can ask for: adapters that learn, samplers, sessions. Runs in one event loop."""
+"""What clients can ask of a Tinker server: adapters that train, samplers, sessions, checkpoints."""
 
 from __future__ import annotations
 
@@ -7,24 +7,42 @@ import contextlib
 import logging
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from genenv.backends.served import Adam, AdapterShape, Asked
+from genenv.backends.settings import BUILT_IN
 from genenv.errors import UsageError, unknown_name
-from genenv.servers.tinker import bodies
-from genenv.servers.tinker.adapters import Adapters
-from genenv.servers.tinker.checkpoints import Place, Shelf, checked_name
-from genenv.servers.tinker.clients import Clients, Model, Sampler, Session
-from genenv.servers.tinker.data import Learn
-from genenv.servers.tinker.futures import Futures
-from genenv.servers.tinker.quirks import Quirks
-from genenv.servers.tinker.replies import Learned, Plain, Reply
-from genenv.servers.tinker.worker import Line, Work, Worker
-from genenv.types import JsonObject
+from genenv.sampling import sampling_params
+from genenv.servers.tinker import requests as bodies
+from genenv.servers.tinker.checkpoints import (
+    CheckpointInfo,
+    CheckpointPath,
+    CheckpointStore,
+    Run,
+    checked_name,
+    later,
+)
+from genenv.servers.tinker.imitation import ServerImitation
+from genenv.servers.tinker.replies import FailedReply, JsonReply, NotHere, Reply, SampledReply, TrainReply
+from genenv.servers.tinker.requests import TrainRequest
+from genenv.servers.tinker.sessions import (
+    Adapters,
+    Clients,
+    Futures,
+    Model,
+    RequestOrder,
+    Sampler,
+    Session,
+    Work,
+)
+from genenv.servers.worker import Worker
+from genenv.types import Json, JsonObject
 
 if TYPE_CHECKING:
     from genenv.backends.local.served.base import ServedBase
+
 
 log = logging.getLogger(__name__)
 
@@ -37,23 +55,28 @@ class Service:
     """One base, and everybody who trains and samples adapters on it."""
 
     def __init__(
-        self, base: ServedBase, shelf: Shelf, names: tuple[str, str], quirks: Quirks, forget_after_s: float
+        self,
+        base: ServedBase,
+        store: CheckpointStore,
+        names: tuple[str, str],
+        quirks: ServerImitation,
+        forget_after_s: float,
     ) -> None:
         """A service.
 
         Args:
             base: what is served.
-            shelf: its checkpoints.
+            store: its checkpoints.
             names: what the base is called by clients, and what it is.
             quirks: manners of other servers.
             forget_after_s: a session of which nothing is heard for so long ends.
         """
-        self.base, self.shelf, self.quirks = base, shelf, quirks
+        self.base, self.store, self.quirks = base, store, quirks
         self.name, self.source = names
         self._forget_after_s = forget_after_s
         self.clients, self.futures = Clients(), Futures()
-        self.adapters = Adapters(base, shelf, self.clients, self.source)
-        self.worker = Worker(quirks.slow_s)
+        self.adapters = Adapters(base, store, self.clients, self.source)
+        self.worker = Worker("tinker-server", FailedReply.of, quirks.slow_s)
 
     async def run(self) -> None:
         """Work, and let go of who is gone, until cancelled."""
@@ -89,7 +112,7 @@ class Service:
         self.clients.add_session(session)
         return {"type": "create_session", "session_id": session.id}
 
-    def heartbeat(self, body: bodies.BeatBody) -> JsonObject:
+    def heartbeat(self, body: bodies.HeartbeatBody) -> JsonObject:
         """A sign of life."""
         self.clients.session(body.session_id)
         return {"type": "session_heartbeat"}
@@ -110,7 +133,7 @@ class Service:
 
         def work() -> Reply:
             self.adapters.make(model, asked.seed)
-            return Plain(json={"type": "create_model", "model_id": model.id})
+            return JsonReply(json={"type": "create_model", "model_id": model.id})
 
         return self._first(model, work)
 
@@ -140,16 +163,18 @@ class Service:
         self.worker.put(lambda: self.adapters.drop(model), self.futures.open(request, model.session))
         return {"request_id": request, "model_id": model.id}
 
-    def learn(self, body: Learn) -> JsonObject:
+    def learn(self, body: TrainRequest) -> JsonObject:
         """Forward and forward_backward."""
         model = self.clients.model(body.model_id)
 
         def work() -> Reply:
             learner = model.ready()
-            examples = self.quirks.learned(body.examples, body.loss)
-            scored = self.quirks.scored(learner.forward(examples, body.loss, backward=not body.forward_only))
+            examples = self.quirks.training_data(body.examples, body.loss)
+            scored = self.quirks.train_result(
+                learner.forward(examples, body.loss, backward=not body.forward_only)
+            )
             model.sequences += 0 if body.forward_only else len(examples)
-            return Learned(scored=scored, metrics={"loss:sum": scored.loss})
+            return TrainReply(scored=scored, metrics={"loss:sum": scored.loss})
 
         return self._next(model, body.seq_id, work, body.size_bytes)
 
@@ -160,11 +185,11 @@ class Service:
 
         def work() -> Reply:
             learner = model.ready()
-            learner.divide(self.quirks.shared_by(model.sequences))
+            learner.divide(self.quirks.gradient_divisor(model.sequences))
             model.sequences = 0
             norm = learner.step(adam)
             model.steps += 1
-            return Plain(json={"metrics": {"grad_norm": norm}})
+            return JsonReply(json={"metrics": {"grad_norm": norm}})
 
         return self._next(model, body.seq_id, work)
 
@@ -175,7 +200,7 @@ class Service:
 
         def work() -> Reply:
             place = self.adapters.write(model, "weights", name, body)
-            return Plain(json={"type": "save_weights", "path": place.path})
+            return JsonReply(json={"type": "save_weights", "path": place.path})
 
         return self._next(model, body.seq_id, work)
 
@@ -187,12 +212,12 @@ class Service:
 
         def named(name: str) -> Reply:
             place = self.adapters.write(model, "sampler_weights", name, body)
-            return Plain(json={"type": "save_weights_for_sampler", "path": place.path})
+            return JsonReply(json={"type": "save_weights_for_sampler", "path": place.path})
 
         def passing() -> Reply:
             own = f"{model.session}:sample:{uuid.uuid4().hex if number is None else number}"
             self.adapters.pass_on(model, own)
-            return Plain(json={"type": "save_weights_for_sampler", "sampling_session_id": own})
+            return JsonReply(json={"type": "save_weights_for_sampler", "sampling_session_id": own})
 
         return self._next(model, body.seq_id, passing if name is None else lambda: named(name))
 
@@ -205,7 +230,7 @@ class Service:
         def work() -> Reply:
             self.quirks.check_load(model.steps)
             self.adapters.load(model, body.path, optimizer=body.optimizer)
-            return Plain(json={"type": "load_weights", "path": body.path, "model_id": model.id})
+            return JsonReply(json={"type": "load_weights", "path": body.path, "model_id": model.id})
 
         return self._next(model, body.seq_id, work)
 
@@ -224,14 +249,14 @@ class Service:
 
     def sample(self, body: bodies.SampleBody) -> JsonObject:
         """Asample."""
-        self.quirks.asked_of_a_model()
+        self.quirks.count_model_request()
         if body.sampling_session_id is not None:
             sampler = self.clients.sampler(body.sampling_session_id)
         else:
             sampler = self._sampler_of("", "", body.model_path, body.base_model)
         if sampler.path is not None:
-            self.quirks.check_sampler(loaded=Place.of(sampler.path).run in self.clients.models)
-        asked = self.quirks.asked(_asked(body))
+            self.quirks.check_sampler(loaded=CheckpointPath.of(sampler.path).run in self.clients.models)
+        asked = self.quirks.sample_request(_asked(body))
         self.base.check(asked)
         number = uuid.uuid4().hex if body.seq_id is None or not sampler.id else body.seq_id
         request = f"{sampler.id or 'alone'}:{number}"
@@ -239,7 +264,7 @@ class Service:
             self.worker.sample(
                 str(sampler.folder),
                 lambda all_asked: [
-                    self.quirks.answered(one)
+                    SampledReply(answered=self.quirks.sample_result(one))
                     for one in self.base.answer(sampler.folder, sampler.shape, all_asked)
                 ],
                 asked,
@@ -252,7 +277,7 @@ class Service:
 
         def work() -> Reply:
             self.base.forget(folder)
-            return Plain(json={})
+            return JsonReply(json={})
 
         self.worker.put(work, _nobody())
 
@@ -271,10 +296,10 @@ class Service:
                 raise UsageError("name a model_path or a base_model to sample from")
             self.check_name(base)
             return Sampler(id=name, session=session, shape=AdapterShape(rank=1))
-        place, about = self.shelf.find(path)
+        place, about = self.store.find(path)
         self.adapters.check_base(path, about)
         return Sampler(
-            id=name, session=session, shape=about.shape, folder=self.shelf.folder(place), path=path
+            id=name, session=session, shape=about.shape, folder=self.store.folder(place), path=path
         )
 
     def _new_model(
@@ -289,7 +314,9 @@ class Service:
             if known_model.shape != shape:
                 raise UsageError(f"there is another model {name}; count models on")
             return known_model
-        model = Model(id=name, session=session.id, shape=shape, user_metadata=known, line=Line(self.worker))
+        model = Model(
+            id=name, session=session.id, shape=shape, user_metadata=known, line=RequestOrder(self.worker)
+        )
         self.clients.add_model(model)
         return model
 
@@ -299,13 +326,13 @@ class Service:
         session = self.clients.session(body.session_id)
         if body.base_model is not None:
             self.check_name(body.base_model)
-        _, about = self.shelf.find(body.path)
+        _, about = self.store.find(body.path)
         model = self._new_model(session, body.model_seq_id, about.shape, body.user_metadata)
 
         def work() -> Reply:
             self.adapters.make(model, None)
             self.adapters.load(model, body.path, optimizer=body.optimizer)
-            return Plain(json={"type": "load_weights", "path": body.path, "model_id": model.id})
+            return JsonReply(json={"type": "load_weights", "path": body.path, "model_id": model.id})
 
         return self._first(model, work)
 
@@ -317,7 +344,7 @@ class Service:
 
     def _next(self, model: Model, number: int | None, work: Work, size_bytes: int = 0) -> JsonObject:
         """Have a request to a model worked in its turn; one that is known is not worked again."""
-        self.quirks.asked_of_a_model()
+        self.quirks.count_model_request()
         request = f"{model.id}:{uuid.uuid4().hex if number is None else number}"
         if not self.futures.known(request):
             model.line.put(number, work, self.futures.open(request, model.session, size_bytes))
@@ -347,12 +374,176 @@ def _asked(body: bodies.SampleBody) -> Asked:
         prompt_ids=body.prompt.ids(),
         samples=body.num_samples,
         max_tokens=draw.max_tokens,
-        temperature=draw.temperature,
         top_k=draw.top_k or -1,
-        top_p=draw.top_p,
         stop_ids=tuple(stop for stop in stops if isinstance(stop, int)),
         stop_texts=tuple(stop for stop in stops if isinstance(stop, str) and stop),
         seed=draw.seed,
         prompt_logprobs=bool(body.prompt_logprobs),
         top_prompt_logprobs=body.topk_prompt_logprobs,
+        **sampling_params(draw),
     )
+
+
+class Library:
+    """Looks things up in a service, and tidies its checkpoints."""
+
+    def __init__(self, service: Service) -> None:
+        self._service, self._store = service, service.store
+
+    def weights_info(self, path: str) -> JsonObject:
+        """What adapter a checkpoint is.
+
+        Raises:
+            NotHere: there is no such checkpoint.
+        """
+        _, about = self._store.find(path)
+        told: JsonObject = {
+            "base_model": self._called(about.base_model),
+            "is_lora": True,
+            "lora_rank": about.rank,
+        }
+        if self._service.quirks.tells_shape():
+            told |= {
+                "train_unembed": about.train_unembed,
+                "train_mlp": about.train_mlp,
+                "train_attn": about.train_attn,
+            }
+        return told
+
+    def runs(self, offset: int, limit: int) -> JsonObject:
+        """Training runs, the newest first."""
+        found = self._store.runs()
+        part: list[Json] = [self._run(run) for run in found[offset : offset + limit]]
+        return {"training_runs": part, "cursor": _cursor(offset, limit, len(found))}
+
+    def run(self, name: str) -> JsonObject:
+        """One training run.
+
+        Raises:
+            NotHere: there is none of that name.
+        """
+        return self._run(self._known(name))
+
+    def checkpoints(self, name: str) -> JsonObject:
+        """The checkpoints of a training run.
+
+        Raises:
+            NotHere: there is none of that name.
+        """
+        found = self._store.of_run(self._known(name).id)
+        part: list[Json] = [self._checkpoint(*one) for one in found]
+        return {"checkpoints": part}
+
+    def all_checkpoints(self, offset: int, limit: int) -> JsonObject:
+        """The checkpoints of all training runs."""
+        found = [one for run in self._store.runs() for one in self._store.of_run(run.id)]
+        part: list[Json] = [self._checkpoint(*one) for one in found[offset : offset + limit]]
+        return {"checkpoints": part, "cursor": _cursor(offset, limit, len(found))}
+
+    def delete(self, run: str, checkpoint: str) -> None:
+        """Delete a checkpoint.
+
+        Raises:
+            NotHere: there is no such checkpoint.
+        """
+        place, _ = self._find(run, checkpoint)
+        self._store.remove(place)
+        self._service.forget(self._store.folder(place))
+
+    def publish(self, run: str, checkpoint: str, *, public: bool) -> None:
+        """Note whether a checkpoint may be seen by others; here all may be.
+
+        Raises:
+            NotHere: there is no such checkpoint.
+        """
+        place, about = self._find(run, checkpoint)
+        self._store.change(place, replace(about, public=public))
+
+    def keep_for(self, run: str, checkpoint: str, seconds: int | None) -> None:
+        """Say how long a checkpoint stays; None: for good.
+
+        Raises:
+            NotHere: there is no such checkpoint.
+        """
+        place, about = self._find(run, checkpoint)
+        self._store.change(place, replace(about, expires_at=later(seconds)))
+
+    def sessions(self, offset: int, limit: int) -> JsonObject:
+        """Sessions that are alive."""
+        return {"sessions": [*self._service.clients.sessions][offset : offset + limit]}
+
+    def session(self, name: str) -> JsonObject:
+        """What a session has.
+
+        Raises:
+            NotHere: it is not alive.
+        """
+        found = self._service.clients.sessions.get(name)
+        if found is None:
+            raise NotHere(f"there is no session {name}")
+        return {"training_run_ids": [*found.models], "sampler_ids": [*found.samplers]}
+
+    def sampler(self, name: str) -> JsonObject:
+        """What is sampled with.
+
+        Raises:
+            NotHere: there is no such sampler.
+        """
+        found = self._service.clients.sampler(name)
+        called = self._service.name  # by which clients look for a tokenizer
+        if called in BUILT_IN:
+            called = self._service.base.tokenizer_place
+        said: dict[str, Json] = {"sampler_id": name, "base_model": called}
+        return said if found.path is None else {**said, "model_path": found.path}
+
+    def _known(self, name: str) -> Run:
+        for run in self._store.runs():
+            if run.id == name:
+                return run
+        raise NotHere(f"there is no training run {name}")
+
+    def _find(self, run: str, checkpoint: str) -> tuple[CheckpointPath, CheckpointInfo]:
+        """A checkpoint by its id, `weights/NAME`; a name alone is one of `weights`."""
+        kind, slash, name = checkpoint.rpartition("/")
+        return self._store.find(f"tinker://{run}/{kind if slash else 'weights'}/{name}")
+
+    def _called(self, base_model: str) -> str:
+        return self._service.name if base_model == self._service.source else base_model
+
+    def _run(self, run: Run) -> JsonObject:
+        found = self._store.of_run(run.id)
+        model = self._service.clients.models.get(run.id)
+        last = {kind: next((one for one in found if one[0].kind == kind), None) for kind in _TYPES}
+        metadata: dict[str, Json] = dict(run.user_metadata)
+        return {
+            "training_run_id": run.id,
+            "base_model": self._called(run.base_model),
+            "model_owner": "local",
+            "is_lora": True,
+            "lora_rank": run.rank,
+            "corrupted": False,
+            "last_request_time": run.time if model is None else model.last,
+            "last_checkpoint": None if (one := last["weights"]) is None else self._checkpoint(*one),
+            "last_sampler_checkpoint": (
+                None if (one := last["sampler_weights"]) is None else self._checkpoint(*one)
+            ),
+            "user_metadata": metadata,
+        }
+
+    def _checkpoint(self, place: CheckpointPath, about: CheckpointInfo) -> JsonObject:
+        return {
+            "checkpoint_id": f"{place.kind}/{place.name}",
+            "checkpoint_type": _TYPES[place.kind],
+            "time": about.time,
+            "tinker_path": place.path,
+            "size_bytes": self._store.size_bytes(place),
+            "public": about.public,
+            "expires_at": about.expires_at,
+        }
+
+
+_TYPES = {"weights": "training", "sampler_weights": "sampler"}
+
+
+def _cursor(offset: int, limit: int, total: int) -> JsonObject:
+    return {"offset": offset, "limit": limit, "total_count": total}

@@ -1,27 +1,294 @@
-"""`genenv tinker-server` as a server of this process."""
+"""HTTP routes of the Tinker protocol, and `genenv tinker-server` as a server of this process."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import functools
 import json
-from collections.abc import AsyncGenerator, Sequence
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from genenv.backends.settings import AUTOMATIC, BUILT_IN, PolicyConfig
-from genenv.errors import DataError, UsageError
+from genenv.errors import DataError, GenenvError, UsageError
 from genenv.files import write_whole
-from genenv.http import http
+from genenv.http import server as http_server
 from genenv.http.guard import MIB, Access
-from genenv.http.parsing import Parser
-from genenv.servers.tinker.checkpoints import Shelf
-from genenv.servers.tinker.quirks import Quirks
-from genenv.servers.tinker.routes import application
-from genenv.servers.tinker.service import Service
-from genenv.types import Json
+from genenv.http.parsing import AnyBody, Parser, read
+from genenv.servers.tinker import requests as bodies
+from genenv.servers.tinker.checkpoints import CheckpointStore
+from genenv.servers.tinker.imitation import ServerImitation
+from genenv.servers.tinker.replies import (
+    NotHere,
+    NotServed,
+    Reply,
+    SampledReply,
+    TooMuch,
+    TrainReply,
+    as_json,
+    as_proto,
+)
+from genenv.servers.tinker.service import Library, Service
+from genenv.types import Json, JsonObject
 
 if TYPE_CHECKING:
     from genenv.backends.local.served.base import ServedBase
+
+
+log = logging.getLogger(__name__)
+
+_PROTO, _JSON = "application/x-protobuf", "application/json"
+_PATIENCE_S = 20.0
+"""An answer is waited for so long, then the client asks again; it gives up after 45."""
+_MOST_BYTES = 2**20
+"""Of a body that holds no data."""
+_BYTES_PER_TOKEN = 16
+"""A prompt of the longest sequence fits with so many bytes for each token."""
+_KEY_HEADERS = ("x-api-key", "authorization")
+_PAGE, _DIGITS = 20, 9
+
+NOT_SERVED: Mapping[str, str] = {
+    "audit": "an audit log",
+    "billing": "billing",
+    "auth": "an exchange of keys for tokens",
+}
+"""Parts of the protocol that make no sense on one machine, by the first piece of their paths."""
+
+
+class Answer(NamedTuple):
+    """What is sent back."""
+
+    status: int
+    body: JsonObject | str | bytes | None
+    """As JSON, as JSON that is written already, or as protobuf."""
+
+
+Endpoint = Callable[[Request, bytes], Awaitable[Answer]]
+
+
+class Routes:
+    """The endpoints of a service."""
+
+    def __init__(self, service: Service, parser: Parser) -> None:
+        self._service, self._library, self._parser = service, Library(service), parser
+
+    def routes(self) -> list[Route]:
+        """All of them."""
+        service = self._service
+        found = [
+            self._route("GET", "healthz", lambda _: {"status": "ok"}),
+            self._route("GET", "get_server_capabilities", lambda _: service.capabilities()),
+            self._route("POST", "client/config", lambda _: {**_CONFIG}),
+            self._route("POST", "client/dynamic_config", lambda _: {"refresh_interval_sec": 300}),
+            self._route("POST", "telemetry", lambda _: {"status": "accepted"}),
+            self._post("create_session", bodies.SessionBody, service.create_session),
+            self._post("session_heartbeat", bodies.HeartbeatBody, service.heartbeat),
+            self._post("create_model", bodies.ModelBody, service.create_model),
+            self._post("get_info", bodies.OfModelBody, service.get_info),
+            self._post("unload_model", bodies.OfModelBody, service.unload_model),
+            self._post("optim_step", bodies.StepBody, service.step),
+            self._post("save_weights", bodies.SaveBody, service.save),
+            self._post("save_weights_for_sampler", bodies.SaveBody, service.save_for_sampler),
+            self._post("load_weights", bodies.LoadBody, service.load),
+            self._post("create_sampling_session", bodies.SamplerBody, service.create_sampler),
+            self._post("asample", bodies.SampleBody, service.sample, most=self._longest_prompt()),
+            self._post("weights_info", bodies.PathBody, lambda b: self._library.weights_info(b.tinker_path)),
+            *(self._full("POST", name, self._learn(name)) for name in ("forward", "forward_backward")),
+            self._full("POST", "retrieve_future", self._retrieve),
+        ]
+        return found + self._looked_up()
+
+    def _longest_prompt(self) -> int:
+        return _MOST_BYTES + _BYTES_PER_TOKEN * self._service.base.context_tokens
+
+    def _looked_up(self) -> list[Route]:
+        library, one = self._library, "training_runs/{run}/checkpoints/{checkpoint:path}"
+
+        async def delete(request: Request, _: bytes) -> Answer:
+            library.delete(**request.path_params)
+            return Answer(204, None)
+
+        async def publish(request: Request, _: bytes) -> Answer:
+            library.publish(**request.path_params, public=request.method == "POST")
+            return Answer(204, None)
+
+        async def keep(request: Request, sent: bytes) -> Answer:
+            life = await self._read(bodies.TtlBody, sent)
+            library.keep_for(**request.path_params, seconds=life.ttl_seconds)
+            return Answer(204, None)
+
+        async def archive(request: Request, _: bytes) -> Answer:
+            raise NotServed("this server serves no archives: a checkpoint is a folder below its --out")
+
+        return [
+            self._route("GET", "training_runs", lambda r: library.runs(*_page(r))),
+            self._route("GET", "training_runs/{run}", lambda r: library.run(r.path_params["run"])),
+            self._route("GET", "checkpoints", lambda r: library.all_checkpoints(*_page(r))),
+            self._route(
+                "GET", "training_runs/{run}/checkpoints", lambda r: library.checkpoints(r.path_params["run"])
+            ),
+            self._full("POST", f"{one}/publish", publish),
+            self._full("DELETE", f"{one}/publish", publish),
+            self._full("PUT", f"{one}/ttl", keep),
+            self._full("GET", f"{one}/archive", archive),
+            self._full("DELETE", one, delete),
+            self._route("GET", "sessions", lambda r: library.sessions(*_page(r))),
+            self._route("GET", "sessions/{name}", lambda r: library.session(r.path_params["name"])),
+            self._route("GET", "samplers/{name}", lambda r: library.sampler(r.path_params["name"])),
+        ]
+
+    def _route(self, method: str, path: str, say: Callable[[Request], JsonObject]) -> Route:
+        async def endpoint(request: Request, _: bytes) -> Answer:
+            return Answer(200, say(request))
+
+        return self._full(method, path, endpoint)
+
+    def _post(
+        self, path: str, body: type[AnyBody], do: Callable[[AnyBody], JsonObject], *, most: int = _MOST_BYTES
+    ) -> Route:
+        async def endpoint(_: Request, sent: bytes) -> Answer:
+            return Answer(200, do(await self._read(body, sent, most)))
+
+        return self._full("POST", path, endpoint)
+
+    async def _read(self, body: type[AnyBody], sent: bytes, most: int = _MOST_BYTES) -> AnyBody:
+        """A JSON body. Raises a UsageError where it is none."""
+        if len(sent) > most:
+            raise TooLarge(f"the body is larger than {most} bytes, which is too much for this request")
+        return await self._parser(functools.partial(read, body), sent)
+
+    def _learn(self, name: str) -> Endpoint:
+        async def endpoint(request: Request, sent: bytes) -> Answer:
+            if _is_proto(request):
+                if request.headers.get("content-encoding"):
+                    raise UsageError("the body is compressed, and client/config says that it must not be")
+                learn = await self._parser(bodies.learn_of_proto, sent)
+            else:
+                of_json = functools.partial(bodies.learn_of_json, forward_only=name == "forward")
+                learn = await self._parser(of_json, sent)
+            return Answer(200, self._service.learn(learn))
+
+        return endpoint
+
+    async def _retrieve(self, request: Request, sent: bytes) -> Answer:
+        asked = await self._read(bodies.FetchBody, sent)
+        reply = await self._service.futures.fetch(asked.request_id, _PATIENCE_S)
+        if reply is None:
+            again = {"type": "try_again", "request_id": asked.request_id, "queue_state": "active"}
+            return Answer(408, {**again})
+        packed = _PROTO in request.headers.get("accept", "")
+        if isinstance(reply, TrainReply | SampledReply):
+            return Answer(200, await asyncio.to_thread(_written, reply, packed=packed))
+        return Answer(200, as_json(reply))
+
+    def _full(self, method: str, path: str, endpoint: Endpoint) -> Route:
+        """A route; what its endpoint refuses is answered with a sentence."""
+        quirks, path = self._service.quirks, f"/api/v1/{path}"
+
+        async def answer(request: Request) -> Response:
+            instead = quirks.replaced_response(path)
+            if instead is not None:
+                return Response(instead.body, instead.status, media_type=instead.media_type)
+            if path != "/api/v1/healthz" and not any(request.headers.get(name) for name in _KEY_HEADERS):
+                return self._sent(Answer(401, {"detail": _NO_KEY}))
+            sent = await request.body()
+            try:
+                found = await endpoint(request, sent)
+            except GenenvError as error:
+                if method == "POST" and not isinstance(error, TooLarge | TooMuch):
+                    await self._skip(sent, proto=_is_proto(request))
+                found = Answer(_status(error), {"detail": str(error)})
+            return self._sent(found)
+
+        return Route(path, answer, methods=[method])
+
+    async def _skip(self, sent: bytes, *, proto: bool) -> None:
+        """A request was refused: those of its model that come after it do not wait for it."""
+        with contextlib.suppress(UsageError):  # who it is for cannot be read either
+            to = await self._parser(functools.partial(bodies.addressed, proto=proto), sent)
+            if to is not None:
+                self._service.refused(to)
+
+    def _sent(self, found: Answer) -> Response:
+        if found.body is None:
+            return Response(status_code=found.status)
+        if isinstance(found.body, bytes):
+            return Response(found.body, found.status, media_type=_PROTO)
+        text = found.body if isinstance(found.body, str) else json.dumps(found.body)
+        return Response(self._service.quirks.response_text(text), found.status, media_type=_JSON)
+
+
+class TooLarge(UsageError):
+    """A body is too large for what it is: status 413."""
+
+
+def _written(reply: Reply, *, packed: bool) -> str | bytes:
+    """A large answer, written in pieces, so that other threads are not held up."""
+    found = as_proto(reply) if packed else None
+    return "".join(json.JSONEncoder().iterencode(as_json(reply))) if found is None else found
+
+
+_CONFIG: JsonObject = {
+    "pjwt_auth_enabled": False,
+    "credential_default_source": "api_key",
+    "proto_compress_fwdbwd": False,
+    "parallel_fwdbwd_chunks": True,
+}
+"""Flags for clients; those left out are as they have them."""
+_NO_KEY = "there is no API key; set TINKER_API_KEY to anything that begins with tml-, such as tml-local"
+
+
+def application(service: Service, parser: Parser) -> Starlette:
+    """The server's application."""
+
+    async def refused(request: Request, error: Exception) -> Response:
+        status = error.status_code if isinstance(error, HTTPException) else 500
+        piece = request.url.path.removeprefix("/api/v1/").partition("/")[0]
+        if status == 404 and piece in NOT_SERVED:
+            status, why = 501, f"this server has no {piece}: {NOT_SERVED[piece]} is nothing for one machine"
+        elif status == 404:
+            why = f"this server has no {request.url.path}; docs/guides/tinker-server.md lists what is served"
+        else:
+            why = f"{request.method} {request.url.path} is not served so"
+        return Response(json.dumps({"detail": why}), status, media_type=_JSON)
+
+    return Starlette(routes=Routes(service, parser).routes(), exception_handlers={HTTPException: refused})
+
+
+def _is_proto(request: Request) -> bool:
+    return _PROTO in request.headers.get("content-type", "")
+
+
+def _status(error: GenenvError) -> int:
+    if isinstance(error, NotHere):
+        return 404
+    if isinstance(error, NotServed):
+        return 501
+    if isinstance(error, TooMuch):
+        return 429
+    if isinstance(error, TooLarge):
+        return 413
+    return 500 if isinstance(error, DataError) else 400
+
+
+def _page(request: Request) -> tuple[int, int]:
+    """Offset and limit of a list that is looked at."""
+    found: list[int] = []
+    for name, default in (("offset", 0), ("limit", _PAGE)):
+        said: Json = request.query_params.get(name, str(default))
+        if not str(said).isdecimal() or len(str(said)) > _DIGITS:
+            raise UsageError(f"{name} is {str(said)[:100]!r}; it is a whole number, 0 or more")
+        found.append(int(str(said)))
+    return found[0], found[1]
+
 
 PREFIX = "tml-"
 """What clients take for a key begins with it."""
@@ -71,7 +338,7 @@ def source_of(model: str) -> str:
     return str(path.resolve()) if model not in BUILT_IN and path.is_dir() else model
 
 
-class TinkerServer(http.HttpServer):
+class TinkerServer(http_server.HttpServer):
     """A server of one base."""
 
     types = ("application/json", "application/x-protobuf")
@@ -107,18 +374,18 @@ class TinkerServer(http.HttpServer):
         """
         source = source_of(base.model.source)
         served = name or base.model.source
-        self._base, self._quirks, self._names = base, Quirks(quirks), (served, source)
-        self._forget_after_s, self._shelf = forget_after_s, Shelf(out)
+        self._base, self._quirks, self._names = base, ServerImitation(quirks), (served, source)
+        self._forget_after_s, self._store = forget_after_s, CheckpointStore(out)
         self.name = served
         """What clients call the base."""
         super().__init__(host, port, access)
 
     @contextlib.asynccontextmanager
-    async def _service(self) -> AsyncGenerator[http.Service]:
-        service = Service(self._base, self._shelf, self._names, self._quirks, self._forget_after_s)
+    async def _service(self) -> AsyncGenerator[http_server.Service]:
+        service = Service(self._base, self._store, self._names, self._quirks, self._forget_after_s)
         parser = Parser()
         try:
-            yield http.Service(application(service, parser), service.run())
+            yield http_server.Service(application(service, parser), service.run())
         finally:
             parser.close()
             await service.close()

@@ -14,7 +14,7 @@ from genenv.cli.console import begin, next_line
 from genenv.config.run import load_config
 from genenv.environments import load_environment
 from genenv.errors import UsageError
-from genenv.evaluation.policy_under_test import assistant, run_of
+from genenv.evaluation.models import assistant, run_of
 from genenv.runs.folder import RunFolder
 from genenv.texts import inert
 from genenv.tools.build import opening

@@ -21,7 +21,7 @@ from typing import Protocol, runtime_checkable
 from genenv.chat.assistant import Assistant
 from genenv.errors import GenenvError, RolloutError, UsageError
 from genenv.evaluation.config import load_evaluation_config
-from genenv.evaluation.policy_under_test import ENDPOINT, assistant
+from genenv.evaluation.models import ENDPOINT, assistant
 from genenv.files import write_whole
 from genenv.progress import Reporter, advance, staged
 from genenv.seeding import generator, stream

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from genenv.backends.local.categorical import nucleus
+from genenv.backends.local.categorical import truncated
 from genenv.backends.local.cuda.decode import DecodeStep
 from genenv.backends.local.cuda.pages import pages_for
 from genenv.backends.local.cuda.state import STEPS, Seat
@@ -129,7 +129,7 @@ class PagedBatch:
         """Tokens for each row; those that are done leave and are returned, with how many were drawn."""
         rows = self.rows
         bound = any(row.matcher is not None for row in rows)
-        cut = any(row.request.top_p < 1.0 for row in rows)
+        cut = any(row.request.truncates for row in rows)
         step, size = self._step, self._step.bucket(len(rows))
         if self._moved:
             step.state.seat([_seat(seated) for seated in self._seated], size)
@@ -163,12 +163,11 @@ class PagedBatch:
             mask[[i for i, _ in bound]] = self._engine.grammars().allowed([matcher for _, matcher in bound])
         state.mask_RV[at].copy_(mask, non_blocking=True)
         state.least_R[at] = float("-inf")
-        cut = [i for i, row in enumerate(rows) if row.request.top_p < 1.0]
+        cut = [i for i, row in enumerate(rows) if row.request.truncates]
         if cut:
             own = scores[: len(rows)][cut].float()
             own = own.masked_fill(is_forbidden(state.mask_RV[at][cut], own.shape[1]), float("-inf"))
-            top_p = torch.tensor([rows[i].request.top_p for i in cut], device=own.device)
-            kept = nucleus(own / state.temperature_R[at][cut][:, None], top_p)
+            kept = truncated(own / state.temperature_R[at][cut][:, None], [rows[i].request for i in cut])
             # before it is divided: no rounding decides whether the least probable token is in
             least = own.masked_fill(kept == float("-inf"), float("inf")).amin(-1)
             state.least_R[torch.tensor(cut, device=own.device) + first] = least

@@ -14,7 +14,7 @@ from transformers.utils.hub import cached_file
 from genenv.backends.local import hub, loading
 from genenv.backends.local.export.agent import TrainedAgent
 from genenv.backends.local.player_weights import ADAPTER
-from genenv.chat.fixed import with_variables
+from genenv.chat.template import with_variables
 from genenv.errors import UsageError
 
 log = logging.getLogger(__name__)

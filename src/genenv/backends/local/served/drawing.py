@@ -15,16 +15,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from genenv.backends.local.categorical import Odds, nucleus
+from genenv.backends.local.categorical import Odds, truncated
 from genenv.backends.local.engine import Engine, Row
 from genenv.backends.local.layouts import Layout
 from genenv.backends.local.packing import Bundle, Packed, within_budget
 from genenv.backends.local.sampler import LocalSampler
 from genenv.backends.local.served.weights import ServedWeights
 from genenv.backends.served import Answered, Asked, Numbers, Sampled
-from genenv.backends.settings import COLDEST
 from genenv.errors import UsageError
-from genenv.sampling import Completion, SampleRequest
+from genenv.sampling import COLDEST, Completion, SampleRequest, sampling_params
 from genenv.seeding import stream
 
 NOT_SCORED = -99999.0
@@ -82,10 +81,7 @@ def _among(scores_RV: Tensor, requests: Sequence[Drawn]) -> Tensor:
         places_R1 = torch.tensor(most, device=scores_RV.device)[:, None] - 1
         least_R1 = scores_RV.sort(-1, descending=True).values.gather(1, places_R1)
         scores_RV = scores_RV.float().masked_fill(scores_RV < least_R1, float("-inf"))
-    if any(request.top_p < 1.0 for request in requests):
-        top_p_R = torch.tensor([request.top_p for request in requests], device=scores_RV.device)
-        scores_RV = nucleus(scores_RV.float(), top_p_R)
-    return scores_RV
+    return truncated(scores_RV, requests)
 
 
 class DrawingSampler(LocalSampler):
@@ -164,11 +160,10 @@ class DrawingSampler(LocalSampler):
             Drawn(
                 prompt_ids=asked.prompt_ids,
                 max_tokens=room,
-                temperature=0.0 if asked.temperature < COLDEST else asked.temperature,
-                top_p=asked.top_p,
                 top_k=asked.top_k,
                 stream=stream(seed, "served", index),
                 stops=stops,
+                **sampling_params(asked, greedy_below=COLDEST),
             )
             for index in range(asked.samples)
         ]

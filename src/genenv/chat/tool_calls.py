@@ -1,0 +1,417 @@
+# pyright: standard
+"""Tool calls in a model's text: the formats that chat templates ask for. Nothing is evaluated.
+
+    Hermes, Qwen 2.5 and 3      <tool_call>{"name": ..., "arguments": {...}}</tool_call>
+    Qwen 3.5, Seed, Nemotron    <tool_call><function=NAME><parameter=KEY>V</parameter></function></tool_call>
+    GLM                         <tool_call>NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value></tool_call>
+    DeepSeek                    <｜tool▁call▁begin｜>NAME<｜tool▁sep｜>{...}<｜tool▁call▁end｜>
+    DeepSeek V3.2, MiniMax      <invoke name="NAME"><parameter name="KEY">VALUE</parameter></invoke>, prefixed
+    Gemma 4                     <|tool_call>call:NAME{key:<|"|>text<|"|>}<tool_call|>
+    gpt-oss                     to=functions.NAME<|channel|>commentary json<|message|>{...}<|call|>
+    Mistral                     [TOOL_CALLS]NAME[ARGS]{...}
+    Llama 4, LFM 2              [NAME(key="value"), ...], between marks or alone
+    Llama 3, Mistral before     JSON and nothing else, an object or a list of objects
+
+What is in the place of a call and cannot be read is a call all the same, with arguments that are right
+nowhere: from an endpoint it would come as one.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import json
+import os
+import re
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import cast
+
+from genenv.chat.assistant import ChatMessage, Reply, ToolCall
+from genenv.chat.reasoning import USUAL, Spelling, answer_of
+from genenv.chat.template import ChatTemplate
+from genenv.errors import RolloutError, UsageError
+from genenv.texts import clean
+from genenv.types import Json, JsonObject
+
+MAX_CHARS = 200_000
+"""Longer text holds no calls."""
+MAX_DEPTH = 64
+"""Lists and objects inside each other; deeper ones are no arguments."""
+UNREADABLE: JsonObject = {"": "arguments that cannot be read"}
+CALL_TOKENS = (
+    *("<tool_call>", "</tool_call>", "<seed:tool_call>", "</seed:tool_call>", "<|tool_call>", "<tool_call|>"),
+    *("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"),
+    *("<｜tool▁sep｜>", "｜DSML｜", "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]", '<|"|>', "<|call|>"),
+    *("<|channel|>", "<|constrain|>", "<|message|>", "<|tool_call_start|>", "<|tool_call_end|>"),
+    *("<|python_start|>", "<|python_end|>"),
+)
+"""Tokens that mark calls and may be special: a reply has to be decoded with them."""
+
+_BLOCKS = re.compile(
+    r"<tool_call>(?P<tagged>.*?)(?:</tool_call>|\Z)"
+    r"|<seed:tool_call>(?P<seed>.*?)(?:</seed:tool_call>|\Z)"
+    r"|(?:<｜tool▁calls▁begin｜>\s*)?<｜tool▁call▁begin｜>(?P<deepseek>.*?)(?:<｜tool▁call▁end｜>|\Z)"
+    r"|<\|tool_call>(?P<gemma>.*?)(?:<tool_call\|>|\Z)"
+    r"|<(?P<mark>\S{0,12}?)invoke (?P<invoked>name=.*?)(?:</(?P=mark)invoke>|\Z)"
+    r"|\[TOOL_CALLS\]\s*(?P<mistral>[\w.-]+(?:\[CALL_ID\]\w+)?\[ARGS\].*?)(?=\[TOOL_CALLS\]|\Z)"
+    r"|(?:<\|start\|>assistant)?(?P<harmony>(?: to=functions\.\S+?)?<\|channel\|>commentary"
+    r"(?: to=functions\.\S+?)?\s*(?:<\|constrain\|>)?\s*json<\|message\|>.*?)(?:<\|call\|>|\Z)"
+    r"|<\|(?:tool_call|python)_start\|>(?P<python>.*?)(?:<\|(?:tool_call|python)_end\|>|\Z)",
+    re.DOTALL,
+)
+_AROUND = re.compile(r"</?\S{0,12}(?:function_calls|minimax:tool_call)>|<｜tool▁calls▁(?:begin|end)｜>")
+"""What stands around several calls."""
+_BEFORE = re.compile(r"\A\s*(?:\[TOOL_CALLS\]|<\|python_tag\|>|```(?:json)?)")
+_AFTER = re.compile(r"```\s*\Z")
+_FUNCTION = re.compile(r"\s*<function=([^>\n]+)>(.*?)(?:</function>|\Z)", re.DOTALL)
+_PARAMETER = re.compile(
+    r"<parameter=(?P<key>[^>\n]+)>\n?(?P<value>(?:(?!<parameter=).)*?)\n?</parameter>", re.DOTALL
+)
+_PAIR = re.compile(
+    r"<arg_key>(?P<key>[^<]*)</arg_key>\s*<arg_value>(?P<value>(?:(?!<arg_key>).)*?)</arg_value>", re.DOTALL
+)
+_NAMED = re.compile(
+    r'parameter name="(?P<key>[^"]*)"(?P<text>[^>]*)>'
+    r'(?P<value>(?:(?!parameter name=").)*?)</\S{0,12}?parameter>',
+    re.DOTALL,
+)
+_LAX = re.compile(r'<\|"\|>(.*?)<\|"\|>|(?<=[{,])\s*([A-Za-z_][\w.-]*)\s*:', re.DOTALL)
+_FENCE = re.compile(r"\A\s*```(?:json)?|```\s*\Z")
+
+
+def read_calls(text: str, tools: Sequence[JsonObject] = ()) -> tuple[str, tuple[ToolCall, ...]]:
+    """The words of a reply, and its tool calls.
+
+    Args:
+        text: the reply.
+        tools: what can be called, as an API has it: says which values are texts, where a format does not.
+    """
+    if len(text) > MAX_CHARS:
+        return text, ()
+    blocks = list(_BLOCKS.finditer(text))
+    if blocks:
+        calls = [call for block in blocks for call in _READERS[str(block.lastgroup)](block, tools)]
+        return _AROUND.sub("", _BLOCKS.sub("", text)).strip(), tuple(calls)
+    bare = _AFTER.sub("", _BEFORE.sub("", text)).strip()
+    calls = list(_bare(bare)) if bare[:1] in ("{", "[") else []
+    if not calls and bare[:1] == "[":
+        calls = _pythonic(bare) or []
+    return ("", tuple(calls)) if calls else (text, ())
+
+
+def _tagged(body: str, tools: Sequence[JsonObject]) -> Iterator[ToolCall]:
+    """Between `<tool_call>` and its end stand JSON, functions in tags, or a name and pairs."""
+    functions = list(_FUNCTION.finditer(body))
+    if functions:
+        for name, inner in (function.groups() for function in functions):
+            yield _in_tags(name, _PARAMETER.finditer(inner), tools)
+    elif body.lstrip()[:1] not in ("{", "[") and "<arg_key>" in body:
+        yield _in_tags(body.partition("<arg_key>")[0], _PAIR.finditer(body), tools)
+    elif re.fullmatch(r"\s*[\w.-]+\s*", body) and not _loads(body):
+        yield ToolCall(name=body.strip(), arguments={})
+    else:
+        yield from _block(body)
+
+
+def _deepseek(body: str) -> ToolCall:
+    name, _, given = body.removeprefix("function<｜tool▁sep｜>").partition("<｜tool▁sep｜>")
+    if not given:
+        name, _, given = name.partition("\n")
+    return ToolCall(name=clean(name.strip()), arguments=arguments_of(_FENCE.sub("", given)))
+
+
+def _gemma(body: str) -> ToolCall:
+    name, brace, given = body.strip().removeprefix("call:").partition("{")
+
+    def quoted(match: re.Match[str]) -> str:
+        return json.dumps(match[1]) if match[2] is None else f"{json.dumps(match[2])}:"
+
+    return ToolCall(name=clean(name.strip()), arguments=arguments_of(_LAX.sub(quoted, brace + given)))
+
+
+def _invoked(body: str, tools: Sequence[JsonObject]) -> ToolCall:
+    name, _, inner = body.removeprefix('name="').partition('"')
+    return _in_tags(name, _NAMED.finditer(inner), tools)
+
+
+def _mistral(body: str) -> ToolCall:
+    name, _, given = body.partition("[ARGS]")
+    return ToolCall(name=clean(name.partition("[CALL_ID]")[0].strip()), arguments=arguments_of(given))
+
+
+def _harmony(body: str) -> ToolCall:
+    header, _, given = body.partition("<|message|>")
+    name = re.search(r"to=functions\.([^\s<]+)", header)
+    return ToolCall(name=clean(name[1]) if name else "", arguments=arguments_of(given))
+
+
+def _pythonic(text: str) -> list[ToolCall] | None:
+    """Calls in a list as Python writes it, which is parsed and never run; None where it is something else."""
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of escapes in strings
+            parsed = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    calls = parsed.elts if isinstance(parsed, ast.List | ast.Tuple) else [parsed]
+    if not calls or not all(isinstance(call, ast.Call) for call in calls):
+        return None
+    return [_python_call(call) for call in calls if isinstance(call, ast.Call)]
+
+
+def _python_call(call: ast.Call) -> ToolCall:
+    name, arguments = "", None
+    try:
+        name = ast.unparse(call.func)
+        if not call.args and all(one.arg for one in call.keywords):
+            arguments = {str(one.arg): ast.literal_eval(one.value) for one in call.keywords}
+        arguments = json.loads(json.dumps(arguments))
+    except (ValueError, TypeError, RecursionError, MemoryError):
+        arguments = None
+    return ToolCall(name=clean(name), arguments=arguments_of(cast(object, arguments)))
+
+
+_READERS: Mapping[str, Callable[[re.Match[str], Sequence[JsonObject]], Iterable[ToolCall]]] = {
+    "tagged": lambda block, tools: _tagged(block["tagged"], tools),
+    "seed": lambda block, tools: _tagged(block["seed"], tools),
+    "deepseek": lambda block, _: [_deepseek(block["deepseek"])],
+    "gemma": lambda block, _: [_gemma(block["gemma"])],
+    "invoked": lambda block, tools: [_invoked(block["invoked"], tools)],
+    "mistral": lambda block, _: [_mistral(block["mistral"])],
+    "harmony": lambda block, _: [_harmony(block["harmony"])],
+    "python": lambda block, _: _pythonic(block["python"]) or [ToolCall(name="", arguments=UNREADABLE)],
+}
+"""By the group of `_BLOCKS` that is found."""
+
+
+def _in_tags(name: str, found: Iterable[re.Match[str]], tools: Sequence[JsonObject]) -> ToolCall:
+    """A call whose values are plain text: what is no text by the tool's own account is JSON."""
+    own = clean(name.strip())
+    kinds = _kinds(own, tools)
+    arguments: dict[str, Json] = {}
+    for match in found:
+        key, value = clean(match["key"].strip()), match["value"]
+        says = match.groupdict().get("text") or ""
+        is_text = 'string="true"' in says or (key in kinds and kinds[key] == "string")
+        loaded = None if is_text else _loads(value.strip())
+        arguments[key] = cast("Json", value if loaded is None else loaded)
+        if loaded is None and not is_text and value.strip() == "null":
+            arguments[key] = None
+    return ToolCall(name=own, arguments=arguments_of(arguments))
+
+
+def _kinds(name: str, tools: Sequence[JsonObject]) -> dict[str, object]:
+    """What a tool says of its parameters: their types by name."""
+    for tool in tools:
+        function = tool.get("function", tool)
+        if not isinstance(function, dict) or function.get("name") != name:
+            continue
+        parameters = function.get("parameters")
+        properties = parameters.get("properties") if isinstance(parameters, dict) else None
+        if isinstance(properties, dict):
+            return {key: one.get("type") for key, one in properties.items() if isinstance(one, dict)}
+    return {}
+
+
+def arguments_of(given: object) -> JsonObject:
+    """A call's arguments out of JSON text or an object; `UNREADABLE` where they are neither."""
+    value = _loads(given) if isinstance(given, str) else given
+    if value is None or not isinstance(value, dict) or not _is_shallow(cast(object, value)):
+        return UNREADABLE
+    return cast(JsonObject, _cleaned(cast(object, value)))
+
+
+def _block(text: str) -> Iterator[ToolCall]:
+    value = _loads(text)
+    for one in cast("list[object]", value) if isinstance(value, list) else [value]:
+        fields = cast("dict[str, object]", one) if isinstance(one, dict) else {}
+        name = fields.get("name")
+        given = fields.get("arguments", fields.get("parameters", {} if fields else None))
+        yield ToolCall(name=clean(name) if isinstance(name, str) else "", arguments=arguments_of(given))
+
+
+def _bare(text: str) -> Iterator[ToolCall]:
+    """Calls where all of the text is JSON; other JSON is words."""
+    value = _loads(text)
+    for one in cast("list[object]", value) if isinstance(value, list) else [value]:
+        fields = cast("dict[str, object]", one) if isinstance(one, dict) else {}
+        name, given = fields.get("name"), fields.get("arguments", fields.get("parameters"))
+        if isinstance(name, str) and isinstance(given, dict | str):
+            yield ToolCall(name=clean(name), arguments=arguments_of(cast(object, given)))
+
+
+def _loads(text: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _is_shallow(value: object) -> bool:
+    """Whether lists and objects are inside each other no deeper than allowed. Does not recurse."""
+    level: list[object] = [value]
+    for _ in range(MAX_DEPTH):
+        inside: list[object] = []
+        for one in level:
+            if isinstance(one, dict):
+                inside += cast("dict[str, object]", one).values()
+            elif isinstance(one, list):
+                inside += cast("list[object]", one)
+        if not inside:
+            return True
+        level = inside
+    return False
+
+
+def _cleaned(value: object) -> object:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, dict):
+        return {clean(key): _cleaned(inner) for key, inner in cast("dict[str, object]", value).items()}
+    if isinstance(value, list):
+        return [_cleaned(inner) for inner in cast("list[object]", value)]
+    return value
+
+
+_PROBE: JsonObject = {
+    "type": "function",
+    "function": {
+        "name": "probe_tool",
+        "description": "Probe.",
+        "parameters": {"type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"]},
+    },
+}
+_PROBE_CALL = ToolCall(name="probe_tool", arguments={"x": "y"}, id="call00000")
+_MARK_TEXT = "\u2403"
+_IN_THE_PROMPT = "describe them in the prompt (environment.style = 'python' or 'json'), or use another model"
+_USER_MESSAGE: ChatMessage = {"role": "user", "content": "u"}
+
+
+class ToolFormat:
+    """How one template writes tools, calls and what tools say."""
+
+    def __init__(
+        self, template: ChatTemplate, end: str, read_reply: Callable[[str], str], spelling: Spelling = USUAL
+    ) -> None:
+        """Take a template.
+
+        Args:
+            template: applied to messages and tools.
+            end: the token that ends an assistant's turn.
+            read_reply: what the template writes as it is read from a model: special tokens are left out.
+            spelling: of thoughts.
+        """
+        self._template, self._end, self._read_reply, self._spelling = template, end, read_reply, spelling
+
+    @functools.cached_property
+    def is_readable(self) -> bool:
+        """Whether the template writes down tools, and calls in a form that can be read again."""
+        try:
+            before = self._template.text([_USER_MESSAGE], [_PROBE], reply=True)
+            after = self._template.text(
+                [_USER_MESSAGE, _assistant_message((_PROBE_CALL,))], [_PROBE], reply=False
+            )
+        except Exception:  # noqa: BLE001 - templates are programs: they raise what they like
+            return False
+        written = self._written(before, after)
+        if written is None:
+            begins = os.path.commonprefix([before, after])  # noqa: RUF071 - it is text, letter by letter
+            written = after[len(begins) :]
+        calls = read_calls(answer_of(self._read_reply(written)))[1]
+        found = [(call.name, call.arguments) for call in calls]
+        return "probe_tool" in before and found == [(_PROBE_CALL.name, _PROBE_CALL.arguments)]
+
+    def check(self) -> None:
+        """Refuse a template that cannot play tasks with tools in its own form.
+
+        Raises:
+            UsageError: it has no such form, or one that is not known here.
+        """
+        if self.is_readable and not self._is_playable:
+            raise UsageError(
+                "the model's chat template ends a turn with calls otherwise than one without, which is not "
+                f"sampled here; {_IN_THE_PROMPT}"
+            )
+        if not self._is_playable:
+            raise UsageError(
+                "the model's chat template has no form of its own for tools that can be read again; "
+                f"{_IN_THE_PROMPT}"
+            )
+
+    @functools.cached_property
+    def _is_playable(self) -> bool:
+        if not self.is_readable:
+            return False
+        call = json.dumps({"name": _PROBE_CALL.name, "arguments": _PROBE_CALL.arguments})
+        solution = f"<tool_call>{call}</tool_call>"
+        try:
+            self.reply(message_of(solution), [_PROBE])
+            told = self.continuation(
+                [{"role": "tool", "content": _MARK_TEXT}], [_PROBE], message_of(solution)
+            )
+            return _MARK_TEXT in told
+        except Exception:  # noqa: BLE001 - as above
+            return False
+
+    def reply(self, message: ChatMessage, tools: Sequence[JsonObject]) -> str:
+        """What a model would have to say for its turn to be this message, up to the end of the turn."""
+        prompt = self._template.text([_USER_MESSAGE], tools, reply=True)
+        whole = self._template.text([_USER_MESSAGE, message], tools, reply=False)
+        written = self._written(prompt, whole)
+        if written is None or self._end not in written:
+            raise RolloutError("the chat template writes such a reply otherwise than a model could say it")
+        return written.rpartition(self._end)[0]
+
+    def continuation(
+        self, messages: Sequence[ChatMessage], tools: Sequence[JsonObject], after: ChatMessage
+    ) -> str:
+        """What the template adds after the end of a reply, when these messages answer it."""
+        calls = after.get("tool_calls") or []
+        answers = iter(calls)
+        messages = [
+            {**m, "tool_call_id": call["id"], "name": call["function"]["name"]}
+            if m["role"] == "tool" and (call := next(answers, None))
+            else m
+            for m in messages
+        ]
+        before = self._template.text([_USER_MESSAGE, after], tools, reply=False)
+        whole = self._template.text([_USER_MESSAGE, after, *messages], tools, reply=True)
+        return self._end.join(whole.split(self._end)[before.count(self._end) :])
+
+    def _written(self, prompt: str, whole: str) -> str | None:
+        """What a template puts where a reply belongs; a thought that the prompt begins is ended first.
+
+        None where the template writes something else before it than before a reply to come.
+        """
+        opening = self._spelling.opening.rstrip()
+        header = prompt[: prompt.rindex(opening)] if self._spelling.opens(prompt) else prompt
+        if whole.startswith(prompt):
+            return whole[len(prompt) :]
+        return self._spelling.closing + whole[len(header) :] if whole.startswith(header) else None
+
+
+def normalize_tool_calls(text: str, tools: Sequence[JsonObject] = ()) -> str:
+    """A model's answer with the calls in it as an environment reads them."""
+    return as_text(*read_calls(text, tools))
+
+
+def as_text(words: str, calls: Iterable[ToolCall]) -> str:
+    """Words and calls as one text that an environment reads."""
+    blocks = (json.dumps({"name": c.name, "arguments": c.arguments}, ensure_ascii=False) for c in calls)
+    return "\n".join([*filter(None, [words]), *(f"<tool_call>\n{block}\n</tool_call>" for block in blocks)])
+
+
+def message_of(text: str) -> ChatMessage:
+    """The message that text in an environment's form is."""
+    words, calls = read_calls(text)
+    return _assistant_message(with_call_ids(calls), words)
+
+
+def with_call_ids(calls: Iterable[ToolCall]) -> tuple[ToolCall, ...]:
+    """Calls with ids: nine letters and digits, as the strictest templates want them."""
+    return tuple(replace(call, id=call.id or f"call{index:05d}") for index, call in enumerate(calls))
+
+
+def _assistant_message(calls: Iterable[ToolCall], words: str = "") -> ChatMessage:
+    return Reply(text=words, calls=tuple(calls)).message()

@@ -1,0 +1,284 @@
+"""Held-out tasks as a benchmark: the environment's own episodes and checks, the run's own limits.
+
+A run logs `agent/eval_success`. Here the same number has a confidence interval and a file of answers, and any
+model can be measured: the base model before training, a checkpoint, an endpoint.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar, Self, cast
+
+from pydantic import BaseModel, Field, model_validator
+
+from genenv.agent.settings import AgentConfig
+from genenv.chat.assistant import ChatMessage, Talk
+from genenv.chat.tool_calls import as_text
+from genenv.config.run import RunConfig, as_tables, load_config
+from genenv.environments import load_environment
+from genenv.environments.base import Environment, Episode, OutOfTurns
+from genenv.errors import ContextOverflow, RolloutError, UsageError
+from genenv.evaluation.base import Grade, Graded, Item, PlainBenchmark
+from genenv.evaluation.data import DataFolder
+from genenv.evaluation.models import run_of
+from genenv.rollout.driver import UNFINISHED, choices_of, tools_of
+from genenv.runs.folder import RunFolder
+from genenv.settings import Settings
+from genenv.statistics import Figure
+from genenv.texts import masked
+from genenv.types import Json, JsonObject, Message, StopReason, Task
+
+TASKS = "held_out_tasks"
+"""Name of the tasks' digest in a summary's `data`."""
+_EXACT_STEPS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What bounds a rollout: the run's own settings."""
+
+    max_new_tokens: int
+    """Of a reply."""
+    context_tokens: int
+    """Of the conversation and a whole reply."""
+    timeout_s: float
+    """Of the environment alone: the time that the model takes does not count."""
+
+
+class _Truncated(Exception):
+    """A reply reached the token limit."""
+
+
+@dataclass(slots=True)
+class Conversation:
+    """One rollout of a model that is given the whole conversation with each request.
+
+    As in training, it fails when a reply is truncated, or when the run's window has no room for another.
+    """
+
+    talk: Talk
+    limits: Limits
+    replies: list[str] = field(default_factory=list[str])
+    cut: bool = False
+    """Whether the last reply was truncated."""
+    _messages: list[ChatMessage] = field(default_factory=list[ChatMessage])
+    _calls: list[str] = field(default_factory=list[str])
+    """Ids of the last reply's calls that have no result yet."""
+
+    async def run(self, episode: Episode) -> None:
+        """Converse until the episode ends.
+
+        Raises:
+            ContextOverflow: the conversation leaves no room for a reply.
+            RolloutError: no answer could be had, or the environment takes too long.
+            UsageError: the model cannot be offered tools, or held to choices, as the environment wants it.
+        """
+        tools = tools_of(episode)
+        if tools and not self.talk.native_tools:
+            raise UsageError(
+                "these tasks offer tools in the model's own form, and this model takes none; measure it with "
+                "held_out.config, a file whose environment describes tools in the prompt"
+            )
+        loop = asyncio.get_running_loop()
+
+        async def ask(messages: Sequence[Message]) -> str:
+            left_s = (clock.when() or 0.0) - loop.time()
+            if left_s <= 0:  # an environment that never awaits gives the clock no chance to ring
+                raise TimeoutError
+            clock.reschedule(None)
+            reply = await self._reply(messages, tools, choices_of(episode))
+            clock.reschedule(loop.time() + left_s)
+            return reply
+
+        try:
+            async with asyncio.timeout(self.limits.timeout_s) as clock:
+                try:
+                    await episode.run(ask)
+                except _Truncated:
+                    self.cut = True
+                except OutOfTurns:
+                    pass
+        except TimeoutError as error:
+            raise RolloutError(f"the environment took longer than {self.limits.timeout_s:g} s") from error
+
+    async def _reply(
+        self, messages: Sequence[Message], tools: Sequence[JsonObject], choices: Sequence[str]
+    ) -> str:
+        for message in messages:
+            added: ChatMessage = {"role": message.role, "content": message.content}
+            if message.role == "tool" and self._calls:
+                added["tool_call_id"] = self._calls.pop(0)
+            self._messages.append(added)
+        reply = await self.talk(self._messages, tools=tools, choices=choices)
+        most, window = self.limits.max_new_tokens, self.limits.context_tokens
+        if reply.prompt_tokens > window - most:
+            raise ContextOverflow(
+                f"the conversation has {reply.prompt_tokens} tokens; a reply of {most} then passes the run's "
+                f"window of {window}"
+            )
+        self._messages.append(reply.message())
+        self._calls = [str(call["id"]) for call in self._messages[-1].get("tool_calls", ())]
+        self.replies.append(as_text(reply.text, reply.calls))
+        if not reply.finished:
+            raise _Truncated
+        return self.replies[-1]
+
+
+class HeldOutConfig(Settings, frozen=True):
+    """Settings of an environment's held-out tasks."""
+
+    run: str | None = Field(default=None, min_length=1)
+    """Folder of the run whose environment it is; left out, the run that `--policy` names."""
+    config: str | None = Field(default=None, min_length=1)
+    """Instead of a run: a TOML file that names the environment and its settings, as for `genenv train`."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if self.run is not None and self.config is not None:
+            raise ValueError("run and config both name an environment; set one of them")
+        return self
+
+
+class HeldOut(PlainBenchmark):
+    """The held-out tasks of a run's environment."""
+
+    name: ClassVar[str] = "held-out"
+    config = HeldOutConfig
+    prompt_version: ClassVar[str] = "1"
+    splits: ClassVar[Mapping[str, str]] = {
+        "main": "the environment's first lot of held-out tasks: 200 of tool_calling, 120 of household, "
+        "else all",
+        "all": "all held-out tasks of the environment",
+        "measured": "those that the run measures itself on: the first run.eval_tasks",
+    }
+    max_tokens = AgentConfig().max_new_tokens
+    headline = "success"
+
+    def __init__(self, settings: HeldOutConfig | None = None) -> None:
+        self._chosen = settings or HeldOutConfig()
+        super().__init__(self._chosen)
+        self._turns: dict[str, int] = {}
+
+    @classmethod
+    def settled(cls, settings: BaseModel, policy: str) -> BaseModel:
+        """The settings; where they name no environment, that of the run that the policy comes from.
+
+        Raises:
+            UsageError: neither names an environment.
+        """
+        given = cast(HeldOutConfig, settings)
+        if given.run is not None or given.config is not None:
+            return given
+        run = run_of(policy)
+        if run is None:
+            raise UsageError(
+                f"{masked(policy)} is of no run, so nothing says whose held-out tasks to ask; add --set "
+                "held_out.run=runs/demo, or --set held_out.config=FILE.toml for an environment without a run"
+            )
+        return given.model_copy(update={"run": run.as_posix()})
+
+    def load(self, data: DataFolder, split: str) -> Sequence[Item]:
+        """The environment's held-out tasks. Their digest is stored among the hashes of files.
+
+        Raises:
+            UsageError: no run, file or environment of that name, or an environment without held-out tasks.
+        """
+        self._of = self._settings_of_run()
+        self._env = load_environment(self._of.environment.name, self._of.environment.settings)
+        agent = self._of.agent
+        self.max_tokens = agent.max_new_tokens
+        self._limits = Limits(
+            max_new_tokens=agent.max_new_tokens,
+            context_tokens=self._of.policy.context_tokens,
+            timeout_s=agent.episode_timeout_s,
+        )
+        tasks = list(self._env.held_out())
+        main: int = getattr(self._env, "main_held_out", len(tasks))
+        tasks = tasks[: {"main": main, "measured": self._of.run.eval_tasks}.get(split)]
+        if not tasks:
+            raise UsageError(f"environment {self._of.environment.name!r} has no held-out tasks to measure on")
+        data.hashes[TASKS] = _digest(tasks)
+        return [_item(self._env, task) for task in tasks]
+
+    def _settings_of_run(self) -> RunConfig:
+        if self._chosen.config is not None:
+            return load_config(Path(self._chosen.config))
+        if self._chosen.run is None:
+            raise UsageError("nothing says whose held-out tasks to ask: set held_out.run or held_out.config")
+        return load_config(RunFolder.open(Path(self._chosen.run)).config)
+
+    def many_turns(self, item: Item) -> bool:
+        """Whether the episode may ask more than once."""
+        task: Task = item.data
+        if task.id not in self._turns:
+            self._turns[task.id] = self._env.episode(task).max_turns
+        return self._turns[task.id] > 1
+
+    def most_replies(self, item: Item) -> int:
+        """The turns of the episode."""
+        return self._turns[item.data.id] if self.many_turns(item) else 1
+
+    async def attempt(self, item: Item, talk: Talk) -> Json:
+        """Run the environment's own episode; returns the replies, and whether the last was truncated."""
+        conversation = Conversation(talk, self._limits)
+        await conversation.run(self._env.episode(item.data))
+        return {"replies": conversation.replies, "cut": conversation.cut}
+
+    def grade(self, item: Item, answer: Json) -> Grade:
+        """The environment's verdict; a malformed answer is graded as no reply."""
+        found: Mapping[str, Json] = answer if isinstance(answer, Mapping) else {}
+        given = found.get("replies")
+        listed = given if isinstance(given, Sequence) and not isinstance(given, str) else ()
+        replies = tuple(reply for reply in listed if isinstance(reply, str))
+        if found.get("cut") is True:
+            return Grade(score=0.0, explanation=UNFINISHED[StopReason.LENGTH], measures={"reward": 0.0})
+        verdict = self._env.check(item.data, replies)
+        measures = {"reward": float(verdict.reward)}
+        return Grade(score=float(verdict.success), explanation=verdict.explanation, measures=measures)
+
+    def figures(self, graded: Sequence[Graded]) -> list[Figure]:
+        """Success overall and by length of the solution, short ones first."""
+        return super().figures(sorted(graded, key=lambda pair: int(pair[0].groups["steps"].split("-")[0])))
+
+    def describe(self) -> JsonObject:
+        """The environment, its settings, and the run's limits."""
+        return {
+            "environment": as_tables(self._of)["environment"],
+            "max_new_tokens": self._limits.max_new_tokens,
+            "context_tokens": self._limits.context_tokens,
+            "episode_timeout_s": self._limits.timeout_s,
+        }
+
+
+def _item(env: Environment, task: Task) -> Item:
+    return Item(id=task.id, groups={"steps": _span(env.steps(task))}, data=task)
+
+
+def _span(steps: int) -> str:
+    """A group by the length of the solution: exact up to 8, then ranges that double: `9-16`, `17-32`."""
+    if steps <= _EXACT_STEPS:
+        return str(steps)
+    low = _EXACT_STEPS
+    while 2 * low < steps:
+        low *= 2
+    return f"{low + 1}-{2 * low}"
+
+
+def _digest(tasks: Sequence[Task]) -> str:
+    """SHA-256 of everything that prompts and grading depend on."""
+    lines = [
+        json.dumps(
+            [
+                *(task.id, task.spec, task.payload, task.oracle),
+                [(message.role, message.content) for message in task.messages],
+            ],
+            sort_keys=True,
+        )
+        for task in tasks
+    ]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()

@@ -1,0 +1,199 @@
+# pyright: standard
+"""Resolves `--policy`: a local model, a policy of a run or an endpoint, as an assistant that answers."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from genenv.backends.settings import EndpointConfig, PolicyConfig, SamplingConfig
+from genenv.chat.assistant import Assistant
+from genenv.config.run import load_config
+from genenv.errors import UsageError
+from genenv.runs.checkpoint import COMMITTED
+from genenv.runs.folder import RunFolder
+from genenv.types import JsonObject
+
+ENDPOINT = "openai:"
+_SMALL = 1_000_000
+"""Bytes; smaller JSON files count with their contents: configurations, and the manifests of checkpoints."""
+_OF_RUN = re.compile(r"(?P<run>.+?)(?:@(?P<round>\d+))?(?::(?P<policy>agent|simulator))?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedPolicy:
+    """A policy of a run, as `runs/demo@12:agent` names it."""
+
+    run: Path
+    round: int | None
+    """None: the last round with a checkpoint."""
+    policy: str
+    """`agent` or `simulator`."""
+
+
+def assistant(
+    name: str, policy: PolicyConfig, endpoint: EndpointConfig, sampling: SamplingConfig
+) -> Assistant:
+    """Load the assistant that a name stands for.
+
+    Args:
+        name: `openai:BASE_URL#MODEL`; a run, `runs/demo`, `runs/demo@12` or `runs/demo@12:agent`; else a
+            model's short name, folder or hub name.
+        policy: how local models are loaded. Model and adapter settings are the run's own; so are `dtype`, the
+            chat template's arguments and the limit of thoughts, where this does not set them.
+        endpoint: how endpoints are called.
+        sampling: how replies are sampled.
+
+    Raises:
+        UsageError: it cannot be loaded; the message says why.
+        DataError: a checkpoint is damaged.
+    """
+    check_name(name)
+    if name.startswith(ENDPOINT):
+        return _endpoint(name.removeprefix(ENDPOINT), endpoint, sampling)
+    named = named_policy(name)
+    return _base(name, policy, sampling) if named is None else _of_run(named, policy, sampling)
+
+
+def run_of(name: str) -> Path | None:
+    """The run in a policy's name; None for a model or an endpoint.
+
+    Raises:
+        UsageError: it names a round, but no run.
+    """
+    named = named_policy(name)
+    return None if named is None else named.run
+
+
+def named_policy(name: str) -> NamedPolicy | None:
+    """The run, round and policy that a name stands for; None for a model or an endpoint.
+
+    Raises:
+        UsageError: it names a round, but no run.
+    """
+    of_run = None if name.startswith(ENDPOINT) else _OF_RUN.fullmatch(name)
+    if of_run and (Path(of_run["run"]) / "config.toml").is_file():
+        number = None if of_run["round"] is None else int(of_run["round"])
+        return NamedPolicy(run=Path(of_run["run"]), round=number, policy=of_run["policy"] or "agent")
+    if of_run and of_run["round"] is not None:
+        from genenv.backends.local import hub
+
+        close = hub.nearest(of_run["run"])
+        hint = "" if close is None else f"; did you mean {close!r}?"
+        raise UsageError(
+            f"{of_run['run']} holds no run; name the folder of a run, such as runs/demo@12:agent{hint}"
+        )
+    return None
+
+
+def check_weights(run: Path, policy: PolicyConfig) -> None:
+    """Refuse a run whose weights are not in its folder.
+
+    Raises:
+        UsageError: they are on a server, or there are none.
+    """
+    if policy.backend == "tinker":
+        raise UsageError(
+            f"the weights of {run} are on its Tinker server; each tinker.json in {run / 'checkpoints'} names "
+            "their path there, which `tinker checkpoint download` takes"
+        )
+    if policy.backend != "local":
+        raise UsageError(f"{run} was played by scripts (policy.backend): there are no weights in it")
+
+
+def check_name(name: str) -> None:
+    """Refuse an unknown name before anything is loaded.
+
+    Raises:
+        UsageError: suggests the model or run with the closest spelling.
+    """
+    if name.startswith(ENDPOINT) or run_of(name):
+        return
+    from genenv.backends.local import hub
+
+    hub.check(name)
+
+
+def _endpoint(address: str, endpoint: EndpointConfig, sampling: SamplingConfig) -> Assistant:
+    try:
+        from genenv.clients.endpoint import EndpointAssistant
+    except ImportError as error:
+        raise UsageError("endpoints need the openai client: pip install 'genenv[api]'") from error
+    return EndpointAssistant(address, endpoint, sampling)
+
+
+def _base(name: str, policy: PolicyConfig, sampling: SamplingConfig) -> Assistant:
+    from genenv.backends.local import loading
+
+    weights: JsonObject = {"model": name, "files": _digest(Path(loading.resolve(name)))}
+    return _whole(name, policy, sampling, name=name, weights=weights)
+
+
+def _whole(
+    source: str, policy: PolicyConfig, sampling: SamplingConfig, *, name: str, weights: JsonObject
+) -> Assistant:
+    """A model without an adapter."""
+    from genenv.backends.local.model import LocalModel
+    from genenv.backends.local.player_weights import PlayerWeights
+    from genenv.backends.local.sampler import LocalSampler
+    from genenv.clients.local import LocalAssistant
+
+    model = LocalModel(source, policy)
+    model.fuse()
+    sampler = LocalSampler(PlayerWeights(model, None, learns=False))
+    return LocalAssistant(sampler, sampling, name=name, weights=weights)
+
+
+def _of_run(named: NamedPolicy, policy: PolicyConfig, sampling: SamplingConfig) -> Assistant:
+    from genenv.backends.local.model import LocalModel
+    from genenv.backends.local.player_weights import PlayerWeights
+    from genenv.backends.local.sampler import LocalSampler
+    from genenv.clients.local import LocalAssistant
+
+    run, which = named.run, named.policy
+    folder = RunFolder.open(run)
+    trained = load_config(folder.config).policy
+    check_weights(run, trained)
+    checkpoint, number = folder.checkpoint(named.round)
+    base = (trained.simulator_model if which == "simulator" else None) or trained.model
+    kept = {"lora_rank", "lora_alpha", "lora_targets"}
+    kept |= {"chat_template_kwargs", "max_thinking_tokens"} - policy.model_fields_set  # as it was trained
+    settings = policy.model_copy(
+        update={key: getattr(trained, key) for key in kept} | _dtype(policy, trained)
+    )
+    name = f"{run.as_posix()}@{number}:{which}"
+    weights: JsonObject = {
+        **{"model": base, "run": run.as_posix(), "round": number, "player": which},
+        "files": _digest(checkpoint),
+    }
+    if trained.tuning == "full":
+        whole = str(checkpoint / which)
+        return _whole(whole, settings, sampling, name=name, weights={**weights, "tuning": "full"})
+    model = LocalModel(base, settings)
+    model.add_adapter(which, seed=0)
+    own = PlayerWeights(model, which)
+    own.load(checkpoint / which)
+    return LocalAssistant(LocalSampler(own), sampling, name=name, weights=weights)
+
+
+def _dtype(policy: PolicyConfig, trained: PolicyConfig) -> dict[str, str]:
+    """The `dtype` of the run's own evaluations, unless the user sets another."""
+    own = "float32" if trained.tuning == "full" else trained.dtype
+    return {} if "dtype" in policy.model_fields_set else {"dtype": own}
+
+
+def _digest(folder: Path) -> str:
+    """A fingerprint of the weights in a folder: names and sizes of files, contents of small ones.
+
+    Empty for a hub name, which is no folder.
+    """
+    weights = (path for path in folder.rglob("*") if path.is_file() and path.name != COMMITTED)
+    files = sorted(weights) if folder.is_dir() else []
+    found = hashlib.sha256()
+    for path in files:
+        found.update(f"{path.relative_to(folder).as_posix()} {path.stat().st_size}\n".encode())
+        if path.suffix == ".json" and path.stat().st_size < _SMALL:
+            found.update(path.read_bytes())
+    return found.hexdigest()[:16] if files else ""

@@ -1,0 +1,193 @@
+"""A server in this process: in the main thread for commands, in its own for tests and notebooks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from typing import ClassVar, NamedTuple, Self
+
+import uvicorn
+from starlette.applications import Starlette
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from genenv.errors import UsageError
+from genenv.http.guard import Access, Guard, detail, is_loopback, new_key
+from genenv.types import JsonObject
+
+_GRACE_S = 2
+_HEAD_S = 20.0
+"""The head of a request must have arrived so long after the connection was made, or after its first byte."""
+_CONNECTIONS = 8192
+"""So many may be open; another one is closed at once."""
+
+
+class Service(NamedTuple):
+    """What a server serves."""
+
+    application: Starlette
+    work: Awaitable[None] | None = None
+    """What goes on beside the requests; the server ends with it. None: nothing."""
+
+
+_ANYBODY_HERE = Access()
+
+
+class HttpServer(ABC):
+    """A server; `with` runs it in a thread of its own, `run` in this one."""
+
+    types: ClassVar[tuple[str, ...]] = ("application/json",)
+    """Content types that a body may have."""
+    keyless: ClassVar[tuple[str, ...]] = ()
+    """Paths that need no key."""
+    key_prefix: ClassVar[str] = ""
+    """What a key begins with that is made here."""
+
+    def __init__(self, host: str, port: int, access: Access = _ANYBODY_HERE) -> None:
+        """Bind an address; nothing is answered yet.
+
+        Args:
+            host: the address.
+            port: 0 takes a free one.
+            access: who may use the server. Where others than this machine reach it, it always has a key.
+
+        Raises:
+            UsageError: the address is not to be had.
+        """
+        self._socket, self._host = _bound(host, port), host
+        shown = f"[{host}]" if ":" in host else host
+        bound, number = self._socket.getsockname()[:2]
+        self.url = f"http://{shown}:{number}"
+        """What clients are pointed at."""
+        if access.key is None and not is_loopback(bound):
+            access = replace(access, key=new_key(self.key_prefix))
+        self.access = access
+        """Who may use it."""
+        self._server: uvicorn.Server | None = None
+        self._thread: threading.Thread | None = None
+
+    def form(self, status: int, sentence: str) -> JsonObject:
+        """The body of a refusal, in the form that clients read."""
+        return detail(status, sentence)
+
+    @abstractmethod
+    def _service(self) -> AbstractAsyncContextManager[Service]:
+        """What is served, in the loop that serves; it is closed when the address is given up."""
+
+    def run(self, ready: Callable[[], None] = lambda: None) -> None:
+        """Serve until a signal or `stop` ends it; `ready` is called when clients may come."""
+        asyncio.run(self._run(ready))
+
+    def stop(self) -> None:
+        """End `run`, from another thread."""
+        if self._server is not None:
+            self._server.should_exit = True
+
+    def __enter__(self) -> Self:
+        ready = threading.Event()
+        self._thread = threading.Thread(target=self.run, args=(ready.set,), name="genenv-http", daemon=True)
+        self._thread.start()
+        while not ready.wait(0.1):
+            if not self._thread.is_alive():
+                raise UsageError("the server did not start")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        if self._thread is not None:
+            self._thread.join()
+
+    async def _run(self, ready: Callable[[], None]) -> None:
+        async with self._service() as service:
+            guard = Guard(
+                service.application,
+                self.access,
+                bound=self._host,
+                form=self.form,
+                types=self.types,
+                keyless=self.keyless,
+            )
+            self._server = uvicorn.Server(
+                uvicorn.Config(
+                    guard,
+                    http=_Protocol,
+                    ws="none",
+                    log_level="warning",
+                    access_log=False,
+                    lifespan="off",
+                    timeout_keep_alive=120,
+                    timeout_graceful_shutdown=_GRACE_S,
+                )
+            )
+            serving = asyncio.create_task(self._server.serve(sockets=[self._socket]))
+            work = None if service.work is None else asyncio.ensure_future(service.work)
+            try:
+                while not (self._server.started or serving.done()):
+                    await asyncio.sleep(0.01)
+                ready()
+                ends = {serving} if work is None else {serving, work}
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+                self._server.should_exit = True
+                await serving
+            finally:
+                if work is not None:
+                    work.cancel()
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await work
+                self._socket.close()
+
+
+class _Protocol(H11Protocol):
+    """HTTP/1.1, for clients that send the head of a request within a limit of time."""
+
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] - as uvicorn's
+        """A client has come."""
+        super().connection_made(transport)
+        if len(self.connections) > _CONNECTIONS:
+            transport.abort()
+        self._expect_head()
+
+    def data_received(self, data: bytes) -> None:
+        """It has sent something: a head that is not whole must be so in time."""
+        super().data_received(data)
+        if self.cycle is None or self.cycle.response_complete:  # pyright: ignore[reportUnnecessaryComparison]
+            self._expect_head()
+        else:
+            self._let_be()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is gone."""
+        self._let_be()
+        super().connection_lost(exc)
+
+    def _expect_head(self) -> None:
+        if self._timer is None:
+            self._timer = self.loop.call_later(_HEAD_S, self.transport.abort)
+
+    def _let_be(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """A socket that listens.
+
+    Raises:
+        UsageError: the address is not to be had.
+    """
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family)
+    except (OSError, OverflowError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise UsageError(
+            f"{host}:{port} is not to be had: {why.lower()}; choose another --port or --host"
+        ) from error

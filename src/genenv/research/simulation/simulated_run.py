@@ -1,0 +1,426 @@
+"""Simulated runs and the arms that are compared: an agent and a simulator, round after round.
+
+A run reads as `genenv.training.loop` does, and what decides is the same code: `choose_seeds`, `Controller`,
+`Replay`, `score_batches`, `select`, `taught`, `SkillStats`. Two arms with one seed have the same agent and
+the same random numbers, so that their difference is the curriculum's.
+
+An arm is one loop with a few settings of its own. `genenv` and `robust` are the presets whole, base tasks and
+all. The others stand on the preset `paper`, but without its base tasks and its choice of seeds: they differ
+only in where the levels of tasks come from.
+
+Tasks are the project's own dataclasses. They are frozen, so they are made once and shared: all successes are
+one trace, and so are all failures.
+
+Shapes: N = tasks of a round, S = skills, D = levels, R = rounds.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Literal, cast
+
+import numpy as np
+
+from genenv.curriculum.controller import Controller
+from genenv.curriculum.presets import preset
+from genenv.curriculum.replay import Replay
+from genenv.curriculum.score import Selection, score_batches, select, taught
+from genenv.curriculum.seed_choice import choose_seeds
+from genenv.curriculum.settings import CurriculumConfig
+from genenv.curriculum.stats import SkillStats
+from genenv.errors import registered
+from genenv.research.simulation.learner import Floats, Integers, LabConfig, SimulatedAgent, SimulatedSimulator
+from genenv.seeding import generator, stream
+from genenv.types import (
+    Context,
+    Generation,
+    Group,
+    Json,
+    JsonObject,
+    Lineage,
+    Origin,
+    Profile,
+    Proposal,
+    Seed,
+    StopReason,
+    Task,
+    Trace,
+)
+
+_WRITTEN_ONCE = 5
+"""Variations of each seed under `static`: GenEnv (arXiv:2512.19682)."""
+
+
+_NO_SPREAD = 1e-12
+"""Rewards that differ by less are equal but for rounding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """The learning curve of one run."""
+
+    held_out: tuple[float, ...]
+    """[R + 1] true success over all skills and levels, before the first round and after each."""
+    mixed: tuple[float, ...]
+    """[R] share of the round's tasks that were solved in some attempts but not in all."""
+
+
+class SimulatedRun:
+    """An arm, a seed, and how far they got."""
+
+    def __init__(self, arm: Arm, config: LabConfig, seed: int) -> None:
+        self._arm, self._config, self._seed = arm, config, seed
+        self._curriculum = arm.config()
+        cells = itertools.product(range(config.skills), range(config.levels))
+        self._seeds = [seed_of(skill, level) for skill, level in cells]
+        self._agent = SimulatedAgent(config, np.random.default_rng(stream(seed, "agent")))
+        self._simulator = SimulatedSimulator(config, conditioned=arm.conditioned)
+        self._simulator_rng = np.random.default_rng(stream(seed, "simulator"))
+        self._rng = generator(seed, "curriculum")
+        self._shuffle = generator(seed, "shuffled")
+        self._stats, self._replay = SkillStats(self._curriculum), Replay(self._curriculum)
+        self._controller = self._made_controller() if self._curriculum.seed_choice == "controller" else None
+        steered = self._curriculum.seed_choice != "uniform" or self._curriculum.seed_trim > 0
+        self._counts = arm.conditioned or steered
+        self._tasks: dict[str, Task] = {}
+        self._contexts = self._most_contexts()
+        shape = (config.skills, config.levels, _WRITTEN_ONCE)
+        self._written = (
+            self._simulator_rng.integers(config.levels, size=shape) if arm.source == "once" else None
+        )
+
+    def run(self) -> Curve:
+        """All rounds."""
+        held_out, mixed = [self._agent.held_out()], list[float]()
+        for number in range(1, self._config.rounds + 1):
+            mixed.append(self._round(number))
+            held_out.append(self._agent.held_out())
+        return Curve(tuple(held_out), tuple(mixed))
+
+    def _round(self, number: int) -> float:
+        """Write, attempt, score, learn twice; returns the share of tasks with mixed outcomes."""
+        config, arm = self._config, self._arm
+        contexts = self._choose(number)
+        proposals, places = self._propose(contexts)
+        new = [proposal.outcome for proposal in proposals if isinstance(proposal.outcome, Task)]
+        back = self._revisited(number, len(new))
+        tasks = [*new, *back]
+        places_N2 = np.array([*places, *(place_of(task) for task in back)])
+        successes_N = self._agent.attempt(places_N2[:, 0], places_N2[:, 1])
+        groups = [
+            group_of(task, successes, config.rollouts)
+            for task, successes in zip(tasks, successes_N.tolist(), strict=True)
+        ]
+        own = self._taught(groups, new)
+        self._agent.learn(places_N2[own, 0], places_N2[own, 1], successes_N[own])
+        if arm.algorithm != "none":
+            self._simulator_learns(contexts, proposals, groups[: len(new)])
+        if self._counts:
+            self._stats.observe(groups)
+        if self._controller is not None:
+            self._controller.observe(groups[: len(new)])
+        if self._curriculum.review_share or self._curriculum.replay_share:
+            self._tasks.update((task.id, task) for task in new)
+            self._replay.observe(number, groups)
+        return float(((successes_N > 0) & (successes_N < config.rollouts)).mean())
+
+    def _made_controller(self) -> Controller:
+        difficulties = {seed.id: (float(place_of(seed)[1]),) for seed in self._seeds}
+        return Controller(difficulties, alpha=self._curriculum.alpha)
+
+    def _choose(self, number: int) -> list[Context]:
+        if self._arm.source == "none":
+            return []
+        if self._controller is not None:
+            chosen = self._controller.choose(self._seeds, self._contexts, self._rng)
+        else:
+            chosen = choose_seeds(self._seeds, self._stats, self._contexts, self._rng, self._curriculum)
+        return [context_of(number, index, *place_of(seed)) for index, seed in enumerate(chosen)]
+
+    def _propose(self, contexts: Sequence[Context]) -> tuple[list[Proposal], list[tuple[int, int]]]:
+        """What is written, one context after the other; and of each task the skill and the level."""
+        if not contexts:
+            return [], []
+        each = self._config.variations
+        skills_N, seeds_N = np.repeat([place_of(context.seed) for context in contexts], each, axis=0).T
+        if self._arm.conditioned:
+            self._simulator.observe_profile(self._solved_levels())
+        levels_N = self._levels(skills_N, seeds_N)
+        places = list(zip(skills_N.tolist(), levels_N.tolist(), strict=True))
+        proposals = [
+            proposal_of(contexts[index // each].id, index % each, *place)
+            for index, place in enumerate(places)
+        ]
+        return proposals, places
+
+    def _levels(self, skills_N: Integers, seeds_N: Integers) -> Integers:
+        """[N] the levels of new tasks."""
+        if self._arm.source == "seed":
+            return seeds_N
+        if self._arm.source == "oracle":
+            return np.abs(self._agent.success() - 0.5).argmin(axis=1)[skills_N]
+        if self._written is not None:
+            return self._written[
+                skills_N, seeds_N, self._simulator_rng.integers(_WRITTEN_ONCE, size=len(skills_N))
+            ]
+        return self._simulator.write(skills_N, seeds_N, self._simulator_rng)
+
+    def _solved_levels(self) -> Floats:
+        return solved_levels(self._stats.profile(), self._config.skills, self._config.levels)
+
+    def _most_contexts(self) -> int:
+        """So many seeds that all that comes back, on its shares, still fits into a round."""
+        each, tasks = self._config.variations, self._config.tasks
+        fitting = (
+            n
+            for n in range(self._config.contexts, 0, -1)
+            if n * each + sum(self._replay.sizes(n * each)) <= tasks
+        )
+        return next(fitting, 1)
+
+    def _revisited(self, number: int, new: int) -> list[Task]:
+        """What comes back, with more base tasks where a round would not be as full as every arm's."""
+        if new == self._config.tasks:
+            return []
+        alone = self._arm.source == "none"
+        planned = self._contexts * self._config.variations
+        back = self._replay.draw(number, planned=planned, seeds=self._seeds, rng=self._rng, base_alone=alone)
+        left = self._config.tasks - new
+        generated = [self._tasks[name] for name in back.task_ids][:left]
+        left -= len(generated)
+        base = [*back.seeds[:left], *self._rng.choices(self._seeds, k=max(0, left - len(back.seeds)))]
+        return [*(base_task(*place_of(seed)) for seed in base), *generated]
+
+    def _taught(self, groups: Sequence[Group], new: Sequence[Task]) -> list[int]:
+        """Which groups the agent learns from."""
+        if not self._curriculum.agent_band:
+            return list(range(len(groups)))
+        names = {group.task.id for group in taught(groups, new, self._curriculum)}
+        return [index for index, group in enumerate(groups) if group.task.id in names]
+
+    def _simulator_learns(
+        self, contexts: Sequence[Context], proposals: Sequence[Proposal], groups: Sequence[Group]
+    ) -> None:
+        batches = score_batches(contexts, proposals, groups, self._curriculum)
+        selection = select(batches, self._curriculum, self._shuffle)
+        if not selection.samples:
+            return
+        places = {one.id: (index, *place_of(one.seed)) for index, one in enumerate(contexts)}
+        rows = [places[sample.generation.context_id] for sample in selection.samples]
+        context_N, skills_N, seeds_N = np.array(rows).T
+        levels_N = np.array([sample.generation.token_ids[0] for sample in selection.samples])
+        weights_N = self._weights(selection, context_N)
+        self._simulator.learn(skills_N, seeds_N, levels_N, weights_N)
+
+    def _weights(self, selection: Selection, context_N: Integers) -> Floats:
+        """What each sample counts: its weight, or its advantage in its context, over N."""
+        if self._arm.algorithm == "rwr":
+            return np.array([sample.weight for sample in selection.samples])
+        rewards_N = np.array(selection.env_rewards)
+        spread = float(rewards_N.std())
+        if spread < _NO_SPREAD:
+            return np.zeros_like(rewards_N)
+        means = np.bincount(context_N, rewards_N) / np.maximum(np.bincount(context_N), 1)
+        return (rewards_N - means[context_N]) / spread / len(rewards_N)
+
+
+_ENVIRONMENT = "lab"
+
+
+def _trace(*, success: bool) -> Trace:
+    return Trace(
+        id="lab",
+        task_id="lab",
+        token_ids=(),
+        sampled=(),
+        logprobs=(),
+        prompt_tokens=0,
+        messages=(),
+        reward=float(success),
+        success=success,
+        explanation="",
+        stop_reason=StopReason.DONE,
+        readable=True,
+    )
+
+
+_SUCCESS, _FAILURE = _trace(success=True), _trace(success=False)
+
+
+@lru_cache(maxsize=4096)
+def tag(skill: int, level: int) -> str:
+    """The name that the agent's profile counts a task under."""
+    return f"skill {skill} level {level}"
+
+
+@lru_cache(maxsize=4096)
+def seed_of(skill: int, level: int) -> Seed:
+    """The one seed of a skill and a level."""
+    spec = {"skill": skill, "level": level}
+    return Seed(id=f"seed-{skill}-{level}", environment=_ENVIRONMENT, spec=spec, skills=(tag(skill, level),))
+
+
+def place_of(of: Seed | Task) -> tuple[int, int]:
+    """Skill and level of a seed or a task."""
+    return cast(int, of.spec["skill"]), cast(int, of.spec["level"])
+
+
+@lru_cache(maxsize=65536)
+def context_of(round_: int, index: int, skill: int, level: int) -> Context:
+    """The context in which the simulator varies a seed."""
+    return Context(id=f"r{round_:04}-c{index:02}", round=round_, seed=seed_of(skill, level), messages=())
+
+
+@lru_cache(maxsize=4096)
+def base_task(skill: int, level: int) -> Task:
+    """The task of a seed itself."""
+    name = seed_of(skill, level).id
+    return _task(f"base-{name}", skill, level, Lineage(origin=Origin.SEED, seed_id=name))
+
+
+@lru_cache(maxsize=65536)
+def proposal_of(context_id: str, variation: int, skill: int, level: int) -> Proposal:
+    """What a simulator wrote, accepted by the gate; no two of a run have one id."""
+    name = f"{context_id}-g{variation}"
+    lineage = Lineage(origin=Origin.GENERATED, context_id=context_id, generation_id=name)
+    generation = Generation(
+        id=name,
+        context_id=context_id,
+        prompt_ids=(),
+        token_ids=(level,),
+        logprobs=(0.0,),
+        text=str(level),
+        finished=True,
+    )
+    return Proposal(generation=generation, outcome=_task(f"task-{name}", skill, level, lineage))
+
+
+def _task(name: str, skill: int, level: int, lineage: Lineage) -> Task:
+    return Task(
+        id=name,
+        environment=_ENVIRONMENT,
+        skills=(tag(skill, level),),
+        messages=(),
+        spec={"skill": skill, "level": level},
+        payload={},
+        oracle=(),
+        lineage=lineage,
+    )
+
+
+@lru_cache(maxsize=4096)
+def traces(successes: int, attempts: int) -> tuple[Trace, ...]:
+    """So many attempts, so many of them right."""
+    return (_SUCCESS,) * successes + (_FAILURE,) * (attempts - successes)
+
+
+def group_of(task: Task, successes: int, attempts: int) -> Group:
+    """The attempts at a task."""
+    return Group(task=task, traces=traces(successes, attempts))
+
+
+def solved_levels(profile: Profile, skills: int, levels: int) -> Floats:
+    """[S] how many levels of each skill the agent solves, as far as its profile tells.
+
+    The area under its curve of success over difficulty: between levels that were tried the curve is
+    interpolated, beyond them it goes on as it ends. Without any attempt at a skill it is half of them.
+    """
+    areas, known = np.full(skills, levels / 2), profile.success
+    for skill in range(skills):
+        tried = [level for level in range(levels) if tag(skill, level) in known]
+        if tried:
+            rates = [known[tag(skill, level)] for level in tried]
+            areas[skill] = np.interp(np.arange(levels), tried, rates).sum()
+    return areas
+
+
+Source = Literal["none", "policy", "once", "seed", "oracle"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """A curriculum."""
+
+    about: str
+    """What it is, for people."""
+    preset: Literal["paper", "robust"] = "paper"
+    curriculum: JsonObject = field(default_factory=dict[str, Json])
+    """Settings of the curriculum that it changes."""
+    source: Source = "policy"
+    """Where the level of a task comes from: base tasks alone; the simulator's policy; the same, written once
+    before the first round; the task's seed; whatever the agent solves nearest to half the time."""
+    algorithm: Literal["none", "rwr", "reinforce"] = "none"
+    """How the simulator learns."""
+    conditioned: bool = False
+    """Whether the simulator is conditioned on the agent's success profile."""
+
+    def config(self) -> CurriculumConfig:
+        """All settings of its curriculum."""
+        return CurriculumConfig.model_validate({**preset(self.preset)["curriculum"], **self.curriculum})
+
+
+_WRITTEN: JsonObject = {"base_share": 0.0, "review_share": 0.0, "replay_share": 0.0, "seed_trim": 0.0}
+"""Every task is a new one, of a seed drawn uniformly."""
+_BY_TASK: JsonObject = {**_WRITTEN, "p_hat_scope": "task", "band_filter": False, "standardise_rewards": True}
+_STATE = Arm(
+    about="REINFORCE, told the agent's state", curriculum=_BY_TASK, algorithm="reinforce", conditioned=True
+)
+
+
+def _rwr(about: str, **settings: Json) -> Arm:
+    """The published algorithm on new tasks alone."""
+    return Arm(about=about, curriculum={**_WRITTEN, **settings}, algorithm="rwr")
+
+
+def _untrained(about: str, source: Source = "policy", **settings: Json) -> Arm:
+    return Arm(about=about, curriculum={**_WRITTEN, **settings}, source=source)
+
+
+def _paid(about: str, **settings: Json) -> Arm:
+    """The arm `state`, paid otherwise."""
+    return replace(_STATE, about=f"state, paid {about}", curriculum={**_BY_TASK, **settings})
+
+
+ARMS: Mapping[str, Arm] = {
+    "base": _untrained("base tasks alone", "none"),
+    "random": _untrained("a simulator that never learns"),
+    "static": _untrained("five variations of each seed, written once", "once"),
+    "genenv": Arm(about="preset paper", preset="paper", algorithm="rwr"),
+    "robust": Arm(about="preset robust", preset="robust", algorithm="rwr"),
+    "rwr": _rwr("the paper's filter and weights, new tasks alone"),
+    "filter": _rwr("the paper's filter alone, all weights equal", rwr_lambda=0.0),
+    "task": _rwr("the paper's filter and weights, by task", p_hat_scope="task"),
+    "task-rwr": Arm(about="RWR by task, standardised, no filter", curriculum=_BY_TASK, algorithm="rwr"),
+    "reinforce": Arm(
+        about="REINFORCE by task, baseline of the context", curriculum=_BY_TASK, algorithm="reinforce"
+    ),
+    "state": _STATE,
+    "band": _untrained("never learns; the agent skips tasks outside the band", agent_band=True),
+    "controller": _untrained("the level of seeds is steered by feedback", "seed", seed_choice="controller"),
+    "bandit": _untrained(
+        "Thompson sampling of seeds", "seed", seed_choice="bandit", env_reward="learnability"
+    ),
+    "shuffled": _paid("for other tasks", env_reward="shuffled"),
+    "state-alpha-0.3": _paid("for alpha 0.3", alpha=0.3),
+    "state-alpha-0.7": _paid("for alpha 0.7", alpha=0.7),
+    "state-learnability": _paid("p(1 - p)", env_reward="learnability"),
+    "state-signal": _paid("the chance of a signal", env_reward="signal"),
+    "state-variance": _paid("the variance of rewards", env_reward="variance"),
+    "state-difficulty": _paid("1 - p", env_reward="difficulty"),
+    "state-constant": _paid("alike for all", env_reward="constant"),
+    "oracle": _untrained("knows the true ability", "oracle"),
+}
+"""Every arm of the laboratory."""
+
+
+def chosen(names: Sequence[str]) -> dict[str, Arm]:
+    """The arms of these names, in the order of the table; all of them without any.
+
+    Raises:
+        UsageError: no such arm.
+    """
+    wanted = {registered("arm", name, ARMS) for name in names}
+    return {name: arm for name, arm in ARMS.items() if not wanted or name in wanted}

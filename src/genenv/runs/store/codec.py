@@ -1,0 +1,230 @@
+"""How values become SQLite columns and dataclasses become rows: a codec for each type of field.
+
+Token ids, log-probabilities and flags are little-endian BLOBs of 4, 8 and 1 bytes an item. Structures are
+JSON. What is read back equals what was written, for every string and every finite number. Others are refused,
+because neither JSON nor SQLite can hold them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import sqlite3
+import struct
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import fields
+from functools import partial
+from operator import attrgetter
+from typing import Any, Generic, TypeVar, cast
+
+from genenv.runs.store.records import BatchRate, Evaluation
+from genenv.types import (
+    Context,
+    Generation,
+    Json,
+    JsonObject,
+    Lineage,
+    Message,
+    Origin,
+    Rejection,
+    RejectReason,
+    Seed,
+    SimulatorSample,
+    StopReason,
+    Task,
+    Trace,
+)
+
+SqlValue = str | bytes | int | float | None
+"""What a column can hold."""
+Row = Mapping[str, SqlValue]
+RecordT = TypeVar("RecordT")
+
+
+def finite(name: str, value: float | None) -> float | None:
+    """The value itself; None where there is none.
+
+    Raises:
+        ValueError: it is infinite or NaN (which SQLite would silently store as NULL).
+    """
+    if value is not None and not math.isfinite(value):
+        raise ValueError(f"{name} must be finite, not {value}")
+    return value
+
+
+def to_json(value: Json) -> str:
+    """Compact JSON, keys in their given order; text with a lone surrogate, which has no UTF-8, is escaped.
+
+    Raises:
+        ValueError: a number is infinite or NaN.
+    """
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text if _has_utf8(text) else json.dumps(value, allow_nan=False, separators=(",", ":"))
+
+
+def object_from_json(text: str) -> JsonObject:
+    """Parse a JSON object; sequences come back as lists.
+
+    Raises:
+        ValueError: the text holds something else.
+    """
+    value = cast("object", json.loads(text))
+    if not isinstance(value, dict):
+        raise ValueError("expected a JSON object")
+    return cast("JsonObject", value)
+
+
+def strings_from_json(text: str) -> tuple[str, ...]:
+    """Parse a JSON list of strings.
+
+    Raises:
+        ValueError: the text holds something else.
+    """
+    value = cast("object", json.loads(text))
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in cast("list[object]", value)):
+        raise ValueError("expected a JSON list of strings")
+    return tuple(cast("list[str]", value))
+
+
+def messages_from_json(text: str) -> tuple[Message, ...]:
+    """Parse a JSON list of messages.
+
+    Raises:
+        ValueError: the text holds something else.
+    """
+    items = cast("list[dict[str, Any]]", json.loads(text))
+    try:
+        return tuple(Message(role=item["role"], content=item["content"]) for item in items)
+    except (KeyError, TypeError, AttributeError) as err:
+        raise ValueError("expected a JSON list of messages") from err
+
+
+def to_text(text: str) -> str | bytes:
+    """Text for a column: readable as it is; the rare text with a lone surrogate becomes a BLOB."""
+    return text if _has_utf8(text) else text.encode("utf-8", "surrogatepass")
+
+
+def from_text(value: str | bytes) -> str:
+    """What `to_text` made."""
+    return value if isinstance(value, str) else value.decode("utf-8", "surrogatepass")
+
+
+def sha256_of(rows: Iterable[Iterable[SqlValue]]) -> bytes:
+    """SHA-256 of rows: each as a line of JSON in which a BLOB is its length, then its BLOBs."""
+    sha = hashlib.sha256()
+    for row in rows:
+        values = tuple(row)
+        blobs = [value for value in values if isinstance(value, bytes)]
+        shown = [[len(value)] if isinstance(value, bytes) else value for value in values] if blobs else values
+        sha.update(json.dumps(shown).encode() + b"\n")
+        for blob in blobs:
+            sha.update(blob)
+    return sha.digest()
+
+
+def _has_utf8(text: str) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _pack(what: str, code: str, values: Sequence[float]) -> bytes:
+    if code == "d" and not all(map(math.isfinite, values)):
+        bad = next(value for value in values if not math.isfinite(value))
+        raise ValueError(f"{what} must be finite, not {bad}")
+    try:
+        return struct.pack(f"<{len(values)}{code}", *values)
+    except struct.error as err:
+        raise ValueError(f"{what} must be integers in [0, 2^32): {err}") from err
+
+
+def _unpack(code: str, blob: bytes) -> tuple[Any, ...]:
+    size = struct.calcsize(f"<{code}")
+    items, rest = divmod(len(blob), size)
+    if rest:
+        raise ValueError(f"a BLOB of {len(blob)} bytes does not hold items of {size} bytes")
+    return struct.unpack(f"<{items}{code}", blob)
+
+
+def _same(value: Any) -> Any:  # noqa: ANN401 - whatever SQLite holds
+    return value
+
+
+_Codec = tuple[Callable[[Any], SqlValue], Callable[[Any], Any]]
+"""`put` writes a column, `get` reads what it wrote."""
+_CODECS: Mapping[str, _Codec] = {
+    "str": (to_text, from_text),
+    "bool": (int, bool),
+    "bool | None": (
+        lambda value: None if value is None else int(value),
+        lambda value: None if value is None else bool(value),
+    ),
+    "tuple[int, ...]": (partial(_pack, "token ids", "I"), partial(_unpack, "I")),
+    "tuple[float, ...]": (partial(_pack, "log-probabilities", "d"), partial(_unpack, "d")),
+    "tuple[bool, ...]": (bytes, lambda blob: tuple(map(bool, blob))),
+    "tuple[str, ...]": (to_json, strings_from_json),
+    "tuple[Message, ...]": (
+        lambda items: to_json([{"role": item.role, "content": item.content} for item in items]),
+        messages_from_json,
+    ),
+    "JsonObject": (to_json, object_from_json),
+    **{kind.__name__: (attrgetter("value"), kind) for kind in (Origin, RejectReason, StopReason)},
+    **dict.fromkeys(("int", "int | None", "str | None", "float", "float | None"), (_same, _same)),
+}
+"""By annotation of a field."""
+
+
+class RowCodec(Generic[RecordT]):
+    """Rows of a dataclass, a column a field: `row` and `of` are inverse to each other."""
+
+    def __init__(self, kind: type[RecordT], *, without: Collection[str] = ()) -> None:
+        """Look up the codec of each field.
+
+        Args:
+            kind: the dataclass.
+            without: fields that are no column: they have a default, or are given to `of`.
+        """
+        self._kind = kind
+        self._columns: list[tuple[str, str, *_Codec]] = []
+        for field in fields(cast("Any", kind)):
+            if field.name in without:
+                continue
+            put, get = _CODECS[str(field.type)]
+            if put is _same and str(field.type).startswith("float"):
+                put = partial(finite, field.name)
+            column = "domain" if field.name == "environment" else field.name  # as older versions call it
+            self._columns.append((field.name, column, put, get))
+
+    def row(self, record: RecordT, **more: SqlValue) -> Row:
+        """The row of a record, with further columns that are no field of it."""
+        return {column: put(getattr(record, field)) for field, column, put, _ in self._columns} | more
+
+    def of(self, row: sqlite3.Row, **more: object) -> RecordT:
+        """The record of a row, with the fields that are no column of it."""
+        return self._kind(**{field: get(row[column]) for field, column, _, get in self._columns}, **more)
+
+
+SEED = RowCodec(Seed)
+CONTEXT = RowCodec(Context, without=("seed",))
+GENERATION = RowCodec(Generation)
+SAMPLE = RowCodec(SimulatorSample, without=("generation",))
+REJECTION = RowCodec(Rejection)
+BATCH_RATE = RowCodec(BatchRate)
+TRACE = RowCodec(Trace, without=("choices", "left_out"))
+EVALUATION = RowCodec(Evaluation)
+_TASK, _LINEAGE = RowCodec(Task, without=("lineage",)), RowCodec(Lineage)
+
+
+def task_row(task: Task) -> Row:
+    """A row of `tasks`, without the round and the surface."""
+    return {**_TASK.row(task), **_LINEAGE.row(task.lineage)}
+
+
+def task_of(row: sqlite3.Row) -> Task:
+    """The task of a row."""
+    return _TASK.of(row, lineage=_LINEAGE.of(row))

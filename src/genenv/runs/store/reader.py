@@ -1,0 +1,373 @@
+"""Reading a store: what a round holds, what a task came from, and what all rounds come to together."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar, cast
+
+from genenv.runs.store import checksums, codec
+from genenv.runs.store.codec import SqlValue, from_text, messages_from_json, object_from_json
+from genenv.runs.store.database import Database
+from genenv.runs.store.records import Evaluation, Identity, Provenance, RoundOverview
+from genenv.types import (
+    Context,
+    Group,
+    JsonObject,
+    Message,
+    Origin,
+    Proposal,
+    Rejection,
+    RejectReason,
+    SimulatorSample,
+    Task,
+    TaskBatch,
+)
+
+FoundT = TypeVar("FoundT")
+
+_COMPARED = {
+    "rounds": "number",
+    **dict.fromkeys(("seeds", "contexts", "generations"), "id"),
+    "rejections": "generation_id",
+    "tasks": "id",
+    "batches": "context_id",
+    "groups": "round, position",
+    "traces": "id",
+    **dict.fromkeys(("simulator_samples", "evaluations", "reminders"), "round, position"),
+}
+"""Tables whose rows are equal for equal runs, and the order in which they are compared."""
+_NOT_COMPARED = ("n", "timings", "committed_at", "readable")
+"""Columns that are left out: wall-clock values, the order of insertion, and what older formats lack."""
+
+
+def read_identity(path: Path) -> Identity:
+    """Which run a store is of, without a check of the file.
+
+    Args:
+        path: the store; one of an older genenv has no id yet, and all of its checkpoints may lack one.
+
+    Raises:
+        DataError: the file is damaged or cannot be read.
+    """
+    with Database.peek(path) as db:
+        if db.has_table("run"):
+            return checksums.identity(db)
+        return Identity(id="", legacy_until=db.rows("SELECT coalesce(max(number), -1) FROM rounds")[0][0])
+
+
+def read_last_round(path: Path) -> int | None:
+    """The last committed round of a store; None before the first, and for a file without tables.
+
+    Raises:
+        DataError: the file is damaged or cannot be read.
+    """
+    with Database.peek(path) as db:
+        return StoreReader(db).last_round() if db.has_table("rounds") else None
+
+
+def first_messages(path: Path, most: int) -> list[tuple[Message, ...]]:
+    """What the agent sees first of some tasks: of held-out ones, then of others.
+
+    Args:
+        path: the store.
+        most: how many tasks.
+
+    Raises:
+        DataError: the file is damaged or cannot be read.
+    """
+    sql = "SELECT messages FROM tasks ORDER BY round IS NOT NULL, n LIMIT ?"
+    with Database.peek(path) as db:
+        return db.read(lambda row: messages_from_json(row[0]), sql, (most,))
+
+
+def last_measured(path: Path, metric: str, round_: int) -> tuple[int, float] | None:
+    """The last round up to `round_` that has a metric, and the metric; None where none has.
+
+    Raises:
+        DataError: the file is damaged or cannot be read.
+    """
+    sql = "SELECT number, metrics FROM rounds WHERE number <= ? ORDER BY number DESC"
+    with Database.peek(path) as db:
+        rounds = db.read(lambda row: (int(row[0]), object_from_json(row[1])), sql, (round_,))
+    found = ((number, metrics.get(metric)) for number, metrics in rounds)
+    return next(((number, float(value)) for number, value in found if isinstance(value, int | float)), None)
+
+
+class StoreReader:
+    """Each method is one question."""
+
+    def __init__(self, database: Database) -> None:
+        """Read from a database that is open."""
+        self._db = database
+
+    # rounds
+
+    def last_round(self) -> int | None:
+        """The last committed round; None before the first."""
+        return self._db.rows("SELECT max(number) AS last FROM rounds")[0]["last"]
+
+    def rounds(self) -> tuple[int, ...]:
+        """All committed rounds in order."""
+        return tuple(row["number"] for row in self._db.rows("SELECT number FROM rounds ORDER BY number"))
+
+    def metrics(self, round_: int) -> Mapping[str, float]:
+        """The metrics of a round, timings included.
+
+        Raises:
+            KeyError: the round is not committed.
+        """
+        found = self._db.read(_metrics_of, "SELECT metrics, timings FROM rounds WHERE number = ?", (round_,))
+        return self._only(found, f"round {round_}")
+
+    def state(self, round_: int) -> JsonObject:
+        """The curriculum's state after a round.
+
+        Raises:
+            KeyError: the round is not committed.
+        """
+        sql = "SELECT state FROM rounds WHERE number = ?"
+        found = self._db.read(lambda row: object_from_json(row["state"]), sql, (round_,))
+        return self._only(found, f"round {round_}")
+
+    def metrics_by_round(self) -> Mapping[int, Mapping[str, float]]:
+        """The metrics of every round in order, timings included."""
+        sql = "SELECT number, metrics, timings FROM rounds ORDER BY number"
+        return dict(self._db.read(lambda row: (row["number"], _metrics_of(row)), sql))
+
+    # what a round holds; empty for a round that is not committed
+
+    def batches(self, round_: int) -> tuple[TaskBatch, ...]:
+        """The batches of a round in order, with proposals (rejections included) and groups."""
+        groups, members = self.groups(round_), defaultdict[str, list[Group]](list)
+        sql = """SELECT position, batch_context_id FROM groups
+                 WHERE round = ? AND batch_context_id IS NOT NULL ORDER BY batch_position"""
+        for row in self._db.rows(sql, (round_,)):
+            members[row["batch_context_id"]].append(groups[int(row["position"])])
+        found = self._db.rows("SELECT * FROM batches WHERE round = ? ORDER BY position", (round_,))
+        return tuple(
+            TaskBatch(
+                context=self._context(row["context_id"]),
+                proposals=self._proposals(row["context_id"]),
+                groups=tuple(members[row["context_id"]]),
+                p_hat=row["p_hat"],
+                env_reward=row["env_reward"],
+            )
+            for row in found
+        )
+
+    def groups(self, round_: int) -> tuple[Group, ...]:
+        """All groups of a round in order: the batches', base tasks and replayed tasks."""
+        traces = self._grouped(
+            lambda row: (row["group_position"], codec.TRACE.of(row)),
+            "SELECT * FROM traces WHERE round = ? ORDER BY n",
+            (round_,),
+        )
+        found = self._db.read(
+            lambda row: Group(task=codec.task_of(row), traces=tuple(traces[row["position"]])),
+            """SELECT tasks.*, groups.position FROM groups JOIN tasks ON tasks.id = groups.task_id
+               WHERE groups.round = ? ORDER BY groups.position""",
+            (round_,),
+        )
+        return tuple(found)
+
+    def samples(self, round_: int) -> tuple[SimulatorSample, ...]:
+        """The weighted generations that the simulator learned from in a round."""
+        found = self._db.read(
+            lambda row: codec.SAMPLE.of(row, generation=codec.GENERATION.of(row)),
+            """SELECT generations.*, weight FROM simulator_samples
+               JOIN generations ON generations.id = simulator_samples.generation_id
+               WHERE round = ? ORDER BY position""",
+            (round_,),
+        )
+        return tuple(found)
+
+    def evaluations(self, round_: int) -> tuple[Evaluation, ...]:
+        """The held-out results of a round."""
+        sql = "SELECT * FROM evaluations WHERE round = ? ORDER BY position"
+        return tuple(self._db.read(codec.EVALUATION.of, sql, (round_,)))
+
+    # tasks
+
+    def tasks(self, *, origin: Origin | None = None, rounds: range | None = None) -> tuple[Task, ...]:
+        """Tasks in the order in which they came.
+
+        Args:
+            origin: only tasks from there.
+            rounds: only tasks that first came in one of these consecutive rounds; held-out ones came in none.
+        """
+        wanted: dict[str, SqlValue] = {}  # only conditions that are asked for, so that an index serves them
+        if origin is not None:
+            wanted["origin = ?"] = origin.value
+        if rounds is not None:
+            wanted |= {"round >= ?": rounds.start, "round < ?": rounds.stop}
+        where = f"WHERE {' AND '.join(wanted)}" if wanted else ""
+        sql = f"SELECT * FROM tasks {where} ORDER BY n"  # noqa: S608 - constants
+        return tuple(self._db.read(codec.task_of, sql, tuple(wanted.values())))
+
+    def task(self, task_id: str) -> Task:
+        """One task.
+
+        Raises:
+            KeyError: the store does not hold it.
+        """
+        found = self._db.read(codec.task_of, "SELECT * FROM tasks WHERE id = ?", (task_id,))
+        return self._only(found, f"task {task_id!r}")
+
+    def lineage(self, task_id: str) -> Provenance:
+        """From a task back to its seed, and on to its traces.
+
+        Raises:
+            KeyError: the store does not hold the task.
+        """
+        task, db = self.task(task_id), self._db
+        origin = task.lineage
+        context = None if origin.context_id is None else self._context(origin.context_id)
+        seeds = db.read(codec.SEED.of, "SELECT * FROM seeds WHERE id = ?", (origin.seed_id,))
+        sql = "SELECT * FROM generations WHERE id = ?"
+        generations = db.read(codec.GENERATION.of, sql, (origin.generation_id,))
+        sql = "SELECT * FROM traces WHERE task_id = ? ORDER BY n"
+        return Provenance(
+            seed=seeds[0] if seeds else context and context.seed,
+            context=context,
+            generation=generations[0] if generations else None,
+            task=task,
+            traces=tuple(db.read(codec.TRACE.of, sql, (task_id,))),
+        )
+
+    def surfaces(self) -> Iterator[tuple[str, str]]:
+        """The archive for novelty: id and surface of each generated task that has one, oldest first."""
+        sql = "SELECT id, surface FROM tasks WHERE origin = ? AND surface IS NOT NULL ORDER BY n"
+        with self._db.decoding():
+            for row in self._db.each(sql, (Origin.GENERATED.value,)):
+                yield row["id"], from_text(row["surface"])
+
+    def without_surface(self) -> tuple[Task, ...]:
+        """The generated tasks that were attempted and stored without a surface."""
+        sql = """SELECT * FROM tasks WHERE origin = ? AND surface IS NULL
+                 AND id IN (SELECT task_id FROM groups) ORDER BY n"""
+        return tuple(self._db.read(codec.task_of, sql, (Origin.GENERATED.value,)))
+
+    def task_count(self, origin: Origin) -> int:
+        """How many tasks came from there; none is read."""
+        return self._db.rows("SELECT count(*) FROM tasks WHERE origin = ?", (origin.value,))[0][0]
+
+    def last_seen(self, *, since: int = 0) -> Mapping[str, int]:
+        """By task id the last round, from one on, in which the agent attempted it or was reminded of it."""
+        sql = """SELECT task_id, max(round) FROM (
+                     SELECT task_id, round FROM groups UNION ALL SELECT task_id, round FROM reminders
+                 ) WHERE round >= ? GROUP BY task_id"""
+        return {row[0]: row[1] for row in self._db.rows(sql, (since,))}
+
+    def valid_tasks(self, *, since: int = 0) -> tuple[str, ...]:
+        """Ids of the generated tasks with an attempt that parsed, was carried out and graded: D_train.
+
+        Args:
+            since: the first round whose tasks count.
+        """
+        sql = """SELECT id FROM tasks WHERE origin = ? AND round >= ?
+                 AND id IN (SELECT task_id FROM traces WHERE readable) ORDER BY n"""
+        return tuple(row["id"] for row in self._db.rows(sql, (Origin.GENERATED.value, since)))
+
+    # all rounds together
+
+    def overview(self) -> tuple[RoundOverview, ...]:
+        """What every round came to, in order. Texts and tokens are not read."""
+        # a task that was measured twice in a round, before and after it, counts as it was after it
+        sql = """SELECT round, sum(success), count(*) FROM evaluations
+                 WHERE (round, position) IN
+                     (SELECT round, max(position) FROM evaluations GROUP BY round, task_id)
+                 GROUP BY round"""
+        held_out = {round_: (solved, tried) for round_, solved, tried in self._db.rows(sql)}
+        batches = self._grouped(
+            lambda row: (row["round"], codec.BATCH_RATE.of(row)),
+            "SELECT * FROM batches ORDER BY round, position",
+        )
+        skills = self._grouped(
+            lambda row: (row["round"], frozenset(codec.strings_from_json(row["skills"]))),
+            "SELECT round, skills FROM tasks WHERE origin = ? AND round IS NOT NULL ORDER BY n",
+            (Origin.GENERATED.value,),
+        )
+        generated = self._grouped(
+            lambda row: (row[0], int(row[1])),
+            """SELECT round, count(*) FROM generations
+               JOIN contexts ON contexts.id = generations.context_id GROUP BY round""",
+        )
+        rejected = self._grouped(
+            lambda row: (row["round"], (RejectReason(row["reason"]), int(row["number"]))),
+            """SELECT round, reason, count(*) AS number FROM rejections
+               JOIN generations ON generations.id = rejections.generation_id
+               JOIN contexts ON contexts.id = generations.context_id GROUP BY round, reason""",
+        )
+        return tuple(
+            RoundOverview(
+                number=number,
+                metrics=metrics,
+                batches=tuple(batches[number]),
+                generated=sum(generated[number]),
+                rejected=Counter(dict(rejected[number])),
+                held_out=held_out.get(number),
+                task_skills=tuple(skills[number]),
+            )
+            for number, metrics in self.metrics_by_round().items()
+        )
+
+    def digest(self) -> str:
+        """SHA-256 of everything but wall-clock values and the order of insertion: equal for equal runs."""
+        sha = hashlib.sha256()
+        for table, order in _COMPARED.items():
+            for row in self._db.each(f"SELECT * FROM {table} ORDER BY {order}"):  # noqa: S608 - constants
+                kept = tuple(row[name] for name in row.keys() if name not in _NOT_COMPARED)  # noqa: SIM118
+                sha.update(repr(kept).encode())
+        return sha.hexdigest()
+
+    def _grouped(
+        self, of: Callable[[sqlite3.Row], tuple[int, FoundT]], sql: str, values: Sequence[SqlValue] = ()
+    ) -> Mapping[int, list[FoundT]]:
+        """What rows stand for, by the number that comes with each; an empty list for other numbers."""
+        found = defaultdict[int, list[FoundT]](list)
+        for number, value in self._db.read(of, sql, values):
+            found[number].append(value)
+        return found
+
+    def _only(self, found: list[FoundT], name: str) -> FoundT:
+        if not found:
+            raise KeyError(f"{name} is not in {self._db.path}")
+        return found[0]
+
+    def _context(self, context_id: str) -> Context:
+        def of(row: sqlite3.Row) -> Context:
+            seeds = self._db.read(codec.SEED.of, "SELECT * FROM seeds WHERE id = ?", (row["seed_id"],))
+            return codec.CONTEXT.of(row, seed=seeds[0])
+
+        return self._db.read(of, "SELECT * FROM contexts WHERE id = ?", (context_id,))[0]
+
+    def _proposals(self, context_id: str) -> tuple[Proposal, ...]:
+        outcomes: dict[str, Task | Rejection] = {}
+        for of, sql in (
+            (codec.task_of, "SELECT * FROM tasks WHERE context_id = ? ORDER BY n"),
+            (
+                codec.REJECTION.of,
+                """SELECT rejections.* FROM rejections
+                   JOIN generations ON generations.id = rejections.generation_id WHERE context_id = ?""",
+            ),
+        ):
+            rows = self._db.rows(sql, (context_id,))
+            with self._db.decoding():
+                outcomes |= {row["generation_id"]: of(row) for row in rows}
+
+        def proposal_of(row: sqlite3.Row) -> Proposal:
+            outcome = outcomes[row["id"]]
+            return Proposal(generation=codec.GENERATION.of(row), outcome=outcome, novelty=row["novelty"])
+
+        sql = "SELECT * FROM generations WHERE context_id = ? ORDER BY n"
+        return tuple(self._db.read(proposal_of, sql, (context_id,)))
+
+
+def _metrics_of(row: sqlite3.Row) -> Mapping[str, float]:
+    """The metrics of a row of `rounds`, timings included."""
+    merged = {**object_from_json(row["metrics"]), **object_from_json(row["timings"])}
+    return cast("Mapping[str, float]", merged)

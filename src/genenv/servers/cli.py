@@ -1,0 +1,281 @@
+"""`genenv serve` and `genenv tinker-server`: servers of one base model, for runs and clients elsewhere.
+
+`serve` samples for a run whose trainer is elsewhere, by genenv's own engine or by vLLM itself.
+`tinker-server` trains adapters, too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from genenv.backends.settings import EMBEDDED, PolicyConfig
+from genenv.cli.console import begin
+from genenv.cli.options import AllowHost, BodyMib, Host, Overrides, Requests
+from genenv.config.run import load_config
+from genenv.errors import UsageError
+from genenv.http.guard import MIB, Access, is_loopback, key_in, new_key
+
+ENVIRONMENT = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
+"""Variables that it starts with."""
+VLLM_KEY = "VLLM_API_KEY"
+"""The variable in which vLLM's server finds its API key."""
+_ADAPTERS = 4
+"""Two versions of two players in one batch."""
+_GRAMMARS = {"backend": "xgrammar", "disable_any_whitespace": True}
+"""Specs have no spaces between their parts, as those that are sampled here."""
+
+Base = Annotated[
+    str,
+    typer.Option("--model", metavar="NAME", help="The base: a short name, a folder, or a name on the hub."),
+]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")]
+Vllm = Annotated[
+    bool, typer.Option("--vllm", help="Start vLLM, which has to be installed, with what a run needs of it.")
+]
+More = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[-- OPTION...]", help="Options of vLLM's own, after --vllm --.", show_default=False
+    ),
+]
+Slow = Annotated[
+    float,
+    typer.Option("--slow", min=0, metavar="SECONDS", help="Wait before each batch, to try a client out."),
+]
+
+Adapters = Annotated[
+    list[Path],
+    typer.Option(
+        "--adapters",
+        metavar="FOLDER",
+        help="Load adapters from this folder and those below it, such as a run's policy.vllm.folder. "
+        "Repeatable; left out, from the temporary folders of this user's runs.",
+        show_default=False,
+    ),
+]
+
+
+def serve(  # noqa: PLR0913 - Typer: a parameter an option
+    model: Base = EMBEDDED,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    vllm: Vllm = False,
+    slow: Slow = 0.0,
+    adapters: Adapters = [],  # noqa: B006 - Typer's form
+    allow_host: AllowHost = [],  # noqa: B006 - Typer's form
+    max_body_mib: BodyMib = 16.0,
+    max_requests: Requests = 4096,
+    overrides: Overrides = [],  # noqa: B006 - Typer's form
+    more: More = None,
+) -> None:
+    """Sample for runs with policy.backend = "vllm": token ids in, token ids and log-probabilities out."""
+    policy = load_config(None, overrides).policy.model_copy(update={"model": model})
+    variable = policy.vllm.key_variable
+    if vllm:
+        _become_vllm(policy, host, port, more or [])
+    if more:
+        raise UsageError(f"{shlex.join(more)}: options of vLLM's own go with --vllm")
+    if missing := [package for package in ("starlette", "uvicorn") if find_spec(package) is None]:
+        raise UsageError(
+            f"this command needs {' and '.join(missing)}: pip install 'genenv[serve]', or the same "
+            "of your clone"
+        )
+    begin(f"loading {model}")
+    from genenv.backends.local.arithmetic import chosen
+    from genenv.backends.local.served.loaded import LoadedBase
+    from genenv.servers.vllm import SamplingServer
+
+    given = key_in(variable)
+    access = Access(
+        key=given, names=tuple(allow_host), body_bytes=int(max_body_mib * MIB), requests=max_requests
+    )
+    named = [*adapters, *(() if policy.vllm.folder is None else (Path(policy.vllm.folder),))]
+    server = SamplingServer(
+        LoadedBase(model, chosen(policy)),
+        model,
+        host=host,
+        port=port,
+        access=access,
+        adapters=named,
+        slow_s=slow,
+    )
+
+    def ready() -> None:
+        typer.echo(f'serving {model} at {server.url}; policy.vllm.addresses = ["{server.url}"]')
+        if server.access.key != given:
+            typer.echo(_key_line(variable, str(server.access.key)))
+
+    try:
+        server.run(ready)
+    except KeyboardInterrupt:
+        typer.echo("stopped", err=True)
+
+
+def _key_line(variable: str, key: str) -> str:
+    """What is said of a key that was made at the start."""
+    return f"whoever trains with it needs its API key, which is new with each start: export {variable}={key}"
+
+
+def _become_vllm(policy: PolicyConfig, host: str, port: int, more: Sequence[str]) -> None:
+    """Turn this process into vLLM's server.
+
+    Raises:
+        UsageError: it is not installed, or the model's description cannot be read.
+    """
+    from genenv.backends.local.loading import causal_config, resolve
+
+    folder = resolve(policy.model)
+    longest = (
+        getattr(causal_config(folder).get_text_config(), "max_position_embeddings", None)
+        or policy.context_tokens
+    )
+    context = min(policy.context_tokens, longest)
+    words = vllm_command(policy, folder, host=host, port=port, context=context, more=more)
+    typer.echo(shlex.join(words))
+    variables = {**os.environ, **ENVIRONMENT}
+    key = key_in(policy.vllm.key_variable)
+    if key is None and not is_loopback(host):
+        key = new_key()
+        typer.echo(_key_line(policy.vllm.key_variable, key))
+    if key is not None and ":" in key:
+        raise UsageError(
+            f"vLLM takes no key with a colon, which {policy.vllm.key_variable} holds: set another one"
+        )
+    if key is not None:
+        variables[VLLM_KEY] = key
+    os.execvpe(words[0], words, variables)  # noqa: S606 - the program that was asked for
+
+
+def vllm_command(
+    policy: PolicyConfig, folder: str, *, host: str, port: int, context: int, more: Sequence[str] = ()
+) -> list[str]:
+    """The words that start vLLM with all that a run needs of it.
+
+    Args:
+        policy: names the model, and how its weights and adapters are.
+        folder: of the base, or its name on the hub.
+        host: to listen on.
+        port: the same.
+        context: the longest sequence.
+        more: options of vLLM's own, which come last.
+
+    Raises:
+        UsageError: vLLM is not installed.
+    """
+    options = [
+        *("--served-model-name", policy.model, "--host", host, "--port", str(port)),
+        *("--enable-lora", "--max-lora-rank", str(policy.lora_rank), "--max-loras", str(_ADAPTERS)),
+        *("--logprobs-mode", "processed_logprobs", "--max-model-len", str(context)),
+        *("--allowed-origins", "[]"),  # no web page may read what it answers
+        *("--enable-scale-out", "--structured-outputs-config", json.dumps(_GRAMMARS)),
+    ]
+    if policy.dtype != "auto":
+        options += ["--dtype", policy.dtype]
+    return [*_vllm_program(), "--model", folder, *options, *more]
+
+
+def _vllm_program() -> list[str]:
+    """What starts it: the interpreter beside `vllm`, as the program of the package for CPUs ends at once.
+
+    Raises:
+        UsageError: there is none.
+    """
+    found = shutil.which("vllm")
+    if found is None:
+        raise UsageError(
+            "there is no vllm here: install it, in an environment of its own if need be, and put that one's "
+            "bin folder on PATH; or leave --vllm out"
+        )
+    python = Path(found).with_name("python")
+    if python.is_file():
+        return [str(python), "-m", "vllm.entrypoints.openai.api_server"]
+    return [found, "serve"]
+
+
+Name = Annotated[
+    str,
+    typer.Option(
+        metavar="ALIAS", help="What clients call it; its own name when left out.", show_default=False
+    ),
+]
+Out = Annotated[Path, typer.Option(metavar="FOLDER", help="For checkpoints; those in it are served.")]
+Threads = Annotated[int, typer.Option(min=0, max=1024, help="CPU threads; 0 measures and chooses.")]
+Silence = Annotated[
+    float, typer.Option("--forget-after", min=1, help="Let go of a client not heard of for so many seconds.")
+]
+QuirkNames = Annotated[
+    list[str],
+    typer.Option("--quirk", metavar="NAME", help="A manner of other servers, to test a client. Repeatable."),
+]
+
+
+def tinker_server(  # noqa: PLR0913 - Typer: a parameter an option
+    model: Base = EMBEDDED,
+    name: Name = "",
+    host: Host = "127.0.0.1",
+    port: Port = 8123,
+    out: Out = Path("runs/tinker"),
+    threads: Threads = 0,
+    forget_after: Silence = 600.0,
+    quirk: QuirkNames = [],  # noqa: B006 - Typer's form
+    allow_host: AllowHost = [],  # noqa: B006 - Typer's form
+    max_body_mib: BodyMib = 64.0,
+    max_requests: Requests = 4096,
+    overrides: Overrides = [],  # noqa: B006 - Typer's form
+) -> None:
+    """Serve a base model over the Tinker protocol: clients train adapters on it and sample."""
+    if missing := [package for package in ("starlette", "uvicorn") if find_spec(package) is None]:
+        raise UsageError(
+            f"this command needs {' and '.join(missing)}: pip install 'genenv[tinker-server]', or the same "
+            "of your clone"
+        )
+    from genenv.servers.tinker.imitation import ServerImitation
+
+    ServerImitation(quirk)  # wrong ones are told before a model is loaded
+    policy = load_config(None, overrides).policy
+    variable = policy.tinker.key_variable
+    given = key_in(variable)
+    access = Access(
+        key=given, names=tuple(allow_host), body_bytes=int(max_body_mib * MIB), requests=max_requests
+    )
+    update = {"model": model} | ({"threads": threads} if threads else {})
+    begin(f"loading {model}")
+    from genenv.servers.tinker.serving import KEY, PREFIX, TinkerServer, open_base
+
+    if given is not None and not given.startswith(PREFIX):
+        raise UsageError(
+            f"the environment variable {variable} holds no key of a Tinker server: they begin with {PREFIX}"
+        )
+
+    base = open_base(policy.model_copy(update=update), out)
+    server = TinkerServer(
+        base,
+        out,
+        name=name or None,
+        host=host,
+        port=port,
+        access=access,
+        quirks=quirk,
+        forget_after_s=forget_after,
+    )
+
+    def ready() -> None:
+        key = f"${variable}" if given else server.access.key or KEY
+        typer.echo(
+            f"serving {server.name} at {server.url}; point a client at it with "
+            f"TINKER_BASE_URL={server.url} TINKER_API_KEY={key}"
+        )
+
+    try:
+        server.run(ready)
+    except KeyboardInterrupt:
+        typer.echo(f"stopped; checkpoints are kept in {out}", err=True)

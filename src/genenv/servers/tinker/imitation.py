@@ -1,0 +1,206 @@
+"""Imitates other servers of the protocol, for tests of clients: each deviation is asked for by its name.
+
+They act at a few seams: before a request is looked at, on what is to be learned, and on what is answered.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+
+from genenv.backends.served import LOSSES, Answered, Asked, Example, Loss, Scored
+from genenv.errors import UsageError, unknown_name
+
+IMITATIONS: Mapping[str, str] = {
+    "mean-cross-entropy": "cross_entropy is divided by the sum of a sequence's weights",
+    "mean-losses": "so are all losses, by the length where there are no weights, and a step by how many "
+    "sequences it has, as in SkyRL 0.4.0",
+    "bound-samplers": "a checkpoint is sampled with only while the adapter that it was saved from is loaded, "
+    "as in SkyRL 0.4.0",
+    "no-live-load": "load_state is refused once a client has stepped",
+    "short-logprobs": "compute_logprobs leaves the first token's place out: one value less than tokens",
+    "bare-weights-info": "of a checkpoint it is not said which layers are adapted, as in SkyRL 0.4.0",
+    "noisy-sampler": "log-probabilities of what is sampled are off by about 0.15 nats, as in bfloat16",
+    "seedless": "seeds of sampling are not honoured",
+    "nan": "the loss and log-probabilities of forward_backward are NaN",
+    "html": "every fourth request is answered 502, with a page of HTML",
+    "429": "every fourth request is answered 429",
+    "half-json": "every fourth answer in JSON breaks off in the middle",
+    "lacks-loss:NAME": "the loss NAME is not there; repeatable",
+    "slow:SECONDS": "each piece of work takes so much longer",
+    "forgets:N": 'after N requests to models, 400 "Model not loaded"; N is 20 where it is left out',
+}
+"""What can be asked for."""
+
+_NOW_AND_THEN = 4
+_NOISE_NATS = 0.15
+_FORGETS_AFTER = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplacedResponse:
+    """An answer in place of the one that was due."""
+
+    status: int
+    media_type: str
+    body: str
+
+
+class ServerImitation:
+    """The deviations of one server; none where none are named."""
+
+    def __init__(self, names: Sequence[str] = ()) -> None:
+        """Read names such as `slow:0.5`.
+
+        Raises:
+            UsageError: there is no such quirk.
+        """
+        self._flags: set[str] = set()
+        self._lacks: set[str] = set()
+        self.slow_s = 0.0
+        """How much longer each piece of work takes."""
+        self._forgets_after: float = float("inf")
+        self._requests, self._cut, self._of_models = (
+            itertools.count(1),
+            itertools.count(1),
+            itertools.count(1),
+        )
+        self._noise = np.random.default_rng(0)
+        for name in names:
+            self._add(name)
+
+    def _add(self, name: str) -> None:
+        kind, colon, value = name.partition(":")
+        if not colon and name in IMITATIONS:
+            self._flags.add(name)
+        elif kind == "lacks-loss" and value in LOSSES:
+            self._lacks.add(value)
+        elif kind == "slow" and _is_number(value):
+            self.slow_s = float(value)
+        elif kind == "forgets" and (value.isdecimal() or not colon):
+            self._forgets_after = int(value) if value else _FORGETS_AFTER
+        else:
+            raise unknown_name("quirk", name, IMITATIONS)
+
+    @classmethod
+    def none(cls) -> Self:
+        """As the official service behaves."""
+        return cls()
+
+    def replaced_response(self, path: str) -> ReplacedResponse | None:
+        """An answer in place of a request; None: it is looked at."""
+        number = next(self._requests)
+        if number % _NOW_AND_THEN == 0 and path != "/api/v1/healthz":
+            if "html" in self._flags:
+                return ReplacedResponse(
+                    status=502, media_type="text/html", body="<html>502 Bad Gateway</html>"
+                )
+            if "429" in self._flags:
+                return ReplacedResponse(
+                    status=429, media_type="application/json", body='{"detail": "slow down"}'
+                )
+        return None
+
+    def response_text(self, body: str) -> str:
+        """A response in JSON, as it is sent."""
+        if "half-json" in self._flags and next(self._cut) % _NOW_AND_THEN == 0:
+            return body[: len(body) // 2]
+        return body
+
+    def count_model_request(self) -> None:
+        """Count a request to a model.
+
+        Raises:
+            UsageError: it is forgotten.
+        """
+        if next(self._of_models) > self._forgets_after:
+            raise UsageError("Model not loaded")
+
+    def training_data(self, examples: Sequence[Example], loss: Loss) -> Sequence[Example]:
+        """Training data as the loss gets them.
+
+        Raises:
+            UsageError: the loss is not there.
+        """
+        if loss.name in self._lacks:
+            raise UsageError(f"the loss {loss.name} is not supported")
+        if "mean-losses" in self._flags or (
+            "mean-cross-entropy" in self._flags and loss.name == "cross_entropy"
+        ):
+            return [_averaged(one, loss) for one in examples]
+        return examples
+
+    def gradient_divisor(self, sequences: int) -> int:
+        """What the gradient of so many sequences is divided by."""
+        return max(1, sequences) if "mean-losses" in self._flags else 1
+
+    def train_result(self, scored: Scored) -> Scored:
+        """The result of a training pass, as it is sent."""
+        if "nan" not in self._flags:
+            return scored
+        return Scored(
+            loss=float("nan"), logprobs=[x * np.float32("nan") for x in scored.logprobs], losses=scored.losses
+        )
+
+    def check_load(self, steps: int) -> None:
+        """A client wants to load weights after so many steps.
+
+        Raises:
+            UsageError: it has stepped.
+        """
+        if steps and "no-live-load" in self._flags:
+            raise UsageError("weights can be loaded into a fresh client alone")
+
+    def tells_shape(self) -> bool:
+        """Whether it is said which layers of a checkpoint are adapted."""
+        return "bare-weights-info" not in self._flags
+
+    def check_sampler(self, *, loaded: bool) -> None:
+        """A checkpoint is sampled with, whose adapter is loaded or not.
+
+        Raises:
+            UsageError: it is not, and would have to be.
+        """
+        if not loaded and "bound-samplers" in self._flags:
+            raise UsageError("Model not loaded")
+
+    def sample_request(self, asked: Asked) -> Asked:
+        """A sampling request, as it is answered."""
+        return replace(asked, seed=None) if "seedless" in self._flags else asked
+
+    def sample_result(self, answered: Answered) -> Answered:
+        """A sampling result, as it is sent."""
+        if "noisy-sampler" in self._flags:
+            noisy = [
+                replace(one, logprobs=one.logprobs + _drawn(self._noise, len(one.logprobs)))
+                for one in answered.sequences
+            ]
+            answered = replace(answered, sequences=noisy)
+        if "short-logprobs" in self._flags and answered.prompt_logprobs is not None:
+            answered = replace(answered, prompt_logprobs=answered.prompt_logprobs[1:])
+        return answered
+
+
+def _drawn(noise: np.random.Generator, count: int) -> np.ndarray:
+    return noise.normal(0.0, _NOISE_NATS, count).astype(np.float32)
+
+
+def _averaged(example: Example, loss: Loss) -> Example:
+    """What a token comes to, over the sum of the weights, or over the length."""
+    weights = example.inputs.get("weights")
+    total = example.targets.shape[0] if weights is None else float(weights.sum())
+    name = "weights" if loss.name == "cross_entropy" else "advantages"
+    if not total or name not in example.inputs:
+        return example
+    return replace(example, inputs={**example.inputs, name: example.inputs[name] / np.float32(total)})
+
+
+def _is_number(value: str) -> bool:
+    try:
+        return 0 <= float(value) < float("inf")
+    except ValueError:
+        return False

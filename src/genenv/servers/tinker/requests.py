@@ -1,0 +1,484 @@
+"""What clients of a Tinker server send, in JSON and protobuf."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, cast
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, Field, field_validator
+
+from genenv.backends.served import Example, Loss
+from genenv.errors import UsageError
+from genenv.http.parsing import read
+from genenv.sampling import SamplingFields
+from genenv.servers.tinker.replies import bytes_of, double_of, fields, int_of, ints_of, text_of
+
+Name = Annotated[str, Field(max_length=1000)]
+Number = Annotated[int, Field(ge=0, lt=2**63)]
+"""Of a request, a model or a sampler, as its client counts them."""
+Seed = Annotated[int, Field(ge=-(2**63), lt=2**64)]
+Seconds = Annotated[int, Field(ge=1, le=3_000_000_000)]
+Ids = Annotated[list[int], Field(fail_fast=True)]
+Metadata = Annotated[dict[Name, object], Field(max_length=1000)]
+
+
+_MOST_CHUNKS = 4096
+_MOST_STOPS, _STOP_CHARS = 256, 200
+
+
+class Body(BaseModel, extra="ignore", protected_namespaces=()):
+    """A JSON body; what newer clients add is left unread."""
+
+
+class Addressed(Body):
+    """A request to one model, in the order of `seq_id`."""
+
+    model_id: Name
+    seq_id: Number | None = None
+
+
+class AdamParamsBody(Body, allow_inf_nan=False):
+    """A step of AdamW."""
+
+    learning_rate: float = Field(default=1e-4, ge=0)
+    beta1: float = Field(default=0.9, ge=0, lt=1)
+    beta2: float = Field(default=0.95, ge=0, lt=1)
+    eps: float = Field(default=1e-12, ge=0)
+    weight_decay: float = Field(default=0.0, ge=0)
+    grad_clip_norm: float = Field(default=0.0, ge=0)
+
+
+class StepBody(Addressed):
+    """optim_step."""
+
+    adam_params: AdamParamsBody
+
+
+class LoraBody(Body):
+    """The adapter that create_model asks for."""
+
+    rank: int = Field(ge=1, le=1024)
+    seed: Seed | None = None
+    train_unembed: bool = True
+    train_mlp: bool = True
+    train_attn: bool = True
+
+
+class SessionBody(Body):
+    """create_session."""
+
+    tags: Annotated[list[Name], Field(fail_fast=True, max_length=1000)] = []
+    user_metadata: Metadata | None = None
+    sdk_version: Name = ""
+
+
+class HeartbeatBody(Body):
+    """session_heartbeat."""
+
+    session_id: Name
+
+
+class ModelBody(Body):
+    """create_model."""
+
+    session_id: Name
+    model_seq_id: Number
+    base_model: Name
+    lora_config: LoraBody | None = None
+    user_metadata: Metadata | None = None
+
+
+class OfModelBody(Body):
+    """get_info and unload_model."""
+
+    model_id: Name
+
+
+class SaveBody(Addressed):
+    """save_weights and save_weights_for_sampler."""
+
+    path: Name | None = None
+    ttl_seconds: Seconds | None = None
+    overwrite: bool = False
+    sampling_session_seq_id: Number | None = None
+
+
+class LoadBody(Body):
+    """load_weights: into a model, or into one that is made for it."""
+
+    model_id: Name | None = None
+    seq_id: Number | None = None
+    session_id: Name | None = None
+    model_seq_id: Number | None = None
+    base_model: Name | None = None
+    user_metadata: Metadata | None = None
+    path: Name
+    optimizer: bool = False
+
+
+class SamplerBody(Body):
+    """create_sampling_session."""
+
+    session_id: Name
+    sampling_session_seq_id: Number
+    base_model: Name | None = None
+    model_path: Name | None = None
+
+
+class ChunkBody(Body):
+    """A piece of a model's input."""
+
+    type: Name = "encoded_text"
+    tokens: Ids = []
+
+
+class InputBody(Body):
+    """A model's input."""
+
+    chunks: Annotated[list[ChunkBody], Field(fail_fast=True, max_length=_MOST_CHUNKS)]
+
+    def ids(self) -> tuple[int, ...]:
+        """Its tokens. Raises a UsageError where it is not text alone."""
+        for chunk in self.chunks:
+            if chunk.type != "encoded_text":
+                raise not_text(chunk.type)
+        return tuple(token for chunk in self.chunks for token in chunk.tokens)
+
+
+class SamplingParamsBody(SamplingFields, Body):
+    """How completions are drawn."""
+
+    max_tokens: int | None = Field(default=None, ge=0)
+    seed: Seed | None = None
+    stop: str | list[int] | list[str] | None = None
+    top_k: int = Field(default=-1, ge=-1)
+
+    @field_validator("stop", mode="before")
+    @classmethod
+    def _check_stops(cls, stop: object) -> object:
+        """Each token of a completion is held against all of them."""
+        several = cast("list[object]", stop if isinstance(stop, list) else [stop])
+        if len(several) > _MOST_STOPS:
+            raise ValueError(f"there are more than {_MOST_STOPS} stops")
+        texts = [one for one in several if isinstance(one, str)]
+        if any(len(text) > _STOP_CHARS for text in texts):
+            raise ValueError(f"a stop has more than {_STOP_CHARS} characters")
+        return cast(object, stop)
+
+
+class SampleBody(Body):
+    """asample."""
+
+    num_samples: int = Field(default=1, ge=1, le=4096)
+    prompt: InputBody
+    sampling_params: SamplingParamsBody
+    base_model: Name | None = None
+    model_path: Name | None = None
+    sampling_session_id: Name | None = None
+    seq_id: Number | None = None
+    prompt_logprobs: bool | None = None
+    topk_prompt_logprobs: int = Field(default=0, ge=0, le=1000)
+
+
+class FetchBody(Body):
+    """retrieve_future."""
+
+    request_id: Name
+    allow_metadata_only: bool = False
+
+
+class PathBody(Body):
+    """weights_info."""
+
+    tinker_path: Name
+
+
+class TtlBody(Body):
+    """How long a checkpoint stays; null: for good."""
+
+    ttl_seconds: Seconds | None = None
+
+
+def not_text(kind: str) -> UsageError:
+    """The error for an input that is not text."""
+    return UsageError(f"an input holds a chunk of type {kind!r}; this server takes text alone (encoded_text)")
+
+
+_DTYPES: Mapping[int, npt.DTypeLike] = {1: np.float32, 2: np.int64, 3: np.int32}
+"""Number formats of tensors by their number in the protocol."""
+_NAMES: Mapping[str, npt.DTypeLike] = {"float32": np.float32, "int64": np.int64}
+_MOST_NUMBERS = 2**24
+"""Of one tensor, so that a shape alone cannot fill the memory."""
+_MOST_DATA, _MOST_TENSORS = 16_384, 16
+"""Sequences of a request, and tensors of a sequence."""
+_MOST_TOKENS, _MOST_IN_ALL = 2**22, 2**26
+"""Tokens of all sequences of a request, and numbers of all tensors."""
+_MOST_AXES = 8
+_EXACT = 2**53
+"""Whole numbers below are exact as JSON's numbers."""
+
+Array = npt.NDArray[np.generic]
+
+
+class TensorBody(Body):
+    """A tensor."""
+
+    data: Annotated[list[float], Field(fail_fast=True)]
+    dtype: Name
+    shape: Annotated[list[int], Field(max_length=_MOST_AXES)] | None = None
+    sparse_crow_indices: Ids | None = None
+    sparse_col_indices: Ids | None = None
+
+    def array(self) -> Array:
+        """Its numbers. Raises a UsageError where they do not fit its shape."""
+        if self.dtype not in _NAMES:
+            raise UsageError(f"a tensor of {self.dtype!r}; this server reads {' and '.join(_NAMES)}")
+        values = np.asarray(self.data, dtype=np.float64)
+        if self.dtype == "int64" and not ((np.abs(values) < _EXACT) & (values == np.floor(values))).all():
+            raise UsageError("a tensor of 'int64' holds numbers that are no whole numbers, or too large")
+        with np.errstate(over="ignore"):  # what is infinite then is refused where it counts
+            values = values.astype(_NAMES[self.dtype])
+        if self.sparse_crow_indices is None:
+            return _shaped(values, self.shape)
+        try:
+            crow, col = (
+                np.asarray(x or (), np.int64) for x in (self.sparse_crow_indices, self.sparse_col_indices)
+            )
+        except OverflowError as error:
+            raise UsageError("a sparse tensor has an index that is too large") from error
+        return _dense(values, crow, col, self.shape or [])
+
+
+class DatumBody(Body):
+    """One sequence to learn from."""
+
+    model_input: InputBody
+    loss_fn_inputs: Annotated[dict[Name, TensorBody], Field(max_length=_MOST_TENSORS)]
+
+
+class TrainInputBody(Body):
+    """What forward_backward learns from."""
+
+    data: Annotated[list[DatumBody], Field(fail_fast=True, max_length=_MOST_DATA)]
+    loss_fn: Name
+    loss_fn_config: Annotated[dict[Name, float], Field(max_length=_MOST_TENSORS)] | None = None
+
+
+class TrainBody(Addressed):
+    """forward_backward and forward, as older clients send them."""
+
+    forward_backward_input: TrainInputBody | None = None
+    forward_input: TrainInputBody | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainRequest:
+    """Data to learn from, however they were sent."""
+
+    model_id: str
+    seq_id: int | None
+    examples: list[Example]
+    loss: Loss
+    forward_only: bool
+    size_bytes: int
+    """Of the body."""
+
+
+class _Sizes:
+    """What a request may have of sequences, tokens and numbers."""
+
+    def __init__(self) -> None:
+        self._tokens = self._numbers = 0
+
+    def check(self, example: Example) -> Example:
+        """Count an example in.
+
+        Raises:
+            UsageError: it is too much.
+        """
+        self._tokens += len(example.ids)
+        self._numbers += example.targets.size + sum(values.size for values in example.inputs.values())
+        if self._tokens > _MOST_TOKENS or self._numbers > _MOST_IN_ALL:
+            raise UsageError(
+                f"the request has more than {_MOST_TOKENS} tokens or {_MOST_IN_ALL} numbers; send fewer "
+                "data at a time"
+            )
+        return example
+
+
+def learn_of_json(data: bytes, *, forward_only: bool) -> TrainRequest:
+    """Data to learn from, in JSON. Raises a UsageError where they are none."""
+    body = read(TrainBody, data)
+    given = body.forward_input or body.forward_backward_input
+    if given is None:
+        raise UsageError("the body has neither forward_backward_input nor forward_input")
+    sizes = _Sizes()
+    examples = [
+        sizes.check(
+            _example(
+                {name: one.array() for name, one in datum.loss_fn_inputs.items()}, datum.model_input.ids(), i
+            )
+        )
+        for i, datum in enumerate(given.data)
+    ]
+    return TrainRequest(
+        model_id=body.model_id,
+        seq_id=body.seq_id,
+        examples=examples,
+        loss=Loss(name=given.loss_fn, config=given.loss_fn_config or {}),
+        forward_only=forward_only,
+        size_bytes=len(data),
+    )
+
+
+def learn_of_proto(data: bytes) -> TrainRequest:
+    """Data to learn from, in protobuf. Raises a UsageError where they are none."""
+    found, sizes = _Proto(), _Sizes()
+    for number, _, value in fields(data):
+        if number == 1:
+            found.model_id = text_of(value)
+        elif number == 2:
+            found.seq_id = int_of(value)
+        elif number == 3:
+            if len(found.examples) >= _MOST_DATA:
+                raise UsageError(f"the request has more than {_MOST_DATA} data; send fewer at a time")
+            found.examples.append(sizes.check(_datum(bytes_of(value), len(found.examples))))
+        elif number == 4:
+            found.loss_fn = text_of(value)
+        elif number == 5:
+            parts = {number: inner for number, _, inner in fields(bytes_of(value))}
+            found.config[text_of(parts.get(1, b""))] = double_of(parts.get(2, bytes(8)))
+        elif number == 6:
+            found.forward_only = bool(int_of(value))
+    return TrainRequest(
+        model_id=found.model_id,
+        seq_id=found.seq_id or None,
+        examples=found.examples,
+        loss=Loss(name=found.loss_fn, config=found.config),
+        forward_only=found.forward_only,
+        size_bytes=len(data),
+    )
+
+
+@dataclass
+class _Proto:
+    """A message that is being read."""
+
+    model_id: str = ""
+    seq_id: int = 0
+    examples: list[Example] = field(default_factory=list[Example])
+    loss_fn: str = ""
+    config: dict[str, float] = field(default_factory=dict[str, float])
+    forward_only: bool = False
+
+
+def _datum(data: bytes, place: int) -> Example:
+    ids: list[int] = []
+    inputs: dict[str, Array] = {}
+    for number, _, value in fields(data):
+        inner = bytes_of(value)
+        if number == 1:
+            ids += _chunk(inner)
+        elif number == 2:
+            parts = {number: one for number, _, one in fields(inner)}
+            inputs[text_of(parts.get(1, b""))] = _tensor(bytes_of(parts.get(2, b"")))
+        if len(inputs) > _MOST_TENSORS or len(ids) > _MOST_TOKENS:
+            raise UsageError(f"datum {place} has more than {_MOST_TENSORS} tensors or {_MOST_TOKENS} tokens")
+    return _example(inputs, tuple(ids), place)
+
+
+def _chunk(data: bytes) -> list[int]:
+    for number, _, value in fields(data):
+        if number != 1:
+            raise not_text({2: "image", 3: "dmel"}.get(number, "unknown"))
+        for inner, _, tokens in fields(bytes_of(value)):
+            if inner == 1:
+                return [int(one) for one in _numbers(bytes_of(tokens), np.int32)]
+    return []
+
+
+def _tensor(data: bytes) -> Array:
+    dense, sparse, dtype, shape = b"", None, 0, list[int]()
+    for number, kind, value in fields(data):
+        if number == 1:
+            dense = bytes_of(value)
+        elif number == 2:
+            sparse = {number: bytes_of(one) for number, _, one in fields(bytes_of(value))}
+        elif number == 3:
+            dtype = int_of(value)
+        elif number == 4:
+            shape += ints_of(kind, value)
+            if len(shape) > _MOST_AXES:
+                raise UsageError(f"a tensor with more than {_MOST_AXES} axes")
+    if dtype not in _DTYPES:
+        raise UsageError(f"a tensor of the number format {dtype}; this server reads {sorted(_DTYPES)}")
+    if sparse is None:
+        return _shaped(_numbers(dense, _DTYPES[dtype]), shape or None)
+    crow, col = (_numbers(sparse.get(n, b""), np.int64) for n in (2, 3))
+    return _dense(_numbers(sparse.get(1, b""), _DTYPES[dtype]), crow, col, shape)
+
+
+def _numbers(data: bytes, dtype: npt.DTypeLike) -> Array:
+    size = np.dtype(dtype).itemsize
+    if len(data) % size:
+        raise UsageError(f"a tensor of {len(data)} bytes, which are no numbers of {size} bytes each")
+    return np.frombuffer(data, dtype)
+
+
+def _shaped(values: Array, shape: list[int] | None) -> Array:
+    if shape is None:
+        return values
+    if any(size < 0 for size in shape) or int(np.prod(shape, dtype=object)) != values.size:
+        raise UsageError(f"a tensor of {values.size} numbers, which are not of shape {shape}")
+    try:
+        return values.reshape(shape)
+    except (ValueError, OverflowError) as error:  # no numbers, in a shape that is too large
+        raise UsageError(f"a tensor of {values.size} numbers, which are not of shape {shape}") from error
+
+
+def _dense(values: Array, crow: Array, col: Array, shape: list[int]) -> Array:
+    """A tensor that was sent as compressed sparse rows."""
+    rows, columns = shape if len(shape) == 2 else (-1, -1)
+    fits = min(rows, columns) >= 0 and rows * columns <= _MOST_NUMBERS and crow.size == rows + 1
+    steps = np.diff(crow.astype(np.int64)) if fits else np.empty(0, np.int64)
+    if not (fits and crow[0] == 0 and (steps >= 0).all() and int(crow[-1]) == values.size == col.size):
+        raise UsageError("a sparse tensor whose row and column indices do not fit its numbers and shape")
+    if col.size and not 0 <= int(col.min()) <= int(col.max()) < columns:
+        raise UsageError("a sparse tensor with a column beyond its shape")
+    dense = np.zeros((rows, columns), values.dtype)
+    dense[np.repeat(np.arange(rows), steps), col.astype(np.int64)] = values
+    return dense
+
+
+def _example(inputs: Mapping[str, Array], ids: tuple[int, ...], place: int) -> Example:
+    if "target_tokens" not in inputs:
+        raise UsageError(f"datum {place} has no target_tokens in loss_fn_inputs")
+    if not ids:
+        raise UsageError(f"datum {place} has no tokens")
+    targets = inputs["target_tokens"]
+    if targets.dtype.kind == "f" and not (np.abs(targets) < _EXACT).all():
+        raise UsageError(f"datum {place} holds a target token that is no whole number")
+    return Example(
+        ids=ids,
+        targets=targets.astype(np.int64),
+        inputs={
+            name: values.astype(np.float32) for name, values in inputs.items() if name != "target_tokens"
+        },
+    )
+
+
+def addressed(data: bytes, *, proto: bool) -> Addressed | None:
+    """To which model a body goes, and in which turn; None where it does not say."""
+    with contextlib.suppress(UsageError):
+        if not proto:
+            return read(Addressed, data)
+        found: dict[int, int | bytes] = {}
+        with contextlib.suppress(UsageError):  # what comes later may be damaged
+            for number, _, value in fields(data):
+                found.setdefault(number, value)
+        return Addressed(model_id=text_of(found.get(1, b"")), seq_id=int_of(found.get(2, 0)) or None)
+    return None

@@ -1,0 +1,376 @@
+"""`genenv serve` as a server of this process: the sampling routes of vLLM over the local engine.
+
+What is not served is refused, not left unread. Adapters are loaded only from folders that were named at the
+start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import json
+import logging
+import math
+import os
+import tempfile
+import time
+from collections.abc import AsyncGenerator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import BaseModel, Field, JsonValue, field_validator
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from genenv.backends.settings import ADAPTERS_PREFIX
+from genenv.chat.sampler import parse_structural_tag
+from genenv.errors import GenenvError, UsageError, first_line
+from genenv.http.guard import Access
+from genenv.http.parsing import AnyBody, Parser, read
+from genenv.http.server import HttpServer, Service
+from genenv.sampling import COLDEST, Completion, SampleRequest, SamplingFields, sampling_params
+from genenv.servers.worker import Worker
+from genenv.types import Json, JsonObject
+
+if TYPE_CHECKING:
+    from genenv.backends.local.served.loaded import LoadedBase
+
+
+class Folders:
+    """Says whether an adapter may be loaded from a folder."""
+
+    def __init__(self, named: Sequence[Path] = ()) -> None:
+        """Folders.
+
+        Args:
+            named: adapters are loaded from these and all below. None: from the temporary folders that runs of
+                this user on this machine make for their adapters.
+        """
+        self._named = [folder.expanduser().resolve() for folder in named]
+
+    def checked(self, path: str) -> Path:
+        """The folder of an adapter, without symbolic links.
+
+        Raises:
+            UsageError: it is not below the folders, or not there.
+        """
+        try:
+            folder = Path(path).resolve(strict=True)
+            roots = self._named or self._temporary(folder)
+            within = any(folder.is_relative_to(root) for root in roots) and all(
+                any(one.resolve().is_relative_to(root) for root in roots) for one in folder.rglob("*")
+            )
+        except (OSError, ValueError, RuntimeError) as error:
+            raise UsageError(f"{path} is no folder of an adapter that this server can read") from error
+        if not within:
+            shown = ", ".join(map(str, self._named)) or f"{tempfile.gettempdir()}/{ADAPTERS_PREFIX}*"
+            raise UsageError(
+                f"{path} is in no folder that this server loads adapters from ({shown}); start it with "
+                "--adapters FOLDER, where FOLDER is the run's policy.vllm.folder"
+            )
+        return folder
+
+    @staticmethod
+    def _temporary(folder: Path) -> list[Path]:
+        """The folder of a run's adapters that a path is in, where it is one of this user's."""
+        root = Path(tempfile.gettempdir()).resolve()
+        if not folder.is_relative_to(root) or folder == root:
+            return []
+        own = root / folder.relative_to(root).parts[0]
+        mine = own.name.startswith(ADAPTERS_PREFIX) and own.stat().st_uid == os.getuid()
+        return [own] if mine else []
+
+
+log = logging.getLogger(__name__)
+
+Name = Annotated[str, Field(min_length=1, max_length=1000)]
+_SCHEMA_CHARS = 262_144
+Ids = Annotated[list[int], Field(fail_fast=True)]
+"""Token ids."""
+
+
+class LoadBody(BaseModel, extra="ignore"):
+    """`/v1/load_lora_adapter`."""
+
+    lora_name: Name
+    lora_path: str = Field(min_length=1, max_length=4096)
+    load_inplace: bool = False
+
+
+class UnloadBody(BaseModel, extra="ignore"):
+    """`/v1/unload_lora_adapter`."""
+
+    lora_name: Name
+
+
+class StructuredBody(BaseModel, extra="forbid"):
+    """What a completion is held to."""
+
+    json_: dict[str, JsonValue] | None = Field(default=None, alias="json")
+    structural_tag: str | None = None
+    disable_any_whitespace: bool = False
+
+    @field_validator("json_")
+    @classmethod
+    def _check_size(cls, schema: dict[str, JsonValue] | None) -> dict[str, JsonValue] | None:
+        if schema is not None and len(json.dumps(schema)) > _SCHEMA_CHARS:
+            raise ValueError(f"the schema has more than {_SCHEMA_CHARS} characters")
+        return schema
+
+
+class SamplingBody(SamplingFields, extra="forbid"):
+    """`sampling_params`."""
+
+    n: int = Field(default=1, ge=1, le=1)
+    max_tokens: int = Field(ge=1)
+    seed: int = Field(default=0, ge=-(2**63), lt=2**63)
+    logprobs: int | None = Field(default=None, ge=0, le=0)
+    stop_token_ids: Ids = Field(default=[])
+    skip_special_tokens: bool = True
+    detokenize: bool = True
+    structured_outputs: StructuredBody | None = None
+
+
+class GenerateBody(BaseModel, extra="ignore"):
+    """`/inference/v1/generate`."""
+
+    model: Name
+    token_ids: Ids = Field(min_length=1)
+    sampling_params: SamplingBody
+
+    def request(self, *, end_id: int, context_tokens: int, vocabulary: int) -> SampleRequest:
+        """As the engine has it.
+
+        Args:
+            end_id: the token that ends a reply.
+            context_tokens: the longest sequence.
+            vocabulary: how many tokens there are.
+
+        Raises:
+            UsageError: it asks for what the engine does not do, or the model does not have.
+        """
+        asked = self.sampling_params
+        if [one for one in asked.stop_token_ids if one != end_id]:
+            raise UsageError(f"a reply ends with token {end_id} alone here")
+        if len(self.token_ids) + asked.max_tokens > context_tokens:
+            raise UsageError(f"the longest sequence here has {context_tokens} tokens")
+        _check_tokens("token_ids", self.token_ids, vocabulary)
+        held = asked.structured_outputs
+        return SampleRequest(
+            prompt_ids=tuple(self.token_ids),
+            max_tokens=asked.max_tokens,
+            stream=asked.seed % 2**64,
+            schema=None if held is None else held.json_,
+            choices=() if held is None else _choices(held.structural_tag, end_id, vocabulary),
+            **sampling_params(asked, greedy_below=COLDEST),
+        )
+
+
+def _choices(tag: str | None, end_id: int, vocabulary: int) -> tuple[tuple[int, ...], ...]:
+    """The replies that a structural tag names; none without one.
+
+    Raises:
+        UsageError: it is another kind of tag.
+    """
+    if tag is None:
+        return ()
+    try:
+        replies = parse_structural_tag(tag, end_id)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    for reply in replies:
+        _check_tokens("structural_tag", reply, vocabulary)
+    return replies
+
+
+def _check_tokens(where: str, ids: list[int] | tuple[int, ...], vocabulary: int) -> None:
+    """Hold token ids to the vocabulary.
+
+    Raises:
+        UsageError: one is outside.
+    """
+    if min(ids) < 0 or max(ids) >= vocabulary:
+        raise UsageError(f"{where} holds a token outside of the vocabulary, 0 to {vocabulary - 1}")
+
+
+class Fault(GenenvError):
+    """The server failed, not the request."""
+
+
+def _failure(error: BaseException) -> GenenvError:
+    """An error as whoever waits gets it; a fault of the server is logged, too."""
+    if isinstance(error, GenenvError):
+        return error
+    log.error("a request failed", exc_info=error)
+    return Fault(f"a fault of the server: {type(error).__name__}: {first_line(error)}")
+
+
+class Routes:
+    """The endpoints of a server."""
+
+    def __init__(
+        self, base: LoadedBase, worker: Worker, name: str, slow_s: float, *, folders: Folders, parser: Parser
+    ) -> None:
+        """Endpoints.
+
+        Args:
+            base: what is served.
+            worker: samples with it.
+            name: what clients call it.
+            slow_s: seconds that go by before each batch.
+            folders: where adapters are loaded from.
+            parser: reads bodies.
+        """
+        self._base, self._worker, self._name, self._slow_s = base, worker, name, slow_s
+        self._folders, self._parser = folders, parser
+
+    def application(self) -> Starlette:
+        """All of them."""
+        return Starlette(
+            routes=[
+                Route("/health", self._health),
+                Route("/v1/models", self._models),
+                Route("/v1/load_lora_adapter", self._load, methods=["POST"]),
+                Route("/v1/unload_lora_adapter", self._unload, methods=["POST"]),
+                Route("/inference/v1/generate", self._generate, methods=["POST"]),
+            ],
+            exception_handlers={GenenvError: _refused},
+        )
+
+    async def _health(self, request: Request) -> Response:
+        del request
+        return Response(status_code=200)
+
+    async def _models(self, request: Request) -> Response:
+        del request
+        card = {"id": self._name, "object": "model", "max_model_len": self._base.context_tokens}
+        adapters = [{"id": one, "object": "model", "parent": self._name} for one in self._base.adapters]
+        return JSONResponse({"object": "list", "data": [card, *adapters]})
+
+    async def _load(self, request: Request) -> Response:
+        body = await self._read(request, LoadBody)
+        folder = self._folders.checked(body.lora_path)
+        if body.lora_name in self._base.adapters and not body.load_inplace:
+            return _refusal(400, f"The lora adapter '{body.lora_name}' has already been loaded.")
+
+        def load() -> None:
+            """Load an adapter, unless another who asked meanwhile had it loaded: that one samples with it."""
+            if body.load_inplace or body.lora_name not in self._base.adapters:
+                self._base.load(body.lora_name, folder)
+
+        await self._worker.do(load)
+        return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' added successfully.")
+
+    async def _unload(self, request: Request) -> Response:
+        body = await self._read(request, UnloadBody)
+        if not await self._worker.do(lambda: self._base.unload(body.lora_name)):
+            return _refusal(404, f"The lora adapter '{body.lora_name}' cannot be found.")
+        return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' removed successfully.")
+
+    async def _generate(self, request: Request) -> Response:
+        body = await self._read(request, GenerateBody)
+        if body.model not in self._base.adapters:
+            return _refusal(404, f"The model `{body.model}` does not exist.")
+        asked = body.request(
+            end_id=self._base.end_id,
+            context_tokens=self._base.context_tokens,
+            vocabulary=self._base.vocabulary,
+        )
+        found: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
+        self._worker.sample(body.model, functools.partial(self._completions, body.model), asked, found)
+        done = await found
+        if not all(map(math.isfinite, done.logprobs)):
+            return _refusal(400, "no token follows the schema, or the adapter's numbers are not finite")
+        return JSONResponse(_answer(done, body.model))
+
+    def _completions(self, adapter: str, requests: Sequence[SampleRequest]) -> Sequence[Completion]:
+        time.sleep(self._slow_s)
+        return self._base.sample(adapter, requests)
+
+    async def _read(self, request: Request, kind: type[AnyBody]) -> AnyBody:
+        """A body, as it should be.
+
+        Raises:
+            UsageError: it is not.
+        """
+        return await self._parser(functools.partial(read, kind), await request.body())
+
+
+def _answer(done: Completion, model: str) -> JsonObject:
+    """A completion in vLLM's form."""
+    content: list[Json] = [
+        {"token_id": token, "logprob": logprob, "top_logprobs": []}
+        for token, logprob in zip(done.token_ids, done.logprobs, strict=True)
+    ]
+    choice: JsonObject = {
+        "index": 0,
+        "finish_reason": "stop" if done.finished else "length",
+        "token_ids": list(done.token_ids),
+        "logprobs": {"content": content},
+    }
+    return {"model": model, "choices": [choice]}
+
+
+def form(status: int, sentence: str) -> JsonObject:
+    """An error in vLLM's form."""
+    return {"error": {"message": sentence, "code": status}}
+
+
+def _refused(_: Request, error: Exception) -> Response:
+    return _refusal(500 if isinstance(error, Fault) else 400, str(error))
+
+
+def _refusal(status: int, said: str) -> Response:
+    return JSONResponse(form(status, said), status)
+
+
+class SamplingServer(HttpServer):
+    """A server of one base."""
+
+    keyless = ("/health",)
+
+    def __init__(  # noqa: PLR0913 - all but two are optional
+        self,
+        base: LoadedBase,
+        name: str,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        access: Access = Access(),  # noqa: B008 - frozen
+        adapters: Sequence[Path] = (),
+        slow_s: float = 0.0,
+    ) -> None:
+        """Bind an address; nothing is answered yet.
+
+        Args:
+            base: what is served.
+            name: what clients call it.
+            host: the address.
+            port: 0 takes a free one.
+            access: who may use it, and how much of it.
+            adapters: folders from which adapters are loaded; without any, see `Folders`.
+            slow_s: seconds that go by before each batch, for tests of clients.
+
+        Raises:
+            UsageError: the address is not to be had.
+        """
+        super().__init__(host, port, access)
+        self._base, self._name, self._slow_s = base, name, slow_s
+        self._folders = Folders(adapters)
+
+    def form(self, status: int, sentence: str) -> JsonObject:
+        """See `HttpServer`: vLLM's."""
+        return form(status, sentence)
+
+    @contextlib.asynccontextmanager
+    async def _service(self) -> AsyncGenerator[Service]:
+        worker, parser = Worker("genenv-serve", _failure), Parser()
+        routes = Routes(self._base, worker, self._name, self._slow_s, folders=self._folders, parser=parser)
+        try:
+            yield Service(routes.application(), worker.run())
+        finally:
+            parser.close()
+            worker.close()
