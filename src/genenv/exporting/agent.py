@@ -19,8 +19,7 @@ from genenv.evaluation.models import NamedPolicy, check_weights, named_policy
 from genenv.exporting.exporters import Export, Form, Served, Way, Written, exporter_named, ways
 from genenv.files import check_writable, filled
 from genenv.runs.folder import RunFolder
-from genenv.runs.store.reader import first_messages, last_measured
-from genenv.runs.store.reader import read_last_round
+from genenv.runs.store.reader import first_messages, last_measured, read_last_round
 from genenv.texts import inert, json_line
 
 if TYPE_CHECKING:

@@ -41,10 +41,10 @@ from genenv.benchmarks.bfcl.data import (
 )
 from genenv.benchmarks.bfcl.official import NATIVE, TEXT
 from genenv.benchmarks.bfcl.single_turn import as_sent
-from genenv.texts import clean
 from genenv.evaluation.base import Answered, Grade, Graded, Item, Prices, clusters_of
 from genenv.evaluation.results import Record
 from genenv.statistics import Figure, Part, rate, weighted
+from genenv.texts import clean
 from genenv.types import Json, JsonObject
 
 WITHOUT_MISSING = "overall_without_web_search_and_memory_vector"
