@@ -19,8 +19,7 @@ from genenv.clients.local import LocalAssistant
 from genenv.errors import UsageError
 from genenv.gate.gate import base_task
 from genenv.rollout.driver import Sampling, demonstration, roll_out
-from genenv.tools.tool_calling.environment import ToolCalling
-from genenv.tools.tool_calling.settings import ToolCallingConfig
+from genenv.tools.tool_calling.environment import ToolCalling, ToolCallingConfig
 from genenv.types import Task
 
 SAMPLING = Sampling(temperature=1.0, max_new_tokens=2000, timeout_s=60.0, seed=0)

@@ -8,8 +8,7 @@ import random
 from genenv.backends.scripted import ScriptedSampler
 from genenv.gate.gate import base_task
 from genenv.rollout.driver import Sampling, roll_out
-from genenv.tools.tool_calling.environment import ToolCalling
-from genenv.tools.tool_calling.settings import ToolCallingConfig
+from genenv.tools.tool_calling.environment import ToolCalling, ToolCallingConfig
 from genenv.types import StopReason
 
 

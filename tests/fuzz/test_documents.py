@@ -15,9 +15,9 @@ from genenv.config.tables import apply_override
 from genenv.environments import FOLDER_MARK as MARK
 from genenv.tools.bundle import Bundle
 from genenv.tools.worlds.base import Call
+from genenv.tools.worlds.openapi.document import Document, operations
 from genenv.tools.worlds.openapi.mock_world import MockWorld
-from genenv.tools.worlds.openapi.reading import Document, operations
-from genenv.tools.worlds.openapi.requests import Requests
+from genenv.tools.worlds.openapi.service import Requests
 from genenv.tools.worlds.recorded import FILE, Recording
 from genenv.untrusted.documents import read_document, read_json, read_toml, read_yaml
 

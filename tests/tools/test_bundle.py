@@ -21,9 +21,9 @@ from genenv.environments.wrappers import ByParameters
 from genenv.errors import DataError, GenenvError, UsageError
 from genenv.gate.gate import base_tasks, examined
 from genenv.tools.bundle import Bundle, comparable
+from genenv.tools.bundle_check import check_tools
 from genenv.tools.calls import format_calls
 from genenv.tools.check import audit, calls_of, says
-from genenv.tools.checking import check_tools
 from genenv.tools.environment import Tools
 from genenv.tools.settings import ToolsConfig
 from genenv.tools.spec import Program

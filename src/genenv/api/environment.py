@@ -21,13 +21,13 @@ from genenv.gate.gate import base_tasks, examined
 from genenv.progress import Reporter
 from genenv.threads import run_with_own_loop
 from genenv.tools.bundle import as_typed
-from genenv.tools.generate.making import Wanted, make, warnings
+from genenv.tools.generate.make_bundle import Wanted, make, warnings
 from genenv.tools.generate.training_config import TRAINING, USUAL_CALLS
-from genenv.tools.language.phrasing.adding import Added, write_wordings
-from genenv.tools.language.phrasing.adding import Wanted as Wording
+from genenv.tools.language.model_wordings import Added, write_wordings
+from genenv.tools.language.model_wordings import Wanted as Wording
 from genenv.tools.worlds.limits import USUAL, Limits
 from genenv.tools.worlds.openapi.service import Service
-from genenv.tools.worlds.origins import CodeOrigin, Origin, let_write, origin_of
+from genenv.tools.worlds.origins import CodeOrigin, ToolOrigin, let_write, origin_of
 from genenv.tools.worlds.source_text import Tool, written_out
 from genenv.types import Json, Task, Verdict
 
@@ -241,7 +241,7 @@ def _origin(  # noqa: PLR0913 - each is an argument of `from_tools`
     headers: Sequence[str],
     most: int | None,
     writes: bool,
-) -> Origin:
+) -> ToolOrigin:
     """Where the tools come from that a text names.
 
     Raises:

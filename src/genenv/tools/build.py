@@ -11,10 +11,10 @@ from typing import cast
 
 from genenv.environments.common import Refused
 from genenv.tools.calls import format_calls
-from genenv.tools.discover.result_values import read
+from genenv.tools.discover.recipes import parsed_result
 from genenv.tools.discover.state_values import at
 from genenv.tools.generate.fresh_values import fresh
-from genenv.tools.generate.missing_values import absent, alike, known_answer
+from genenv.tools.language.wording import absent, alike, known_answer
 from genenv.tools.settings import Style, ToolsConfig
 from genenv.tools.spec import Program, Step
 from genenv.tools.toolbox import Toolbox
@@ -190,7 +190,7 @@ def _consistent(toolbox: Toolbox, program: Program, settings: ToolsConfig) -> No
 
 def _value(result: Json, path: Sequence[str | int]) -> Json:
     try:
-        value = at(read(result), path)
+        value = at(parsed_result(result), path)
     except LookupError:
         raise Refused(RejectReason.EXECUTION, f"a result has nothing at {'.'.join(map(str, path))}") from None
     if not isinstance(value, str | int | float) or isinstance(value, bool):

@@ -16,9 +16,8 @@ from typing import Any, cast
 from genenv.environments.common import caseless
 from genenv.tools.calls import Reply, format_calls, read_reply
 from genenv.tools.credit import credit
-from genenv.tools.generate import missing_values as gaps
 from genenv.tools.generate.fresh_values import fresh
-from genenv.tools.language.wording import names_tool
+from genenv.tools.language.wording import names_tool, unsolvable_verdict
 from genenv.tools.language.words import FORMS
 from genenv.tools.spec import Program
 from genenv.tools.toolbox import Toolbox
@@ -74,7 +73,7 @@ def check(toolbox: Toolbox, task: Task, replies: Sequence[str]) -> Verdict:
     if (gap := str(task.payload.get("gap", "none"))) != "none":
         writes = {name: recipe.writes for name, recipe in toolbox.graph.recipes.items()}
         lacking = {call.tool for call in calls_of(task.payload, "calls")} if gap == "missing_info" else ()
-        return gaps.verdict(gap, turns, writes, single=single, lacking=lacking)
+        return unsolvable_verdict(gap, turns, writes, single=single, lacking=lacking)
     malformed = next((reply.malformed for reply in turns if reply.malformed), None)
     if malformed:
         return _failed(f"A reply is malformed: {malformed}.", readable=False)

@@ -12,13 +12,12 @@ from genenv.environments.base import Ask, Episode, Options, OutOfTurns
 from genenv.environments.common import OneQuestion, Refused, asked_for, held_out_tasks, request
 from genenv.evaluation.environment_check import Finding
 from genenv.tools.build import build, skills_of
+from genenv.tools.bundle_check import check_tools
 from genenv.tools.calls import read_reply
 from genenv.tools.check import audit, calls_of, carried_out, check, random_replies
-from genenv.tools.checking import check_tools
-from genenv.tools.generate.plans import AND, THEN
 from genenv.tools.grammar import schema_from_state
 from genenv.tools.settings import ToolsConfig
-from genenv.tools.spec import Program, ToolsParameters
+from genenv.tools.spec import AND, THEN, Program, ToolsParameters
 from genenv.tools.toolbox import Toolbox
 from genenv.types import (
     JsonObject,

@@ -12,8 +12,8 @@ from typing import cast
 
 from genenv.tools.discover.recipes import Link
 from genenv.tools.discover.state_values import ANY
-from genenv.tools.generate.missing_values import left_out
 from genenv.tools.generate.plans import Plan
+from genenv.tools.language.wording import left_out
 from genenv.tools.spec import Program, ToolsParameters
 from genenv.tools.toolbox import Toolbox
 from genenv.types import Json, JsonObject, Seed

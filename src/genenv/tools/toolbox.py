@@ -20,11 +20,16 @@ from genenv.tools.bundle import Bundle
 from genenv.tools.calls import Known
 from genenv.tools.discover.recipes import Graph
 from genenv.tools.discover.state_values import leaves, stands_at
-from genenv.tools.generate.missing_values import left_out
-from genenv.tools.generate.plans import Rules, plans, reads_last, sizes_shown
-from genenv.tools.generate.walks import Surroundings, Walker, day_of
-from genenv.tools.language.request import Request, Speech, said
-from genenv.tools.language.wording import OTHER_MANNER, Manner
+from genenv.tools.generate.plans import (
+    DrawingContext,
+    ProgramSampler,
+    Rules,
+    day_of,
+    plans,
+    reads_last,
+    sizes_shown,
+)
+from genenv.tools.language.wording import MEASURING_MANNERS, Manner, Request, RequestStyle, left_out, said
 from genenv.tools.settings import ToolsConfig
 from genenv.tools.spec import Gap, Program, Use
 from genenv.tools.worlds.base import Call, Played, Tool, World
@@ -94,8 +99,8 @@ class Toolbox:
     def kept_texts(self) -> frozenset[str]:
         """Texts that people give in tasks for measuring alone."""
         measuring, training = (
-            {text for texts in sayings.kinds(None).values() for text in texts if isinstance(text, str)}
-            for sayings in (self.bundle.measuring_sayings, self.bundle.sayings)
+            {text for texts in spoken_values.kinds(None).values() for text in texts if isinstance(text, str)}
+            for spoken_values in (self.bundle.measuring_spoken_values, self.bundle.spoken_values)
         )
         return frozenset(measuring - training)
 
@@ -120,18 +125,20 @@ class Toolbox:
     def values(self, program: Program) -> Mapping[str, list[Json]]:
         """What there is to be named when a program begins, by kind: of the state, and of what people say."""
         state, bundle = self.begun(program).state, self.bundle
-        other = bundle.measuring_sayings
-        sayings = other if other.values and self.is_for_measuring(program) else bundle.sayings
-        return {**leaves(state), **sayings.kinds(day_of(state, bundle.about.today))}
+        other = bundle.measuring_spoken_values
+        spoken_values = other if other.values and self.is_for_measuring(program) else bundle.spoken_values
+        return {**leaves(state), **spoken_values.kinds(day_of(state, bundle.about.today))}
 
-    def speech(self, program: Program, *, measuring: bool = False) -> Speech:
+    def speech(self, program: Program, *, measuring: bool = False) -> RequestStyle:
         """How a program is asked for."""
-        bundle, today, sayings = self.bundle, self.today(program), self.bundle.sayings
+        bundle, today, spoken_values = self.bundle, self.today(program), self.bundle.spoken_values
         wordings = self.wordings_of(measuring=measuring)
-        manner = Manner(quoted=bundle.about.quoted, **(OTHER_MANNER if wordings is not self.wordings else {}))
+        manner = Manner(
+            quoted=bundle.about.quoted, **(MEASURING_MANNERS if wordings is not self.wordings else {})
+        )
 
         def in_words(tool: str, name: str, value: Json, form: str) -> Sequence[str]:
-            return sayings.in_words(self.graph.recipes[tool].ways.get(name, ""), value, form, today)
+            return spoken_values.in_words(self.graph.recipes[tool].ways.get(name, ""), value, form, today)
 
         def usual(reader: str, user: str, use: Use) -> bool:
             return any(
@@ -140,7 +147,7 @@ class Toolbox:
                 for link in self.graph.links
             )
 
-        return Speech(wordings=wordings, manner=manner, in_words=in_words, usual=usual)
+        return RequestStyle(wordings=wordings, manner=manner, in_words=in_words, usual=usual)
 
     def said(self, program: Program, rng: random.Random, *, measuring: bool = False) -> Request:
         """What a user says who wants a program done."""
@@ -177,17 +184,17 @@ class Toolbox:
     def _known_options(self) -> dict[str, Options]:
         return {}
 
-    def walker(self, *, measuring: bool = False) -> Walker:
+    def walker(self, *, measuring: bool = False) -> ProgramSampler:
         """Draws programs, for training or for measuring."""
         bundle, about = self.bundle, self.bundle.about
-        around = Surroundings(
+        around = DrawingContext(
             starts=about.starts,
             today=about.today,
-            sayings=bundle.measuring_sayings if measuring else bundle.sayings,
+            spoken_values=bundle.measuring_spoken_values if measuring else bundle.spoken_values,
             wordings=self.wordings_of(measuring=measuring),
             measuring=measuring,
         )
-        return Walker(self.world, self.graph, around)
+        return ProgramSampler(self.world, self.graph, around)
 
 
 def is_for_measuring(program: Program) -> bool:

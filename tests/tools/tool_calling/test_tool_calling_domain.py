@@ -18,8 +18,7 @@ from genenv.gate.gate import base_tasks, examined
 from genenv.tools.calls import format_calls
 from genenv.tools.check import calls_of
 from genenv.tools.spec import Program
-from genenv.tools.tool_calling.environment import ToolCalling
-from genenv.tools.tool_calling.settings import App, ToolCallingConfig
+from genenv.tools.tool_calling.environment import App, ToolCalling, ToolCallingConfig
 from genenv.types import JsonObject, Lineage, Origin, Rejection, RejectReason, Task
 
 ENVIRONMENT = ToolCalling()

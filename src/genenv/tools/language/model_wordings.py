@@ -1,7 +1,7 @@
-"""Has a model write wordings for the tools of a bundle, once, and keeps those that pass.
+"""Let a model write wordings for the tools of a bundle, and keep those that pass all checks.
 
-Each is checked by code (`Rules`, `Trial`), then by a round trip: asked afresh, the same model has to
-say which tool the filled text asks for, twice, the tools in two orders. The file grows tool by tool.
+Code checks each wording first (`Rules`, `Trial`). Then comes a round trip: in a new conversation the same
+model must name the tool that the text asks for, twice, with the tools in two orders.
 """
 
 from __future__ import annotations
@@ -31,10 +31,8 @@ from genenv.tools.bundle import Bundle, toml_key
 from genenv.tools.check import misstated
 from genenv.tools.environment import Tools
 from genenv.tools.generate.fresh_values import fresh
-from genenv.tools.language.phrasing.requests import named, naming, proposed, writing
-from genenv.tools.language.phrasing.rules import Reason, Refusal, Rules
-from genenv.tools.language.request import said
-from genenv.tools.language.wording import ARGUMENTS, Said, blanks_of, clause, instruction
+from genenv.tools.language.wording import ARGUMENTS, Said, blanks_of, clause, instruction, said
+from genenv.tools.language.wording_rules import Reason, Refusal, Rules, named, naming, proposed, writing
 from genenv.tools.settings import ToolsConfig
 from genenv.tools.spec import Program
 from genenv.types import Json, Lineage, Message, Origin, Task
@@ -101,7 +99,7 @@ _SAMPLES = 8
 
 
 class Trial:
-    """The tasks of a bundle, to be said otherwise.
+    """Checks a new wording on the tasks of a bundle: the gate must accept their new texts.
 
     Args:
         env: the bundle; it has to take all of its programs.
@@ -186,7 +184,7 @@ _EXAMPLES = 2
 
 @dataclass(slots=True)
 class Added:
-    """What came of asking for a tool's wordings."""
+    """Wordings written for one tool: how many were read, kept and refused."""
 
     tool: str
     before: int = 0
@@ -200,7 +198,7 @@ class Added:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What is asked for."""
+    """Settings of `write_wordings`: which model writes, and how many wordings."""
 
     by: str
     """Who writes: as for `genenv.load_agent`, or `BASE_URL#MODEL`."""

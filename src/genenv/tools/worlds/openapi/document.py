@@ -1,4 +1,4 @@
-"""Reads an OpenAPI 3 document, from a file or an address, and resolves what it refers to.
+"""Read an OpenAPI 3 document from a file or URL and resolve its references.
 
 Documents that people publish break the standard in small ways, and a strict parser refuses them for a field
 that nobody needs. So this one looks at what it uses, and leaves out, with a reason, what it cannot read.

@@ -1,4 +1,4 @@
-"""`genenv check` for a bundle: which tools succeed, and how the tasks use them."""
+"""`genenv check` for a bundle: which tools succeed, how tasks use them, and how fast they are."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from genenv.tools.discover.recipes import FRESH
 from genenv.tools.discover.state_values import words_of
 from genenv.tools.spec import Program
 from genenv.tools.toolbox import Toolbox
-from genenv.tools.worlds.base import Call, anew
+from genenv.tools.worlds.base import Call, play_uncached
 
 _TIMED = 20
 """Programs that are timed."""
@@ -90,9 +90,9 @@ def _speed(env: Toolbox, programs: Sequence[Program]) -> Finding:
     for program in programs[:_TIMED]:
         calls = [Call(tool=step.tool, args=dict(step.args)) for step in (*program.before, *program.calls)]
         began = time.perf_counter()
-        anew(env.world, ())
+        play_uncached(env.world, ())
         started = time.perf_counter()
-        anew(env.world, calls)
+        play_uncached(env.world, calls)
         starts.append(1000 * (started - began))
         steps.append(1000 * max(0.0, time.perf_counter() - started - (started - began)) / max(1, len(calls)))
     if not starts:
