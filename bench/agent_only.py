@@ -17,7 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from genenv.algorithms.credit.grpo import grpo_credit
+from genenv.algorithms.agent_credit import grpo_credit
 from genenv.config.run import RunConfig, load_config
 from genenv.curriculum.replay import Replay
 from genenv.environments import load_environment
@@ -25,7 +25,7 @@ from genenv.environments.base import Environment
 from genenv.gate.gate import base_tasks
 from genenv.progress import Silent
 from genenv.runs.metrics import evaluation_metrics, rollout_metrics
-from genenv.training.build import build_players
+from genenv.training.opening import build_players
 from genenv.types import Group, Task
 
 
@@ -76,9 +76,9 @@ class Probe:
         self, tasks: Sequence[Task], round_: int, rounds: int
     ) -> tuple[list[Group], Mapping[str, float]]:
         """One round on given tasks: the attempts, and the update's metrics."""
-        groups = await self.agent.attempt(self.env, tasks, round_=round_)
+        groups = await self.agent.roll_out(self.env, tasks, round_=round_)
         tasks_by_id = {task.id: task for task in self.tasks}
-        reminded = self.replay.remind(
+        reminded = self.replay.longest_unseen(
             round_, base=list(tasks_by_id), groups=groups, n=self.config.agent.replayed, rng=self.rng
         )
         config = self.config.agent

@@ -29,7 +29,7 @@ from typing import Any
 from grammar_samples import draw
 from pydantic import BaseModel
 
-from genenv.config.run import resolve
+from genenv.config.run import parse_config
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.environments import load_environment
 from genenv.environments.base import Environment, OutOfTurns
@@ -100,7 +100,7 @@ def _loaded(name: str, settings: Sequence[str]) -> Environment:
             values[key] = json.loads(value)
         except ValueError:
             values[key] = value
-    config = resolve({"environment": {"name": name, **values}})
+    config = parse_config({"environment": {"name": name, **values}})
     return load_environment(name, config.environment.settings)
 
 

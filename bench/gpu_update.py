@@ -122,8 +122,8 @@ def update_of(sampler: Any, text: str, kl: float) -> Callable[[], object]:  # no
 
     Advantages are made up too, so that a prompt with one attempt has something to teach.
     """
-    from genenv.agent.settings import AgentConfig
-    from genenv.algorithms.datum import Datum, Lesson, Objective
+    from genenv.agent.policy import AgentConfig
+    from genenv.algorithms.datum import Datum, Objective, UpdateBatch
     from genenv.algorithms.update import learn
     from genenv.backends.local.trainer import LocalTrainer
 
@@ -145,7 +145,7 @@ def update_of(sampler: Any, text: str, kl: float) -> Callable[[], object]:  # no
         for group, (prompt_ids, own) in enumerate(zip(batch["prompts"], batch["completions"], strict=True))
     ]
     objective = Objective(kl_coefficient=kl, kl="k3")
-    lesson = Lesson(units=units, objective=objective, coefficients={"ppo": 1.0, "nll": 1.0})
+    lesson = UpdateBatch(units=units, objective=objective, coefficients={"ppo": 1.0, "nll": 1.0})
     trainer = LocalTrainer(sampler.weights, AgentConfig(kl_coefficient=kl))
 
     def update() -> object:

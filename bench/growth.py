@@ -32,18 +32,18 @@ from typing import Any
 
 from turns import machine, resident_kib, say
 
-from genenv.agent.settings import AgentConfig
+from genenv.agent.policy import AgentConfig
 from genenv.backends.scripted import ScriptedSampler, ScriptedTrainer
-from genenv.config.run import RunConfig, dump_toml, load_config, resolve
+from genenv.config.run import RunConfig, dump_toml, load_config, parse_config
 from genenv.environments import load_environment
 from genenv.environments.base import Environment
 from genenv.gate.gate import written
 from genenv.gate.novelty import Archive
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.store import PoolStore
-from genenv.simulator.source import Unlearning
+from genenv.simulator.source import UntrainedSource
 from genenv.training.loop import CoEvolution
-from genenv.training.policies import Players
+from genenv.training.policies import Policies
 from genenv.types import (
     Context,
     Generation,
@@ -99,7 +99,7 @@ def _words(options: argparse.Namespace) -> Iterator[str]:
 
 def make(options: argparse.Namespace) -> None:
     """Play the rounds with what is made up in place of models."""
-    config = resolve(
+    config = parse_config(
         {
             "run": {"rounds": options.rounds, "eval_every": 5, "eval_tasks": 20},
             "environment": {"name": options.environment},
@@ -112,7 +112,7 @@ def make(options: argparse.Namespace) -> None:
     begin = time.perf_counter()
     written = tasks_of(env, options.distinct, random.Random(0))
     loop = CoEvolution(config, env, made_up_players(options), folder)
-    loop.world.gate.admit = admitting(written, random.Random(1))
+    loop.pool.gate.admit = admitting(written, random.Random(1))
     loop.run()
     seconds = time.perf_counter() - begin
     with PoolStore.open(folder.pool, create=False) as store:
@@ -177,7 +177,7 @@ def admitting(tasks: Iterator[Task], rng: random.Random) -> Callable[..., list[P
     return admit
 
 
-class _MadeUp(Unlearning):
+class _MadeUp(UntrainedSource):
     """Both players at once: what they write is random."""
 
     def __init__(self, options: argparse.Namespace) -> None:
@@ -203,7 +203,7 @@ class _MadeUp(Unlearning):
             for number in range(4)
         ]
 
-    async def attempt(
+    async def roll_out(
         self, env: Environment, tasks: Sequence[Task], *, round_: int, **_: object
     ) -> list[Group]:
         return [self.group(task, f"r{round_}") for task in tasks]
@@ -242,9 +242,9 @@ class _MadeUp(Unlearning):
         )
 
 
-def made_up_players(options: argparse.Namespace) -> Players:
+def made_up_players(options: argparse.Namespace) -> Policies:
     player: Any = _MadeUp(options)
-    return Players(agent=player, simulator=player)
+    return Policies(agent=player, simulator=player)
 
 
 def measure_report(options: argparse.Namespace) -> None:
@@ -264,10 +264,10 @@ def measure_resume(options: argparse.Namespace) -> None:
     """Everything up to where the next round would begin; no model is loaded. Then what a round asks."""
     loops: list[CoEvolution] = []
     whole("resume", timed(lambda: loops.append(resumed(options))))
-    loop, gate = loops[0], loops[0].world.gate
+    loop, gate = loops[0], loops[0].pool.gate
     with PoolStore.open(loop.folder.pool, create=False) as store:
         last = store.last_round() or 0
-        times = [timed(lambda n=n: loop.world.reminders(last + n, [], store)) for n in range(1, 21)]
+        times = [timed(lambda n=n: loop.pool.replayed(last + n, [], store)) for n in range(1, 21)]
     say(bench="growth", of="choosing 16 tasks to replay", **spread(times))
     times = [timed(lambda p=p: gate.admit([p[0]], [p[1]])) for p in new_specs(loop.env, options.asked)]
     say(bench="growth", of="gate, a task", **spread(times))

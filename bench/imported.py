@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from genenv.environments import close_environment, environment_config, load_environment
-from genenv.environments.attempt import Attempt
 from genenv.environments.base import Environment
+from genenv.environments.stepwise import StepwiseRollout
 from genenv.gate.gate import base_tasks
 from genenv.interop.exported import Exported, reply_text
 from genenv.types import Task
@@ -104,7 +104,7 @@ def _played(env: Environment, exported: Exported, logs: list[Any]) -> Mapping[st
     differ = sayings = steps = solved = 0
     start = time.monotonic()
     for log in logs:
-        attempt = Attempt(env, tasks[log["task"]])
+        attempt = StepwiseRollout(env, tasks[log["task"]])
         for turn in log["turns"]:
             calls = [{"function": call} for call in turn["calls"]]
             attempt.reply(reply_text(turn["content"], calls))

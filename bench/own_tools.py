@@ -30,10 +30,10 @@ from turns import machine, say
 from genenv.gate.gate import base_tasks, examined
 from genenv.progress import Silent
 from genenv.tools.environment import Tools
-from genenv.tools.generate.making import Wanted, make
+from genenv.tools.generate.make_bundle import Wanted, make
 from genenv.tools.settings import ToolsConfig
 from genenv.tools.spec import Program
-from genenv.tools.worlds.base import anew
+from genenv.tools.worlds.base import play_uncached
 from genenv.tools.worlds.origins import origin_of
 from genenv.types import Lineage, Origin, Rejection, Task
 
@@ -81,7 +81,7 @@ def making(folder: Path, chosen: argparse.Namespace) -> None:
 
 def times(env: Tools, tasks: list[Task]) -> None:
     """Medians."""
-    say(start_ms=median_ms(lambda: anew(env.world, []), 100))
+    say(start_ms=median_ms(lambda: play_uncached(env.world, []), 100))
     graded = median_ms(lambda: [env.check(task, task.oracle) for task in tasks], 5) / len(tasks)
     calls = sum(env.steps(task) for task in tasks) / len(tasks)
     say(graded_ms=round(graded, 2), calls_a_task=round(calls, 2))

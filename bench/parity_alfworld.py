@@ -25,9 +25,8 @@ from official import package
 
 from genenv.benchmarks.alfworld.benchmark import AlfWorld, AlfWorldConfig
 from genenv.benchmarks.alfworld.games import Trial, load_trials
-from genenv.environments.household.engine import NOTHING, Play
+from genenv.environments.household.engine import NOTHING, Play, World
 from genenv.environments.household.planning import plan_from
-from genenv.environments.household.world import World
 from genenv.evaluation.base import Item
 from genenv.evaluation.data import DataFolder
 from genenv.types import Json

@@ -86,7 +86,7 @@ def _through_genenv(exported: Exported, task: Task, turns: Sequence[Turn]) -> tu
     for turn in itertools.chain(turns, itertools.repeat({"content": "", "calls": []})):
         if session.done:
             break
-        session.reply(turn["content"], [{"function": call} for call in turn["calls"]])
+        session.send(turn["content"], [{"function": call} for call in turn["calls"]])
         said.append(turn)
     found = exported.env.check(task, session.replies)
     return said, {"reward": found.reward, "success": found.success, "explanation": found.explanation}

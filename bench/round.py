@@ -84,7 +84,7 @@ def texts(options: argparse.Namespace, tokenizer: Any) -> list[str]:  # noqa: AN
 
 
 def ours(options: argparse.Namespace) -> None:
-    from genenv.agent.settings import AgentConfig
+    from genenv.agent.policy import AgentConfig
     from genenv.sampling import SampleRequest
 
     sampler = our_sampler(

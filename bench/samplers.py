@@ -37,14 +37,14 @@ from genenv.backends.scripted import ScriptedTrainer
 from genenv.backends.settings import PolicyConfig, VllmConfig
 from genenv.backends.vllm.fleet import Fleet
 from genenv.backends.vllm.policy import VllmSampler
-from genenv.config.run import RunConfig, dump_toml, resolve
+from genenv.config.run import RunConfig, dump_toml, parse_config
 from genenv.environments import load_environment
 from genenv.errors import GenenvError
 from genenv.runs.folder import RunFolder
 from genenv.simulator.source import VariationSource
 from genenv.threads import WorkerThread
 from genenv.training.loop import CoEvolution
-from genenv.training.policies import Players
+from genenv.training.policies import Policies
 
 QUESTIONS = {
     "throughput": {"servers": [1, 2, 4], "staleness": [0], "learning": 0.0},
@@ -90,7 +90,7 @@ def measured(
     options: argparse.Namespace, base: str, count: int, staleness: int, learning: float
 ) -> Mapping[str, Any]:
     """A run with so many servers: its seconds, and what this process has needed for it."""
-    config = resolve(
+    config = parse_config(
         {
             "run": {"rounds": options.rounds, "eval_every": 0, "staleness": staleness},
             "environment": {"name": "programs"},
@@ -102,7 +102,7 @@ def measured(
     with tempfile.TemporaryDirectory(prefix="genenv-bench-") as folder, contextlib.ExitStack() as closing:
         loop = made_up(config, [f"{base}/{i}" for i in range(count)], Path(folder) / "run", learning, closing)
         before, start = cpu_s(), time.perf_counter()
-        source = loop.players.simulator
+        source = loop.policies.simulator
         assert isinstance(source, Source)
         loop.run()
         seconds, spent = time.perf_counter() - start, cpu_s() - before
@@ -136,7 +136,7 @@ def made_up(
     sampler = VllmSampler(fleet, model.chat, context_tokens=model.context_tokens, max_thinking_tokens=None)
     beside = WorkerThread("genenv-trainer")
     closing.callback(beside.close)
-    players = Players(
+    players = Policies(
         agent=Agent(sampler, Idle(beside, learning), config.agent, seed=0),
         simulator=Source(config.simulator.variations, seed=0),
         overlaps=True,

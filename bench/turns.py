@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from genenv.agent.settings import AgentConfig
+    from genenv.agent.policy import AgentConfig
     from genenv.backends.local.sampler import LocalSampler
     from genenv.types import Group
 
@@ -77,7 +77,7 @@ def our_update(
     sampler: LocalSampler, config: AgentConfig, *, rate: float
 ) -> Callable[[Sequence[Group]], Mapping[str, float]]:
     """Our GRPO update of a sampler's weights, at a learning rate: groups in, metrics out."""
-    from genenv.algorithms.credit.grpo import grpo_credit
+    from genenv.algorithms.agent_credit import grpo_credit
     from genenv.algorithms.update import learn
     from genenv.backends.local.trainer import LocalTrainer
 

@@ -113,7 +113,7 @@ def our_work(
     options: argparse.Namespace, sampler: LocalSampler, batch: Mapping[str, Any]
 ) -> Callable[[], Mapping[str, Any]]:
     """Our update from a batch."""
-    from genenv.agent.settings import AgentConfig
+    from genenv.agent.policy import AgentConfig
 
     settings = AgentConfig(
         kl_coefficient=options.kl, clip_low=CLIP, clip_high=CLIP, temperature=1.0, skip_zero_advantage=False
@@ -228,7 +228,7 @@ def trl(options: argparse.Namespace) -> None:
     import transformers
     import trl
 
-    from genenv.algorithms.credit.grpo import group_advantages
+    from genenv.algorithms.agent_credit import group_advantages
     from genenv.backends.local.hardware import choose_threads
 
     torch.set_num_threads(choose_threads())
@@ -266,7 +266,7 @@ def trl(options: argparse.Namespace) -> None:
     advantages = [
         value
         for group in batch["completions"]
-        for value in group_advantages([reward(ids) for ids in group], normalise=True)
+        for value in group_advantages([reward(ids) for ids in group], "normalised")
     ]
     inputs = {
         "prompt_ids": prompts,

@@ -35,7 +35,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from genenv.environments import load_environment
 from genenv.environments.base import OutOfTurns
-from genenv.environments.parameters import ByParameters
+from genenv.environments.wrappers import ByParameters
 from genenv.tools.settings import ToolsConfig
 from genenv.types import Lineage, Message, Origin, Rejection, Task, Verdict
 

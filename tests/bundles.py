@@ -9,7 +9,7 @@ from typing import Any
 
 from genenv.gate.gate import examined
 from genenv.progress import Silent
-from genenv.tools.generate.making import Made, Wanted, make
+from genenv.tools.generate.make_bundle import Made, Wanted, make
 from genenv.tools.worlds.base import Call
 from genenv.tools.worlds.origins import PythonOrigin
 

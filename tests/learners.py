@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from genenv.agent.settings import AgentConfig
-from genenv.algorithms.credit.grpo import grpo_credit, zero_advantage_rate
-from genenv.algorithms.credit.rwr import rwr_credit
-from genenv.algorithms.datum import Lesson
+from genenv.agent.policy import AgentConfig
+from genenv.algorithms.agent_credit import grpo_credit, zero_advantage_rate
+from genenv.algorithms.datum import UpdateBatch
+from genenv.algorithms.simulator_credit import rwr_credit
 from genenv.algorithms.update import learn
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.simulator.settings import SimulatorConfig
@@ -36,13 +36,13 @@ class Learner:
     def optimizer(self) -> Any:
         return self.trainer.optimizer
 
-    def take(self, lesson: Lesson, seed: int) -> dict[str, float]:
+    def take(self, lesson: UpdateBatch, seed: int) -> dict[str, float]:
         done = learn(self.trainer, lesson, player=self.player, learning_rate=self.config.lr, seed=seed)
         metrics = asyncio.run(done).metrics()
         asyncio.run(self.trainer.publish())
         return metrics
 
-    def gradients(self, lesson: Lesson) -> tuple[dict[str, Any], dict[str, float]]:
+    def gradients(self, lesson: UpdateBatch) -> tuple[dict[str, Any], dict[str, float]]:
         """What a lesson of one step accumulates, before it is clipped or applied; and the metrics."""
         found: dict[str, Any] = {}
 
@@ -83,7 +83,7 @@ class AgentLearner(Learner):
         rate = zero_advantage_rate(groups, self.config)
         return {**self.take(self.lesson(groups, solutions), seed), "agent/zero_advantage_rate": rate}
 
-    def lesson(self, groups: Sequence[Group], solutions: Mapping[str, Trace] | None = None) -> Lesson:
+    def lesson(self, groups: Sequence[Group], solutions: Mapping[str, Trace] | None = None) -> UpdateBatch:
         return grpo_credit(groups, solutions or {}, self.config, temperature=self.config.temperature)
 
 

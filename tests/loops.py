@@ -11,8 +11,8 @@ from genenv.config.run import RunConfig
 from genenv.progress import Silent
 from genenv.runs.metrics import Stages
 from genenv.simulator.policy import Simulator
-from genenv.training.learning import Learner
-from genenv.training.policies import Players
+from genenv.training.policies import Policies
+from genenv.training.rounds import Learner
 from lessons import Recorder
 
 STAGES = Stages(Silent(), 1, 1)
@@ -38,7 +38,7 @@ def learner_of(
 
     config = RunConfig.model_validate(settings or {})
     sampler = ScriptedSampler(lambda prompt, rng: "", context_tokens=context_tokens)
-    players = Players(
+    players = Policies(
         agent=Agent(sampler, agent or Recorder(), config.agent, seed=0),
         simulator=Simulator(sampler, simulator or Recorder(), config.simulator, seed=0),
         apart=apart,

@@ -20,7 +20,7 @@ from genenv.tools.spec import Program
 from genenv.tools.tool_calling import environment as world
 from genenv.tools.tool_calling.environment import ToolCalling
 from genenv.training import opening
-from genenv.training.policies import Players
+from genenv.training.policies import Policies
 from genenv.types import Profile, Seed
 
 SETTINGS = """
@@ -75,10 +75,10 @@ def _cut(base: dict[str, Program], measured: dict[str, Program]) -> Bundle:
 
 
 def _parameters(env: ToolCalling, seed: Seed) -> int:
-    return sum(len(tool.properties) for tool in env.told_of(seed).values())
+    return sum(len(tool.properties) for tool in env.tools_in_prompt(seed).values())
 
 
-def scripted_players(config: Any, env: Environment, *_: object) -> Players:
+def scripted_players(config: Any, env: Environment, *_: object) -> Policies:
     """An agent that gives up ever more often, and a simulator that writes the environment's own variations.
 
     Giving up is right where a value is missing. The simulator sometimes breaks off.
@@ -100,7 +100,7 @@ def scripted_players(config: Any, env: Environment, *_: object) -> Players:
         learned = count
 
     seed = config.run.seed
-    return Players(
+    return Policies(
         agent=Agent(ScriptedSampler(solve), ScriptedTrainer(learn), config.agent, seed=seed),
         simulator=Simulator(ScriptedSampler(write), ScriptedTrainer(), config.simulator, seed=seed),
     )

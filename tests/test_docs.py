@@ -308,6 +308,29 @@ def test_the_tools_of_the_tutorial_become_an_environment(
     succeeds(*dry.split()[1:], *(word for one in quick for word in ("--set", one)))
 
 
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("page", "module", "setting"),
+    [
+        ("a-curriculum.md", "my_curriculum", 'seed_choice = "my_curriculum:MostFailed"'),
+        ("a-reward-and-a-loss.md", "my_loss", 'loss = "my_loss:truncated"'),
+    ],
+)
+def test_parts_of_ones_own_of_a_tutorial_take_part_in_a_run_that_goes_on(
+    page: str, module: str, setting: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (code,) = [block for block in tutorial(page, "python") if f'"""{module}.py' in block]
+    (settings,) = tutorial(page, "toml")
+    Path(f"{module}.py").write_text(code, encoding="utf-8")
+    Path("mine.toml").write_text(settings, encoding="utf-8")
+    quick = ("policy.backend=scripted", "run.rounds=1", "run.eval_tasks=4", "simulator.contexts=3")
+    succeeds("train", "mine.toml", *(word for one in quick for word in ("--set", one)), "--out", "runs/mine")
+    assert setting in Path("runs/mine/config.toml").read_text(encoding="utf-8")
+    succeeds("train", "--resume", "--out", "runs/mine", "--set", "run.rounds=2")
+
+
 def test_blocks_and_prose_are_told_apart() -> None:
     blocks, prose = split_page("text\n```python\nx = 1\n```\nmore `code`\n~~~\n$ genenv doctor\n~~~\n")
     assert [(block.line, block.language, block.lines) for block in blocks] == [

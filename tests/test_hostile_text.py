@@ -12,13 +12,13 @@ import pytest
 
 from genenv.agent.policy import Agent
 from genenv.backends.scripted import ScriptedSampler, ScriptedTrainer
-from genenv.config.run import dump_toml, resolve
+from genenv.config.run import dump_toml, parse_config
 from genenv.report.page import write_report
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.store import PoolStore
 from genenv.simulator.policy import Simulator
 from genenv.training.loop import CoEvolution
-from genenv.training.policies import Players
+from genenv.training.policies import Policies
 from genenv.types import Message, Seed, Verdict
 
 BAD = "half \ud800 of a pair, \u202eturned around, \x1b[2J\x07\x00 and <script>alert(1)</script>"
@@ -69,7 +69,7 @@ def hostile(toy: Any, filler: str) -> Any:
 @pytest.mark.long
 @pytest.mark.parametrize("filler", [BAD, HUGE], ids=["characters", "five megabytes"])
 def test_hostile_text_passes_through_a_run_and_its_report(toy: Any, filler: str, tmp_path: Path) -> None:
-    config = resolve(
+    config = parse_config(
         {
             "run": {"rounds": 2},
             "simulator": {"contexts": 2, "variations": 1, "max_new_tokens": 500},
@@ -84,7 +84,7 @@ def test_hostile_text_passes_through_a_run_and_its_report(toy: Any, filler: str,
     agent = ScriptedSampler(
         lambda prompt, rng: f"{rng.choice([7, 9])} {filler[:500]}", context_tokens=20_000_000
     )
-    players = Players(
+    players = Policies(
         agent=Agent(agent, ScriptedTrainer(), config.agent, seed=0),
         simulator=Simulator(simulator, ScriptedTrainer(), config.simulator, seed=0),
     )

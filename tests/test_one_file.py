@@ -14,7 +14,7 @@ FILE = Path(__file__).parent.parent / "examples" / "one_file.py"
 ENVIRONMENT = {
     "genenv.environments",
     "genenv.environments.base",
-    "genenv.environments.parameters",
+    "genenv.environments.wrappers",
     "genenv.tools.settings",
     "genenv.types",
 }

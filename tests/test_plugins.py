@@ -23,7 +23,7 @@ SRC = ROOT / "src" / "genenv"
 RUN = """
     import sys
     from pathlib import Path
-    from genenv.config.run import resolve
+    from genenv.config.run import parse_config
     from genenv.progress import Silent
     from genenv.training.start import start
 
@@ -34,7 +34,7 @@ RUN = """
         "simulator": {"contexts": 2, "variations": 2},
         "curriculum": {"base_share": 0.5},
     }
-    start(resolve(settings), Path(sys.argv[1]), Silent())
+    start(parse_config(settings), Path(sys.argv[1]), Silent())
     print(*sorted({name.split(".")[0] for name in sys.modules}))
 """
 """Train one round on scripted policies; print what was imported."""

@@ -8,7 +8,7 @@ from genenv.backends.settings import SamplingConfig
 from genenv.sampling import COLDEST, SampleRequest, SamplingFields, SamplingParams, sampling_params
 from genenv.servers.tinker.requests import SamplingParamsBody
 from genenv.servers.vllm import SamplingBody
-from genenv.tools.generate.making import Asked
+from genenv.tools.generate.make_bundle import Asked
 
 NAMES = {one.name for one in fields(SamplingParams)}
 

@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from genenv.config.run import RunConfig, dump_toml, resolve
-from genenv.environments.shifting import SUFFIX
+from genenv.config.run import RunConfig, dump_toml, parse_config
+from genenv.environments.wrappers import SUFFIX
 from genenv.report.facts import summarise
 from genenv.report.page import write_report
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.store import PoolStore
-from genenv.training.build import build_players
 from genenv.training.loop import CoEvolution
-from genenv.training.opening import open_environment
+from genenv.training.opening import build_players, open_environment
 from genenv.types import Json, Origin
 from typed import refused, succeeds
 
@@ -44,7 +43,7 @@ def build(config: RunConfig, path: Path) -> CoEvolution:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("run") / "a"
-    build(resolve(SETTINGS), path).run()
+    build(parse_config(SETTINGS), path).run()
     return path
 
 
@@ -88,7 +87,7 @@ def test_it_is_measured_right_before_the_shift_at_it_and_often_after_it(finished
 def test_a_kill_in_any_round_loses_nothing(
     finished: Path, tmp_path: Path, killed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config, path = resolve(SETTINGS), tmp_path / "a"
+    config, path = parse_config(SETTINGS), tmp_path / "a"
     loop = build(config, path)
     commit = PoolStore.commit_round
 
@@ -126,8 +125,8 @@ def test_what_a_run_came_to_is_said_of_each_world(finished: Path) -> None:
 
 @pytest.mark.long
 def test_the_agent_s_statistics_and_the_archive_stay(tmp_path: Path) -> None:
-    config = resolve(SETTINGS)
-    world = build(config, tmp_path / "a").world
+    config = parse_config(SETTINGS)
+    world = build(config, tmp_path / "a").pool
     old = world.base[world.seeds[0].id]
     world.gate.remember(world.held_out)
     texts, profile = len(world.gate.archive), world.stats.profile()
@@ -145,8 +144,8 @@ def test_the_agent_s_statistics_and_the_archive_stay(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_a_world_that_is_drawn_from_ids_is_the_one_that_it_would_be_alone() -> None:
     later: dict[str, Json] = {"round": 1, "environment": {"descriptions": False}}
-    shifting = open_environment(resolve({"shift": later}))
-    alone = open_environment(resolve({"environment": {"descriptions": False}}))
+    shifting = open_environment(parse_config({"shift": later}))
+    alone = open_environment(parse_config({"environment": {"descriptions": False}}))
     shifting.shift()  # type: ignore[attr-defined]
     for one, other in zip(shifting.held_out()[:20], alone.held_out()[:20], strict=True):
         assert one.id == f"{other.id}{SUFFIX}"

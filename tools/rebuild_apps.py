@@ -21,8 +21,8 @@ from typing import Any, cast
 from genenv.environments.common import Refused
 from genenv.gate.gate import examined
 from genenv.tools.bundle import Bundle, Starts, program_line
-from genenv.tools.generate.plans import THEN, Rules, plans
-from genenv.tools.spec import Gap, Program, Size, ToolsParameters
+from genenv.tools.generate.plans import Rules, plans
+from genenv.tools.spec import THEN, Gap, Program, Size, ToolsParameters
 from genenv.tools.tool_calling.environment import BUNDLE, ToolCalling
 from genenv.types import Lineage, Origin, Rejection
 
@@ -58,7 +58,7 @@ def state_of(number: int) -> dict[str, Any]:
     """A day in somebody's life, with names and texts of its side."""
     measuring = number >= counted().training
     rng, bundle = random.Random(f"apps state {number}"), Bundle.open(BUNDLE)
-    words = bundle.measuring_sayings if measuring else bundle.sayings
+    words = bundle.measuring_spoken_values if measuring else bundle.spoken_values
     today = date(2025, 1, 2) + timedelta(days=2 * rng.randrange(180))
     kinds = cast("dict[str, list[Any]]", {k.removeprefix("said."): v for k, v in words.kinds(today).items()})
 

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from fact_corrections import ALIASES, DENIED, DENIED_FACTS
-from genenv.environments.multihop_qa.answers import PLAIN
-from genenv.environments.multihop_qa.relations import RELATIONS
+from genenv.environments.multihop_qa.kb import RELATIONS
+from genenv.environments.multihop_qa.search import PLAIN
 from genenv.errors import UsageError
 
 DATA = Path(__file__).parents[1] / "src/genenv/environments/multihop_qa/data"

@@ -34,17 +34,16 @@ from genenv.types import (
 )
 
 if TYPE_CHECKING:
-    from genenv.api.agent import Agent, load_agent
     from genenv.api.environment import Environment
-    from genenv.api.runs import Run, train
+    from genenv.api.runs import Agent, Run, load_agent, train
     from genenv.progress import Silent
 
 _LATER = {
-    "Agent": "genenv.api.agent",
+    "Agent": "genenv.api.runs",
     "Environment": "genenv.api.environment",
     "Run": "genenv.api.runs",
     "Silent": "genenv.progress",
-    "load_agent": "genenv.api.agent",
+    "load_agent": "genenv.api.runs",
     "train": "genenv.api.runs",
 }
 """What is loaded when it is first asked for."""

@@ -6,7 +6,7 @@
 | `EnvironmentCodeError` | the guard of a user's own environment: it raised, hung, or broke a promise | the
 same |
 | `DataError` | store, checkpoints, data files: damaged or missing on disk | one sentence, exit status 2 |
-| `RolloutError` | policies and episodes: this attempt failed | a trace with a stop reason; the run goes on |
+| `RolloutError` | policies and episodes: this rollout failed | a trace with a stop reason; the run goes on |
 | `ContextOverflow` | policies: the context window is too small | the same; in evaluation, a wrong answer |
 | `UpdateSkipped` | updates: NaN or too large a step | a counted, logged event; the run goes on |
 
@@ -41,7 +41,7 @@ class DataError(GenenvError):
 
 
 class RolloutError(GenenvError):
-    """One attempt failed: recorded as data."""
+    """One rollout failed: recorded as data."""
 
 
 class ContextOverflow(RolloutError):

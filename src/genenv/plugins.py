@@ -10,13 +10,16 @@ The parts that come with genenv are declared the same way, in its own `pyproject
 
 from __future__ import annotations
 
+import inspect
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Literal
+
+from genenv.errors import EnvironmentCodeError, GenenvError, UsageError, first_line
 
 Group = Literal["environments", "environment_kinds", "backends", "benchmarks", "commands", "exporters"]
 
@@ -57,3 +60,47 @@ def load(where: str) -> object:
     """What `module:attribute` names."""
     module, _, attribute = where.partition(":")
     return getattr(import_module(module), attribute)
+
+
+def own_part(setting: str, where: str, *, takes: Sequence[str] = (), methods: Sequence[str] = ()) -> object:
+    """A function or a class of the user's own that a setting names, `module:name`, checked before its use.
+
+    Args:
+        setting: its dotted key, for the sentence.
+        where: its value.
+        takes: the arguments that it is called with; those after a `*` by name.
+        methods: what its objects must have, where it is a class.
+
+    Raises:
+        UsageError: it cannot be found, or called like that; says what is wrong.
+    """
+    module, colon, name = where.partition(":")
+    if not (colon and module.replace(".", "_").isidentifier() and name.isidentifier()):
+        raise UsageError(f"{setting} is {where!r}, but a part of your own is named as module:name")
+    try:
+        found: object = getattr(import_module(module), name, None)
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"{setting} is {where!r}: there is no module {error.name!r}; is it on PYTHONPATH?"
+        ) from error
+    except GenenvError:
+        raise
+    except Exception as error:
+        raise EnvironmentCodeError(
+            f"{setting} is {where!r}: module {module!r} cannot be loaded: {type(error).__name__}: "
+            f"{first_line(error)}"
+        ) from error
+    if not callable(found):
+        raise UsageError(f"{setting} is {where!r}, but module {module!r} has no function or class {name!r}")
+    if missing := [method for method in methods if not hasattr(found, method)]:
+        raise UsageError(f"{setting} is {where!r}, but {name} lacks {', '.join(missing)}")
+    star = takes.index("*") if "*" in takes else len(takes)
+    try:
+        inspect.signature(found).bind(*takes[:star], **dict.fromkeys(takes[star + 1 :]))
+    except TypeError as error:
+        raise UsageError(
+            f"{setting} is {where!r}, but {name} must take ({', '.join(takes)}): {error}"
+        ) from error
+    except ValueError:  # written in C: it is called as it is
+        pass
+    return found

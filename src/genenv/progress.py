@@ -1,7 +1,7 @@
-"""How long work says where it is. The core reports to this protocol; the command line draws it.
+"""Progress reports of long work: the core reports to this protocol, and the command line draws it.
 
-Whoever works inside a stage tells it with `advance`, however deep: nothing hands a stage on. Each coroutine
-has its own, so that two stages at the same time stay apart.
+Code inside a stage calls `advance`, however deep it is nested; no stage is passed along. Each coroutine
+has its own stage, so two stages can run at the same time.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ class Silent:
 
 @contextlib.contextmanager
 def staged(reporter: Reporter, name: str, *, items: int | None, unit: str) -> Generator[None]:
-    """One stage of a reporter, which `advance` tells, here and in what is started here."""
+    """One stage of a reporter; `advance` reports to it, here and in coroutines started here."""
     with reporter.stage(name, items=items, unit=unit) as stage, _in_place(stage):
         yield
 
 
 def aside() -> contextlib.AbstractContextManager[None]:
-    """For work that is no part of the stage around it: nobody is told of it."""
+    """For work that is no part of the stage around it: it is not reported."""
     return _in_place(silent)
 
 

@@ -1,15 +1,17 @@
-"""What every section of the configuration has in common, and how a setting says what it allows.
+"""What all sections of the configuration share: their base class, and what a setting allows and permits.
 
-A setting lives with its owner (`genenv.agent.settings`, `genenv.curriculum.settings`, ...); and
-`genenv.config.run` puts the sections together.
+A setting is defined by its owner (`genenv.agent.policy`, `genenv.curriculum.settings`, ...);
+`genenv.config.run` collects the sections.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from types import UnionType
-from typing import Annotated, Literal, Union, get_args, get_origin
+from typing import Annotated, Literal, Union, cast, get_args, get_origin
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, JsonValue
@@ -30,6 +32,20 @@ PLACE: dict[str, JsonValue] = {"place": True}
 """Extra of a text setting that names a file or a folder, or may name one."""
 
 
+def may_change(why: str) -> dict[str, JsonValue]:
+    """Extra of a setting that may change when a run is resumed.
+
+    Args:
+        why: the reason that no result depends on it, for the reference of settings.
+    """
+    return {"resume": why}
+
+
+def why_it_may_change(field: FieldInfo) -> str | None:
+    """Why a setting may change when a run is resumed; None where it may not."""
+    return cast(str | None, _extra(field).get("resume"))
+
+
 def _without_credentials(address: str) -> str:
     """Refuse an address that holds a secret: settings are written into files, logs and reports.
 
@@ -38,7 +54,7 @@ def _without_credentials(address: str) -> str:
     """
     try:
         parts = urlsplit(address)
-    except ValueError:  # what is asked there says what is wrong with it
+    except ValueError:  # whoever connects there reports what is wrong with it
         return address
     if "@" in parts.netloc or parts.query:
         raise ValueError(
@@ -54,7 +70,36 @@ Address = Annotated[str, AfterValidator(_without_credentials)]
 
 def is_place(field: FieldInfo) -> bool:
     """Whether a setting may name a file or a folder."""
-    return field.json_schema_extra == PLACE
+    return "place" in _extra(field)
+
+
+def _extra(field: FieldInfo) -> dict[str, JsonValue]:
+    extra = field.json_schema_extra
+    return cast(dict[str, JsonValue], extra) if isinstance(extra, dict) else {}
+
+
+_OWN = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Validator of a text setting: one of some names, or a part of the user's own, `module:name`."""
+
+    known: tuple[str, ...]
+
+    def __call__(self, name: str) -> str:
+        """Refuse any other name; `allowed` says what there is."""
+        if name not in self.known and not is_own(name):
+            raise AssertionError(name)
+        return name
+
+    def __str__(self) -> str:
+        return " or ".join([*map(json.dumps, self.known), "module:name of your own"])
+
+
+def is_own(name: str) -> bool:
+    """Whether a setting names a part of the user's own: a function or a class, `module:name`."""
+    return _OWN.fullmatch(name) is not None
 
 
 _TYPE_NAMES: dict[object, str] = {bool: "true or false", int: "whole number", float: "number", str: "text"}
@@ -62,8 +107,10 @@ _BOUNDS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 
 
 def allowed(field: FieldInfo) -> str:
-    """What may stand for a setting, for people: `number, > 0, < 1` or `"lora" or "full"`."""
-    return ", ".join([_type_name(field.annotation), *_rules(field.metadata)])
+    """The values that a setting allows, for people: `number, > 0, < 1` or `"lora" or "full"`."""
+    rules = (rule.func for rule in field.metadata if isinstance(rule, AfterValidator))
+    names = [str(rule) for rule in rules if isinstance(rule, Names)]
+    return ", ".join([*(names or [_type_name(field.annotation)]), *_rules(field.metadata)])
 
 
 def _rules(metadata: Iterable[object]) -> Iterator[str]:

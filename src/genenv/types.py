@@ -1,6 +1,6 @@
-"""The nouns of genenv: frozen values that flow from a seed to an update. Nothing here knows torch.
+"""The data types of genenv: frozen values that flow from a seed to an update. Nothing here knows torch.
 
-Seed --context--> Generation --decode--> Task (or Rejection) --attempt--> Trace; the G traces of one task
+Seed --context--> Generation --decode--> Task (or Rejection) --rollout--> Trace; the G traces of one task
 are a `Group`, all variations written for one context are a `TaskBatch`, the unit of p_hat.
 
 Shapes: T = tokens of one episode (prompt, completions and environment replies), G = rollouts per task.
@@ -134,7 +134,7 @@ class Generation:
 
     @property
     def drawn(self) -> bool:
-        """Whether the player that learns from it did not sample it."""
+        """Whether the policy that learns from it did not sample it."""
         return not self.logprobs
 
 
@@ -233,7 +233,7 @@ class Trace:
     """Whether it parsed, was carried out and graded, rightly or not: a *valid* trace of the paper, which goes
     into D_train. None where that is not known, as in stores of older formats."""
     choices: tuple[Choices, ...] = field(default=(), compare=False, repr=False)
-    """Of replies that were held to some. Not stored: attempts are learned from where they were sampled."""
+    """Of replies that were held to some. Not stored: rollouts are learned from where they were sampled."""
     left_out: tuple[LeftOut, ...] = field(default=(), compare=False, repr=False)
     """What later turns were sampled without. Not stored, for the same reason."""
 
@@ -262,7 +262,7 @@ class Group:
 
     @property
     def valid(self) -> tuple[Trace, ...]:
-        """The traces whose episode ran to a verdict; only those count as attempts."""
+        """The traces whose episode ran to a verdict; only those count as rollouts."""
         return tuple([trace for trace in self.traces if trace.stop_reason not in _BROKEN])
 
 
@@ -275,8 +275,8 @@ class Proposal:
     novelty: float | None = None
     """1 - similarity to the nearest task of the archive, in [0, 1]; None when it was rejected before that
     was measured."""
-    foretold: float | None = None
-    """The success rate that a probe foretold, in [0, 1]; None without one. It is not stored."""
+    predicted_rate: float | None = None
+    """The success rate that a probe predicted, in [0, 1]; None without one. It is not stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,9 +286,9 @@ class TaskBatch:
     context: Context
     proposals: tuple[Proposal, ...]
     groups: tuple[Group, ...]
-    """The attempts at those proposals that became tasks."""
+    """The rollouts of those proposals that became tasks."""
     p_hat: float | None
-    """Successes / attempts over the whole batch; None when no proposal became a task."""
+    """Successes / rollouts over the whole batch; None when no proposal became a task."""
     env_reward: float
     """R_env in [0, 1]; 0 when no proposal became a task."""
 
@@ -310,9 +310,9 @@ class Scored:
     reward: float
     """In [0, 1]; 0 for one that is no task."""
     rate: float | None = None
-    """The success rate that it came to, found or foretold; None for one that is no task."""
-    asked: tuple[int, ...] | None = None
-    """A prompt that asks for this rate; None where nobody wants to know."""
+    """The success rate that it came to, found or predicted; None for one that is no task."""
+    prompt_ids: tuple[int, ...] | None = None
+    """A simulator's prompt that requests this rate; None where no algorithm relabels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,6 +322,6 @@ class Profile:
     success: Mapping[str, float] = field(default_factory=dict[str, float])
     """Posterior mean of the success rate, per skill, in [0, 1]."""
     attempts: Mapping[str, float] = field(default_factory=dict[str, float])
-    """Decayed number of attempts behind each rate."""
+    """Decayed number of rollouts behind each rate."""
     overall: float | None = None
     """Success rate over everything recent; None before the first round."""

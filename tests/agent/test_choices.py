@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from genenv.algorithms.credit.grpo import grpo_credit
+from genenv.algorithms.agent_credit import grpo_credit
 from genenv.algorithms.datum import Datum, Objective, averaged
 from genenv.algorithms.settings import GrpoConfig, OptimizerConfig
 from genenv.backends.local.packing import Bundle, Packed
@@ -19,7 +19,7 @@ from genenv.backends.local.trainer import LocalTrainer
 from genenv.backends.scripted import ScriptedSampler
 from genenv.environments.guard import guarded
 from genenv.errors import EnvironmentCodeError
-from genenv.rollout.driver import Sampling, attempt, guide
+from genenv.rollout.driver import Sampling, demonstration, roll_out
 from genenv.types import Group, Message, StopReason
 from learners import gradients_of
 
@@ -55,7 +55,7 @@ def sampler(tiny: Any) -> Any:
 def groups_of(env: Any, sampler: Any, toy: Any, rollouts: int = 6, **changes: Any) -> list[Group]:
     task = replace(toy.task(1, 2), oracle=("look", "open desk 1"))
     sampling = replace(SAMPLING, **changes)
-    return asyncio.run(attempt(env, sampler, [task], rollouts=rollouts, sampling=sampling))
+    return asyncio.run(roll_out(env, sampler, [task], rollouts=rollouts, sampling=sampling))
 
 
 def rewarded(groups: list[Group]) -> list[Group]:
@@ -163,7 +163,7 @@ def test_the_kl_of_the_attempts_is_taken_among_the_choices(env: Any, sampler: An
 
 def test_what_is_imitated_is_learned_among_the_choices_too(env: Any, sampler: Any, toy: Any) -> None:
     task = replace(toy.task(1, 2), oracle=("look", "open desk 1"))
-    trace = asyncio.run(guide(env, sampler, task))
+    trace = asyncio.run(demonstration(env, sampler, task))
     assert trace.replies == task.oracle
     lesson = grpo_credit([], {task.id: trace}, GrpoConfig(), temperature=0.7)
     (datum,) = lesson.data
@@ -172,7 +172,7 @@ def test_what_is_imitated_is_learned_among_the_choices_too(env: Any, sampler: An
     (row,) = asyncio.run(LocalTrainer(sampler.weights, OptimizerConfig()).logprobs([datum]))
     assert all(math.exp(row[t]) > 0.01 for t in places)
     wrong = replace(task, oracle=("fly", "look"))
-    broken = asyncio.run(guide(env, sampler, wrong))
+    broken = asyncio.run(demonstration(env, sampler, wrong))
     assert (broken.stop_reason, broken.success) == (StopReason.ERROR, False)
     assert broken.explanation == "The known solution 'fly' is none of the possible replies."
 

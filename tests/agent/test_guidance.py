@@ -7,10 +7,9 @@ import random
 
 import pytest
 
-from genenv.algorithms.credit.grpo import grpo_credit
-from genenv.algorithms.credit.imitation import imitate
+from genenv.algorithms.agent_credit import grpo_credit, imitate
 from genenv.backends.scripted import ScriptedSampler
-from genenv.rollout.driver import Sampling, attempt, guide
+from genenv.rollout.driver import Sampling, demonstration, roll_out
 from lessons import Recorder
 from loops import STAGES, learner_of
 
@@ -19,14 +18,14 @@ def played(toy, script, tasks, rollouts=2):
     sampling = Sampling(temperature=1.0, max_new_tokens=20, timeout_s=5.0, seed=0)
     sampler = ScriptedSampler(script)
     return sampler, asyncio.run(
-        attempt(toy.Environment(), sampler, tasks, rollouts=rollouts, sampling=sampling)
+        roll_out(toy.Environment(), sampler, tasks, rollouts=rollouts, sampling=sampling)
     )
 
 
 def test_a_guide_is_the_oracles_solution_turn_after_turn_in_the_policys_tokens(toy):
     task = toy.task(1, 2, turns=3)
     sampler, (group,) = played(toy, lambda prompt, rng: "3", [task])
-    trace = asyncio.run(guide(toy.Environment(), sampler, task))
+    trace = asyncio.run(demonstration(toy.Environment(), sampler, task))
     right = group.traces[0]
     assert (trace.token_ids, trace.sampled, trace.prompt_tokens) == (
         right.token_ids,
@@ -50,7 +49,7 @@ def test_the_setting_says_which_groups_are_guided_and_attempts_stay_as_they_are(
     trainer = Recorder()
     settings = {"rollouts": 2, "guidance": wanted, "skip_zero_advantage": False}
     learner = learner_of(toy, {"agent": settings}, agent=trainer)
-    known = asyncio.run(learner.players.agent.solutions(learner.env, groups))
+    known = asyncio.run(learner.policies.agent.solutions(learner.env, groups))
     assert sorted(known) == guided
     metrics = asyncio.run(learner.agent_learns(1, groups, [], STAGES))
     assert metrics["agent/guided_rate"] == len(guided) / 2
@@ -72,7 +71,7 @@ def test_replayed_tasks_teach_by_their_solutions_alone(toy):
     others = [toy.task(5, 6, name="other"), toy.task(7, 8, name="another")]
     metrics = asyncio.run(learner.agent_learns(1, groups, others, STAGES))
     assert (metrics["agent/replayed"], metrics["agent/guided_rate"]) == (2, 0)
-    known = asyncio.run(learner.players.agent.solutions(learner.env, groups, others))
+    known = asyncio.run(learner.policies.agent.solutions(learner.env, groups, others))
     assert list(known) == ["other", "another"]
     (step,) = trainer.data
     expected = {imitate(trace)[0].completion_ids for trace in known.values()}
@@ -86,7 +85,7 @@ def test_a_solution_that_does_not_fit_the_context_guides_nobody(toy):
     settings = {"rollouts": 2, "guidance": "all"}
     learner = learner_of(toy, {"agent": settings}, agent=trainer, context_tokens=10)
     metrics = asyncio.run(learner.agent_learns(1, groups, [], STAGES))
-    assert asyncio.run(learner.players.agent.solutions(learner.env, groups)) == {}
+    assert asyncio.run(learner.policies.agent.solutions(learner.env, groups)) == {}
     assert trainer.data == []
     assert metrics["agent/guided_rate"] == 0.0
 
@@ -94,8 +93,8 @@ def test_a_solution_that_does_not_fit_the_context_guides_nobody(toy):
 def test_a_solution_fits_the_context_to_its_last_token(toy):
     task = toy.task(1, 2, turns=2)
     needed = len(
-        asyncio.run(guide(toy.Environment(), ScriptedSampler(lambda prompt, rng: ""), task)).token_ids
+        asyncio.run(demonstration(toy.Environment(), ScriptedSampler(lambda prompt, rng: ""), task)).token_ids
     )
     for room, fits in ((needed, True), (needed - 1, False)):
         sampler = ScriptedSampler(lambda prompt, rng: "", context_tokens=room)
-        assert asyncio.run(guide(toy.Environment(), sampler, task)).success is fits
+        assert asyncio.run(demonstration(toy.Environment(), sampler, task)).success is fits

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from genenv.algorithms.credit.imitation import imitate
+from genenv.algorithms.agent_credit import imitate
 from genenv.algorithms.settings import OptimizerConfig
 from genenv.backends.local.trainer import LocalTrainer
-from genenv.rollout.driver import Sampling, attempt, guide
+from genenv.rollout.driver import Sampling, demonstration, roll_out
 from genenv.types import Message, Trace
 
 DROPPING = (
@@ -54,7 +54,7 @@ def sampler(tiny: Any) -> Any:
 
 def played(toy: Any, sampler: Any) -> Trace:
     groups = asyncio.run(
-        attempt(toy.Environment(), sampler, [toy.task(1, 2, turns=3)], rollouts=1, sampling=SAMPLING)
+        roll_out(toy.Environment(), sampler, [toy.task(1, 2, turns=3)], rollouts=1, sampling=SAMPLING)
     )
     return groups[0].traces[0]
 
@@ -91,7 +91,7 @@ def test_the_trainer_finds_the_log_probabilities_that_were_sampled(toy: Any, sam
 
 
 def test_known_solutions_drop_the_thoughts_that_the_prompt_begins(toy: Any, sampler: Any) -> None:
-    trace = asyncio.run(guide(toy.Environment(), sampler, toy.task(1, 2, turns=2)))
+    trace = asyncio.run(demonstration(toy.Environment(), sampler, toy.task(1, 2, turns=2)))
     assert trace.success
     last = imitate(trace)[-1]
     text = sampler.model.tokenizer.decode([*last.prompt_ids, *last.completion_ids])
@@ -100,7 +100,7 @@ def test_known_solutions_drop_the_thoughts_that_the_prompt_begins(toy: Any, samp
 
 
 def test_templates_that_keep_all_leave_nothing_out(toy: Any, tiny: Any) -> None:
-    trace = asyncio.run(guide(toy.Environment(), tiny.player(), toy.task(1, 2, turns=2)))
+    trace = asyncio.run(demonstration(toy.Environment(), tiny.player(), toy.task(1, 2, turns=2)))
     assert trace.left_out == ()
     assert len(imitate(trace)) == 1
     assert Message(role="tool", content="once more") in trace.messages

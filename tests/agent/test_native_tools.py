@@ -18,9 +18,8 @@ from genenv.chat.tool_calls import message_of
 from genenv.clients.local import LocalAssistant
 from genenv.errors import UsageError
 from genenv.gate.gate import base_task
-from genenv.rollout.driver import Sampling, attempt, guide
-from genenv.tools.tool_calling.environment import ToolCalling
-from genenv.tools.tool_calling.settings import ToolCallingConfig
+from genenv.rollout.driver import Sampling, demonstration, roll_out
+from genenv.tools.tool_calling.environment import ToolCalling, ToolCallingConfig
 from genenv.types import Task
 
 SAMPLING = Sampling(temperature=1.0, max_new_tokens=2000, timeout_s=60.0, seed=0)
@@ -58,7 +57,7 @@ def test_every_known_solution_passes_in_the_models_own_form(
     sampler = make(name)
     assert len(tasks) >= 6
     for task in tasks:
-        trace = asyncio.run(guide(env, sampler, task))
+        trace = asyncio.run(demonstration(env, sampler, task))
         assert trace.success, trace.explanation
         assert trace.replies == task.oracle
 
@@ -67,7 +66,7 @@ def test_the_template_describes_the_tools_and_the_prompt_does_not(
     make: Any, env: ToolCalling, tasks: list[Task]
 ) -> None:
     sampler = make("qwen")
-    trace = asyncio.run(guide(env, sampler, tasks[0]))
+    trace = asyncio.run(demonstration(env, sampler, tasks[0]))
     prompt = sampler.model.tokenizer.decode(trace.token_ids[: trace.prompt_tokens])
     for tool in env.offered(tasks[0]):
         assert json.dumps(tool, ensure_ascii=False) in prompt
@@ -83,7 +82,7 @@ def test_an_episode_has_the_ids_that_an_evaluation_would_give_the_model(
     assert served.native_tools
     assert served.describe()["chat_template_kwargs"] == {"enable_thinking": False}
     task = next(task for task in tasks if task.payload["mode"] == "single")
-    trace = asyncio.run(guide(env, sampler, task))
+    trace = asyncio.run(demonstration(env, sampler, task))
     asked = [{"role": m.role, "content": m.content} for m in task.messages]
     prompt, _ = served.render(asked, env.offered(task))
     assert trace.token_ids[: trace.prompt_tokens] == prompt
@@ -112,7 +111,7 @@ def test_several_turns_are_the_conversation_that_would_be_served(
         await env.episode(task).run(ask)
 
     asyncio.run(play())
-    ids = asyncio.run(guide(env, sampler, task)).token_ids
+    ids = asyncio.run(demonstration(env, sampler, task)).token_ids
     assert served.render(heard, env.offered(task))[0][: len(ids)] == ids
     assert len(task.oracle) > 2
 
@@ -128,7 +127,7 @@ def test_an_agents_native_calls_are_checked_as_those_it_meant(env: ToolCalling, 
         assert prompt.startswith('[tool] {"type": "function"')
         return f"<think>\nI could call cancel_event.\n</think>\n\n{bare}"
 
-    (group,) = asyncio.run(attempt(env, ScriptedSampler(llama), [task], rollouts=1, sampling=SAMPLING))
+    (group,) = asyncio.run(roll_out(env, ScriptedSampler(llama), [task], rollouts=1, sampling=SAMPLING))
     assert group.traces[0].success, group.traces[0].explanation
     assert group.traces[0].replies == task.oracle
 
@@ -142,7 +141,7 @@ def test_an_escape_of_half_a_character_becomes_text_that_can_be_written(
     monkeypatch.setattr(env, "check", lambda task, replies: checked.extend(replies) or check(task, replies))
     call = r'[{"name": "send", "parameters": {"to": "\ud800"}}]'
     sampler = ScriptedSampler(lambda prompt, rng: call)
-    (group,) = asyncio.run(attempt(env, sampler, tasks[:1], rollouts=1, sampling=SAMPLING))
+    (group,) = asyncio.run(roll_out(env, sampler, tasks[:1], rollouts=1, sampling=SAMPLING))
     assert checked
     assert all('"to": "\ufffd"' in reply for reply in checked)
     assert group.traces[0].replies == tuple(checked)
@@ -152,4 +151,4 @@ def test_a_template_without_tools_ends_the_run_in_a_sentence(
     make: Any, env: ToolCalling, tasks: list[Task]
 ) -> None:
     with pytest.raises(UsageError, match=r"environment\.style = 'python' or 'json'"):
-        asyncio.run(guide(env, make(), tasks[0]))
+        asyncio.run(demonstration(env, make(), tasks[0]))

@@ -13,7 +13,7 @@ from genenv.algorithms.settings import OptimizerConfig
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.backends.scripted import END, ScriptedSampler
 from genenv.errors import RolloutError
-from genenv.rollout.driver import Sampling, attempt
+from genenv.rollout.driver import Sampling, roll_out
 from genenv.sampling import Completion, blocked_s
 from genenv.seeding import stream
 from genenv.types import Message, StopReason
@@ -47,7 +47,7 @@ class Acting:
 def play(env, sampler, tasks, *, rollouts=1, **changes):
     values = {"temperature": 1.0, "max_new_tokens": 20, "timeout_s": 5.0, "seed": 0}
     sampling = Sampling(**(values | changes))
-    return asyncio.run(attempt(env, sampler, tasks, rollouts=rollouts, sampling=sampling))
+    return asyncio.run(roll_out(env, sampler, tasks, rollouts=rollouts, sampling=sampling))
 
 
 def only(groups):

@@ -7,9 +7,8 @@ import random
 
 from genenv.backends.scripted import ScriptedSampler
 from genenv.gate.gate import base_task
-from genenv.rollout.driver import Sampling, attempt
-from genenv.tools.tool_calling.environment import ToolCalling
-from genenv.tools.tool_calling.settings import ToolCallingConfig
+from genenv.rollout.driver import Sampling, roll_out
+from genenv.tools.tool_calling.environment import ToolCalling, ToolCallingConfig
 from genenv.types import StopReason
 
 
@@ -23,7 +22,7 @@ def test_running_out_of_turns_is_a_stop_reason_of_its_own() -> None:
 
     sampling = Sampling(temperature=1.0, max_new_tokens=500, timeout_s=60.0, seed=0)
     (group,) = asyncio.run(
-        attempt(env, ScriptedSampler(same_call_again), [task], rollouts=1, sampling=sampling)
+        roll_out(env, ScriptedSampler(same_call_again), [task], rollouts=1, sampling=sampling)
     )
     assert group.traces[0].stop_reason is StopReason.MAX_TURNS
     assert len(group.traces[0].replies) == 3

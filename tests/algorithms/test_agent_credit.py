@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from genenv.agent.settings import AgentConfig
-from genenv.algorithms.credit import agent_credit
-from genenv.algorithms.settings import AGENT_ALGORITHMS
+from genenv.agent.policy import AgentConfig
+from genenv.algorithms.agent_credit import ALGORITHMS, agent_credit
 from genenv.config.run import load_config
 from genenv.errors import UsageError
 from genenv.types import Group
@@ -54,7 +53,7 @@ def test_grpo_learns_from_groups_whose_attempts_differ(groups) -> None:
     assert {datum.loss for datum in found.data} == {"ppo"}
 
 
-@pytest.mark.parametrize("name", AGENT_ALGORITHMS)
+@pytest.mark.parametrize("name", ALGORITHMS)
 @pytest.mark.parametrize("size", [1, 3, 100])
 def test_steps_have_at_most_so_many_groups(groups, name: str, size: int) -> None:
     found = lesson(groups, name, {"a": groups[3].traces[0]}, groups_per_step=size)
@@ -63,5 +62,9 @@ def test_steps_have_at_most_so_many_groups(groups, name: str, size: int) -> None
 
 
 def test_an_algorithm_that_there_is_not_is_refused_by_name() -> None:
-    with pytest.raises(UsageError, match=r'agent.algorithm.* is "ppo"; allowed: "grpo" or "sft" or "rft"'):
+    with pytest.raises(
+        UsageError,
+        match=r'agent.algorithm.* is "ppo"; allowed: "grpo" or "sft" or "rft" '
+        r"or module",
+    ):
         load_config(None, ["agent.algorithm=ppo"])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv.algorithms.datum import Datum, Lesson, Objective, averaged
+from genenv.algorithms.datum import Datum, Objective, UpdateBatch, averaged
 from lessons import imitated
 
 losses = st.sampled_from(["nll", "ppo"])
@@ -26,7 +26,7 @@ def test_the_tokens_of_a_datum_are_those_that_count():
 
 def test_the_data_of_a_lesson_are_those_of_its_units_in_order():
     first, second, third = (datum("nll", (float(i),)) for i in range(3))
-    assert Lesson(units=[[first, second], [third]], objective=Objective()).data == [first, second, third]
+    assert UpdateBatch(units=[[first, second], [third]], objective=Objective()).data == [first, second, third]
 
 
 def test_averaged_weights_by_hand():

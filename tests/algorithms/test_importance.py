@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv.agent.settings import AgentConfig
-from genenv.algorithms.credit.grpo import grpo_credit
-from genenv.algorithms.datum import Datum, Lesson, Objective
-from genenv.algorithms.importance import Mismatch, corrected
-from genenv.algorithms.ratios import k3
-from genenv.algorithms.update import learn
+from genenv.agent.policy import AgentConfig
+from genenv.algorithms.agent_credit import grpo_credit
+from genenv.algorithms.datum import Datum, Objective, UpdateBatch
+from genenv.algorithms.losses import k3
+from genenv.algorithms.update import Mismatch, corrected, learn
 from genenv.errors import UpdateSkipped
 from lessons import Recorder, imitated, make_groups
 
@@ -84,7 +83,7 @@ class Moved(Recorder):
         return {**measured, "old_kl": weight * k3(0.0, math.log(2)) / len(self.data)}
 
 
-def taken(lesson: Lesson, trainer: Moved | None = None) -> tuple[Moved, dict[str, float]]:
+def taken(lesson: UpdateBatch, trainer: Moved | None = None) -> tuple[Moved, dict[str, float]]:
     trainer = trainer or Moved()
     done = asyncio.run(learn(trainer, lesson, player="agent", learning_rate=0.1, seed=0))
     return trainer, done.metrics()
@@ -92,7 +91,7 @@ def taken(lesson: Lesson, trainer: Moved | None = None) -> tuple[Moved, dict[str
 
 def test_an_update_weighs_attempts_alone_and_asks_once():
     units = [[attempted((-1.0, -2.0)), imitated((3,), (4, 5))]]
-    trainer, metrics = taken(Lesson(units=units, objective=Objective(), epochs=2, importance_cap=1.5))
+    trainer, metrics = taken(UpdateBatch(units=units, objective=Objective(), epochs=2, importance_cap=1.5))
     assert trainer.calls == ["logprobs", *["forward_backward", "step"] * 2]
     ppo, nll = trainer.data[1]
     assert ppo.advantages == (3.0, 3.0)
@@ -102,7 +101,7 @@ def test_an_update_weighs_attempts_alone_and_asks_once():
 
 def test_without_a_cap_the_first_step_compares_and_all_stay_as_they_are():
     data = [attempted((-1.0,), weights=(0.5,)) for _ in range(5)]
-    trainer, metrics = taken(Lesson(units=[data], objective=Objective(), epochs=3))
+    trainer, metrics = taken(UpdateBatch(units=[data], objective=Objective(), epochs=3))
     assert trainer.calls == ["forward_backward", "step"] * 3
     assert metrics["agent/mismatch_kl"] == pytest.approx(2 - 1 - math.log(2))
     assert "agent/importance_ratio" not in metrics
@@ -112,7 +111,7 @@ def test_without_a_cap_the_first_step_compares_and_all_stay_as_they_are():
 def test_data_whose_sampler_said_nothing_have_no_mismatch():
     unknown = replace(attempted((-1.0,)), old_logprobs=None)
     for data in ([unknown], [attempted((-1.0,)), unknown], [imitated((3,), (4, 5))]):
-        _, metrics = taken(Lesson(units=[data], objective=Objective()))
+        _, metrics = taken(UpdateBatch(units=[data], objective=Objective()))
         assert "agent/mismatch_kl" not in metrics
 
 
@@ -128,12 +127,12 @@ class Late(Moved):
 
 def test_where_the_first_step_is_skipped_the_next_one_compares():
     units = [[attempted((-1.0,))], [attempted((-2.0,))]]
-    _, metrics = taken(Lesson(units=units, objective=Objective(), steps=2, epochs=2), Late())
+    _, metrics = taken(UpdateBatch(units=units, objective=Objective(), steps=2, epochs=2), Late())
     assert metrics["agent/mismatch_kl"] == pytest.approx((1 - math.log(2)) / 2)
 
 
 def test_a_mismatch_that_spoils_the_gradient_is_warned_of_and_what_to_do(caplog):
-    lesson = Lesson(units=[[attempted((-3.0, -3.0))]], objective=Objective())
+    lesson = UpdateBatch(units=[[attempted((-3.0, -3.0))]], objective=Objective())
     taken(lesson)
     (record,) = [one for one in caplog.records if "mismatch_kl" in one.getMessage()]
     assert "disagree by" in record.getMessage()

@@ -6,10 +6,9 @@ import asyncio
 
 import pytest
 
-from genenv.agent.policy import Agent
-from genenv.agent.settings import AgentConfig
-from genenv.algorithms.datum import Lesson, Objective
-from genenv.algorithms.schedules import lr_scale, warmup_lr_scale
+from genenv.agent.policy import Agent, AgentConfig
+from genenv.algorithms.datum import Objective, UpdateBatch
+from genenv.algorithms.update import lr_scale, warmup_lr_scale
 from genenv.backends.scripted import ScriptedSampler
 from genenv.simulator.policy import Simulator
 from genenv.simulator.settings import SimulatorConfig
@@ -46,7 +45,7 @@ def test_both_players_follow_their_own_schedule() -> None:
     trainer = Recorder()
     simulator = Simulator(SAMPLER, trainer, SimulatorConfig(lr=0.5, lr_schedule="linear"), seed=0)
     agent = Agent(SAMPLER, trainer, AgentConfig(lr=0.25, lr_schedule="linear"), seed=0)
-    lesson = Lesson(units=[[imitated((1,), (2,))]], objective=Objective())
+    lesson = UpdateBatch(units=[[imitated((1,), (2,))]], objective=Objective())
     for round_ in (1, 3):
         asyncio.run(simulator.learn(lesson, round_=round_, rounds=5))
         asyncio.run(agent.learn(lesson, round_=round_, rounds=3))

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 import torch
 
-from genenv.algorithms.trust_region import PROBE_TOKENS, TrustRegion, probe
+from genenv.algorithms.update import PROBE_TOKENS, TrustRegion, probe
 from genenv.errors import UpdateSkipped
 from genenv.simulator.settings import SimulatorConfig
 from learners import SimulatorLearner

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from genenv.agent.settings import AgentConfig
-from genenv.algorithms.datum import Datum, Lesson, Objective
+from genenv.agent.policy import AgentConfig
+from genenv.algorithms.datum import Datum, Objective, UpdateBatch
 from genenv.algorithms.update import Done, evenly, learn
 from genenv.backends.local.packing import Bundle, Packed
 from genenv.errors import UpdateSkipped
@@ -25,11 +25,11 @@ from lessons import Recorder, imitated, make_groups, samples, weighted
 UNITS = [[imitated((i,), (7,) * (i + 1), 0.5)] for i in range(5)]
 
 
-def lesson(units: Sequence[Sequence[Datum]] = UNITS, **changes: Any) -> Lesson:
-    return Lesson(**({"units": units, "objective": Objective()} | changes))
+def lesson(units: Sequence[Sequence[Datum]] = UNITS, **changes: Any) -> UpdateBatch:
+    return UpdateBatch(**({"units": units, "objective": Objective()} | changes))
 
 
-def taken(given: Lesson, trainer: Recorder, seed: int = 0) -> Done:
+def taken(given: UpdateBatch, trainer: Recorder, seed: int = 0) -> Done:
     return asyncio.run(learn(trainer, given, player="agent", learning_rate=0.25, seed=seed))
 
 

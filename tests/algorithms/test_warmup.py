@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 import torch
 
-from genenv.agent.settings import AgentConfig
-from genenv.algorithms.credit.grpo import grpo_credit
-from genenv.algorithms.credit.rwr import rwr_credit
+from genenv.agent.policy import AgentConfig
+from genenv.algorithms.agent_credit import grpo_credit
 from genenv.algorithms.datum import Datum
+from genenv.algorithms.simulator_credit import rwr_credit
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.config.run import RunConfig
 from genenv.errors import EnvironmentCodeError, RolloutError, UsageError
 from genenv.progress import Silent
 from genenv.simulator.settings import SimulatorConfig
-from genenv.training.build import build_players
+from genenv.training.opening import build_players
 from genenv.types import Group, Message, Seed, SimulatorSample
 from learners import AgentLearner, SimulatorLearner
 

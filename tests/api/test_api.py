@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import genenv
 from bundles import EXAMPLES, made
-from genenv.api.values import words
+from genenv.api.environment import words
 from genenv.errors import UsageError
 from genenv.threads import run_with_own_loop as apart
 from orders_api import KEY, served

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import genenv
-from genenv.environments.attempt import Attempt
 from genenv.environments.base import Ask, OutOfTurns
+from genenv.environments.stepwise import StepwiseRollout
 from genenv.errors import EnvironmentCodeError, RolloutError, UsageError
 from genenv.types import Message
 
@@ -96,7 +96,7 @@ def test_one_that_cannot_go_on_has_failed(tools: genenv.Environment) -> None:
         await ask(())
         raise RolloutError("the world is gone")
 
-    attempt = Attempt(_Own(breaks), tools.held_out[0])  # type: ignore[arg-type]
+    attempt = StepwiseRollout(_Own(breaks), tools.held_out[0])  # type: ignore[arg-type]
     attempt.reply("go")
     assert attempt.done
     assert attempt.verdict() == genenv.Verdict(
@@ -109,4 +109,4 @@ def test_one_that_waits_for_something_else_says_so(tools: genenv.Environment) ->
         await asyncio.sleep(0)
 
     with pytest.raises(EnvironmentCodeError, match="waits for something else than a reply"):
-        Attempt(_Own(waits), tools.held_out[0])  # type: ignore[arg-type]
+        StepwiseRollout(_Own(waits), tools.held_out[0])  # type: ignore[arg-type]

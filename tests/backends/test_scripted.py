@@ -17,7 +17,7 @@ from genenv.backends.scripted import BYTES_A_TOKEN, END, ScriptedSampler, Script
 from genenv.backends.settings import PolicyConfig
 from genenv.errors import RolloutError
 from genenv.progress import staged
-from genenv.rollout.driver import Sampling, attempt
+from genenv.rollout.driver import Sampling, roll_out
 from genenv.sampling import SampleRequest
 from genenv.types import Message, Seed
 from lessons import imitated
@@ -134,7 +134,7 @@ def test_only_what_was_learned_counts_as_an_update(tmp_path: Path) -> None:
 
 def play(both: Opened, env: Any, tasks: list[Any], *, rollouts: int = 1) -> list[Any]:
     sampling = Sampling(temperature=1.0, max_new_tokens=60, timeout_s=60.0, seed=0)
-    return asyncio.run(attempt(env, both.samplers["agent"], tasks, rollouts=rollouts, sampling=sampling))
+    return asyncio.run(roll_out(env, both.samplers["agent"], tasks, rollouts=rollouts, sampling=sampling))
 
 
 def test_the_agent_solves_more_with_every_update_up_to_a_share(env: Any, toy: Any) -> None:

@@ -14,9 +14,9 @@ from genenv.backends.scripted import END, ScriptedSampler
 from genenv.backends.settings import SamplingConfig
 from genenv.chat.sampler import ThoughtLimit
 from genenv.clients.local import LocalAssistant
-from genenv.rollout.driver import Sampling, attempt, guide
+from genenv.rollout.driver import Sampling, demonstration, roll_out
 from genenv.sampling import Completion, SampleRequest
-from genenv.simulator.policy import asked
+from genenv.simulator.policy import simulator_prompt
 
 ONCE = Sampling(temperature=1.0, max_new_tokens=60, timeout_s=60.0, seed=0)
 
@@ -80,7 +80,7 @@ def test_what_is_no_thought_or_a_short_one_is_left_as_it_is(said: list[str], tex
 
 
 @pytest.mark.parametrize("max_tokens", [5, 11, 12, 21])
-def test_a_reply_never_has_more_tokens_than_asked_for(max_tokens: int) -> None:
+def test_a_reply_never_has_more_tokens_than_simulator_prompt_for(max_tokens: int) -> None:
     completion = limited(["<think>one two three", "four"], tokens=4, max_tokens=max_tokens)
     assert len(completion.token_ids) <= max_tokens
     assert not completion.finished
@@ -91,7 +91,7 @@ def test_the_environment_hears_no_thoughts(toy: Any) -> None:
         return "<think>\nIs it 4?\n</think>\n\n3"
 
     groups = asyncio.run(
-        attempt(toy.Environment(), ScriptedSampler(thinks), [toy.task(1, 2)], rollouts=1, sampling=ONCE)
+        roll_out(toy.Environment(), ScriptedSampler(thinks), [toy.task(1, 2)], rollouts=1, sampling=ONCE)
     )
     (trace,) = groups[0].traces
     assert trace.success
@@ -103,7 +103,7 @@ def test_a_right_answer_in_a_thought_is_none(toy: Any) -> None:
         return "<think>3</think>"
 
     groups = asyncio.run(
-        attempt(toy.Environment(), ScriptedSampler(thinks), [toy.task(1, 2)], rollouts=1, sampling=ONCE)
+        roll_out(toy.Environment(), ScriptedSampler(thinks), [toy.task(1, 2)], rollouts=1, sampling=ONCE)
     )
     assert not groups[0].traces[0].success
 
@@ -120,7 +120,7 @@ def player(tiny: Any, templates: dict[str, str]) -> Any:
 
 def test_what_closes_a_thought_is_in_the_trace_and_is_not_learned(player: Any, toy: Any) -> None:
     policy = player("always", max_thinking_tokens=5)
-    groups = asyncio.run(attempt(toy.Environment(), policy, [toy.task()], rollouts=4, sampling=ONCE))
+    groups = asyncio.run(roll_out(toy.Environment(), policy, [toy.task()], rollouts=4, sampling=ONCE))
     closing = policy.model.chat.encode("\n</think>\n\n")
     for trace in groups[0].traces:
         start = trace.prompt_tokens
@@ -153,7 +153,7 @@ def test_an_evaluated_model_has_the_same_limit(player: Any) -> None:
 
 def test_a_known_solution_ends_the_thought_that_the_prompt_begins(player: Any, toy: Any) -> None:
     policy = player("always")
-    trace = asyncio.run(guide(toy.Environment(), policy, toy.task()))
+    trace = asyncio.run(demonstration(toy.Environment(), policy, toy.task()))
     assert trace.success
     said = policy.model.tokenizer.decode(trace.token_ids[trace.prompt_tokens :])
     assert said == "\n</think>\n\n3<|im_end|>"
@@ -164,7 +164,7 @@ def test_a_simulator_writes_its_specs_after_the_thought_that_the_template_begins
     player: Any, toy: Any, name: str, end: str
 ) -> None:
     policy = player(name)
-    ids = asked(policy, toy.context().messages)
+    ids = simulator_prompt(policy, toy.context().messages)
     assert policy.model.tokenizer.decode(ids).endswith(end)
 
 

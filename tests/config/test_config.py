@@ -12,11 +12,12 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from genenv.cli.settings_reference import render_reference
-from genenv.config import checks
-from genenv.config.files import bundled_configs
-from genenv.config.run import RunConfig, all_settings, as_tables, dump_toml, load_config, resolve
-from genenv.curriculum.presets import METHOD, PRESETS, ROBUST, STEPS
+from genenv.config import tables as config_tables
+from genenv.config.resolved import anchored, by_key, resolve, with_values
+from genenv.config.run import RunConfig, all_settings, as_tables, dump_toml, load_config, parse_config
+from genenv.config.tables import bundled_configs
 from genenv.curriculum.replay import Replay
+from genenv.curriculum.settings import METHOD, PRESETS, ROBUST, STEPS
 from genenv.environments import environment_config, environment_names, load_environment
 from genenv.errors import UsageError
 from genenv.evaluation.config import evaluation_settings
@@ -44,7 +45,7 @@ def sentence(*overrides: str, path: Path | None = None) -> str:
 
 
 def test_without_a_file_everything_has_its_default() -> None:
-    assert load_config() == RunConfig() == resolve({})
+    assert load_config() == RunConfig() == parse_config({})
 
 
 def test_file_values_win_over_defaults_and_set_wins_over_both(file) -> None:
@@ -297,8 +298,8 @@ def test_a_dumped_configuration_reads_back_equal(file, preset: str) -> None:
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), st.floats(1e-12, 1))
 def test_any_text_and_number_survives_the_dump(text: str, number: float) -> None:
-    config = resolve({"policy": {"model": text}, "agent": {"lr": number}})
-    assert resolve(tomllib.loads(dump_toml(config))) == config
+    config = parse_config({"policy": {"model": text}, "agent": {"lr": number}})
+    assert parse_config(tomllib.loads(dump_toml(config))) == config
 
 
 def test_what_is_left_out_is_not_dumped() -> None:
@@ -390,8 +391,54 @@ def test_every_synonym_leads_to_a_setting_there_is() -> None:
     known = [f".{key}" for key, _ in (*all_settings("tool_calling"), *evaluation_settings())]
     wrong = {
         name
-        for names in checks._SYNONYMS.values()
+        for names in config_tables._SYNONYMS.values()
         for name in names
         if not any(key.endswith(f".{name}") for key in known)
     }
     assert not wrong
+
+
+# settings that are decided
+
+
+def test_what_is_decided_is_decided_once_and_nothing_else_changes() -> None:
+    config = load_config(None, ["policy.backend=scripted", "agent.betas=[0.8, 0.9]"])
+    assert resolve(config) == config
+    assert as_tables(resolve(config)) == as_tables(config)
+
+
+def test_places_become_absolute_in_sections_environments_and_shifts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "passages.jsonl").write_text("")
+    (tmp_path / "tasks.jsonl").write_text("")
+    monkeypatch.chdir(tmp_path)
+    tables: JsonObject = {
+        "environment": {"name": "multihop_qa", "corpus": "passages.jsonl"},
+        "shift": {"environment": {"corpus": "./passages.jsonl", "distractors": 2}},
+        "simulator": {"source": "file", "file": "tasks.jsonl"},
+        "policy": {"model": "no/folder", "vllm": {"addresses_folder": "."}},
+    }
+    found = flat(as_tables(anchored(parse_config(tables))))
+    corpus = str(tmp_path / "passages.jsonl")
+    assert (found["environment.corpus"], found["shift.environment.corpus"]) == (corpus, corpus)
+    assert (found["shift.environment.distractors"], found["policy.model"]) == (2, "no/folder")
+    assert found["simulator.file"] == str(tmp_path / "tasks.jsonl")
+    assert found["policy.vllm.addresses_folder"] == str(tmp_path)
+
+
+@pytest.mark.parametrize("env", environment_names())
+def test_settings_by_key_are_those_of_the_file(env: str) -> None:
+    config = load_config(None, [f"environment.name={env}", "policy.chat_template_kwargs={thinking = true}"])
+    assert by_key(config) == flat(as_tables(config))
+    assert by_key(config)["policy.chat_template_kwargs.thinking"] is True
+
+
+def test_other_values_are_checked_like_those_of_a_file() -> None:
+    config = load_config(None, ["policy.chat_template_kwargs={thinking = true}"])
+    changes = {"run.rounds": 3, "policy.vllm.tries": 7, "policy.chat_template_kwargs.thinking": False}
+    assert by_key(with_values(config, changes)) == {**by_key(config), **changes}
+    with pytest.raises(UsageError, match=r"setting 'policy.vllm.tries' is 0; allowed: whole number, >= 1"):
+        with_values(config, {"policy.vllm.tries": 0})
+    with pytest.raises(UsageError, match="section 'simulator': source is 'file', so file must name one"):
+        with_values(config, {"simulator.source": "file"})

@@ -36,7 +36,7 @@ OWNERS = {
     "curriculum": ("curriculum/", "gate/", "training/task_pool.py"),
     "environment": ("environments/", "tools/", "interop/"),
     "logging": ("runs/sinks.py",),
-    "policy": ("backends/", "training/build.py"),
+    "policy": ("backends/", "training/opening.py"),
     "policy.tinker": ("backends/tinker/",),
     "policy.vllm": ("backends/vllm/",),
     "run": ("training/", "cli/"),

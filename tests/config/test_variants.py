@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from genenv.config.files import flat
-from genenv.config.run import as_tables, load_config, resolve
+from genenv.config.run import as_tables, load_config, parse_config
+from genenv.config.tables import flat
 from genenv.config.variants import VARIANTS, with_variant
-from genenv.curriculum.presets import PRESETS, STEPS
+from genenv.curriculum.settings import PRESETS, STEPS
 from genenv.errors import UsageError
 from genenv.types import Json
 from typed import refused, succeeds
@@ -111,4 +111,4 @@ def test_a_variant_that_there_is_not_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_every_variant_is_described() -> None:
     assert all(variant.about and not variant.about.endswith(".") for variant in VARIANTS.values())
-    assert resolve({"variant": "an older name"}).variant == "an older name"
+    assert parse_config({"variant": "an older name"}).variant == "an older name"

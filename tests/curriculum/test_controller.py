@@ -7,7 +7,7 @@ from statistics import fmean
 
 import pytest
 
-from genenv.curriculum.controller import Controller
+from genenv.curriculum.seed_choice import Controller
 from genenv.errors import DataError
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv.curriculum.foretold import Foretold, distance, worth_most
+from genenv.curriculum.prediction import Predicted, distance, worth_most
 from genenv.curriculum.settings import CurriculumConfig
 
 RATES = st.dictionaries(st.text(min_size=1, max_size=3), st.floats(0, 1), max_size=20)
@@ -61,7 +61,7 @@ def test_a_share_of_the_places_is_drawn_blindly_from_those_that_are_left() -> No
 
 
 def test_what_was_foretold_is_held_against_what_was_found(make) -> None:
-    told = Foretold(rates={"a": 0.5, "b": 1.0})
+    told = Predicted(rates={"a": 0.5, "b": 1.0})
     groups = [make.group("a", 6), make.group("b", 4), make.group("c", 0)]  # of eight attempts
     assert distance(told, groups) == {"probe/error": pytest.approx((0.25 + 0.5) / 2)}
     assert distance(told, groups[2:]) == {}

@@ -8,12 +8,12 @@ import random
 import numpy as np
 import pytest
 
-from genenv.curriculum.foretold import Foretold
-from genenv.curriculum.history import History, fitted
+from genenv.curriculum.prediction import History, Predicted
+from genenv.curriculum.prediction import fitted_skills as fitted
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.errors import DataError
 
-NOTHING = Foretold(rates={})
+NOTHING = Predicted(rates={})
 
 
 def config(**settings: object) -> CurriculumConfig:
@@ -22,7 +22,7 @@ def config(**settings: object) -> CurriculumConfig:
 
 def test_before_any_attempt_all_tasks_are_alike(make) -> None:
     tasks = [make.task("a", ["add"]), make.task("b", ["add", "long"]), make.task("c", [])]
-    assert set(History(config()).foretell(tasks).rates.values()) == {0.5}
+    assert set(History(config()).predict(tasks).rates.values()) == {0.5}
 
 
 def test_kinds_that_were_never_attempted_are_put_together_from_their_skills(make) -> None:
@@ -40,7 +40,7 @@ def test_kinds_that_were_never_attempted_are_put_together_from_their_skills(make
         found = history.observe(NOTHING, groups)
     assert found == {}
     tasks = [make.task("known", ["add", "short"]), make.task("new", ["times", "long"])]
-    told = history.foretell(tasks)
+    told = history.predict(tasks)
     assert told.rates["known"] == pytest.approx(0.9, abs=0.07)
     assert told.rates["new"] < 0.25
     assert history.observe(told, [make.group(tasks[1], 0)]) == {
@@ -53,10 +53,10 @@ def test_it_follows_an_agent_that_learns(make) -> None:
     history, task = History(config(profile_decay=0.5)), make.task("a")
     for _ in range(20):
         history.observe(NOTHING, [make.group(make.task(f"old-{n}"), 0) for n in range(8)])
-    assert history.foretell([task]).rates["a"] < 0.1
+    assert history.predict([task]).rates["a"] < 0.1
     for _ in range(4):
         history.observe(NOTHING, [make.group(make.task(f"now-{n}"), 8) for n in range(8)])
-    assert history.foretell([task]).rates["a"] > 0.75
+    assert history.predict([task]).rates["a"] > 0.75
 
 
 def test_attempts_that_broke_say_nothing(make) -> None:
@@ -87,7 +87,7 @@ def test_it_goes_on_where_it_was(make) -> None:
     first.observe(NOTHING, [make.group(make.task("a", ["add", "long"]), 6), make.group("b", 1)])
     second.load_state_dict(json.loads(json.dumps(first.state_dict())))
     task = make.task("c", ["long"])
-    assert second.foretell([task]) == first.foretell([task])
+    assert second.predict([task]) == first.predict([task])
     assert second.state_dict() == first.state_dict()
     with pytest.raises(DataError, match="history of attempts in this run's store is damaged"):
         second.load_state_dict({"kinds": {"add": {"solved": -1, "tasks": 2}}})

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from genenv.curriculum.posterior import BetaPosterior
-from genenv.curriculum.weighing import in_band
+from genenv.curriculum.scoring import in_band
+from genenv.curriculum.stats import BetaPosterior
 
 DRAWS = 200_000
 P = np.linspace(0.05, 0.95, 19)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv.curriculum.posterior import BetaPosterior
+from genenv.curriculum.stats import BetaPosterior
 
 shapes = st.floats(min_value=0.2, max_value=500)
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv.curriculum.probe import Probe, fitted
+from genenv.curriculum.prediction import Probe
+from genenv.curriculum.prediction import fitted_line as fitted
 from genenv.errors import DataError
 
 LIKELIHOODS = st.dictionaries(st.text(min_size=1, max_size=3), st.floats(-1e4, 0), max_size=20)
@@ -18,7 +19,7 @@ LIKELIHOODS = st.dictionaries(st.text(min_size=1, max_size=3), st.floats(-1e4, 0
 
 @given(LIKELIHOODS)
 def test_before_any_attempt_a_rate_is_the_likelihood_itself(likelihoods: dict[str, float]) -> None:
-    for name, rate in Probe().foretell(likelihoods).rates.items():
+    for name, rate in Probe().predict(likelihoods).rates.items():
         assert rate == pytest.approx(math.exp(likelihoods[name]), abs=1e-5)
 
 
@@ -32,10 +33,10 @@ def test_attempts_correct_the_bound(make) -> None:
             rate = rng.uniform(0.02, 0.48)
             likelihoods[task.id] = math.log(rate)
             groups.append(make.group(task, sum(rng.random() < 2 * rate for _ in range(8))))
-        found = probe.observe(probe.foretell(likelihoods), groups)
+        found = probe.observe(probe.predict(likelihoods), groups)
     assert found["probe/error"] < 0.15
     for rate in (0.1, 0.25, 0.4):
-        assert probe.foretell({"new": math.log(rate)}).rates["new"] == pytest.approx(2 * rate, abs=0.1)
+        assert probe.predict({"new": math.log(rate)}).rates["new"] == pytest.approx(2 * rate, abs=0.1)
 
 
 def test_the_fit_finds_the_line_that_attempts_came_from() -> None:
@@ -53,15 +54,15 @@ def test_a_few_attempts_that_cannot_say_leave_the_line_as_it_is() -> None:
 def test_attempts_that_broke_and_other_tasks_say_nothing(make) -> None:
     groups = [make.group("a", 0, 0, broken=8), make.group("b", 3)]
     probe = Probe()
-    assert probe.observe(probe.foretell({"a": -1.0}), groups) == {}
+    assert probe.observe(probe.predict({"a": -1.0}), groups) == {}
 
 
 def test_it_goes_on_where_it_was(make) -> None:
     first = Probe()
-    first.observe(first.foretell({"a": -0.5}), [make.group("a", 6)])
+    first.observe(first.predict({"a": -0.5}), [make.group("a", 6)])
     second = Probe()
     second.load_state_dict(first.state_dict())
-    assert second.foretell({"b": -2.0}).rates == first.foretell({"b": -2.0}).rates
+    assert second.predict({"b": -2.0}).rates == first.predict({"b": -2.0}).rates
     assert second.state_dict() == first.state_dict()
     with pytest.raises(DataError, match="probe's state"):
         second.load_state_dict({"offset": 0})

@@ -97,7 +97,7 @@ def test_a_restored_replay_goes_on_equally(make, rounds: int, state: int) -> Non
         replay.draw(round_, planned=4, seeds=seeds, rng=rng)
         groups = [make.group(f"t{round_}", rng.randint(6, 8), 8), make.group(base[round_], 8, 8)]
         replay.observe(round_, groups)
-        reminded = replay.remind(round_, base=base, groups=groups, n=2, rng=rng)
+        reminded = replay.longest_unseen(round_, base=base, groups=groups, n=2, rng=rng)
         last_seen |= dict.fromkeys([*(group.task.id for group in groups), *reminded], round_)
     restored.load_state_dict(json.loads(json.dumps(replay.state_dict())))
     restored.recall(last_seen)
@@ -107,7 +107,10 @@ def test_a_restored_replay_goes_on_equally(make, rounds: int, state: int) -> Non
     )
     assert once == again
     once, again = (
-        [each.remind(rounds + step, base=base, groups=[], n=4, rng=random.Random(step)) for step in range(5)]
+        [
+            each.longest_unseen(rounds + step, base=base, groups=[], n=4, rng=random.Random(step))
+            for step in range(5)
+        ]
         for each in (replay, restored)
     )
     assert once == again
@@ -118,17 +121,17 @@ def test_reminders_are_of_tasks_not_seen_for_longest(make) -> None:
     base = [f"t{index}" for index in range(8)]
     attempted = [make.group("t0", 1, 2), make.group("new1", 1, 2), make.group("new2", 0, 2)]
 
-    def remind(round_: int, n: int, groups=()) -> set[str]:
-        chosen = replay.remind(round_, base=base, groups=groups, n=n, rng=rng)
+    def longest_unseen(round_: int, n: int, groups=()) -> set[str]:
+        chosen = replay.longest_unseen(round_, base=base, groups=groups, n=n, rng=rng)
         assert len(chosen) == len(set(chosen))
         return set(chosen)
 
-    first = remind(1, 5, attempted)
-    second = remind(2, 2)
+    first = longest_unseen(1, 5, attempted)
+    second = longest_unseen(2, 2)
     assert len(first) == 5
     assert first | second == set(base[1:])
-    assert remind(3, 8) == first | {"t0", "new1", "new2"}
-    assert remind(4, 20, attempted) == set(base[1:])
+    assert longest_unseen(3, 8) == first | {"t0", "new1", "new2"}
+    assert longest_unseen(4, 20, attempted) == set(base[1:])
 
 
 def test_the_state_of_a_replay_does_not_grow_with_the_rounds(make) -> None:
@@ -140,7 +143,7 @@ def test_the_state_of_a_replay_does_not_grow_with_the_rounds(make) -> None:
         replay.draw(round_, planned=8, seeds=seeds, rng=rng)
         groups = [make.group(f"t{round_}-{index}", 8, 8) for index in range(8)]
         replay.observe(round_, groups)
-        replay.remind(round_, base=base, groups=groups, n=4, rng=rng)
+        replay.longest_unseen(round_, base=base, groups=groups, n=4, rng=rng)
         sizes.append(len(json.dumps(replay.state_dict())))
     assert max(sizes[80:]) == max(sizes[:20])  # 20 rounds deal every deck and pass every mastered task
 

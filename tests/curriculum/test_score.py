@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv.curriculum.rewards import env_reward, expected_env_reward
-from genenv.curriculum.score import Selection, curriculum_metrics, score_batch, scored, select, taught
+from genenv.curriculum.scoring import score_batch, scored
+from genenv.curriculum.selection import Selection, curriculum_metrics, select, trained_groups
 from genenv.curriculum.settings import CurriculumConfig
+from genenv.curriculum.simulator_rewards import env_reward, expected_env_reward
 from genenv.runs.metrics import check_names
 from genenv.types import TaskBatch
 
@@ -268,9 +269,9 @@ def test_a_reward_by_another_name_is_what_weighs(batch) -> None:
 def test_the_agent_may_be_taught_tasks_of_the_band_alone(make) -> None:
     groups = [make.group(make.task(f"t{k}"), k, 8) for k in range(9)] + [make.group(make.task("base"), 8, 8)]
     new = [group.task for group in groups[:-1]]
-    assert taught(groups, new, ROBUST) == groups
+    assert trained_groups(groups, new, ROBUST) == groups
     band = ROBUST.model_copy(update={"agent_band": True, "k_min": 0.13})
-    assert [group.task.id for group in taught(groups, new, band)] == ["t3", "t4", "t5", "base"]
+    assert [group.task.id for group in trained_groups(groups, new, band)] == ["t3", "t4", "t5", "base"]
 
 
 def test_each_generation_has_its_own_reward_and_what_is_no_task_has_none(batch) -> None:
@@ -295,7 +296,7 @@ def test_a_foretold_rate_counts_like_so_many_attempts(make) -> None:
     config = CurriculumConfig(foretold_attempts=16, env_reward="learnability", p_hat_scope="task")
     tried, untried = make.task("tried"), make.task("untried")
     proposals = [make.proposal("g0", tried), make.proposal("g1", untried)]
-    proposals = [replace(one, foretold=rate) for one, rate in zip(proposals, (0.25, 0.5), strict=True)]
+    proposals = [replace(one, predicted_rate=rate) for one, rate in zip(proposals, (0.25, 0.5), strict=True)]
     one = score_batch(make.context(), proposals, [make.group(tried, 6, 8)], config)
     found = {each.generation.id: each.reward for each in scored([one], config, random.Random(0))}
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv.curriculum.rewards import expected_env_reward
 from genenv.curriculum.seed_choice import choose_seeds, systematic
 from genenv.curriculum.settings import CurriculumConfig
+from genenv.curriculum.simulator_rewards import expected_env_reward
 from genenv.curriculum.stats import SkillStats
 from genenv.errors import UsageError
 

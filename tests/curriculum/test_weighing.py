@@ -8,14 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv.curriculum.rewards import env_reward
-from genenv.curriculum.weighing import (
-    band_divides,
-    effective_samples,
-    in_band,
-    rwr_weights,
-    weight_contrast,
-)
+from genenv.curriculum.scoring import in_band
+from genenv.curriculum.selection import band_divides, effective_samples, rwr_weights, weight_contrast
+from genenv.curriculum.simulator_rewards import env_reward
 
 rates = st.floats(min_value=0, max_value=1)
 rewards = st.lists(rates, min_size=1, max_size=40)

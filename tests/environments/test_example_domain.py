@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from genenv.config.run import as_tables, resolve
+from genenv.config.run import as_tables, parse_config
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.environments import load_environment
 from genenv.environments.base import Environment
@@ -62,8 +62,8 @@ def test_it_refuses_a_day_that_there_is_not(weekdays):
 
 
 def test_its_name_is_a_setting_that_comes_back(weekdays):
-    config = resolve({"environment": {"name": "weekdays:Weekdays"}})
-    assert resolve(as_tables(config)) == config
+    config = parse_config({"environment": {"name": "weekdays:Weekdays"}})
+    assert parse_config(as_tables(config)) == config
 
 
 @pytest.mark.parametrize(

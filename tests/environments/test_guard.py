@@ -18,7 +18,7 @@ from genenv.environments import load_environment
 from genenv.environments.base import OutOfTurns
 from genenv.environments.guard import GuardedEnvironment, guarded
 from genenv.errors import EnvironmentCodeError, RolloutError, UsageError
-from genenv.rollout.driver import Sampling, attempt, tools_of
+from genenv.rollout.driver import Sampling, roll_out, tools_of
 from genenv.settings import NoSettings
 from genenv.types import Message, Profile, Seed, StopReason, Verdict
 
@@ -196,7 +196,7 @@ def test_a_task_that_cannot_be_used_is_one_sentence(
 
 def play(env: Any, toy: Any, **options: Any) -> Any:
     policy = ScriptedSampler(lambda *_: "3", **options)
-    (group,) = asyncio.run(attempt(env, policy, [toy.task(name="task-7")], rollouts=2, sampling=SAMPLING))
+    (group,) = asyncio.run(roll_out(env, policy, [toy.task(name="task-7")], rollouts=2, sampling=SAMPLING))
     return group.traces
 
 
@@ -254,7 +254,7 @@ def test_the_time_that_a_policy_takes_is_not_the_environments(own: type[Any], to
 
     policy = ScriptedSampler(lambda *_: time.sleep(0.3) or "3")
     env = broken(own, "episode", episode(run))
-    (group,) = asyncio.run(attempt(env, policy, [toy.task()], rollouts=2, sampling=SAMPLING))
+    (group,) = asyncio.run(roll_out(env, policy, [toy.task()], rollouts=2, sampling=SAMPLING))
     assert [trace.stop_reason for trace in group.traces] == [StopReason.DONE] * 2
 
 

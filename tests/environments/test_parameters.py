@@ -10,17 +10,17 @@ from typing import Any, cast
 
 import pytest
 
-from genenv.config.run import dump_toml, resolve
+from genenv.config.run import dump_toml, parse_config
 from genenv.environments import load_environment
-from genenv.environments.base import Environment
-from genenv.environments.parameters import ByParameters, HasParameters, at_random, read_base, schema_of
+from genenv.environments.base import Environment, HasParameters
+from genenv.environments.common import at_random, read_base, schema_of
+from genenv.environments.wrappers import ByParameters
 from genenv.errors import UsageError
 from genenv.gate.gate import base_tasks, examined
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.store import PoolStore
-from genenv.training.build import build_players
 from genenv.training.loop import CoEvolution
-from genenv.training.opening import open_environment
+from genenv.training.opening import build_players, open_environment
 from genenv.types import JsonObject, Lineage, Origin, Profile, Rejection, Task
 
 NAMES = ("programs", "tool_calling", "household", "multihop_qa", "travel")
@@ -143,7 +143,7 @@ def test_a_environment_without_parameters_says_so(toy: Any) -> None:
 
 def test_whole_specs_of_a_file_are_not_parameters() -> None:
     with pytest.raises(UsageError, match="holds whole specs"):
-        resolve({"simulator": {"source": "file", "file": "a.jsonl", "writes": "parameters"}})
+        parse_config({"simulator": {"source": "file", "file": "a.jsonl", "writes": "parameters"}})
 
 
 @pytest.mark.long
@@ -156,7 +156,7 @@ def test_a_run_by_parameters_stores_whole_specs_and_goes_on(tmp_path: Any) -> No
         "agent": {"rollouts": 2},
         "policy": {"backend": "scripted"},
     }
-    config = resolve(settings)
+    config = parse_config(settings)
     world = open_environment(config)
     folder = RunFolder.create(tmp_path / "run", dump_toml(config))
     CoEvolution(config, world, build_players(config, world), folder).run()

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from genenv.cli.app import app
-from genenv.config.run import resolve
+from genenv.config.run import parse_config
 from genenv.environments import environment_names, load_environment
 from genenv.evaluation.environment_check import BROKEN, GOOD, POOR, Pace, check_environment
 from genenv.progress import Silent
@@ -44,7 +44,7 @@ def run(*words: object) -> Result:
     "name", [pytest.param(n, marks=pytest.mark.slow) if n == "travel" else n for n in environment_names()]
 )
 def test_the_environments_that_come_along_keep_their_promises(name: str) -> None:
-    config = resolve({"environment": {"name": name}})
+    config = parse_config({"environment": {"name": name}})
     found = list(check_environment(load_environment(name), config, n=3))
     assert len(found) == 10
     assert [one.what for one in found if one.state == BROKEN] == []
@@ -62,7 +62,8 @@ def test_a_part_of_a_slow_environment_ends_in_time_and_says_so() -> None:
     ticks = iter(range(0, 10_000, 10))
     pace = Pace(Silent(), limit_s=25, clock=lambda: next(ticks))
     found = {
-        one.what: one for one in check_environment(load_environment("travel"), resolve({}), n=9, pace=pace)
+        one.what: one
+        for one in check_environment(load_environment("travel"), parse_config({}), n=9, pace=pace)
     }
     seeds = found["seeds that are tasks"]
     assert seeds.state == GOOD
@@ -112,7 +113,7 @@ def test_what_raises_or_returns_the_wrong_thing_is_one_sentence(
 
 def test_a_environment_without_held_out_tasks_is_poor_and_not_broken(weekdays: Any) -> None:
     name = weekdays("for i, spec in enumerate(specs)])", "for i, spec in enumerate(specs[:0])])")
-    found = {one.what: one.state for one in check_environment(load_environment(name), resolve({}), n=5)}
+    found = {one.what: one.state for one in check_environment(load_environment(name), parse_config({}), n=5)}
     assert found["held-out tasks, apart from the seeds"] == POOR
     assert set(found.values()) <= {POOR, GOOD}
 

@@ -4,7 +4,7 @@ import inspect
 
 import pytest
 
-from genenv.config.run import resolve
+from genenv.config.run import parse_config
 from genenv.config.variants import with_variant
 from genenv.environments import environment_config
 from genenv.errors import UsageError, spelled
@@ -64,7 +64,7 @@ def test_a_name_is_the_same_however_its_words_are_joined(typed: str, name: str) 
 
 def test_names_of_all_registries_are_read_alike() -> None:
     assert environment_config("tool-calling") is environment_config("tool_calling")
-    assert resolve({"environment": {"name": "Tool-Calling"}}).environment.name == "tool_calling"
+    assert parse_config({"environment": {"name": "Tool-Calling"}}).environment.name == "tool_calling"
     assert with_variant({}, "Random+shuffled") == with_variant({}, "random+shuffled")
     assert load_evaluation_config(["api-bank.form=authors"]) == load_evaluation_config(
         ["api_bank.form=authors"]

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import strategies as st
 
 from fuzzing import Fuzz, json_values
-from genenv.config.files import apply_override
 from genenv.config.run import load_config
+from genenv.config.tables import apply_override
 from genenv.environments import FOLDER_MARK as MARK
 from genenv.tools.bundle import Bundle
 from genenv.tools.worlds.base import Call
+from genenv.tools.worlds.openapi.document import Document, operations
 from genenv.tools.worlds.openapi.mock_world import MockWorld
-from genenv.tools.worlds.openapi.reading import Document, operations
-from genenv.tools.worlds.openapi.requests import Requests
+from genenv.tools.worlds.openapi.service import Requests
 from genenv.tools.worlds.recorded import FILE, Recording
 from genenv.untrusted.documents import read_document, read_json, read_toml, read_yaml
 

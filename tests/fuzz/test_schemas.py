@@ -9,7 +9,8 @@ import random
 from hypothesis import strategies as st
 
 from fuzzing import Fuzz, json_values
-from genenv.interop.imported.actions import actions_of, random_call
+from genenv.interop.imported.environment import random_call
+from genenv.interop.imported.openenv import actions_of
 from genenv.simulator.schema_sampling import sample_json
 from genenv.tools.generate.fresh_values import fresh
 from genenv.tools.grammar import writable

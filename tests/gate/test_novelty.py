@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv.gate import novelty, postings
+from genenv.gate import novelty
 from genenv.gate.novelty import Archive
 
 words = st.lists(st.sampled_from(["send", "mail", "to", "Zoë", "20", "東京"]), min_size=1, max_size=8)
@@ -103,8 +103,8 @@ def test_the_archive_says_what_a_look_at_every_text_says(texts, asked, sizes, se
         patch.setattr(novelty, "_JOINED", joined)
         patch.setattr(novelty, "MOST_TEXTS", 8)
         patch.setattr(novelty, "FIRST_PAIRS", first)
-        patch.setattr(postings, "FIRST_PAIRS", first)
-        patch.setattr(postings, "_COST", cost)
+        patch.setattr(novelty, "FIRST_PAIRS", first)
+        patch.setattr(novelty, "_COST", cost)
         archive = Archive()
         for name in order:
             archive.add(name, named[name])
@@ -140,7 +140,7 @@ def test_the_commonest_words_are_not_looked_at_when_a_near_text_is_known(monkeyp
     for name, text in texts.items():
         archive.add(name, text)
     own = {name: shingles(text) for name, text in texts.items()}
-    counted, look = [], postings.Search.look
+    counted, look = [], novelty.Search.look
 
     def counting(search, pairs):
         before = search._pairs
@@ -148,9 +148,9 @@ def test_the_commonest_words_are_not_looked_at_when_a_near_text_is_known(monkeyp
         counted.append(before - search._pairs)
         return reached
 
-    for module in (novelty, postings):
+    for module in (novelty,):
         monkeypatch.setattr(module, "FIRST_PAIRS", 200)  # for an archive that is small enough for a test
-    monkeypatch.setattr(postings.Search, "look", counting)
+    monkeypatch.setattr(novelty.Search, "look", counting)
     for name, text in list(texts.items())[1::1999]:
         counted.clear()
         copy = shingles(f"{text} never")

@@ -18,8 +18,8 @@ from genenv.chat.tool_calls import read_calls
 from genenv.environments import load_environment
 from genenv.errors import DataError, UsageError
 from genenv.gate.gate import base_tasks
+from genenv.interop.export import Export, write
 from genenv.interop.exported import Exported, task_of, task_text
-from genenv.interop.writing import Export, write
 from genenv.progress import Silent
 from genenv.training import opening
 from interop.conftest import opened
@@ -39,7 +39,7 @@ def test_a_row_is_its_task(written: Path, name: str) -> None:
         assert len(rows) == count
         for row, task in zip(rows, tasks, strict=True):
             assert task_of(task_text(task)) == task
-            assert row["prompt"] == exported.session(task).messages
+            assert row["prompt"] == exported.session(task).chat
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -51,7 +51,7 @@ def test_a_session_is_graded_as_a_run_grades_it(written: Path, name: str) -> Non
             for reply in replies:
                 if session.done:
                     break
-                session.reply(reply)
+                session.send(reply)
             assert session.verdict() == exported.env.check(task, replies)
         assert exported.session(task).max_turns <= exported.max_turns
 
@@ -62,15 +62,15 @@ def test_calls_are_replies_and_answers_name_them(written: Path) -> None:
     task = exported.tasks()[0]
     session, ((call, *_), *_) = exported.session(task), [read_calls(reply)[1] for reply in task.oracle]
     function = {"name": call.name, "arguments": json.dumps(call.arguments)}
-    heard = session.reply("", [{"id": "a", "type": "function", "function": function}])
-    assert heard == session.messages
-    assert [(one["role"], one["tool_call_id"]) for one in heard] == [("tool", "a")]
-    assert "error" not in heard[0]["content"]
+    answer = session.send("", [{"id": "a", "type": "function", "function": function}])
+    assert answer == session.chat
+    assert [(one["role"], one["tool_call_id"]) for one in answer] == [("tool", "a")]
+    assert "error" not in answer[0]["content"]
     assert session.replies == (task.oracle[0],)
-    session.reply("Nothing to do.")
+    session.send("Nothing to do.")
     assert session.done
     with pytest.raises(UsageError, match="the attempt has ended"):
-        session.reply("more")
+        session.send("more")
 
 
 @pytest.mark.long

@@ -17,14 +17,13 @@ import pytest
 from genenv.backends.scripted import ScriptedSampler
 from genenv.config.run import load_config
 from genenv.environments import close_environment, environment_config, load_environment
-from genenv.environments.attempt import Attempt
-from genenv.environments.parameters import ByParameters
+from genenv.environments.stepwise import StepwiseRollout
+from genenv.environments.wrappers import ByParameters
 from genenv.errors import UsageError
 from genenv.gate.gate import Gate, base_task, base_tasks, written
 from genenv.interop.exported import Exported
-from genenv.interop.imported.actions import actions_of
-from genenv.interop.imported.openenv import OpenEnv
-from genenv.rollout.driver import Sampling, attempt
+from genenv.interop.imported.openenv import OpenEnv, actions_of
+from genenv.rollout.driver import Sampling, roll_out
 from genenv.simulator.schema_sampling import sample_json
 from genenv.types import Profile, Rejection, StopReason, Task
 from openenv_server import ACTION, OpenEnvServer, error
@@ -50,8 +49,8 @@ def first(env: OpenEnv) -> Task:
     return task
 
 
-def played(env: OpenEnv, task: Task, *replies: str) -> Attempt:
-    made = Attempt(env, task)
+def played(env: OpenEnv, task: Task, *replies: str) -> StepwiseRollout:
+    made = StepwiseRollout(env, task)
     for reply in replies:
         made.reply(reply)
     return made
@@ -150,7 +149,7 @@ def test_attempts_wait_where_a_server_has_room_for_one(server: OpenEnvServer) ->
     policy = ScriptedSampler(lambda prompt, rng: str(rng.randrange(4)), context_tokens=10_000)
     sampling = Sampling(temperature=1.0, max_new_tokens=50, timeout_s=20.0, seed=1)
     for _ in range(2):  # another event loop: what waited in the first is gone
-        groups = asyncio.run(attempt(env, policy, tasks, rollouts=4, sampling=sampling))
+        groups = asyncio.run(roll_out(env, policy, tasks, rollouts=4, sampling=sampling))
         traces = [trace for group in groups for trace in group.traces]
         assert {trace.stop_reason for trace in traces} == {StopReason.DONE}
         assert {trace.success for trace in traces} == {True, False}
@@ -262,7 +261,7 @@ def test_no_action_is_answered_and_costs_a_turn(server: OpenEnvServer) -> None:
     server.action = {**ACTION, "required": [], "properties": {"message": {"type": "string"}, "more": {}}}
     env = opened(server, max_turns=2)
     task = first(env)
-    made = Attempt(env, task)
+    made = StepwiseRollout(env, task)
     (said,) = made.reply("yes")
     assert said.content == "That is no JSON object."
     assert not made.done
@@ -389,7 +388,7 @@ def test_it_can_be_played_by_hand_and_goes_elsewhere(server: OpenEnvServer, tmp_
     succeeds("export-env", name, "--out", folder, "--tasks", 3, "--held-out", 2)
     exported = Exported(folder / "game_env" / "data")
     session = exported.session(exported.tasks()[0])
-    session.reply(solution(exported.tasks()[0]))
+    session.send(solution(exported.tasks()[0]))
     assert session.done
     assert session.verdict().success
 
@@ -407,7 +406,7 @@ def test_replies_become_actions_by_the_schema() -> None:
     assert number.read("three") == [{"action": "three"}]
     both = actions_of(schema(x={"type": "integer", "minimum": 0, "maximum": 1}, y={"const": 2}))
     assert both.read('```json\n{"x": 1, "y": 2}\n```') == [{"x": 1, "y": 2}]
-    assert re.fullmatch(r'\{"x": [01], "y": 2\}', both.uninformed((), rng))
+    assert re.fullmatch(r'\{"x": [01], "y": 2\}', both.random_reply((), rng))
     calls = actions_of({"title": "Action", "properties": {"metadata": {}}})
     said = '<tool_call>\n{"name": "echo", "arguments": {"message": "hi"}}\n</tool_call>'
     assert calls.read(said) == [{"type": "call_tool", "tool_name": "echo", "arguments": {"message": "hi"}}]

@@ -17,11 +17,10 @@ from typing import Any, cast
 import pytest
 
 from genenv.environments import close_environment, environment_config, load_environment
-from genenv.environments.attempt import Attempt
+from genenv.environments.stepwise import StepwiseRollout
 from genenv.errors import RolloutError, UsageError
 from genenv.gate.gate import base_task
-from genenv.interop.imported.process import Process
-from genenv.interop.imported.verifiers import Verifiers
+from genenv.interop.imported.verifiers import Process, Verifiers
 from genenv.types import Rejection, Task
 from interop.conftest import opened
 from typed import refused
@@ -116,12 +115,12 @@ def test_rows_are_tasks_and_settings_of_the_taskset_vary(adding: Verifiers) -> N
 @needs_verifiers
 def test_its_reward_is_the_verdict_turn_after_turn(adding: Verifiers) -> None:
     task = task_of(adding, step=2, row=5)
-    made = Attempt(adding, task)
+    made = StepwiseRollout(adding, task)
     made.reply("7")
     assert made.done
     assert made.verdict().success
     assert made.verdict().explanation == "The environment gives 1 (right 1)."
-    made = Attempt(adding, task)
+    made = StepwiseRollout(adding, task)
     (said,) = made.reply("again")
     assert said.content == "Go on."
     made.reply("8")
@@ -142,11 +141,11 @@ def test_its_reward_is_the_verdict_turn_after_turn(adding: Verifiers) -> None:
 )
 def test_a_fault_of_the_taskset_fails_the_attempt(adding: Verifiers, reply: str, sentence: str) -> None:
     task = task_of(adding, step=1, row=0)
-    made = Attempt(adding, task)
+    made = StepwiseRollout(adding, task)
     made.reply(reply)
     assert made.done
     assert sentence in made.verdict().explanation
-    made = Attempt(adding, task)
+    made = StepwiseRollout(adding, task)
     made.reply("1")
     assert made.verdict().success, "the next one is played, by a new process where that is needed"
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from genenv.interop.imported.websocket import Gone, NoWebSocket, TooSlow, WebSocket
+from genenv.interop.imported.wire import Gone, NoWebSocket, TooSlow, WebSocket
 from openenv_server import OpenEnvServer, frame
 
 

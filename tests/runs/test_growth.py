@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import scripted_genenv
-from genenv.config.run import resolve
+from genenv.config.run import parse_config
 from genenv.report import charts
 from genenv.report.facts import RunFacts, read_facts, summarise
 from genenv.runs.folder import RunFolder
@@ -43,7 +43,7 @@ SETTINGS = {
 @pytest.fixture(scope="module")
 def long_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("growth") / "run"
-    loops.build(resolve(SETTINGS), path).run()
+    loops.build(parse_config(SETTINGS), path).run()
     return path
 
 
@@ -93,7 +93,7 @@ def test_the_state_of_a_round_names_seeds_and_the_latest_tasks_only(long_run: Pa
 def test_a_round_reads_only_the_tasks_that_it_uses(
     long_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loop = loops.build(resolve(SETTINGS), long_run, resume=True)
+    loop = loops.build(parse_config(SETTINGS), long_run, resume=True)
     with PoolStore.open(long_run / "pool.db", create=False) as store:
         with decoded(monkeypatch) as found:
             asyncio.run(loop._resume(store))
@@ -101,11 +101,11 @@ def test_a_round_reads_only_the_tasks_that_it_uses(
         in_turn: list[Task] = []
         for number in range(ROUNDS + 1, ROUNDS + 26):
             with decoded(monkeypatch) as found:
-                replayed = loop.world.reminders(number, [], store)
+                replayed = loop.pool.replayed(number, [], store)
             assert len(replayed) == 5
             assert found == [task for task in replayed if task.lineage.origin is Origin.GENERATED]
             in_turn += replayed
-        known = {task.id for task in [*loop.world.base.values(), *store.tasks(origin=Origin.GENERATED)]}
+        known = {task.id for task in [*loop.pool.base.values(), *store.tasks(origin=Origin.GENERATED)]}
         first = [task.id for task in in_turn[: len(known)]]
         assert set(first) == known, "each comes once before any comes twice"
 
@@ -121,15 +121,15 @@ def test_a_task_that_was_stored_without_its_surface_is_in_the_archive_all_the_sa
         )
     connection.close()
     whole, mended = (
-        loops.build(resolve(SETTINGS), path, resume=True) for path in (long_run, tmp_path / "run")
+        loops.build(parse_config(SETTINGS), path, resume=True) for path in (long_run, tmp_path / "run")
     )
     with PoolStore.open(long_run / "pool.db", create=False) as store:
-        whole.world.gate.recall(store.surfaces(), store.without_surface())
+        whole.pool.gate.recall(store.surfaces(), store.without_surface())
     with PoolStore.open(tmp_path / "run/pool.db", create=False) as store, decoded(monkeypatch) as found:
-        mended.world.gate.recall(store.surfaces(), store.without_surface())
+        mended.pool.gate.recall(store.surfaces(), store.without_surface())
     (lost,) = found
-    assert len(mended.world.gate.archive) == len(whole.world.gate.archive)
-    assert mended.world.gate.archive.nearest(mended.env.surface(lost))[0] == 1.0
+    assert len(mended.pool.gate.archive) == len(whole.pool.gate.archive)
+    assert mended.pool.gate.archive.nearest(mended.env.surface(lost))[0] == 1.0
 
 
 @pytest.mark.long
@@ -137,7 +137,7 @@ def test_a_report_and_a_summary_ask_as_much_of_a_long_run_as_of_a_short_one(
     long_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     short = tmp_path / "short"
-    loops.build(resolve({**SETTINGS, "run": {"rounds": 2, "eval_every": 1}}), short).run()
+    loops.build(parse_config({**SETTINGS, "run": {"rounds": 2, "eval_every": 1}}), short).run()
     counts: dict[str, list[int]] = {"report": [], "summary": []}
     for path in (short, long_run):
         with decoded(monkeypatch) as tasks, asked(monkeypatch) as sql:

@@ -12,11 +12,11 @@ import pytest
 import scripted_genenv as fakes
 from genenv.backends.local import hub
 from genenv.backends.settings import AUTOMATIC, PolicyConfig
+from genenv.config.resolved import ARITHMETIC, FREE
 from genenv.config.run import RunConfig, all_settings, load_config
 from genenv.environments import environment_names
 from genenv.settings import is_place
 from genenv.training import opening
-from genenv.training.resuming import ARITHMETIC, FREE
 from typed import refused, run, succeeds
 
 
@@ -82,6 +82,7 @@ def test_the_runs_own_config_asks_for_nothing(mine: Path) -> None:
         ("curriculum.alpha=0.4", "curriculum.alpha"),
         ("policy.model=another/model", "policy.model"),
         ("policy.threads=3", "policy.threads"),
+        ("curriculum.temperature=3", "curriculum.rwr_lambda"),
         ("run.seed=7", "run.seed"),
         ("run.eval_tasks=3", "run.eval_tasks"),
         ("environment.name=household", "environment.name"),
@@ -338,12 +339,13 @@ def test_a_new_value_of_a_setting_that_had_another_name_is_refused_by_its_name(
 
 
 def test_a_config_with_older_names_of_settings_works_and_says_what_they_are_called_now(
-    config: Path, tmp_path: Path
+    config: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     succeeds("train", config, "--out", tmp_path / "run")
-    older = config.read_text().replace("[environment]", "[domain]").replace("environment", "domain")
-    config.write_text(older + "\n[curriculum]\ntemperature = 3\n", encoding="utf-8")
-    said = succeeds("train", config, "--out", tmp_path / "new").stderr
+    older = '\n[domain]\nname = "tool_calling"\n[curriculum]\ntemperature = 3\n'
+    config.write_text(config.read_text() + older, encoding="utf-8")
+    succeeds("train", config, "--out", tmp_path / "new")
+    said = caplog.text
     assert said.count("'curriculum.temperature' is now called 'curriculum.rwr_lambda'") == 1
     assert said.count("'domain' is now called 'environment'") == 1
     assert "rwr_lambda = 3" in (tmp_path / "new" / "config.toml").read_text(encoding="utf-8")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from genenv.config.logging import LoggingConfig
+from genenv.config.run import LoggingConfig
 from genenv.errors import UsageError
 from genenv.runs.sinks import TensorBoardSink, WandbSink, close_all, open_sinks
 

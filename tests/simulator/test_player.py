@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from genenv.curriculum.score import Selection
+from genenv.curriculum.selection import Selection
 from genenv.types import Profile, SimulatorSample, TaskBatch
 from lessons import Recorder
 from loops import STAGES, learner_of
@@ -58,9 +58,9 @@ def test_decisions_are_the_tokens_that_had_an_alternative(toy):
     trainer = Known()
     learner = learner_of(toy, {"simulator": {"kl_coefficient": 0.1}}, simulator=trainer)
     written = [toy.generation(f"g{i}", context="c") for i in range(40)]
-    found = asyncio.run(learner.players.simulator.decided(written, {"c": {"enum": [1]}}))
+    found = asyncio.run(learner.policies.simulator.decision_metrics(written, {"c": {"enum": [1]}}))
     assert found == {"simulator/decision_entropy": 1.5, "simulator/decision_kl": -0.75}
     alone = learner_of(toy, {"simulator": {"kl_coefficient": 0.0}}, simulator=trainer)
-    found = asyncio.run(alone.players.simulator.decided(written, {"c": {"enum": [1]}}))
+    found = asyncio.run(alone.policies.simulator.decision_metrics(written, {"c": {"enum": [1]}}))
     assert found == {"simulator/decision_entropy": 1.5}
-    assert asyncio.run(alone.players.simulator.decided([], {})) == {}
+    assert asyncio.run(alone.policies.simulator.decision_metrics([], {})) == {}

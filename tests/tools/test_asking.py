@@ -13,12 +13,10 @@ from typing import Any
 import pytest
 
 from genenv.errors import UsageError
-from genenv.tools.worlds.openapi import asking
-from genenv.tools.worlds.openapi.answers import outcome_of
-from genenv.tools.worlds.openapi.asking import Asker, NotTaken, Request
-from genenv.tools.worlds.openapi.headers import Headers
-from genenv.tools.worlds.openapi.reading import FORM, Document, operations
-from genenv.tools.worlds.openapi.requests import Requests, reads
+from genenv.tools.worlds.openapi import http_client
+from genenv.tools.worlds.openapi.document import FORM, Document, operations
+from genenv.tools.worlds.openapi.http_client import Headers, HttpClient, Request, UnusableAnswer, outcome_of
+from genenv.tools.worlds.openapi.service import Requests, reads
 from genenv.tools.worlds.recorded import Ended, NoAnswer
 from orders_api import KEY, Answer, Api, as_json, served
 
@@ -37,11 +35,11 @@ def waited() -> list[float]:
 
 
 @pytest.fixture
-def asker(api: Api, waited: list[float]) -> Iterator[Asker]:
+def asker(api: Api, waited: list[float]) -> Iterator[HttpClient]:
     async def wait(seconds: float) -> None:
         waited.append(seconds)
 
-    one = Asker(api.address, Headers([HEADER], {"TOKEN": KEY}), 20, wait)
+    one = HttpClient(api.address, Headers([HEADER], {"TOKEN": KEY}), 20, wait)
     yield one
     one.close()
 
@@ -54,27 +52,27 @@ def moved(to: str, status: int = 302) -> Callable[[], Answer]:
     return lambda: (status, {"location": to}, b"")
 
 
-def test_redirects_are_followed_to_the_same_host_alone(api: Api, asker: Asker) -> None:
+def test_redirects_are_followed_to_the_same_host_alone(api: Api, asker: HttpClient) -> None:
     api.special["/v1/a"] = moved("/v1/customers/C-101")
     assert json.loads(asker.ask(get("/a")).body)["name"] == "Ada Wong"
     with served() as other:
         api.special["/v1/b"] = moved(f"{other.address}/customers")
-        with pytest.raises(NotTaken, match=f"sends this call to {other.address[:-3]}, and only"):
+        with pytest.raises(UnusableAnswer, match=f"sends this call to {other.address[:-3]}, and only"):
             asker.ask(get("/b"))
         assert other.received == []
     for to in ("http://me:pass@127.0.0.1/", "ftp://127.0.0.1/", "//evil.example/", "file:///etc/passwd"):
         api.special["/v1/c"] = moved(to)
-        with pytest.raises(NotTaken, match=r"sends this call to [a-z:/.0-9]+, and only") as error:
+        with pytest.raises(UnusableAnswer, match=r"sends this call to [a-z:/.0-9]+, and only") as error:
             asker.ask(get("/c"))
         assert "pass@" not in str(error.value)
     api.special["/v1/d"] = moved("/v1/d")
-    with pytest.raises(NotTaken, match="in circles"):
+    with pytest.raises(UnusableAnswer, match="in circles"):
         asker.ask(get("/d"))
 
 
-def test_what_may_write_is_not_sent_elsewhere(api: Api, asker: Asker) -> None:
+def test_what_may_write_is_not_sent_elsewhere(api: Api, asker: HttpClient) -> None:
     api.special["/v1/a"] = moved("/v1/customers", 307)
-    with pytest.raises(NotTaken, match="what may write is not sent twice"):
+    with pytest.raises(UnusableAnswer, match="what may write is not sent twice"):
         asker.ask(Request(method="POST", target="/a", headers={}, body=b"{}"))
     assert [path for _, path, _ in api.received] == ["/v1/a"]
     api.most = 0
@@ -83,19 +81,21 @@ def test_what_may_write_is_not_sent_elsewhere(api: Api, asker: Asker) -> None:
     assert len(api.received) == 2
 
 
-def test_answers_have_bounds(api: Api, asker: Asker) -> None:
+def test_answers_have_bounds(api: Api, asker: HttpClient) -> None:
     api.special["/v1/long"] = lambda: as_json("x" * (1 << 20))
-    with pytest.raises(NotTaken, match="more than 1 MiB"):
+    with pytest.raises(UnusableAnswer, match="more than 1 MiB"):
         asker.ask(get("/long"))
     packed = gzip.compress(b"0" * (8 << 20))
     api.special["/v1/packed"] = lambda: (200, {"content-encoding": "gzip"}, packed)
-    with pytest.raises(NotTaken, match="packed its answer, which it was asked not to"):
+    with pytest.raises(UnusableAnswer, match="packed its answer, which it was asked not to"):
         asker.ask(get("/packed"))
     assert api.received[-1][2]["accept-encoding"] == "identity"
 
 
-def test_a_call_takes_no_longer_than_it_may(api: Api, asker: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "CALL_S", 0.3)
+def test_a_call_takes_no_longer_than_it_may(
+    api: Api, asker: HttpClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_client, "CALL_S", 0.3)
     api.special["/v1/slow"] = lambda: (200, {"content-length": "5"}, b"1")
     with pytest.raises(NoAnswer, match=r"it takes longer than 0\.3 s"):
         asker.ask(get("/slow"))
@@ -106,7 +106,7 @@ def test_a_call_takes_no_longer_than_it_may(api: Api, asker: Asker, monkeypatch:
     [("3", 3.0), ("", 1.0), ("soon", 1.0), ("-5", 1.0), ("Wed, 21 Oct 2015 07:28:00 GMT", 0.0)],
 )
 def test_who_is_busy_is_waited_for(
-    api: Api, asker: Asker, waited: list[float], told: str, seconds: float
+    api: Api, asker: HttpClient, waited: list[float], told: str, seconds: float
 ) -> None:
     answers = iter([as_json({}, 429, retry_after=told), as_json(7)])
     api.special["/v1/a"] = lambda: next(answers)
@@ -114,7 +114,7 @@ def test_who_is_busy_is_waited_for(
     assert waited == [seconds]
 
 
-def test_waiting_has_bounds(api: Api, asker: Asker, waited: list[float]) -> None:
+def test_waiting_has_bounds(api: Api, asker: HttpClient, waited: list[float]) -> None:
     later = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
     for told, said in (("121", "121 s"), (later, r"3[56]\d\d s"), ("999999999", "999999999 s")):
         api.special["/v1/a"] = lambda told=told: as_json({}, 503, retry_after=told)
@@ -128,7 +128,7 @@ def test_waiting_has_bounds(api: Api, asker: Asker, waited: list[float]) -> None
 
 
 @pytest.mark.long
-def test_no_more_requests_are_sent_than_are_allowed(api: Api, asker: Asker) -> None:
+def test_no_more_requests_are_sent_than_are_allowed(api: Api, asker: HttpClient) -> None:
     api.special["/v1/a"] = moved("/v1/stock")  # which is busy at first
     asker.ask(get("/a"))
     assert asker.sent == len(api.received) == 4
@@ -140,7 +140,7 @@ def test_no_more_requests_are_sent_than_are_allowed(api: Api, asker: Asker) -> N
 
 def said(status: int, body: bytes, kind: str = "application/json") -> str:
     return outcome_of(
-        asking.Reply(status=status, kind=kind, body=body), Headers([HEADER], {"TOKEN": KEY})
+        http_client.Reply(status=status, kind=kind, body=body), Headers([HEADER], {"TOKEN": KEY})
     ).text
 
 
@@ -233,11 +233,11 @@ def test_values_in_a_path_stay_in_their_place() -> None:
     made = requests_of({})
     assert made.of({"id": "a/../b?c#d é"}).target == "/things/a%2F..%2Fb%3Fc%23d%20%C3%A9"
     for value in ("..", ".", ""):
-        with pytest.raises(NotTaken, match=r"must not be"):
+        with pytest.raises(UnusableAnswer, match=r"must not be"):
             made.of({"id": value})
     assert requests_of({}, "//evil.example/x").of({}).target == "/evil.example/x"
     assert requests_of({}, "@evil.example/x").problem == "its path does not begin with /"
-    with pytest.raises(NotTaken):
+    with pytest.raises(UnusableAnswer):
         requests_of({}, "/../x").of({})
 
 
@@ -261,7 +261,7 @@ def test_of_what_can_be_left_out_some_is_kept() -> None:
     made = requests_of({"parameters": parameters}, "/things")
     assert list(made.tool.properties) == [*(f"p{number}" for number in range(8)), "X_Unit"]
     assert made.of({"X_Unit": "m"}).headers == {"X-Unit": "m"}
-    with pytest.raises(NotTaken, match="X-Unit has to be plain characters"):
+    with pytest.raises(UnusableAnswer, match="X-Unit has to be plain characters"):
         made.of({"X_Unit": "m\r\nHost: evil"})
     cookie = {"name": "session", "in": "cookie", "required": True, "schema": {"type": "string"}}
     assert requests_of({"parameters": [cookie]}).problem == "it needs the cookie session, and none is sent"

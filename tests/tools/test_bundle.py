@@ -16,18 +16,18 @@ from hypothesis import strategies as st
 from bundles import EXAMPLES, call, ledger, made
 from genenv.config.run import load_config
 from genenv.environments import load_environment
-from genenv.environments.parameters import ByParameters, at_random
+from genenv.environments.common import at_random
+from genenv.environments.wrappers import ByParameters
 from genenv.errors import DataError, GenenvError, UsageError
 from genenv.gate.gate import base_tasks, examined
-from genenv.tools.audit import audit
-from genenv.tools.build import is_for_measuring
 from genenv.tools.bundle import Bundle, comparable
+from genenv.tools.bundle_check import check_tools
 from genenv.tools.calls import format_calls
-from genenv.tools.check import calls_of, says
-from genenv.tools.checking import check_tools
+from genenv.tools.check import audit, calls_of, says
 from genenv.tools.environment import Tools
 from genenv.tools.settings import ToolsConfig
 from genenv.tools.spec import Program
+from genenv.tools.toolbox import is_for_measuring
 from genenv.types import JsonObject, Lineage, Origin, Rejection, RejectReason, Task
 
 
@@ -148,7 +148,7 @@ def test_values_are_stated_and_answers_are_not(env: Tools, tasks: dict[str, Task
         text = task.messages[-1].content
         for answer in task.payload["answers"]:
             assert not says(text, answer)
-        assert audit(env, task, random.Random(0)) is None
+        assert audit(env, task) is None
     task = next(task for task in tasks.values() if task.payload["answers"])
     assert not env.check(task, (*task.oracle[:-1], "Done.")).success
     assert not env.check(task, task.oracle[-1:]).success

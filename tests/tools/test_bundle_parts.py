@@ -13,16 +13,15 @@ from hypothesis import strategies as st
 from bundles import call, made
 from genenv.errors import UsageError
 from genenv.gate.gate import base_tasks, examined
-from genenv.tools.bundle import Bundle, Starts, Together, companions
+from genenv.tools.bundle import Bundle, Starts, ToolCircles, companions
 from genenv.tools.calls import Reply
 from genenv.tools.credit import credit
 from genenv.tools.environment import Tools
-from genenv.tools.generate import missing_values as gaps
-from genenv.tools.language.wording import Manner, Said, clause, instruction, only_fitting
-from genenv.tools.language.words import Sayings, day_names, day_phrases, time_phrases, with_words_of
+from genenv.tools.language.wording import Manner, Said, clause, instruction, only_fitting, unsolvable_verdict
+from genenv.tools.language.words import SpokenValues, day_names, day_phrases, time_phrases, with_words_of
 from genenv.tools.spec import Program
 from genenv.tools.worlds.base import Tool, World
-from genenv.tools.worlds.in_process import OwnWorld
+from genenv.tools.worlds.in_process import InProcessWorld
 
 LIGHT = Tool(
     name="switch_light",
@@ -84,7 +83,7 @@ def test_orders_and_whole_utterances_are_joined_to_one_request() -> None:
     assert asked("docs/a.txt is old.", "Is it late?") == "docs/a.txt is old. Is it late?"
 
 
-SAYINGS = Sayings.model_validate(
+SAYINGS = SpokenValues.model_validate(
     {
         "values": {"person": ["Ann", "Ben"], "mail": [["a", "b"], ["c", "d"]], "due": {"days": [1, [2, 3]]}},
         "words": {"minutes": {"30": "half an hour", "2.5": "two and a half"}},
@@ -94,10 +93,10 @@ TODAY = date(2025, 3, 14)  # a Friday
 
 
 def test_what_people_say_is_of_kinds_and_dates_come_after_today() -> None:
-    sayings = Sayings.model_validate(
+    spoken_values = SpokenValues.model_validate(
         {"values": {"due": {"days": [1, 17]}, "span": {"days": [[1, 3], [2, 9]]}}}
     )
-    assert sayings.kinds(TODAY) == {
+    assert spoken_values.kinds(TODAY) == {
         "said.due": ["2025-03-15", "2025-03-31"],
         "said.span[0]": ["2025-03-15", "2025-03-16"],
         "said.span[1]": ["2025-03-17", "2025-03-23"],
@@ -130,7 +129,9 @@ def test_values_are_said_in_words(kind: str, value: object, form: str, words: tu
 
 
 def test_words_of_both_sides_are_known_and_values_of_one() -> None:
-    other = Sayings.model_validate({"values": {"city": ["Oslo"]}, "words": {"minutes": {"45": "45 words"}}})
+    other = SpokenValues.model_validate(
+        {"values": {"city": ["Oslo"]}, "words": {"minutes": {"45": "45 words"}}}
+    )
     both = with_words_of(SAYINGS, other)
     assert both.values == SAYINGS.values
     assert both.words["minutes"] == {**SAYINGS.words["minutes"], "45": "45 words"}
@@ -170,7 +171,7 @@ def test_states_of_both_sides_are_apart() -> None:
         assert STARTS.state_of(begun(*wrong)) is None
 
 
-TOGETHER = Together(training=("a b c", "d e"), measuring=("a c",))
+TOGETHER = ToolCircles(training=("a b c", "d e"), measuring=("a c",))
 
 
 def test_tools_of_a_circle_for_measuring_never_meet_in_training() -> None:
@@ -185,7 +186,7 @@ def test_tools_of_a_circle_for_measuring_never_meet_in_training() -> None:
     }
     assert TOGETHER.groups("a", 3, rng, most=9) == []
     assert companions(TOGETHER, ("d", "e")) == []
-    assert companions(Together(training=("a b c",)), ("a", "b")) == ["c"]
+    assert companions(ToolCircles(training=("a b c",)), ("a", "b")) == ["c"]
 
 
 @pytest.mark.parametrize(
@@ -205,7 +206,7 @@ def test_what_nothing_solves_wants_to_be_said(
     gap: str, words: str, calls: tuple[str, ...], right: bool
 ) -> None:
     reply = Reply(calls=tuple(call(name) for name in calls), words=words)
-    found = gaps.verdict(gap, [reply], {"switch_light": True, "look": False}, single=True)
+    found = unsolvable_verdict(gap, [reply], {"switch_light": True, "look": False}, single=True)
     assert found.success is right
     assert found.readable is bool(words)
 
@@ -213,9 +214,9 @@ def test_what_nothing_solves_wants_to_be_said(
 def test_over_several_turns_looking_is_no_harm() -> None:
     looked, said = Reply(calls=(call("look"),)), Reply(words="I cannot do that.")
     writes = {"switch_light": True, "look": False}
-    assert gaps.verdict("no_tool", [looked, said], writes, single=False).success
+    assert unsolvable_verdict("no_tool", [looked, said], writes, single=False).success
     changed = Reply(calls=(call("switch_light"),))
-    assert not gaps.verdict("no_tool", [changed, said], writes, single=False).success
+    assert not unsolvable_verdict("no_tool", [changed, said], writes, single=False).success
 
 
 def test_credit_is_for_the_tool_and_its_arguments_less_extra_calls() -> None:
@@ -235,7 +236,7 @@ def test_credit_is_for_the_tool_and_its_arguments_less_extra_calls() -> None:
 
 @pytest.mark.long
 def test_a_class_that_comes_with_the_package_is_called_in_this_process() -> None:
-    world: World = OwnWorld("genenv.tools.tool_calling.apps.whole:Apps")
+    world: World = InProcessWorld("genenv.tools.tool_calling.apps.whole:Apps")
     begin = call("begin", state=0)
     first = world.play([begin, call("set_volume", level=50), call("set_volume", level=200)], watch=True)
     assert [one.changed for one in first.outcomes] == [True, True, False]
@@ -243,7 +244,7 @@ def test_a_class_that_comes_with_the_package_is_called_in_this_process() -> None
     assert first.state["music"]["volume"] == 50
     assert world.play([begin]).state["music"]["volume"] != 50
     with pytest.raises(UsageError, match="is not installed"):
-        OwnWorld("genenv.nowhere:Apps")
+        InProcessWorld("genenv.nowhere:Apps")
 
 
 @pytest.fixture(scope="module")

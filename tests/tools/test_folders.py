@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from genenv.errors import UsageError
-from genenv.tools.worlds.mcp.folders import EpisodeFolder
+from genenv.tools.worlds.mcp.world import EpisodeFolder
 from genenv.tools.worlds.origins import PythonOrigin
 from genenv.tools.worlds.python import PythonWorld, content_of
 

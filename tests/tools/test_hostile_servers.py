@@ -18,12 +18,11 @@ from bundles import EXAMPLES, call
 from genenv.errors import UsageError
 from genenv.gate.gate import examined
 from genenv.progress import Silent
-from genenv.tools.generate.making import Wanted, make
+from genenv.tools.generate.make_bundle import Wanted, make
 from genenv.tools.worlds.base import GONE
 from genenv.tools.worlds.limits import Limits
 from genenv.tools.worlds.mcp import server as mcp_server
-from genenv.tools.worlds.mcp.origin import McpOrigin
-from genenv.tools.worlds.mcp.remote import RemoteServer
+from genenv.tools.worlds.mcp.origin import McpOrigin, RemoteServer
 from genenv.tools.worlds.mcp.world import McpWorld, Running
 
 SERVER = (sys.executable, "-S", str(EXAMPLES / "hostile_server.py"))
@@ -75,11 +74,11 @@ def test_whatever_a_server_answers_is_an_outcome_and_the_next_call_is_answered(
     world: McpWorld, raw: str, said: str | None
 ) -> None:
     start = time.monotonic()
-    first, next_one = world.again([call("say", raw=raw), FINE]).outcomes
+    first, next_one = world.play_uncached([call("say", raw=raw), FINE]).outcomes
     assert (first.error is None) is (said is None)
     assert (said or "") in (first.error or "")
     assert next_one.result == "fine" if first.error != GONE and "longer" not in (first.error or "") else True
-    assert world.again([FINE]).outcomes[0].result == "fine"
+    assert world.play_uncached([FINE]).outcomes[0].result == "fine"
     assert time.monotonic() - start < 20
 
 

@@ -21,8 +21,7 @@ from genenv.errors import UsageError
 from genenv.gate.gate import examined
 from genenv.progress import Silent, Stage
 from genenv.tools.bundle import Bundle
-from genenv.tools.generate.drawing import Drawn
-from genenv.tools.generate.making import Wanted, make, warnings
+from genenv.tools.generate.make_bundle import Drawn, Wanted, make, warnings
 from genenv.tools.worlds.origins import PythonOrigin
 from typed import succeeds
 

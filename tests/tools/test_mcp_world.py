@@ -18,7 +18,7 @@ from genenv.gate.gate import examined
 from genenv.progress import Silent
 from genenv.tools.bundle import Bundle
 from genenv.tools.environment import Tools
-from genenv.tools.generate.making import Wanted, make
+from genenv.tools.generate.make_bundle import Wanted, make
 from genenv.tools.worlds.base import Outcome
 from genenv.tools.worlds.mcp import server as mcp_server
 from genenv.tools.worlds.mcp.origin import McpOrigin
@@ -82,7 +82,7 @@ def test_every_program_starts_from_the_same_folder_and_sees_it_by_the_same_name(
         "folders": {".": None},
         "tags": [{}],
     }
-    assert notes.again(calls) == first
+    assert notes.play_uncached(calls) == first
     assert notes.play([]).state["files"] == {"plan.md": "Sail", "todo.md": "Buy milk"}
 
 
@@ -95,7 +95,7 @@ def test_a_program_that_goes_on_where_another_one_ended_comes_out_like_the_whole
     for number in range(1, 4):
         continued = notes.play(calls[:number], watch=True)
     assert continued.outcomes[-1].result == ["to do", "todo"]
-    assert notes.again(calls) == continued
+    assert notes.play_uncached(calls) == continued
     assert notes.play(calls) == notes.play(calls) == continued
 
 

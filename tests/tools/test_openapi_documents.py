@@ -22,7 +22,7 @@ from genenv.gate.gate import base_tasks, examined
 from genenv.progress import Silent
 from genenv.tools.check import calls_of
 from genenv.tools.environment import Tools
-from genenv.tools.generate.making import Wanted, make
+from genenv.tools.generate.make_bundle import Wanted, make
 from genenv.tools.settings import ToolsConfig
 from genenv.tools.worlds.openapi.mock_world import MockWorld
 from genenv.tools.worlds.openapi.parameters import MOST_TOOLS

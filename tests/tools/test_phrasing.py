@@ -16,10 +16,18 @@ from bundles import made
 from genenv.tools.bundle import toml_key, wordings_toml
 from genenv.tools.discover.recipes import Graph, Recipe
 from genenv.tools.environment import Tools
-from genenv.tools.language.phrasing.adding import Trial, with_more
-from genenv.tools.language.phrasing.requests import named, naming, proposed, writing
-from genenv.tools.language.phrasing.rules import LONGEST, SHORTEST, Reason, Rules
+from genenv.tools.language.model_wordings import Trial, with_more
 from genenv.tools.language.wording import blanks_of, without_blanks
+from genenv.tools.language.wording_rules import (
+    LONGEST,
+    SHORTEST,
+    Reason,
+    Rules,
+    named,
+    naming,
+    proposed,
+    writing,
+)
 from genenv.tools.settings import ToolsConfig
 from genenv.tools.worlds.base import Tool
 

@@ -19,7 +19,7 @@ from genenv.gate.gate import base_tasks, examined
 from genenv.progress import Silent
 from genenv.tools.bundle import Bundle
 from genenv.tools.environment import Tools
-from genenv.tools.generate.making import Wanted, make
+from genenv.tools.generate.make_bundle import Wanted, make
 from genenv.tools.worlds.limits import Limits
 from genenv.tools.worlds.origins import origin_of
 from genenv.tools.worlds.recorded import FILE, RecordedTool, Recording

@@ -18,7 +18,7 @@ from genenv.errors import UsageError
 from genenv.gate.gate import examined
 from genenv.progress import Silent
 from genenv.tools.bundle import Bundle
-from genenv.tools.generate.making import Made, Wanted, make
+from genenv.tools.generate.make_bundle import Made, Wanted, make
 from genenv.tools.worlds.limits import Budget, Limits
 from genenv.tools.worlds.openapi.service import Service, ServiceOrigin
 from genenv.tools.worlds.origins import origin_of

@@ -21,9 +21,9 @@ from genenv.gate.gate import examined
 from genenv.progress import Silent
 from genenv.tools.bundle import Bundle
 from genenv.tools.discover.exploring import Explorer
-from genenv.tools.discover.recipes import Graph, Luck, drawn
+from genenv.tools.discover.recipes import CallStats, Graph, draw_arguments
 from genenv.tools.environment import Tools
-from genenv.tools.generate.making import Wanted, make
+from genenv.tools.generate.make_bundle import Wanted, make
 from genenv.tools.worlds.base import Call, Played
 from genenv.tools.worlds.mcp.origin import McpOrigin
 from genenv.tools.worlds.mcp.world import McpWorld, Running
@@ -120,7 +120,9 @@ def test_the_folder_that_succeeds_is_drawn_far_more_often_than_by_chance(explore
 
     def share(*, informed: bool) -> float:
         drawings = [
-            drawn(explored.world.tools[name], recipe.ways, held, rng, recipe.fails if informed else None)
+            draw_arguments(
+                explored.world.tools[name], recipe.ways, held, rng, recipe.fails if informed else None
+            )
             for name, recipe in explored.graph.recipes.items()
             for _ in range(100)
         ]
@@ -140,23 +142,26 @@ def test_names_that_no_file_shows_are_asked_of_the_tool_that_lists_them(explored
 
 
 def test_a_value_is_not_blamed_for_another_argument() -> None:
-    luck, ways = Luck(), {"folder": "folders.#", "draft": "list_drafts().#"}
+    call_stats, ways = CallStats(), {"folder": "folders.#", "draft": "list_drafts().#"}
 
     def noted(folder: str, draft: str, *, good: bool) -> None:
-        luck.note(Call(tool="open_draft", args={"folder": folder, "draft": draft}), ways, good=good)
+        call_stats.note(Call(tool="open_draft", args={"folder": folder, "draft": draft}), ways, good=good)
 
     noted("work", "autumn", good=True)
     noted("zoo", "spring", good=False)
     noted("zoo", "spring", good=False)
-    assert luck.fails("open_draft", ways) == {"folder": ("zoo",), "draft": ("spring",)}  # nobody can tell
+    assert call_stats.fails("open_draft", ways) == {
+        "folder": ("zoo",),
+        "draft": ("spring",),
+    }  # nobody can tell
     noted("zoo", "autumn", good=False)
     noted("zoo", "autumn", good=False)
-    assert luck.fails("open_draft", ways) == {"folder": ("zoo",)}
+    assert call_stats.fails("open_draft", ways) == {"folder": ("zoo",)}
     noted("work", "summer", good=False)
     noted("work", "summer", good=False)
-    assert luck.fails("open_draft", ways) == {"folder": ("zoo",), "draft": ("summer",)}
+    assert call_stats.fails("open_draft", ways) == {"folder": ("zoo",), "draft": ("summer",)}
     noted("work", "summer", good=True)
-    assert luck.fails("open_draft", ways) == {"folder": ("zoo",)}
+    assert call_stats.fails("open_draft", ways) == {"folder": ("zoo",)}
 
 
 # its hidden state
@@ -169,8 +174,8 @@ def test_hidden_files_are_copied_and_put_back_for_every_attempt(shelf: McpWorld)
     listed = shelf.play(begun)
     assert [outcome.changed for outcome in listed.outcomes] == [True, False]
     assert "winter" in drafts(listed)
-    assert drafts(shelf.again([call("list_drafts", folder="work")])) == {"main", "spring", "autumn"}
-    assert shelf.again([]).state == first.state
+    assert drafts(shelf.play_uncached([call("list_drafts", folder="work")])) == {"main", "spring", "autumn"}
+    assert shelf.play_uncached([]).state == first.state
 
 
 def test_the_users_own_folder_stays_as_it_was(shelf: McpWorld, tmp_path: Path) -> None:
@@ -198,10 +203,10 @@ def test_a_program_ends_alike_in_two_processes_and_from_any_start(shelf: McpWorl
     continued = shelf.play(program)
     other = opened(tmp_path / "files")
     try:
-        whole = other.again(program)
+        whole = other.play_uncached(program)
     finally:
         other.close()
-    assert continued == whole == shelf.again(program)
+    assert continued == whole == shelf.play_uncached(program)
     told = str(whole.outcomes[-1].result)
     assert "Words: Snow falls" in told
     assert told.count("Written: 2026-01-05") == 2  # also of the page that is written now

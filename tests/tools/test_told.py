@@ -13,14 +13,19 @@ from pathlib import Path
 import pytest
 
 from genenv.tools.bundle import comparable
-from genenv.tools.discover.exploring import Explorer
-from genenv.tools.discover.nondeterminism import unsteady
-from genenv.tools.discover.recipes import Held, Luck, Recipe, drawn
-from genenv.tools.discover.result_values import read, said
+from genenv.tools.discover.exploring import Explorer, find_nondeterminism
+from genenv.tools.discover.recipes import (
+    CallStats,
+    Held,
+    Recipe,
+    draw_arguments,
+    parsed_result,
+    result_values,
+)
 from genenv.tools.generate.fresh_values import fresh
 from genenv.tools.worlds.base import Call, Outcome, Played, Tool
 from genenv.tools.worlds.jsonable import staged
-from genenv.tools.worlds.mcp.folders import EpisodeFolder
+from genenv.tools.worlds.mcp.world import EpisodeFolder
 from genenv.types import Json
 
 GIT = shutil.which("git")
@@ -77,23 +82,23 @@ def test_a_tool_whose_calls_do_nothing_is_said_to_do_nothing_whatever_else_fails
 
 
 def test_values_that_always_failed_are_seldom_drawn_where_others_succeeded() -> None:
-    luck, ways = Luck(), {"path": "folders.#"}
+    call_stats, ways = CallStats(), {"path": "folders.#"}
     for value, good in (("a", True), ("b", False), ("b", False), ("c", False)):
-        luck.note(Call(tool="look", args={"path": value}), ways, good=good)
-    assert luck.fails("look", ways) == {"path": ("b",)}
-    assert luck.fails("other", ways) == {"path": ("b",)}  # what is called alike
-    assert luck.fails("other", {"place": "folders.#"}) == {}
+        call_stats.note(Call(tool="look", args={"path": value}), ways, good=good)
+    assert call_stats.fails("look", ways) == {"path": ("b",)}
+    assert call_stats.fails("other", ways) == {"path": ("b",)}  # what is called alike
+    assert call_stats.fails("other", {"place": "folders.#"}) == {}
     tool = Tool(name="look", parameters=_of("path"))
     rng = random.Random(0)
     held = Held({"folders.#": ["a", "b"]})
-    some = [drawn(tool, ways, held, rng, {"path": ("b",)}) for _ in range(400)]
+    some = [draw_arguments(tool, ways, held, rng, {"path": ("b",)}) for _ in range(400)]
     assert 5 < some.count({"path": "b"}) < 60  # one of sixteen
 
 
 def test_what_a_recipe_knows_is_taken_over() -> None:
-    luck, ways = Luck(), {"path": "folders.#"}
-    luck.recall(Recipe(tool="look", writes=False, ways=ways, success=1.0, fails={"path": ("b",)}))
-    assert luck.fails("look", ways) == {"path": ("b",)}
+    call_stats, ways = CallStats(), {"path": "folders.#"}
+    call_stats.recall(Recipe(tool="look", writes=False, ways=ways, success=1.0, fails={"path": ("b",)}))
+    assert call_stats.fails("look", ways) == {"path": ("b",)}
 
 
 @pytest.mark.parametrize(
@@ -109,12 +114,12 @@ def test_what_a_recipe_knows_is_taken_over() -> None:
     ],
 )
 def test_lines_of_fields_are_records(text: str, fields: Json) -> None:
-    assert read(text) == fields
-    assert read({"content": [text]}) == {"content": [fields]}
+    assert parsed_result(text) == fields
+    assert parsed_result({"content": [text]}) == {"content": [fields]}
 
 
 def test_values_that_are_told_have_the_tool_in_their_kind() -> None:
-    assert said("list_all", [[{"id": 3, "note": "x" * 100}], "- a\n- b\nsome words"]) == {
+    assert result_values("list_all", [[{"id": 3, "note": "x" * 100}], "- a\n- b\nsome words"]) == {
         "list_all().id": [3],
         "list_all().#": ["a", "b"],
     }
@@ -193,7 +198,7 @@ class Logged:
 def test_a_folder_whose_files_all_differ_does_not_count_whatever_is_written_there_later() -> None:
     explorer = Explorer(Logged(1), random.Random(0))
     graph = explorer.explore()
-    found = unsteady(explorer, Logged(2), graph, random.Random(0))
+    found = find_nondeterminism(explorer, Logged(2), graph, random.Random(0))
     assert found.state == ("hidden..store/logs/",)
     volatile = frozenset(found.state)
     state = {"hidden": {".store/new": "kept", ".store/logs/new": "3", ".store/logs/deep/er": "4"}}

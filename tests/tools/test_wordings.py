@@ -24,9 +24,9 @@ from genenv.gate.gate import base_tasks, examined
 from genenv.progress import Silent
 from genenv.tools.bundle import Bundle
 from genenv.tools.environment import Tools
-from genenv.tools.language.phrasing.adding import Wanted, reasons, write_wordings
-from genenv.tools.language.phrasing.rules import Reason, Rules
+from genenv.tools.language.model_wordings import Wanted, reasons, write_wordings
 from genenv.tools.language.wording import same_words
+from genenv.tools.language.wording_rules import Reason, Rules
 from genenv.tools.settings import ToolsConfig
 from typed import refused as sentence
 from typed import succeeds

@@ -17,16 +17,16 @@ import pytest
 
 from genenv.agent.policy import Agent
 from genenv.backends.scripted import ScriptedSampler, ScriptedTrainer
-from genenv.config.run import RunConfig, dump_toml, resolve
+from genenv.config.run import RunConfig, dump_toml, parse_config
 from genenv.environments import load_environment
 from genenv.environments.base import Environment
 from genenv.errors import DataError, GenenvError, RolloutError
 from genenv.progress import Silent
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.store import PoolStore
-from genenv.simulator.policy import Simulator, asked
+from genenv.simulator.policy import Simulator, simulator_prompt
 from genenv.training.loop import CoEvolution
-from genenv.training.policies import Players
+from genenv.training.policies import Policies
 from genenv.types import Origin, Profile, StopReason, Task
 
 SETTINGS = {
@@ -90,14 +90,14 @@ def build(config: RunConfig, path: Path, *, resume: bool = False) -> CoEvolution
         ScriptedSampler(script.simulator), ScriptedTrainer(), config.simulator, seed=config.run.seed
     )
     folder = RunFolder.open(path) if resume else RunFolder.create(path, dump_toml(config))
-    loop = CoEvolution(config, env, Players(agent=agent, simulator=simulator), folder)
-    for task in [*loop.world.base.values(), *loop.world.held_out]:
+    loop = CoEvolution(config, env, Policies(agent=agent, simulator=simulator), folder)
+    for task in [*loop.pool.base.values(), *loop.pool.held_out]:
         script.learn(task)
     if resume:
         with PoolStore.open(folder.pool, create=False) as store:
             for task in store.tasks(origin=Origin.GENERATED):
                 script.learn(task)
-    admit = loop.world.gate.admit
+    admit = loop.pool.gate.admit
 
     def admit_and_learn(contexts, generations):
         proposals = admit(contexts, generations)
@@ -106,13 +106,13 @@ def build(config: RunConfig, path: Path, *, resume: bool = False) -> CoEvolution
                 script.learn(proposal.outcome)
         return proposals
 
-    loop.world.gate.admit = admit_and_learn  # the script must be told the oracle of new tasks
+    loop.pool.gate.admit = admit_and_learn  # the script must be told the oracle of new tasks
     return loop
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunConfig, Path]:
-    config, path = resolve(SETTINGS), tmp_path_factory.mktemp("run") / "a"
+    config, path = parse_config(SETTINGS), tmp_path_factory.mktemp("run") / "a"
     assert build(config, path).run() == 3
     return config, path
 
@@ -144,9 +144,9 @@ def test_a_run_leaves_metrics_tasks_traces_and_checkpoints(
 
 
 def test_both_players_are_told_when_a_round_is_committed(tmp_path: Path) -> None:
-    loop, ended = build(resolve(SETTINGS), tmp_path / "a"), []
+    loop, ended = build(parse_config(SETTINGS), tmp_path / "a"), []
     for name in ("agent", "simulator"):
-        policy = getattr(loop.players, name).sampler
+        policy = getattr(loop.policies, name).sampler
         policy.end_round = lambda name=name: ended.append((name, loop.folder.metrics.read_text().count("\n")))
     loop.run()
     assert ended == [(name, rounds) for rounds in (1, 2, 3, 4) for name in ("agent", "simulator")]
@@ -182,7 +182,7 @@ def test_a_run_stopped_in_any_round_continues_to_the_same_end(
 
 @pytest.mark.long
 def test_tasks_of_valid_traces_are_attempted_anew_and_are_no_new_tasks(tmp_path: Path) -> None:
-    config = resolve({**SETTINGS, "curriculum": {"review_share": 0.0, "replay_share": 0.3}})
+    config = parse_config({**SETTINGS, "curriculum": {"review_share": 0.0, "replay_share": 0.3}})
     build(config, tmp_path / "a").run()
     broken = build(config, tmp_path / "b")
     _fail_in_round(broken, 3)
@@ -213,7 +213,7 @@ def test_tasks_of_valid_traces_are_attempted_anew_and_are_no_new_tasks(tmp_path:
 @pytest.mark.long
 def test_of_candidates_those_are_attempted_that_are_worth_most(tmp_path: Path) -> None:
     settings = {**SETTINGS, "curriculum": {"candidates": 3, "base_share": 0.5, "review_share": 0.0}}
-    config = resolve(settings)
+    config = parse_config(settings)
     with _played_whole_and_in_two_goes(config, tmp_path) as store:
         for number in (1, 2, 3):
             groups, metrics = store.groups(number), store.metrics(number)
@@ -232,7 +232,7 @@ def test_of_candidates_those_are_attempted_that_are_worth_most(tmp_path: Path) -
 @pytest.mark.long
 def test_earlier_attempts_foretell_without_a_token(tmp_path: Path) -> None:
     settings = {"candidates": 3, "foretold_by": "attempts", "base_share": 0.5, "review_share": 0.0}
-    config = resolve({**SETTINGS, "curriculum": settings})
+    config = parse_config({**SETTINGS, "curriculum": settings})
     with _played_whole_and_in_two_goes(config, tmp_path) as store:
         first, *later = (store.metrics(number) for number in (1, 2, 3))
         assert first["probe/foretold"] == first["probe/foretold_new"] == 0.5  # nothing is known yet
@@ -248,7 +248,7 @@ def test_earlier_attempts_foretell_without_a_token(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_tasks_whose_attempts_agree_are_replaced_while_there_are_candidates(tmp_path: Path) -> None:
     settings = {"candidates": 3, "candidate_choice": "attempted", "base_share": 0.5, "review_share": 0.0}
-    config = resolve({**SETTINGS, "curriculum": settings})
+    config = parse_config({**SETTINGS, "curriculum": settings})
     with _played_whole_and_in_two_goes(config, tmp_path) as store:
         for number in (1, 2, 3):
             groups, metrics = store.groups(number), store.metrics(number)
@@ -268,7 +268,7 @@ def test_tasks_whose_attempts_agree_are_replaced_while_there_are_candidates(tmp_
 @pytest.mark.long
 def test_specs_drawn_at_random_are_tasks_that_cost_no_token(tmp_path: Path) -> None:
     simulator = {**SETTINGS["simulator"], "explore": 0.5, "variations": 4}
-    config = resolve({**SETTINGS, "simulator": simulator})
+    config = parse_config({**SETTINGS, "simulator": simulator})
     with _played_whole_and_in_two_goes(config, tmp_path) as store:
         proposals = [p for n in (1, 2, 3) for batch in store.batches(n) for p in batch.proposals]
         drawn = [one for one in proposals if one.generation.drawn]
@@ -281,7 +281,7 @@ def test_specs_drawn_at_random_are_tasks_that_cost_no_token(tmp_path: Path) -> N
 
 def test_an_agent_may_stand_still_while_the_simulator_learns(tmp_path: Path) -> None:
     still = {"agent": {**SETTINGS["agent"], "train": False}, "curriculum": {"band_filter": False}}
-    config = resolve({**SETTINGS, **still})
+    config = parse_config({**SETTINGS, **still})
     build(config, tmp_path / "run").run()
     with PoolStore.open(tmp_path / "run" / "pool.db", create=False) as store:
         rounds = [store.metrics(number) for number in (1, 2, 3)]
@@ -292,24 +292,24 @@ def test_an_agent_may_stand_still_while_the_simulator_learns(tmp_path: Path) -> 
 
 def test_in_hindsight_a_spec_answers_the_request_for_the_rate_it_came_to(tmp_path: Path) -> None:
     simulator = {**SETTINGS["simulator"], "algorithm": "hindsight"}
-    loop = build(resolve({**SETTINGS, "run": {"rounds": 2}, "simulator": simulator}), tmp_path / "a")
-    player, taught, told = loop.players.simulator, [], []
+    loop = build(parse_config({**SETTINGS, "run": {"rounds": 2}, "simulator": simulator}), tmp_path / "a")
+    player, trained, profiles = loop.policies.simulator, [], []
     assert isinstance(player, Simulator)
-    learn, contexts = player.learn, loop.world.contexts
+    learn, contexts = player.learn, loop.pool.contexts
 
     async def recorded(lesson, **how):
-        taught.append([(datum.prompt_ids, datum.completion_ids) for datum in lesson.data])
+        trained.append([(datum.prompt_ids, datum.completion_ids) for datum in lesson.data])
         return await learn(lesson, **how)
 
     def asked_for(number):
-        told.append(loop.world.told)
+        profiles.append(loop.pool.profile)
         return contexts(number)
 
-    player.learn, loop.world.contexts = recorded, asked_for
+    player.learn, loop.pool.contexts = recorded, asked_for
     loop.run()
-    assert told[0] == Profile() != told[1]
+    assert profiles[0] == Profile() != profiles[1]
     with PoolStore.open(tmp_path / "a/pool.db", create=False) as store:
-        for number, profile, found in zip((1, 2), told, taught, strict=True):
+        for number, profile, found in zip((1, 2), profiles, trained, strict=True):
             expected = []
             for batch in store.batches(number):
                 rates = {g.task.id: round(g.successes / len(g.traces), 1) for g in batch.groups}
@@ -317,7 +317,9 @@ def test_in_hindsight_a_spec_answers_the_request_for_the_rate_it_came_to(tmp_pat
                     if isinstance(proposal.outcome, Task):
                         rate = rates[proposal.outcome.id]
                         messages = loop.env.simulator_messages(batch.context.seed, profile, rate)
-                        expected.append((asked(player.sampler, messages), proposal.generation.token_ids))
+                        expected.append(
+                            (simulator_prompt(player.sampler, messages), proposal.generation.token_ids)
+                        )
             assert found == expected != []
 
 
@@ -340,20 +342,20 @@ def _played_whole_and_in_two_goes(config: RunConfig, folder: Path) -> Iterator[P
 
 def _fail_in_round(loop: CoEvolution, number: int) -> None:
     if number == 0:
-        loop.players.agent.solve = lambda *a, **k: 1 / 0
+        loop.policies.agent.solve = lambda *a, **k: 1 / 0
         return
-    observe = loop.world.replay.observe
+    observe = loop.pool.replay.observe
 
     def failing(round_, groups):
         return 1 / 0 if round_ == number else observe(round_, groups)
 
-    loop.world.replay.observe = failing
+    loop.pool.replay.observe = failing
 
 
 def test_the_time_of_a_round_is_the_whole_round_and_not_only_its_stages(tmp_path: Path) -> None:
-    loop = build(resolve({**SETTINGS, "run": {"rounds": 1, "eval_every": 0}}), tmp_path / "g")
-    draw = loop.world.replay.draw
-    loop.world.replay.draw = lambda *a, **k: time.sleep(0.3) or draw(*a, **k)
+    loop = build(parse_config({**SETTINGS, "run": {"rounds": 1, "eval_every": 0}}), tmp_path / "g")
+    draw = loop.pool.replay.draw
+    loop.pool.replay.draw = lambda *a, **k: time.sleep(0.3) or draw(*a, **k)
     loop.run()
     line = json.loads((tmp_path / "g/metrics.jsonl").read_text().splitlines()[-1])
     stages = sum(value for name, value in line.items() if name.startswith("time/") and name != "time/round_s")
@@ -372,7 +374,7 @@ def test_the_progress_of_an_update_counts_its_epochs(tmp_path: Path) -> None:
         "simulator": {**SETTINGS["simulator"], "epochs": 3},
         "agent": {**SETTINGS["agent"], "epochs": 2},
     }
-    loop = build(resolve(settings), tmp_path / "h")
+    loop = build(parse_config(settings), tmp_path / "h")
     loop.reporter = Told()
     loop.run()
     with PoolStore.open(tmp_path / "h/pool.db", create=False) as store:
@@ -402,7 +404,7 @@ class Charts:
 
 
 def test_a_round_that_a_kill_kept_from_the_sinks_is_handed_to_them_on_resuming(tmp_path: Path) -> None:
-    config = resolve(SETTINGS)
+    config = parse_config(SETTINGS)
     killed, charts = build(config, tmp_path / "e"), Charts()
     killed.sinks = [Charts(failing=2, error=KeyboardInterrupt())]
     with pytest.raises(KeyboardInterrupt):
@@ -418,7 +420,7 @@ def test_a_round_that_a_kill_kept_from_the_sinks_is_handed_to_them_on_resuming(t
 def test_a_sink_that_fails_costs_a_warning_and_not_the_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    loop, charts = build(resolve(SETTINGS), tmp_path / "f"), Charts()
+    loop, charts = build(parse_config(SETTINGS), tmp_path / "f"), Charts()
     failing = Charts(failing=1, error=OSError("the network is down"))
     loop.sinks = [failing, charts]
     assert loop.run() == 3
@@ -427,11 +429,11 @@ def test_a_sink_that_fails_costs_a_warning_and_not_the_run(
 
 
 def test_a_damaged_checkpoint_is_named(finished: tuple[RunConfig, Path], tmp_path: Path) -> None:
-    config = resolve({**SETTINGS, "run": {**SETTINGS["run"], "rounds": 1}})
+    config = parse_config({**SETTINGS, "run": {**SETTINGS["run"], "rounds": 1}})
     build(config, tmp_path / "d").run()
     victim = tmp_path / "d/checkpoints/round-0001/agent/scripted.json"
     victim.write_text("{}", encoding="utf-8")
-    longer = resolve({**SETTINGS, "run": {**SETTINGS["run"], "rounds": 2}})
+    longer = parse_config({**SETTINGS, "run": {**SETTINGS["run"], "rounds": 2}})
     with pytest.raises(DataError, match=r"scripted\.json is damaged"):
         build(longer, tmp_path / "d", resume=True).run()
 
@@ -449,8 +451,8 @@ def test_the_loop_takes_under_a_second_and_no_torch(tmp_path: Path) -> None:
         print(time.process_time() - start, "torch" in sys.modules, "transformers" in sys.modules)
     """)
     seconds = []
-    for attempt in range(3):
-        command = [sys.executable, "-c", code, str(tmp_path / str(attempt))]
+    for roll_out in range(3):
+        command = [sys.executable, "-c", code, str(tmp_path / str(roll_out))]
         took, *loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
         assert loaded == ["False", "False"]
         seconds.append(float(took))
@@ -460,8 +462,8 @@ def test_the_loop_takes_under_a_second_and_no_torch(tmp_path: Path) -> None:
 
 
 def test_a_run_in_which_no_task_fits_the_context_ends_with_what_to_change(tmp_path: Path) -> None:
-    loop = build(resolve(SETTINGS), tmp_path / "agent")
-    loop.players.agent.sampler.context_tokens = 100
+    loop = build(parse_config(SETTINGS), tmp_path / "agent")
+    loop.policies.agent.sampler.context_tokens = 100
     with pytest.raises(
         GenenvError,
         match=r"the agent could reply to none of 6 tasks.*no room for a reply.*"
@@ -469,8 +471,8 @@ def test_a_run_in_which_no_task_fits_the_context_ends_with_what_to_change(tmp_pa
     ):
         loop.run()
     assert (tmp_path / "agent" / "metrics.jsonl").read_text() == ""
-    loop = build(resolve(SETTINGS), tmp_path / "simulator")
-    loop.players.simulator.sampler.context_tokens = 100
+    loop = build(parse_config(SETTINGS), tmp_path / "simulator")
+    loop.policies.simulator.sampler.context_tokens = 100
     with pytest.raises(
         GenenvError, match=r"the simulator could not write any of 6 tasks; 6: .*raise policy\."
     ):
@@ -481,8 +483,8 @@ def test_a_run_in_which_no_task_fits_the_context_ends_with_what_to_change(tmp_pa
 def test_a_simulator_some_of_whose_specs_cannot_be_sampled_is_said_so_once_a_round(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    loop = build(resolve(SETTINGS), tmp_path / "a")
-    sampler = loop.players.simulator.sampler
+    loop = build(parse_config(SETTINGS), tmp_path / "a")
+    sampler = loop.policies.simulator.sampler
     sample, calls = sampler.sample, []
 
     async def failing(request):
@@ -493,14 +495,14 @@ def test_a_simulator_some_of_whose_specs_cannot_be_sampled_is_said_so_once_a_rou
 
     sampler.sample = failing
     loop.run()
-    told = [one for one in caplog.messages if "could not write" in one]
-    assert told == ["the simulator could not write 2 of 6 tasks; 2: no answer"] * 3
+    profiles = [one for one in caplog.messages if "could not write" in one]
+    assert profiles == ["the simulator could not write 2 of 6 tasks; 2: no answer"] * 3
 
 
 def test_a_run_in_which_nothing_was_attempted_is_not_done(tmp_path: Path) -> None:
     settings = {**SETTINGS, "curriculum": {"base_share": 0.0, "review_share": 0.0, "replay_share": 0.0}}
-    loop = build(resolve(settings), tmp_path / "a")
-    loop.players.simulator.sampler.script = lambda prompt, rng: "no spec"
+    loop = build(parse_config(settings), tmp_path / "a")
+    loop.policies.simulator.sampler.script = lambda prompt, rng: "no spec"
     with pytest.raises(
         GenenvError, match=r"no task was attempted in any of 3 rounds: .*curriculum\.base_share"
     ):
@@ -508,12 +510,12 @@ def test_a_run_in_which_nothing_was_attempted_is_not_done(tmp_path: Path) -> Non
 
 
 def test_one_task_that_does_not_fit_ends_no_round_in_which_others_were_attempted(tmp_path: Path) -> None:
-    loop = build(resolve(SETTINGS), tmp_path / "run")
-    agent, env = loop.players.agent, loop.env
+    loop = build(parse_config(SETTINGS), tmp_path / "run")
+    agent, env = loop.policies.agent, loop.env
     assert isinstance(agent, Agent)
     tasks = env.held_out()[:2]
-    asyncio.run(agent.attempt(env, tasks, round_=1))
+    asyncio.run(agent.roll_out(env, tasks, round_=1))
     agent.sampler.context_tokens = 100
-    assert len(asyncio.run(agent.attempt(env, tasks[:1], round_=1))) == 1
+    assert len(asyncio.run(agent.roll_out(env, tasks[:1], round_=1))) == 1
     with pytest.raises(GenenvError, match="could reply to none of 1 tasks"):
-        asyncio.run(agent.attempt(env, tasks[:1], round_=2))
+        asyncio.run(agent.roll_out(env, tasks[:1], round_=2))

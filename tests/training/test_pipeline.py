@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from genenv.training.pipeline import Pipeline
+from genenv.training.loop import Pipeline
 from genenv.training.policies import together
 
 ROUNDS = 6

@@ -9,14 +9,13 @@ from typing import cast
 
 import pytest
 
-from genenv.config.run import RunConfig, dump_toml, resolve
+from genenv.config.run import RunConfig, dump_toml, parse_config
 from genenv.errors import UsageError
 from genenv.progress import Silent
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.store import PoolStore
-from genenv.training.build import build_players
 from genenv.training.loop import CoEvolution
-from genenv.training.opening import open_environment
+from genenv.training.opening import build_players, open_environment
 from genenv.types import Json, JsonObject
 
 ROUNDS = 6
@@ -55,7 +54,7 @@ def metrics(path: Path) -> list[dict[str, float]]:
 @pytest.fixture(scope="module", params=[1, 2])
 def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Path]:
     path = tmp_path_factory.mktemp("runs") / "whole"
-    build(resolve(settings(request.param)), path).run()
+    build(parse_config(settings(request.param)), path).run()
     return request.param, path
 
 
@@ -76,7 +75,7 @@ def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(
     whole: tuple[int, Path], tmp_path: Path, killed: int
 ) -> None:
     staleness, unbroken = whole
-    config, path = resolve(settings(staleness)), tmp_path / "killed"
+    config, path = parse_config(settings(staleness)), tmp_path / "killed"
     loop = build(config, path)
     learn = loop.learner.learn
 
@@ -100,15 +99,15 @@ def test_the_agent_that_attempts_is_as_old_as_it_says(tmp_path: Path) -> None:
     """The script solves more after each update: what is attempted ahead is solved by an older one."""
     skills: dict[int, list[float]] = {}
     for staleness in (0, 2):
-        loop = build(resolve(settings(staleness)), tmp_path / str(staleness))
-        agent, skills[staleness] = loop.players.agent, []
-        attempt = agent.attempt
+        loop = build(parse_config(settings(staleness)), tmp_path / str(staleness))
+        agent, skills[staleness] = loop.policies.agent, []
+        roll_out = agent.roll_out
 
-        async def told(env, tasks, *, round_, agent=agent, attempt=attempt, own=skills[staleness]):
+        async def told(env, tasks, *, round_, agent=agent, roll_out=roll_out, own=skills[staleness]):
             own.append(agent.trainer.count)
-            return await attempt(env, tasks, round_=round_)
+            return await roll_out(env, tasks, round_=round_)
 
-        agent.attempt = told
+        agent.roll_out = told
         loop.run()
     assert skills[2] == [max(0, count - 2) for count in skills[0]]
 
@@ -118,8 +117,8 @@ def test_a_run_that_has_ended_can_grow(whole: tuple[int, Path], tmp_path: Path) 
     staleness, unbroken = whole
     short = settings(staleness)
     short["run"] = {**cast(JsonObject, short["run"]), "rounds": 4}
-    build(resolve(short), tmp_path / "run").run()
-    build(resolve(settings(staleness)), tmp_path / "run").run()
+    build(parse_config(short), tmp_path / "run").run()
+    build(parse_config(settings(staleness)), tmp_path / "run").run()
     names = ("agent/success_rate", "agent/staleness", "tokens/agent_sampled", "agent/steps")
     found, due = ([[row.get(n) for n in names] for row in metrics(p)] for p in (tmp_path / "run", unbroken))
     assert found == due
@@ -140,7 +139,7 @@ def test_weights_that_are_gone_are_said_and_the_oldest_there_are_attempt(
         def note(self, text: str) -> None:
             told.append(text)
 
-    loop = build(resolve(longer), path)
+    loop = build(parse_config(longer), path)
     loop.reporter = Telling()
     loop.run()
     assert any(f"no checkpoint before that of round {ROUNDS} is here" in text for text in told)
@@ -160,6 +159,6 @@ def test_weights_that_are_gone_are_said_and_the_oldest_there_are_attempt(
 )
 def test_what_cannot_be_in_flight_is_refused(sections: dict[str, JsonObject], says: str) -> None:
     with pytest.raises(UsageError, match=says) as refused:
-        resolve(settings(1, **sections))
+        parse_config(settings(1, **sections))
     assert "\n" not in str(refused.value)
-    resolve(settings(0, **sections))
+    parse_config(settings(0, **sections))

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from fuzzing import limits
-from genenv.config.files import read_tables
+from genenv.config.tables import read_tables
 from genenv.errors import UsageError
 from genenv.tools.worlds.base import Call
+from genenv.tools.worlds.openapi.document import Document, fetched
 from genenv.tools.worlds.openapi.mock_world import MockWorld
-from genenv.tools.worlds.openapi.reading import Document, fetched
 from genenv.untrusted.documents import Unreadable, plain, read_document, read_json, read_toml, read_yaml
 
 LAUGHS = "\n".join(

@@ -16,7 +16,7 @@ import pytest
 from bundles import EXAMPLES, call
 from fuzzing import limits
 from genenv.errors import UsageError
-from genenv.interop.imported.actions import actions_of
+from genenv.interop.imported.openenv import actions_of
 from genenv.simulator.schema_sampling import sample_json
 from genenv.tools.generate.fresh_values import fresh
 from genenv.tools.grammar import writable

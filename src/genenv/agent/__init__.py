@@ -1,1 +1,1 @@
-"""Player 2: acts and learns."""
+"""The agent policy: acts and learns."""

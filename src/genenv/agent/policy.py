@@ -1,4 +1,4 @@
-"""Player 2: the agent, which attempts tasks and learns from its attempts."""
+"""The agent policy: its settings, how it rolls out tasks, and how it learns from its rollouts."""
 
 from __future__ import annotations
 
@@ -8,56 +8,103 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Self
 
-from genenv.agent.settings import AgentConfig
-from genenv.algorithms.credit.imitation import imitate
-from genenv.algorithms.datum import Lesson
-from genenv.algorithms.schedules import lr_scale
-from genenv.algorithms.trainer import Trainer
-from genenv.algorithms.update import learn
+from pydantic import Field, model_validator
+
+from genenv.algorithms.agent_credit import imitate
+from genenv.algorithms.datum import Trainer, UpdateBatch
+from genenv.algorithms.settings import GrpoConfig, OptimizerConfig, Steps, WarmupConfig
+from genenv.algorithms.update import learn, lr_scale
 from genenv.environments.base import Environment
 from genenv.errors import GenenvError, UsageError
-from genenv.rollout.driver import NO_ROOM, Sampling, attempt, guide
+from genenv.rollout.driver import NO_ROOM, Sampling, demonstration, roll_out
 from genenv.sampling import Sampler
 from genenv.seeding import stream
+from genenv.settings import Settings
 from genenv.types import Group, Origin, Task, Trace
 
 
+class AgentWarmupConfig(WarmupConfig, frozen=True):
+    """Supervised steps on the seeds' own solutions before the first round; they stop early."""
+
+    steps: Steps = 0
+    """At most this many optimizer steps; 0 leaves the warm-up out."""
+    target_low: float = Field(default=0.2, ge=0, le=1)
+    """Success rate at which the warm-up stops: enough to learn from, with much left to learn."""
+    target_high: float = Field(default=0.5, ge=0, le=1)
+    """Success rate above which a warm-up has gone too far, which is reported."""
+    check_every: int = Field(default=2, ge=1, le=1_000_000)
+    """Steps between two measurements of the success rate."""
+    check_tasks: int = Field(default=24, ge=1, le=100_000)
+    """Tasks per measurement."""
+
+    @model_validator(mode="after")
+    def _range_is_ordered(self) -> Self:
+        if self.target_low > self.target_high:
+            raise ValueError(
+                f"target_low is {self.target_low:g}, but must be at most target_high, {self.target_high:g}"
+            )
+        return self
+
+
+class RolloutConfig(Settings, frozen=True):
+    """How tasks are rolled out."""
+
+    rollouts: int = Field(default=8, ge=2, le=1024)
+    """Rollouts per task: G of GRPO, which also give p_hat."""
+    max_new_tokens: int = Field(default=64, ge=1, le=1_000_000)
+    """Longest reply, per turn."""
+    temperature: float = Field(default=1.0, ge=0.05, le=10)
+    """Sampling temperature of the rollouts."""
+    episode_timeout_s: float = Field(default=120.0, ge=0.01, le=604_800)
+    """Seconds after which a rollout ends as a failure that does not count."""
+
+
+class AgentConfig(OptimizerConfig, GrpoConfig, RolloutConfig, frozen=True):
+    """Rollouts, and the GRPO update on them. In a file the settings of the last class named come first."""
+
+    train: bool = True
+    """Update the agent; false: it stands still after its warm-up, and the simulator is studied alone."""
+    warmup: AgentWarmupConfig = Field(default_factory=AgentWarmupConfig)
+    """Supervised steps before the first round."""
+
+
 class Agent:
-    """What attempts tasks, and the trainer of its weights."""
+    """Rolls out tasks; holds the trainer of its weights."""
 
     def __init__(self, sampler: Sampler, trainer: Trainer, config: AgentConfig, *, seed: int) -> None:
         self.sampler, self.trainer, self.config, self.seed = sampler, trainer, config, seed
         self._guided = dict[str, Trace]()
-        """Known solutions of base tasks, by id: they come again, and are the same for every agent."""
+        """Demonstrations of base tasks, by id: they come again, and are the same for every agent."""
         self._replied_in = 0
-        """The last round in which it replied to any task."""
+        """The last round in which any reply was sampled."""
 
-    async def attempt(self, env: Environment, tasks: Sequence[Task], *, round_: int) -> list[Group]:
-        """Attempt each task `rollouts` times.
+    async def roll_out(self, env: Environment, tasks: Sequence[Task], *, round_: int) -> list[Group]:
+        """Roll out each task `rollouts` times.
 
         Raises:
             GenenvError: there are tasks, and nothing was sampled, nor earlier in this round.
         """
         sampling = self._sampling(self.config.temperature, stream(self.seed, "rollout", round_))
-        groups = await attempt(env, self.sampler, tasks, rollouts=self.config.rollouts, sampling=sampling)
+        groups = await roll_out(env, self.sampler, tasks, rollouts=self.config.rollouts, sampling=sampling)
         if any(trace.response_tokens for group in groups for trace in group.traces):
             self._replied_in = round_
         return groups if self._replied_in == round_ else self._some_sampled(groups)
 
     async def solve(self, env: Environment, tasks: Sequence[Task]) -> list[Group]:
-        """Attempt each task once, greedily: how success is measured. Raises as `attempt` does."""
+        """Roll out each task once, greedily: how success is measured. Raises as `roll_out` does."""
         sampling = self._sampling(0.0, 0)
-        return self._some_sampled(await attempt(env, self.sampler, tasks, rollouts=1, sampling=sampling))
+        return self._some_sampled(await roll_out(env, self.sampler, tasks, rollouts=1, sampling=sampling))
 
     async def solutions(
         self, env: Environment, groups: Sequence[Group], others: Sequence[Task] = ()
     ) -> dict[str, Trace]:
-        """Known solutions that pass as they are played here, by the id of their task.
+        """Demonstrations that pass as they are played here, by the id of their task.
 
         Args:
             env: plays them.
-            groups: attempts; their tasks' solutions are wanted as the settings say.
+            groups: rollouts; their tasks' solutions are wanted as the settings say.
             others: tasks whose solutions are wanted anyway.
         """
         guidance = self.config.guidance
@@ -71,7 +118,7 @@ class Agent:
         return {task.id: known for task, known in zip(tasks, played, strict=True) if known.success}
 
     async def likelihoods(self, env: Environment, tasks: Sequence[Task]) -> tuple[dict[str, float], int, int]:
-        """How likely the agent finds the known solutions of tasks, at the temperature at which it attempts.
+        """How likely the agent finds the demonstrations of tasks, at the temperature of its rollouts.
 
         Args:
             env: plays the solutions.
@@ -101,11 +148,11 @@ class Agent:
         replies = sum(sum(weight > 0 for weight in datum.weights) for datum in data)
         return likely, replies, sum(len(datum.prompt_ids) + len(datum.completion_ids) for datum in data)
 
-    async def learn(self, lesson: Lesson, *, round_: int, rounds: int) -> Mapping[str, float]:
-        """Take a round's lesson.
+    async def learn(self, batch: UpdateBatch, *, round_: int, rounds: int) -> Mapping[str, float]:
+        """Update from a round's batch.
 
         Args:
-            lesson: what there is to learn.
+            batch: what there is to learn.
             round_: from 1; names the random stream.
             rounds: of the whole run, over which the learning rate may fall.
 
@@ -114,13 +161,13 @@ class Agent:
         """
         rate = self.config.lr * lr_scale(self.config.lr_schedule, round_, rounds)
         seed = stream(self.seed, "agent-update", round_)
-        done = await learn(self.trainer, lesson, player="agent", learning_rate=rate, seed=seed)
+        done = await learn(self.trainer, batch, player="agent", learning_rate=rate, seed=seed)
         return done.metrics()
 
     async def _played(self, env: Environment, tasks: Sequence[Task]) -> list[Trace]:
-        """The known solutions of tasks, in order."""
+        """The demonstrations of tasks, in order."""
         new = [task for task in tasks if task.id not in self._guided]
-        played = await asyncio.gather(*(guide(env, self.sampler, task) for task in new))
+        played = await asyncio.gather(*(demonstration(env, self.sampler, task) for task in new))
         found = {task.id: trace for task, trace in zip(new, played, strict=True)}
         self._guided |= {task.id: found[task.id] for task in new if task.lineage.origin is Origin.SEED}
         return [found.get(task.id) or self._guided[task.id] for task in tasks]

@@ -1,1 +1,1 @@
-"""Who gets how much credit for what, and what a trainer makes of it. Nothing here knows a model."""
+"""Advantages, losses and update batches, and how a trainer applies them. Nothing here knows a model."""

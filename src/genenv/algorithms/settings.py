@@ -1,13 +1,12 @@
-"""Settings of learning: the credit for attempts and tasks, the steps of the optimizer, the warm-up."""
+"""Settings of learning: credit for rollouts and tasks, losses, steps of the optimizer, the warm-up."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
-from genenv.settings import Settings
+from genenv.settings import Names, Settings, is_own
 
 Schedule = Literal["constant", "linear"]
 """What a learning rate does over the rounds of a run."""
@@ -23,38 +22,41 @@ KlCoefficient = Annotated[float, Field(ge=0, le=1000)]
 Epochs = Annotated[int, Field(ge=1, le=100)]
 
 
-AgentAlgorithm = Literal["grpo", "sft", "rft"]
-
-AGENT_ALGORITHMS: Mapping[AgentAlgorithm, str] = {
-    "grpo": "genenv.algorithms.credit.grpo:grpo_credit",
-    "sft": "genenv.algorithms.credit.imitation:imitation_credit",
-    "rft": "genenv.algorithms.credit.imitation:rejection_credit",
-}
-"""For each `agent.algorithm` the function that gives the credit: `module:name`."""
+AdvantageName = Annotated[str, AfterValidator(Names(("normalised", "centred", "max_rl")))]
+"""The names of `genenv.algorithms.agent_credit.ADVANTAGES`."""
+SIMULATOR_ALGORITHMS = ("rwr", "grpo", "hindsight")
+"""The names of `genenv.algorithms.simulator_credit.ALGORITHMS`."""
 
 
 class GrpoConfig(Settings, frozen=True):
-    """What the agent learns from its attempts: GRPO, and known solutions beside it."""
+    """What the agent learns from its rollouts: GRPO, and demonstrations beside it."""
 
-    algorithm: AgentAlgorithm = "grpo"
-    """`grpo` from all attempts, `rft` from its own successes alone; `sft` from known solutions alone."""
-    advantage: Literal["normalised", "centred"] = "normalised"
-    """Rewards minus their group mean, divided by the group's standard deviation or not."""
+    algorithm: Annotated[str, AfterValidator(Names(("grpo", "sft", "rft")))] = "grpo"
+    """`grpo` from all rollouts, `rft` from its own successes alone; `sft` from demonstrations alone."""
+    loss: Annotated[str, AfterValidator(Names(("ppo", "gspo", "cispo", "importance_sampling")))] = "ppo"
+    """Under `grpo`, the loss of a sampled token: PPO's clipped ratio, GSPO's clipped ratio of the sequence,
+    CISPO's clipped weight, or no clipping."""
+    advantage: AdvantageName = "normalised"
+    """Rewards minus their group mean (`centred`), divided by the group's standard deviation (`normalised`) or
+    by its mean (`max_rl`)."""
     advantage_of: Literal["reward", "success"] = "reward"
-    """What attempts are compared by: the reward, or success alone, where partial credit would set attempts
+    """What rollouts are compared by: the reward, or success alone, where partial credit would set rollouts
     apart that all failed."""
-    loss_average: Literal["token", "sequence"] = "token"
-    """Whether every token of an update counts alike, or every attempt."""
+    loss_average: Literal["token", "sequence", "constant"] = "token"
+    """Whether every token of an update counts alike, or every rollout; `constant` divides the sum over a
+    rollout's tokens by `loss_tokens`, whatever its length (Dr. GRPO)."""
+    loss_tokens: int = Field(default=1024, ge=1, le=1_000_000)
+    """Of `loss_average = "constant"`: tokens that a rollout counts as, often the longest reply."""
     guidance: Literal["none", "unsolved", "all"] = "none"
-    """Of which tasks the known solution is imitated beside the GRPO loss (DAPG, arXiv:1709.10087).
+    """Of which tasks the demonstration is imitated beside the GRPO loss (DAPG, arXiv:1709.10087).
 
-    An agent that never solves a task learns nothing from its own attempts at it. The solution is no attempt:
+    An agent that never solves a task learns nothing from its own rollouts of it. The solution is no rollout:
     p_hat, advantages, metrics and pools leave it out.
     """
     guidance_coefficient: float = Field(default=1.0, ge=1e-6, le=1000)
     """Weight of that supervised term, a mean over the tokens of the solutions."""
     replayed: int = Field(default=0, ge=0, le=100_000)
-    """How many known solutions of other tasks, from base data and earlier rounds, are imitated with them."""
+    """How many demonstrations of other tasks, from base data and earlier rounds, are imitated with them."""
     skip_zero_advantage: bool = True
     """Leave groups whose rewards all agree out of the update; otherwise they still feel the KL term."""
     clip_low: float = Field(default=0.2, ge=0, le=0.999)
@@ -62,8 +64,8 @@ class GrpoConfig(Settings, frozen=True):
     clip_high: float = Field(default=0.2, ge=0, le=10)
     """Probability ratios above 1 plus this are clipped."""
     importance_cap: float = Field(default=0.0, ge=0, le=1000)
-    """Under `grpo` tokens of attempts are weighted by importance, at most by so much (TIS, often 2): for
-    attempts by older weights (`run.staleness`), or by an engine of other arithmetic. 0: they are not."""
+    """Under `grpo` tokens of rollouts are weighted by importance, at most by so much (TIS, often 2): for
+    rollouts by older weights (`run.staleness`), or by an engine of other arithmetic. 0: they are not."""
     kl_coefficient: KlCoefficient = 0.001
     """Weight of the KL term to the initial agent (k3 estimator); 0 leaves it out."""
     entropy_coefficient: float = Field(default=0.0, ge=0, le=10)
@@ -73,7 +75,7 @@ class GrpoConfig(Settings, frozen=True):
     is off. While it is on, groups without advantage are left out, bonus and all.
     """
     epochs: Epochs = 1
-    """Passes over the attempts of a round."""
+    """Passes over the rollouts of a round."""
     updates_per_epoch: int = Field(default=1, ge=1, le=100_000)
     """Optimizer steps per pass; the groups are shared out evenly among them."""
     groups_per_step: int = Field(default=0, ge=0, le=100_000)
@@ -87,14 +89,6 @@ class GrpoConfig(Settings, frozen=True):
         return cap
 
 
-SIMULATOR_ALGORITHMS: Mapping[str, str] = {
-    "rwr": "genenv.algorithms.credit.rwr:rwr_credit",
-    "grpo": "genenv.algorithms.credit.context_grpo:context_grpo_credit",
-    "hindsight": "genenv.algorithms.credit.hindsight:hindsight_credit",
-}
-"""What `simulator.algorithm` may say, and the function that gives the credit: `module:name`."""
-
-
 class SimulatorLearningConfig(Settings, frozen=True):
     """What the simulator learns from its tasks."""
 
@@ -104,7 +98,7 @@ class SimulatorLearningConfig(Settings, frozen=True):
     """How it learns: `rwr` is reward-weighted regression on the tasks that the curriculum selects; `grpo`
     compares all that was written for one context, each by its own reward; `hindsight` imitates every task, as
     the answer to a request for the success rate that it came to."""
-    advantage: Literal["normalised", "centred"] = "normalised"
+    advantage: AdvantageName = "normalised"
     """Of `grpo`: rewards minus their mean in the context, divided by the standard deviation there or not."""
     clip_low: float = Field(default=0.2, ge=0, le=0.999)
     """Of `grpo`: probability ratios below 1 minus this are clipped."""
@@ -124,13 +118,13 @@ class SimulatorLearningConfig(Settings, frozen=True):
     @field_validator("algorithm")
     @classmethod
     def _is_known(cls, name: str) -> str:
-        if name not in SIMULATOR_ALGORITHMS:
+        if name not in SIMULATOR_ALGORITHMS and not is_own(name):
             raise ValueError(f"unknown algorithm {name!r}; known: {', '.join(SIMULATOR_ALGORITHMS)}")
         return name
 
 
 class OptimizerConfig(Settings, frozen=True):
-    """How a player's optimizer steps in the rounds of a run."""
+    """How a policy's optimizer steps in the rounds of a run."""
 
     lr: LearningRate = 3e-4
     """Learning rate of AdamW."""

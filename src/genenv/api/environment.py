@@ -1,41 +1,46 @@
-"""A world of tasks in a program's hands: look at its tasks, attempt them, check it, train on it."""
+"""Environments in Python: look at tasks, attempt them step by step, check the environment, train on it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, cast
 
-from genenv.api.values import Values, words
 from genenv.cli.progress import ConsoleReporter
 from genenv.config.run import RunConfig, load_config
+from genenv.config.tables import toml_value
 from genenv.environments import close_environment, load_environment
 from genenv.environments import is_folder as is_folder
-from genenv.environments.attempt import Attempt
+from genenv.environments.stepwise import StepwiseRollout
 from genenv.errors import UsageError
 from genenv.evaluation.environment_check import Finding, check_environment
 from genenv.files import check_writable
 from genenv.gate.gate import base_tasks, examined
 from genenv.progress import Reporter
-from genenv.threads import run_with_own_loop as apart
+from genenv.threads import run_with_own_loop
 from genenv.tools.bundle import as_typed
-from genenv.tools.generate.making import Wanted, make, warnings
+from genenv.tools.generate.make_bundle import Wanted, make, warnings
 from genenv.tools.generate.training_config import TRAINING, USUAL_CALLS
-from genenv.tools.language.phrasing.adding import Added, write_wordings
-from genenv.tools.language.phrasing.adding import Wanted as Wording
+from genenv.tools.language.model_wordings import Added, write_wordings
+from genenv.tools.language.model_wordings import Wanted as Wording
 from genenv.tools.worlds.limits import USUAL, Limits
 from genenv.tools.worlds.openapi.service import Service
-from genenv.tools.worlds.origins import CodeOrigin, Origin, let_write, origin_of
+from genenv.tools.worlds.origins import CodeOrigin, ToolOrigin, let_write, origin_of
 from genenv.tools.worlds.source_text import Tool, written_out
-from genenv.types import Task, Verdict
+from genenv.types import Json, Task, Verdict
 
 if TYPE_CHECKING:
     from genenv.environments.base import Environment as World
 
 
+Values = Mapping[str, object]
+"""Such as `{"run.rounds": 4, "policy.model": "smollm2-135m"}`."""
+
+
 class Environment:
-    """A world in which tasks are written, attempted and checked.
+    """An environment in which tasks are written, attempted and checked.
 
     Args:
         name: one that comes with genenv (`"household"`), the folder of a bundle (`"./desk"`), or
@@ -96,17 +101,17 @@ class Environment:
             allow_writes: call tools there too that may write, for real.
             may_write: folders, beside the copy of their own, in which tools that are run here may write.
             limits: of the time and bytes that all of it may take; left out, an hour and a GiB.
-            reporter: is told how far it is; left out, standard error shows it.
+            reporter: shows the progress; left out, on standard error.
 
         Raises:
             UsageError: the folder is there already, nothing of the tools can be called, no task is found, or
                 something is said that is not of such tools.
         """
-        told = reporter or ConsoleReporter()
+        shown = reporter or ConsoleReporter()
         of_text = (tuple(only), files, server, tuple(headers), most_requests, allow_writes)
         if isinstance(tools, str | Path):
             origin = _origin(str(tools), *of_text)
-            told.note(origin.warning)
+            shown.note(origin.warning)
         elif any(of_text):
             raise UsageError(
                 "only, files, server, headers, most_requests and allow_writes are of an OpenAPI document or "
@@ -119,9 +124,9 @@ class Environment:
         shape = {"base": tasks, "held_out": held_out, "most_calls": most_calls}
         wanted = Wanted(origin=origin, seed=seed, limits=limits or USUAL, **shape)
         check_writable(Path(folder), "folder")
-        made = make(Path(folder), wanted, examined, told)
+        made = make(Path(folder), wanted, examined, shown)
         for warning in warnings(made):
-            told.note(warning)
+            shown.note(warning)
         if made.stopped:
             raise KeyboardInterrupt
         if made.drawn.lacking is not None:
@@ -136,7 +141,7 @@ class Environment:
 
     @cached_property
     def world(self) -> World:
-        """What it is made of: see `genenv.environments.base.Environment`."""
+        """The environment itself: see `genenv.environments.base.Environment`."""
         return load_environment(self._config.environment.name, self._config.environment.settings)
 
     @cached_property
@@ -149,21 +154,21 @@ class Environment:
         """Tasks for measuring only."""
         return tuple(self.world.held_out())
 
-    def attempt(self, task: Task) -> Attempt:
-        """Begin an attempt at a task, to be played reply by reply."""
-        return Attempt(self.world, task)
+    def attempt(self, task: Task) -> StepwiseRollout:
+        """Start an attempt at a task, step by step."""
+        return StepwiseRollout(self.world, task)
 
     def grade(self, task: Task, replies: Sequence[str]) -> Verdict:
-        """The verdict on an attempt, from the agent's replies alone."""
+        """The verdict on an attempt, from the agent's replies."""
         return self.world.check(task, replies)
 
     def check(self, n: int = 100) -> tuple[Finding, ...]:
-        """Whether it keeps what it promises, as `genenv check` says it.
+        """Check what every environment promises, as `genenv check` does.
 
         Args:
-            n: how many tasks of each kind are looked at.
+            n: number of tasks of each kind to look at.
         """
-        return apart(lambda: tuple(check_environment(self.world, self._config, n=n)))
+        return run_with_own_loop(lambda: tuple(check_environment(self.world, self._config, n=n)))
 
     def words(
         self, by: str, *, each: int = 6, seed: int = 0, reporter: Reporter | None = None
@@ -174,7 +179,7 @@ class Environment:
             by: who writes them, as for `load_agent`, or `BASE_URL#MODEL`.
             each: so many each tool is to have in the end.
             seed: of all that is drawn.
-            reporter: is told how far it is; left out, standard error shows it.
+            reporter: shows the progress; left out, on standard error.
 
         Raises:
             UsageError: it is no bundle, the model cannot be had, or nothing that it wrote passes.
@@ -182,32 +187,32 @@ class Environment:
         """
         self.close()
         for found in ("world", "tasks", "held_out"):
-            vars(self).pop(found, None)  # they are said otherwise from now on
+            vars(self).pop(found, None)  # their wording changes
         wanted = Wording(by=by, each=each, seed=seed)
         return write_wordings(Path(self.name), wanted, reporter or ConsoleReporter())
 
     @property
     def suggested(self) -> Path | None:
-        """The settings of a run that a bundle brings along; None for other environments."""
+        """The file with a bundle's own settings of a run; None for other environments."""
         file = Path(self.name) / TRAINING
         return file if is_folder(self.name) and file.is_file() else None
 
     def run_config(self, overrides: Sequence[str] = (), *, variant: str = "") -> RunConfig:
-        """Settings of a run on it: those that its bundle suggests, or the defaults.
+        """Settings of a run on this environment: those that its bundle suggests, or the defaults.
 
         Args:
-            overrides: laid over them, `key=value` each.
-            variant: laid over them by name.
+            overrides: `key=value` each; they win.
+            variant: named overrides.
         """
         return load_config(self.suggested, [*self.overrides, *overrides], variant=variant)
 
     def close(self) -> None:
-        """End the processes that hold its tools, where there are any."""
+        """Stop the processes that run its tools, if any."""
         if "world" in self.__dict__:
             close_environment(self.world)
 
     def __enter__(self) -> Self:
-        """It is closed at the end."""
+        """Close the environment when the block ends."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -215,12 +220,12 @@ class Environment:
         self.close()
 
     def __repr__(self) -> str:
-        """How it is opened."""
+        """The call that opens it."""
         return f"Environment({self.name!r})"
 
 
 def named(env: Environment | str | Path) -> Environment:
-    """An environment, or the one that is named.
+    """The environment itself, or the one of that name.
 
     Raises:
         UsageError: there is none of that name.
@@ -236,8 +241,8 @@ def _origin(  # noqa: PLR0913 - each is an argument of `from_tools`
     headers: Sequence[str],
     most: int | None,
     writes: bool,
-) -> Origin:
-    """Where tools that are named by a text are to be had.
+) -> ToolOrigin:
+    """Where the tools come from that a text names.
 
     Raises:
         UsageError: it is nothing that tools can come from, or something is said that is not of it.
@@ -247,3 +252,30 @@ def _origin(  # noqa: PLR0913 - each is an argument of `from_tools`
     service = None if server is None else Service(address=server, headers=tuple(headers))
     folder = None if files is None else Path(files)
     return origin_of(text, only, folder, writes=writes, service=service, most=most)
+
+
+def words(values: Values) -> list[str]:
+    """Settings by key as `key=value` texts, as for `--set`.
+
+    Raises:
+        UsageError: a value has no form in TOML.
+    """
+    return [f"{key}={toml_value(_plain(key, value))}" for key, value in values.items()]
+
+
+def _plain(key: str, value: object) -> Json:
+    """A value as JSON; paths and numbers of numpy are converted."""
+    if isinstance(value, Mapping):
+        table = cast("Mapping[object, object]", value)
+        return {str(name): _plain(key, one) for name, one in table.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(key, one) for one in cast("Sequence[object]", value)]
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, str | bool):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value)
+    raise UsageError(f"{key} cannot be {value!r}; give text, a number, true or false, or a list of these")

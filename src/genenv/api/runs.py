@@ -1,26 +1,163 @@
-"""A run in a program's hands: train, go on, look at what came of it."""
+"""Runs and agents in Python: train, resume, read the results; ask a trained agent, let it attempt tasks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from genenv.api.agent import Agent, load_agent
-from genenv.api.environment import Environment
-from genenv.api.values import words
+from genenv.api.environment import Environment, named, words
+from genenv.chat.assistant import Assistant, ChatMessage, Reply
 from genenv.cli.progress import ConsoleReporter
-from genenv.config.run import RunConfig, anchored, load_config
-from genenv.errors import UsageError
+from genenv.config.run import RunConfig, load_config
+from genenv.errors import RolloutError, UsageError
+from genenv.evaluation.config import load_evaluation_config
+from genenv.evaluation.held_out import Conversation, Limits
+from genenv.evaluation.models import assistant, run_of
 from genenv.progress import Reporter
 from genenv.report.facts import summarise
 from genenv.report.page import write_report
+from genenv.rollout.driver import UNFINISHED
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.store import PoolStore
-from genenv.threads import run_with_own_loop as apart
+from genenv.threads import run_with_own_loop
 from genenv.training import start as training
 from genenv.training.branching import Origin as Branching
-from genenv.types import Origin, Task
+from genenv.types import JsonObject, Message, Origin, StopReason, Task, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Attempted:
+    """The result of one attempt at a task."""
+
+    task: Task
+    replies: tuple[str, ...]
+    """The agent's replies, one per turn."""
+    verdict: Verdict
+
+
+class Agent:
+    """A model that answers: a trained agent, a model before training, or one behind an endpoint.
+
+    Args:
+        name: as for `load_agent`.
+        assistant: the model behind it.
+        limits: of an attempt.
+        env: what it was trained on; None for a model of no run.
+    """
+
+    def __init__(self, name: str, assistant: Assistant, limits: Limits, env: Environment | None) -> None:
+        self.name, self.env = name, env
+        self._assistant, self._limits = assistant, limits
+        self._conversations = itertools.count()
+
+    def reply(
+        self,
+        messages: Sequence[ChatMessage | Message],
+        *,
+        tools: Sequence[JsonObject] = (),
+        max_tokens: int | None = None,
+    ) -> Reply:
+        """Answer a conversation.
+
+        Args:
+            messages: all of it, in OpenAI's chat format, or as a task has them.
+            tools: offered in OpenAI's format, where the model's template can.
+            max_tokens: at most so many new ones; left out, as in training.
+
+        Raises:
+            ContextOverflow: the conversation does not fit into the model's window.
+            RolloutError: no answer could be had.
+        """
+        chat = [_chat(message) for message in messages]
+        talk = self._assistant.talk(next(self._conversations))
+        most = max_tokens or self._limits.max_new_tokens
+
+        async def ask() -> Reply:
+            return await talk(chat, tools=tools, max_tokens=most)
+
+        return run_with_own_loop(lambda: asyncio.run(ask()))
+
+    def attempt(
+        self, tasks: Task | Sequence[Task], env: Environment | str | Path | None = None
+    ) -> list[Attempted]:
+        """Attempt tasks, with the concurrency that suits the model; an attempt that breaks off has failed.
+
+        Args:
+            tasks: of an environment, such as `environment.held_out`.
+            env: the environment of the tasks; left out, the one it was trained on.
+
+        Raises:
+            UsageError: the environment of the tasks is not known.
+        """
+        of = self.env if env is None else named(env)
+        if of is None:
+            raise UsageError(
+                f"{self.name} was trained on no environment here; say whose tasks these are: environment=..."
+            )
+        listed = [tasks] if isinstance(tasks, Task) else list(tasks)
+        return run_with_own_loop(lambda: asyncio.run(self._attempted(of, listed)))
+
+    async def _attempted(self, env: Environment, tasks: Sequence[Task]) -> list[Attempted]:
+        world, many = env.world, any(env.world.episode(task).max_turns > 1 for task in tasks[:1])
+        free = asyncio.Semaphore(self._assistant.concurrency(many_turns=many))
+
+        async def one(task: Task) -> Attempted:
+            talk = self._assistant.talk(next(self._conversations), many_turns=many)
+            held = Conversation(talk, self._limits)
+            try:
+                async with free:
+                    await held.run(world.episode(task))
+            except RolloutError as error:
+                return Attempted(task, tuple(held.replies), _failed(str(error)))
+            cut = UNFINISHED[StopReason.LENGTH]
+            verdict = _failed(cut) if held.cut else world.check(task, held.replies)
+            return Attempted(task, tuple(held.replies), verdict)
+
+        return list(await asyncio.gather(*(one(task) for task in tasks)))
+
+    def __repr__(self) -> str:
+        """The call that loads it."""
+        return f"load_agent({self.name!r})"
+
+
+def load_agent(name: str | Path, settings: Mapping[str, object] | None = None) -> Agent:
+    """Load an agent.
+
+    Args:
+        name: a run (`"runs/desk"`, `"runs/desk@8"`), a model's short name, folder or hub name, or
+            `"openai:BASE_URL#MODEL"`.
+        settings: `policy.*` says how a local model is loaded, `sampling.*` how it answers (greedily, as
+            measurements do, unless told otherwise), `endpoint.*` how an endpoint is asked.
+
+    Raises:
+        UsageError: it cannot be loaded.
+        DataError: a checkpoint is damaged.
+    """
+    found, asked = str(name), load_evaluation_config(words(settings or {}))
+    run = run_of(found)
+    config = load_config(None if run is None else RunFolder.open(run).config)
+    env = None if run is None else Environment.of_run(config)
+    limits = Limits(
+        max_new_tokens=config.agent.max_new_tokens,
+        context_tokens=config.policy.context_tokens,
+        timeout_s=config.agent.episode_timeout_s,
+    )
+    return Agent(found, assistant(found, asked.policy, asked.endpoint, asked.sampling), limits, env)
+
+
+def _failed(why: str) -> Verdict:
+    """The verdict on an attempt that did not finish."""
+    return Verdict(reward=0.0, success=False, explanation=why, readable=False)
+
+
+def _chat(message: ChatMessage | Message) -> ChatMessage:
+    if isinstance(message, Message):
+        return {"role": message.role, "content": message.content}
+    return message
 
 
 class Run:
@@ -39,7 +176,7 @@ class Run:
 
     @property
     def config(self) -> RunConfig:
-        """Its settings, all of them decided."""
+        """Its settings; automatic ones have the values that were decided."""
         return load_config(self._folder.config)
 
     @property
@@ -56,7 +193,7 @@ class Run:
 
     @cached_property
     def environment(self) -> Environment:
-        """The world it was trained on."""
+        """The environment it was trained on."""
         return Environment.of_run(self.config)
 
     def tasks(self, round_: int | None = None) -> tuple[Task, ...]:
@@ -84,11 +221,11 @@ class Run:
         return write_report(self.path)
 
     def __str__(self) -> str:
-        """What it came to, in six lines."""
+        """A summary in six lines."""
         return "\n".join(summarise(self.path))
 
     def __repr__(self) -> str:
-        """How it is opened."""
+        """The call that opens it."""
         return f"Run({self.path.as_posix()!r})"
 
 
@@ -108,18 +245,18 @@ def train(  # noqa: PLR0913 - as the command's options
         config: the settings: a TOML file, the name of one that comes with genenv (`"demo"`), a
             `RunConfig`, or an `environment`, whose bundle's own settings are taken.
         out: the folder of the run; left out, `runs/NAME`.
-        settings: laid over them, such as `{"run.rounds": 4}`.
-        variant: settings laid over them by name, as by `--variant`.
+        settings: overrides, such as `{"run.rounds": 4}`.
+        variant: named overrides, as by `--variant`.
         start_from: `RUN@ROUND`, whose weights, pools and statistics are the start.
         resume: go on with the run in `out`, if it is there; without it a run that is there is refused.
             Settings other than its own are refused, but for those that may change, such as `run.rounds`.
-        reporter: is told how far it is; left out, standard error shows it. `Silent()` for none.
+        reporter: shows the progress; left out, on standard error. `Silent()` shows nothing.
 
     Raises:
         UsageError: a setting is not allowed, a model cannot be had, or `out` holds a run.
         GenenvError: it cannot go on. Committed rounds stay, and `resume=True` goes on from them.
     """
-    told, overrides = reporter or ConsoleReporter(), words(settings or {})
+    shown, overrides = reporter or ConsoleReporter(), words(settings or {})
     file: Path | None = None
     if isinstance(config, RunConfig):
         if overrides or variant:
@@ -133,11 +270,10 @@ def train(  # noqa: PLR0913 - as the command's options
         else:
             file = Path(config)
         chosen = load_config(file, overrides, variant=variant)
-    chosen = anchored(chosen)
     path = Path(out) if out is not None else Path("runs") / chosen.run.name
     if not (resume and (path / "config.toml").is_file()):
         origin = Branching.named(start_from) if start_from else None
-        apart(lambda: training.start(chosen, path, told, file=file, origin=origin))
+        run_with_own_loop(lambda: training.start(chosen, path, shown, file=file, origin=origin))
         return Run(path)
     if variant or start_from or isinstance(config, RunConfig):
         raise UsageError(
@@ -145,7 +281,7 @@ def train(  # noqa: PLR0913 - as the command's options
             "environment, and "
             "leave variant and start_from out"
         )
-    done = apart(lambda: training.go_on(path, told, told.note, file=file, overrides=overrides))
+    done = run_with_own_loop(lambda: training.go_on(path, shown, shown.note, file=file, overrides=overrides))
     if done is not None:
-        told.note(done)
+        shown.note(done)
     return Run(path)

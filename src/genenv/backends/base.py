@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
+from genenv.algorithms.datum import Trainer
 from genenv.algorithms.settings import OptimizerConfig
-from genenv.algorithms.trainer import Trainer
 from genenv.backends import torchrun
 from genenv.backends.settings import PolicyConfig
 from genenv.environments.base import Environment

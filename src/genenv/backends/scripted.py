@@ -108,7 +108,7 @@ class ScriptedTrainer:
     async def forward_backward(self, data: Sequence[Datum], objective: Objective) -> Mapping[str, float]:
         """Nothing is trained."""
         advance(items=len(data))
-        return {"loss": 0.0} | ({"old_kl": 0.0} if any(datum.loss == "ppo" for datum in data) else {})
+        return {"loss": 0.0} | ({"old_kl": 0.0} if any(datum.is_policy_gradient for datum in data) else {})
 
     async def step(self, learning_rate: float) -> Mapping[str, float]:
         """Something was learned."""

@@ -16,9 +16,6 @@ from genenv.sampling import Completion, SamplingParams
 Numbers = npt.NDArray[np.float32]
 Whole = npt.NDArray[np.int64]
 
-LOSSES = ("cross_entropy", "importance_sampling", "ppo", "cispo", "dro")
-"""Losses by name; `backends.local.served.learner` has their formulas."""
-
 LORA_ALPHA = 32.0
 """Scale of served adapters: their output is multiplied by this / rank."""
 
@@ -50,7 +47,7 @@ class Loss:
     """The loss of examples."""
 
     name: str
-    """One of `LOSSES`."""
+    """One of `genenv.algorithms.losses.WIRE_LOSSES`."""
     config: Mapping[str, float]
     """Its numbers, by name; those left out have defaults."""
 

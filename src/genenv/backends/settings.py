@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 from genenv.errors import unknown_name
 from genenv.plugins import parts
 from genenv.sampling import SamplingFields
-from genenv.settings import PLACE, Address, Settings
+from genenv.settings import PLACE, Address, Settings, may_change
 
 EMBEDDED = "smollm2-135m"
 """The model that comes as a package."""
@@ -88,35 +88,49 @@ class EndpointConfig(Settings, frozen=True):
 class TinkerConfig(Settings, frozen=True):
     """A server that speaks the Tinker protocol."""
 
-    address: Address | None = Field(default=None, min_length=1)
+    address: Address | None = Field(
+        default=None, min_length=1, json_schema_extra=may_change("a server may move, with its states")
+    )
     """Its base URL; left out, what TINKER_BASE_URL says, else that of the official service."""
     model: str | None = Field(default=None, min_length=1)
     """What the server calls the base model; left out, as `policy.model`, which names the tokenizer here."""
-    key_variable: str = Field(default="TINKER_API_KEY", min_length=1)
+    key_variable: str = Field(
+        default="TINKER_API_KEY", min_length=1, json_schema_extra=may_change("where the key is")
+    )
     """Environment variable that holds the key; a server on this machine needs none."""
-    timeout_s: float = Field(default=600.0, ge=0.01, le=86_400)
+    timeout_s: float = Field(default=600.0, ge=0.01, le=86_400, json_schema_extra=may_change("patience"))
     """How long an answer may take, seconds."""
 
 
 class VllmConfig(Settings, frozen=True):
     """Servers of vLLM that sample, while this machine learns."""
 
-    addresses: tuple[Address, ...] = Field(default=(), strict=False)
+    addresses: tuple[Address, ...] = Field(
+        default=(), strict=False, json_schema_extra=may_change("servers may come and go")
+    )
     """Base URLs, such as `["http://127.0.0.1:8000"]`."""
-    addresses_folder: str | None = Field(default=None, min_length=1, json_schema_extra=PLACE)
+    addresses_folder: str | None = Field(
+        default=None, min_length=1, json_schema_extra={**PLACE, **may_change("servers may come and go")}
+    )
     """A folder where servers that come and go keep their base URLs, each in a file that ends in `.address`.
     It is read again while one does not answer."""
-    folder: str | None = Field(default=None, min_length=1)
+    folder: str | None = Field(
+        default=None, min_length=1, json_schema_extra=may_change("where adapters lie for them")
+    )
     """Where adapters are written for the servers to load, on a disk that all see; else a temporary one."""
     kept: int = Field(default=2, ge=1, le=1000)
     """So many versions of a player's weights are kept on the servers, the present one among them."""
-    at_once: int = Field(default=64, ge=1, le=100_000)
+    at_once: int = Field(
+        default=64, ge=1, le=100_000, json_schema_extra=may_change("where a request waits changes no answer")
+    )
     """Requests that a server has at a time; others wait here for whichever is free first."""
-    tries: int = Field(default=4, ge=1, le=100)
+    tries: int = Field(default=4, ge=1, le=100, json_schema_extra=may_change("patience"))
     """How often a request is asked in all, where servers are lost or too slow."""
-    timeout_s: float = Field(default=300.0, ge=0.01, le=86_400)
+    timeout_s: float = Field(default=300.0, ge=0.01, le=86_400, json_schema_extra=may_change("patience"))
     """How long an answer may take, seconds; and how long is waited for any server that answers."""
-    key_variable: str = Field(default="VLLM_API_KEY", min_length=1)
+    key_variable: str = Field(
+        default="VLLM_API_KEY", min_length=1, json_schema_extra=may_change("where the key is")
+    )
     """Environment variable that holds the servers' API key, or `USER:PASSWORD`; servers on this machine need
     none."""
 
@@ -156,14 +170,34 @@ class PolicyConfig(Settings, frozen=True):
     """Whether frozen weights get a second copy, laid out for the processor; auto measures if it pays."""
     threads: int = Field(default=0, ge=0, le=1024)
     """CPU threads; 0 measures and chooses."""
-    tokens_per_microbatch: int = Field(default=0, ge=0, le=100_000_000)
+    tokens_per_microbatch: int = Field(
+        default=0,
+        ge=0,
+        le=100_000_000,
+        json_schema_extra=may_change("memory at a time; sums in another order differ in their last digits"),
+    )
     """Tokens of one forward and backward pass: lower it when memory runs out; 0: 4,096, on a GPU what half of
     its memory holds."""
-    activation_gib: float = Field(default=0.0, ge=0, le=100_000)
+    activation_gib: float = Field(
+        default=0.0,
+        ge=0,
+        le=100_000,
+        json_schema_extra=may_change("memory at a time; what is computed twice is the same"),
+    )
     """What a backward pass may keep in memory before layers are computed twice; 0 is a quarter of it."""
-    max_batch_rows: int = Field(default=0, ge=0, le=1_000_000)
+    max_batch_rows: int = Field(
+        default=0,
+        ge=0,
+        le=1_000_000,
+        json_schema_extra=may_change("memory at a time; sums in another order differ in their last digits"),
+    )
     """Sequences sampled at once; 0: 64, on a GPU 256."""
-    cache_gib: float = Field(default=1.0, ge=0, le=100_000)
+    cache_gib: float = Field(
+        default=1.0,
+        ge=0,
+        le=100_000,
+        json_schema_extra=may_change("memory at a time; what is read again differs in its last digits"),
+    )
     """What may be remembered of conversations between their turns; what does not fit is read again."""
     context_tokens: int = Field(default=2048, ge=16, le=100_000_000)
     """Longest episode; never more than the model allows."""

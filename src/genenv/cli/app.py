@@ -1,4 +1,4 @@
-"""The command line. Wrong input ends in one sentence, what is wrong and what to do, and exit status 2."""
+"""The command line. Wrong input ends with exit status 2 and one sentence: what is wrong and what to do."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from genenv.errors import GenenvError, disk_is_full, out_of_memory, spelled
 from genenv.plugins import load, parts
 
 COMMANDS = parts("commands")
-"""Where each command is: what is typed is loaded, and nothing else."""
+"""The function of each command; only the one that was typed is loaded."""
 
 RENAMED = {"domain": "env"}
 """Commands of older versions; the old names work for one release."""
@@ -33,10 +33,10 @@ _TYPED = "genenv.command"
 
 @contextlib.contextmanager
 def one_sentence(command: Callable[[], str]) -> Generator[None]:
-    """Turn what the user can mend into one sentence and exit status 2.
+    """Turn errors that the user can fix into one sentence and exit status 2.
 
     Args:
-        command: the name of the one that was typed, once it is known.
+        command: returns the name of the command that was typed, once it is known.
     """
     try:
         yield
@@ -59,7 +59,7 @@ def one_sentence(command: Callable[[], str]) -> Generator[None]:
 
 
 def _kept(command: str, form: str) -> str:
-    """What there is of a command's work when it ends early: `KEPT` of its module says it."""
+    """What is kept of a command's work when it ends early, from `KEPT` of its module."""
     module = sys.modules.get(COMMANDS.get(command, "").partition(":")[0])
     kept = getattr(module, "KEPT", None)
     return form.format(kept) if kept else ""
@@ -91,7 +91,7 @@ class _Commands(TyperGroup):
     def resolve_command(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, ctx: typer.Context, args: list[str]
     ) -> tuple[str | None, TyperCommand, list[str]]:
-        """The command that was typed, instead of the line of help that stands for it."""
+        """The command that was typed, in place of its line of help."""
         typed = [spelled(args[0], COMMANDS), *args[1:]] if args else args
         if typed and typed[0] in RENAMED:
             typer.echo(f"genenv {typed[0]} is now called genenv {RENAMED[typed[0]]}", err=True)
@@ -116,7 +116,7 @@ app = typer.Typer(
 
 
 def _line_of_help() -> None:
-    """What stands for a command until it is typed."""
+    """The placeholder of a command until it is typed."""
 
 
 def _about(where: str) -> str:
@@ -158,7 +158,7 @@ def root(
 
 def _interrupt(*_: object) -> None:
     """Stop at once: asyncio's own handler asks its task to, which sampling and updates do not notice."""
-    logging.getLogger("asyncio").disabled = True  # that tasks were torn off is no news
+    logging.getLogger("asyncio").disabled = True  # do not report cancelled tasks
     raise KeyboardInterrupt
 
 

@@ -17,12 +17,16 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from genenv.cli.console import begin
-from genenv.cli.options import Overrides
+from genenv.cli.console import Overrides, begin
+from genenv.config.run import RunConfig, load_config
 from genenv.errors import GenenvError, UsageError
 
+_GIB = 2**30
+_CLOSE = 0.9
+"""More than this share of all memory leaves nothing for others."""
+
 Finding = tuple[str, str]
-"""How something stands here, and what to do about it ("" for nothing)."""
+"""The state of one thing on this machine, and what to do about it ("" for nothing)."""
 
 
 Run = Annotated[
@@ -53,11 +57,8 @@ def doctor(run: Run = None, processes: Processes = 1, overrides: Overrides = [])
         console.print(_machine())
         return
     if run is None or not _is_a_run(run):
-        from genenv.cli.fits import show_fit
-        from genenv.config.run import load_config
-
         begin("working out what a run takes")
-        show_fit(load_config(run, overrides), console, processes=processes)
+        _show_fit(load_config(run, overrides), console, processes=processes)
         return
     if overrides or processes > 1:
         raise UsageError("--set and --processes are for a CONFIG; a run has its settings")
@@ -67,13 +68,74 @@ def doctor(run: Run = None, processes: Processes = 1, overrides: Overrides = [])
     show(run, examine_run(run), console)
 
 
+def _show_fit(config: RunConfig, console: Console, *, processes: int = 1) -> None:
+    """Print the memory that both policies need, part by part, and what to change where that is too much.
+
+    Args:
+        config: settings of the run.
+        console: the terminal.
+        processes: how many train together; the figures are for each of them.
+
+    Raises:
+        UsageError: the model is not to be had, learns elsewhere, or not in so many processes.
+    """
+    if config.policy.backend not in ("local", "vllm"):
+        raise UsageError(
+            f'policy.backend is "{config.policy.backend}": its models take no memory of this machine'
+        )
+    if processes > 1 and config.policy.backend != "vllm":
+        raise UsageError(
+            "several processes train beside servers that sample: set policy.backend to vllm, or leave out "
+            "--processes"
+        )
+    if config.policy.simulator_model is not None:
+        raise UsageError(
+            "two base models are not worked out: ask for each with policy.simulator_model left out"
+        )
+    from genenv.backends.local.memory_estimate import estimate_memory
+
+    sections = {"agent": config.agent, "simulator": config.simulator}
+    if config.simulator.source != "model":
+        del sections["simulator"]
+    held = [name for name, one in sections.items() if one.kl_coefficient > 0]
+    needs, device, capacity, unadapted = estimate_memory(
+        config.policy, policies=list(sections), held=held, processes=processes
+    )
+    if config.policy.backend == "vllm":
+        needs = [one for one in needs if not one.sampling]
+    each = f", in each of {processes} processes" if processes > 1 else ""
+    table = Table(title=f"what {config.policy.model} takes, at most{each}", show_lines=False)
+    table.add_column("what")
+    table.add_column("GiB", justify="right")
+    table.add_column("decided by", overflow="fold")
+    for one in needs:
+        table.add_row(one.name, f"{one.bytes / _GIB:.2f}", one.decided_by)
+    most = sum(one.bytes for one in needs)
+    table.add_row("together", f"{most / _GIB:.2f}", f"{device} has {capacity / _GIB:.1f}")
+    console.print(table)
+    if unadapted is not None:
+        console.print(f"{unadapted[:1].upper()}{unadapted[1:]}.")
+    if most <= _CLOSE * capacity:
+        console.print("It fits.")
+        return
+    fixed = sum(one.bytes for one in needs if not one.sampling)
+    largest = max(needs, key=lambda one: one.bytes)
+    if fixed <= _CLOSE * capacity:
+        console.print(
+            "It fits as long as sequences stay short: a full batch of the longest does not. Lower "
+            "policy.max_batch_rows or policy.context_tokens to be safe."
+        )
+    else:
+        console.print(f"It does not fit. The largest part is {largest.name}: see {largest.decided_by}.")
+
+
 def _is_a_run(path: Path) -> bool:
     """Whether a path is meant for a run: a folder, or where one would be; all else names a CONFIG."""
     return path.is_dir() or (not path.exists() and len(path.parts) > 1 and path.suffix != ".toml")
 
 
 def _machine() -> Table:
-    """A table: what, how it stands, what to do about it."""
+    """A table of each thing that genenv uses here, its state, and what to do about it."""
     table = Table(title="genenv doctor", show_lines=False)
     for title in ("what", "here", "note"):
         table.add_column(title, overflow="fold")

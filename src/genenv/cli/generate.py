@@ -1,4 +1,4 @@
-"""`genenv generate`: let a simulator write until so many tasks have passed the gate; no player learns."""
+"""`genenv generate`: a simulator writes until enough tasks have passed the gate; nothing is trained."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Annotated
 
 import typer
 
-from genenv.cli.console import begin
-from genenv.cli.options import Config, Corpus, Overrides, check_named, said
+from genenv.cli.console import Config, Corpus, Overrides, begin, check_named, with_corpus
 from genenv.cli.progress import ConsoleReporter
 from genenv.errors import DataError, UsageError
 from genenv.files import check_writable, write_whole
@@ -21,16 +20,16 @@ from genenv.runs.folder import RunFolder
 from genenv.runs.store.store import PoolStore
 from genenv.texts import json_line
 from genenv.training import opening
-from genenv.training.policies import Players
+from genenv.training.policies import Policies
 from genenv.training.resuming import for_writing
-from genenv.training.task_pool import World
+from genenv.training.task_pool import TaskPool
 from genenv.types import Json, Proposal, Task
 
 KEPT = "nothing was written"
-"""What there is of its work when it ends early."""
+"""What remains of its work when it ends early."""
 
 _BARREN_ROUNDS = 5
-"""So many rounds' worth of generations without a task, and `generate` gives up."""
+"""Rounds of generations without a valid task after which `generate` gives up."""
 
 Number = Annotated[int, typer.Option("--n", min=1, help="How many tasks.")]
 Run = Annotated[
@@ -51,15 +50,15 @@ def generate(
     begin("writing tasks")
     check_named(config, "--run RUN", run=run is not None)
     folder = None if run is None else RunFolder.open(run)
-    settings = for_writing(folder, config, said(overrides, corpus))
+    settings = for_writing(folder, config, with_corpus(overrides, corpus))
     if settings.simulator.source == "none":
         raise UsageError("simulator.source is 'none': nothing writes tasks; set it to 'model' or 'variation'")
     if out is not None:
-        _make_way(out)
+        _check_out(out)
     opening.check_models(settings)
     env = opening.open_environment(settings)
-    players = opening.load_players(settings, env, ConsoleReporter())
-    writing = _Writing(world=World(settings, env), players=players)
+    policies = opening.load_players(settings, env, ConsoleReporter())
+    writing = _Writing(pool=TaskPool(settings, env), policies=policies)
     tasks, written = asyncio.run(_written(writing, folder, n))
     if not tasks:
         advice = (
@@ -78,12 +77,12 @@ def generate(
 
 async def _written(writing: _Writing, folder: RunFolder | None, n: int) -> tuple[list[Task], int]:
     if folder is not None:
-        await writing.go_on_from(folder)
+        await writing.load_run(folder)
     return await writing.write(n)
 
 
-def _make_way(out: Path) -> None:
-    """Make the folder of a file that is not there yet.
+def _check_out(out: Path) -> None:
+    """Create the folder of a file that must not exist yet.
 
     Raises:
         UsageError: it is there, is a folder, or cannot be written.
@@ -100,12 +99,12 @@ def _make_way(out: Path) -> None:
 class _Writing:
     """Rounds of writing without any learning, numbered after those of the run."""
 
-    world: World
-    players: Players
+    pool: TaskPool
+    policies: Policies
     last: int = 0
 
-    async def go_on_from(self, folder: RunFolder) -> None:
-        """Bring players, statistics and archive to where a run is.
+    async def load_run(self, folder: RunFolder) -> None:
+        """Load the policies, statistics and task archive of a run.
 
         Raises:
             DataError: it has no round, or its checkpoint is damaged.
@@ -115,16 +114,16 @@ class _Writing:
             if last is None:
                 raise DataError(f"{folder.path} has no committed round yet")
             self.last = last
-            self.world.recall(store, last)
+            self.pool.recall(store, last)
             checkpoint = checkpoint_path(folder.checkpoints, last)
             verify_checkpoint(checkpoint, store.identity(), sha256=store.checkpoint_sha256(last))
-        await self.players.load(checkpoint)
+        await self.policies.load(checkpoint)
 
     async def write(self, n: int) -> tuple[list[Task], int]:
         """Up to `n` tasks that passed the gate, and how many generations it took."""
         tasks: list[Task] = []
         written = barren = 0
-        config = self.world.config.simulator
+        config = self.pool.config.simulator
         patience = _BARREN_ROUNDS * config.contexts * config.variations
         while len(tasks) < n and barren < patience:
             proposals = await self._round(math.ceil((n - len(tasks)) / config.variations))
@@ -135,11 +134,11 @@ class _Writing:
 
     async def _round(self, most: int) -> list[Proposal]:
         self.last += 1
-        asked = self.world.contexts(self.last, most=most, purpose="generate")
-        wanted = len(asked) * self.world.config.simulator.variations
+        asked = self.pool.contexts(self.last, most=most, purpose="generate")
+        wanted = len(asked) * self.pool.config.simulator.variations
         with staged(ConsoleReporter(), "writing tasks", items=wanted, unit="specs"):
-            generations = await self.players.simulator.propose(self.world.env, asked)
-        return self.world.gate.admit(asked, generations)
+            generations = await self.policies.simulator.propose(self.pool.env, asked)
+        return self.pool.gate.admit(asked, generations)
 
 
 def _as_line(task: Task) -> dict[str, Json]:

@@ -12,14 +12,14 @@ from itertools import groupby
 
 from pydantic.fields import FieldInfo
 
-from genenv.config.files import flat
+from genenv.config.resolved import ARITHMETIC, FREE
 from genenv.config.run import RunConfig, all_settings
-from genenv.curriculum.presets import PRESETS
+from genenv.config.tables import flat
+from genenv.curriculum.settings import PRESETS
 from genenv.environments import environment_names
 from genenv.evaluation.config import evaluation_default, evaluation_settings
 from genenv.evaluation.config import sections as evaluation_sections
-from genenv.settings import allowed, section_of
-from genenv.training.resuming import ARITHMETIC, FREE
+from genenv.settings import allowed, section_of, why_it_may_change
 
 _INTRODUCTION = """# Configuration
 
@@ -105,10 +105,15 @@ def _section(name: str, pairs: Iterable[tuple[str, FieldInfo]], note: str = "") 
 def _rows(pairs: Iterable[tuple[str, FieldInfo]], instead: Callable[[str], object] = lambda _: None) -> str:
     """The table of some settings; `instead` gives the default of those that have another here, else None."""
     rows = [
-        [f"`{key}`", _code(_first(instead(key), _default(field))), allowed(field), field.description or ""]
+        [f"`{key}`", _code(_first(instead(key), _default(field))), allowed(field), _meaning(field)]
         for key, field in pairs
     ]
     return _table(["key", "default", "allowed", "meaning"], rows)
+
+
+def _meaning(field: FieldInfo) -> str:
+    free = why_it_may_change(field) is not None
+    return f"{field.description or ''}{' May change when a run is resumed.' if free else ''}"
 
 
 def _first(one: object, other: object) -> object:

@@ -1,4 +1,4 @@
-"""`genenv train`: start a run, or continue one with the settings it has; then say how it went."""
+"""`genenv train`: start a run or resume one, then print its summary."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from typing import Annotated
 import typer
 
 from genenv.backends import torchrun
-from genenv.cli.console import begin, ended
-from genenv.cli.options import Config, Corpus, Overrides, VariantName, check_named, said
+from genenv.cli.console import Config, Corpus, Overrides, VariantName, begin, check_named, ended, with_corpus
 from genenv.cli.progress import ConsoleReporter
-from genenv.config.run import anchored, load_config
+from genenv.config.run import load_config
 from genenv.errors import UsageError
 from genenv.report.facts import summarise
 from genenv.training import start as training
 from genenv.training.branching import Origin
 
 KEPT = "committed rounds are kept, `genenv train` continues them with --resume"
-"""What there is of its work when it ends early."""
+"""What remains of its work when it ends early."""
 
 Out = Annotated[Path | None, typer.Option(help="Folder of the run; runs/NAME when left out.")]
 Resume = Annotated[
@@ -69,14 +68,14 @@ def train(  # noqa: PLR0913 - a command has the options it has
         return
     begin("going on with a run" if resume else "starting a run")
     try:
-        path = _play(config, out, overrides, resume, other_arithmetic, corpus, variant, origin)
+        path = _train(config, out, overrides, resume, other_arithmetic, corpus, variant, origin)
     finally:
         if torchrun.size() > 1:
             import_module(_LOCAL).release_followers()
-    _say_how_it_went(path)
+    _print_summary(path)
 
 
-def _play(  # noqa: PLR0913 - as `train`
+def _train(  # noqa: PLR0913 - as `train`
     config: Path | None,
     out: Path | None,
     overrides: Sequence[str],
@@ -86,24 +85,24 @@ def _play(  # noqa: PLR0913 - as `train`
     variant: str,
     origin: str | None,
 ) -> Path:
-    """The folder of the run that was started or continued."""
+    """Start or resume the run; returns its folder."""
     check_named(config, "--resume --out RUN", run=resume)
-    reporter, asked = ConsoleReporter(), said(overrides, corpus)
+    reporter, given = ConsoleReporter(), with_corpus(overrides, corpus)
     if resume:
         if variant or origin:
             raise UsageError(
                 "--variant and --from are for a run that starts; one that is continued has its settings"
             )
-        path = _run_of(config, out, asked)
+        path = _run_of(config, out, given)
         done = training.go_on(
-            path, reporter, _aside, file=config, overrides=asked, other_arithmetic=other_arithmetic
+            path, reporter, _print_note, file=config, overrides=given, other_arithmetic=other_arithmetic
         )
         if done is not None:
             typer.echo(done)
     elif other_arithmetic:
         raise UsageError("--allow-other-arithmetic is for a run that is continued; add --resume")
     else:
-        settings = anchored(load_config(config, asked, variant=variant))
+        settings = load_config(config, given, variant=variant)
         path = out or Path("runs") / settings.run.name
         start_from = None if origin is None else Origin.named(origin)
         try:
@@ -115,7 +114,7 @@ def _play(  # noqa: PLR0913 - as `train`
     return path
 
 
-def _aside(text: str) -> None:
+def _print_note(text: str) -> None:
     typer.echo(text, err=True)
 
 
@@ -134,7 +133,7 @@ def _run_of(config_path: Path | None, out: Path | None, overrides: Sequence[str]
     return Path("runs") / load_config(config_path, overrides).run.name
 
 
-def _say_how_it_went(path: Path) -> None:
+def _print_summary(path: Path) -> None:
     for line in summarise(path):
         typer.echo(line)
     typer.echo(f"pictures and tasks: genenv report {shlex.quote(str(path))}")

@@ -10,12 +10,11 @@ from typing import Annotated
 import typer
 
 from genenv.backends.vllm.fleet import check_policies
-from genenv.cli.console import begin
-from genenv.cli.options import Config, Overrides, check_named
+from genenv.cli.console import Config, Overrides, begin, check_named
 from genenv.cluster.hosts import Needs, Plan
 from genenv.cluster.on_ray import Typed, play
-from genenv.config.files import dump_tables, read_tables
 from genenv.config.run import load_config
+from genenv.config.tables import dump_tables, read_tables
 from genenv.errors import GenenvError
 
 KEPT = "committed rounds are kept, `genenv train` continues them with --resume"

@@ -1,7 +1,6 @@
-"""All settings of a run: the sections of their owners put together, read from TOML, and written back.
+"""All settings of a run: the sections that packages own, read from TOML and written back.
 
-Later wins: defaults, then the preset, then the file, then the variant, then `--set`. A wrong key or value
-ends in one sentence.
+Later wins: defaults, preset, file, variant, `--set`. A wrong key or value ends in one sentence.
 """
 
 from __future__ import annotations
@@ -13,17 +12,23 @@ from typing import Literal, cast
 from pydantic import BaseModel, Field, JsonValue, SerializeAsAny, model_validator
 from pydantic.fields import FieldInfo
 
-from genenv.agent.settings import AgentConfig
-from genenv.backends.settings import BUILT_IN, PolicyConfig
-from genenv.config.checks import check_keys, not_allowed, renamed, validated
-from genenv.config.files import apply_override, dump_tables, flat, merged, put, read_tables
-from genenv.config.logging import LoggingConfig
+from genenv.agent.policy import AgentConfig
+from genenv.backends.settings import PolicyConfig
+from genenv.config.tables import (
+    apply_override,
+    check_keys,
+    dump_tables,
+    merged,
+    not_allowed,
+    read_tables,
+    renamed,
+    validated,
+)
 from genenv.config.variants import with_variant
-from genenv.curriculum.presets import preset
-from genenv.curriculum.settings import CurriculumConfig
+from genenv.curriculum.settings import CurriculumConfig, preset
 from genenv.environments import environment_config, environment_name
 from genenv.errors import UsageError
-from genenv.settings import Settings, is_place, walk
+from genenv.settings import Settings, may_change, walk
 from genenv.simulator.settings import SimulatorConfig
 from genenv.types import Json, JsonObject
 
@@ -31,25 +36,39 @@ from genenv.types import Json, JsonObject
 class RunSettings(Settings, frozen=True):
     """The run as a whole."""
 
-    name: str = Field(default="run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)
+    name: str = Field(
+        default="run",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
+        max_length=100,
+        json_schema_extra=may_change("is shown in charts"),
+    )
     """Name of the run: of its folder below `runs/`, and in charts."""
     seed: int = Field(default=0, ge=0, lt=2**31)
     """Seed of all randomness: two runs with equal settings on one machine are equal."""
-    rounds: int = Field(default=10, ge=0, le=1_000_000)
+    rounds: int = Field(
+        default=10, ge=0, le=1_000_000, json_schema_extra=may_change("a run may grow; it cannot shrink")
+    )
     """How many rounds to train; 0: the warm-up alone, for others to go on from."""
-    eval_every: int = Field(default=5, ge=0, le=1_000_000)
-    """Measure on held-out tasks every so many rounds, and before the first and after the last; 0: never."""
+    eval_every: int = Field(
+        default=5,
+        ge=0,
+        le=1_000_000,
+        json_schema_extra=may_change("measuring teaches nothing, and draws from streams of its own"),
+    )
+    """Evaluate on held-out tasks every so many rounds, before the first and after the last; 0: never."""
     eval_tasks: int = Field(default=64, ge=1, le=1_000_000)
-    """How many held-out tasks to measure on; all of them when there are fewer."""
-    keep_checkpoints: int = Field(default=2, ge=1, le=1_000_000)
-    """How many of the newest checkpoints stay on the disk."""
+    """How many held-out tasks to evaluate on; all of them when there are fewer."""
+    keep_checkpoints: int = Field(
+        default=2, ge=1, le=1_000_000, json_schema_extra=may_change("the newest one is always kept")
+    )
+    """How many of the newest checkpoints are kept on disk."""
     staleness: int = Field(default=0, ge=0, le=64)
-    """How many rounds are attempted ahead of the one that is learned from; 0: none. With 1 round t + 1 is
-    attempted, by weights an update older, while round t is learned from: where samplers go on meanwhile."""
+    """Maximum off-policy lag in rounds; 0 is fully on-policy. With 1, round t + 1 is sampled by the previous
+    policy while round t trains, where samplers and trainers run at the same time."""
 
 
 class EnvironmentConfig(Settings, frozen=True):
-    """Which world the tasks are of. The environment's own settings stand beside `name` in the file."""
+    """Which environment the tasks come from. Its own settings are beside `name` in the file."""
 
     name: str = "tool_calling"
     """The environment."""
@@ -58,37 +77,55 @@ class EnvironmentConfig(Settings, frozen=True):
 
 
 class ShiftConfig(Settings, frozen=True):
-    """A change of the world while the agent learns in it; neither player is told."""
+    """A change of the environment during training; neither policy is told."""
 
     round: int = Field(default=0, ge=0, le=1_000_000)
-    """The first round in the other world, which is measured before it, too; 0: the world stays."""
-    eval_every: int = Field(default=1, ge=1, le=1_000_000)
-    """From that round on, measure every so many rounds; never where `run.eval_every` is 0."""
+    """The first round in the changed environment, which is also evaluated before it; 0: no change."""
+    eval_every: int = Field(
+        default=1,
+        ge=1,
+        le=1_000_000,
+        json_schema_extra=may_change("measuring teaches nothing, and draws from streams of its own"),
+    )
+    """From that round on, evaluate every so many rounds; never where `run.eval_every` is 0."""
     environment: dict[str, JsonValue] = Field(default_factory=dict)
-    """The environment's own settings that are others there."""
+    """The environment's own settings that change in that round."""
+
+
+class LoggingConfig(Settings, frozen=True):
+    """Where metrics go besides `metrics.jsonl`, which is always written."""
+
+    tensorboard: bool = Field(default=False, json_schema_extra=may_change("a copy of the metrics"))
+    """Also write event files for TensorBoard into the run's folder (needs the package tensorboard)."""
+    wandb: bool = Field(default=False, json_schema_extra=may_change("a copy of the metrics"))
+    """Also log to Weights & Biases (needs the package wandb)."""
+    wandb_project: str = Field(
+        default="genenv", min_length=1, json_schema_extra=may_change("where that copy goes")
+    )
+    """Project that runs appear under in Weights & Biases."""
 
 
 class RunConfig(Settings, frozen=True):
     """Everything that decides how a run goes."""
 
     preset: Literal["paper", "robust"] = "robust"
-    """What the settings you leave out are: as published, or with the corrections."""
+    """Defaults of the settings you leave out: as published, or with the corrections."""
     variant: str = ""
-    """Settings laid over these by name, as by `--variant`; a run keeps what they were called."""
+    """Named overrides, as by `--variant`; the run keeps their name."""
     run: RunSettings = Field(default_factory=RunSettings)
     """The run as a whole."""
     environment: EnvironmentConfig = Field(default_factory=EnvironmentConfig)
-    """The world of the tasks."""
+    """The environment of the tasks."""
     shift: ShiftConfig = Field(default_factory=ShiftConfig)
-    """A shift test: from a round on, what `[shift.environment]` says is laid over `[environment]`."""
+    """A shift test: from a round on, `[shift.environment]` overrides `[environment]`."""
     curriculum: CurriculumConfig = Field(default_factory=CurriculumConfig)
-    """Which tasks are wanted, and which come back."""
+    """Which tasks are rewarded, and which are sampled again."""
     simulator: SimulatorConfig = Field(default_factory=SimulatorConfig)
-    """The player that writes tasks."""
+    """The policy that writes tasks."""
     agent: AgentConfig = Field(default_factory=AgentConfig)
-    """The player that solves tasks."""
+    """The policy that solves tasks."""
     policy: PolicyConfig = Field(default_factory=PolicyConfig)
-    """The models behind both players."""
+    """The models behind both policies."""
     logging: LoggingConfig = Field(default_factory=LoggingConfig)
     """Where metrics go."""
 
@@ -104,14 +141,14 @@ class RunConfig(Settings, frozen=True):
 
     @model_validator(mode="after")
     def _may_be_ahead(self) -> RunConfig:
-        """Refuse what cannot be produced ahead."""
+        """Refuse settings that cannot be sampled off-policy."""
         if not self.run.staleness:
             return self
         if self.shift.round:
             raise ValueError(
                 "rounds of two worlds cannot be in flight: set run.staleness to 0, or shift.round"
             )
-        if self.curriculum.foretells and self.curriculum.foretold_by != "attempts":
+        if self.curriculum.predicts and self.curriculum.foretold_by != "attempts":
             raise ValueError(
                 "a round in flight cannot ask weights that are learning how likely solutions are: set "
                 'run.staleness to 0, or curriculum.foretold_by to "attempts"'
@@ -128,9 +165,9 @@ class RunConfig(Settings, frozen=True):
 
 
 def check_simulator(config: RunConfig) -> None:
-    """Refuse a simulator that would be trained and never move, before a run begins.
+    """Refuse a simulator that is trained but can never change, before a run starts.
 
-    Old runs may have one: their settings are read all the same.
+    The settings of old runs may have one; they are still read.
 
     Raises:
         UsageError: says what to set.
@@ -150,7 +187,7 @@ def load_config(path: Path | None = None, overrides: Sequence[str] = (), *, vari
     Args:
         path: a TOML file; left out, the defaults.
         overrides: `key=value` each, e.g. `curriculum.alpha=0.6`; the value is TOML, or else taken as text.
-        variant: laid over the file; left out, the one that the file or an override names.
+        variant: overrides the file; left out, the variant that the file or an override names.
 
     Raises:
         UsageError: the file cannot be read, a key is unknown, a value is not allowed, or there is no such
@@ -161,25 +198,25 @@ def load_config(path: Path | None = None, overrides: Sequence[str] = (), *, vari
     document = renamed(document) if own else _varied(document, overrides, variant)
     for override in overrides:
         apply_override(document, override)
-    return resolve(document)
+    return parse_config(document)
 
 
 def _varied(document: dict[str, Json], overrides: Sequence[str], variant: str) -> dict[str, Json]:
-    """The tables with the variant laid over them that somebody names, the command line first."""
-    asked: dict[str, Json] = {}
+    """The tables with the named variant applied; the command line wins over the file."""
+    named: dict[str, Json] = {}
     for override in overrides:
         if override.startswith("variant="):
-            apply_override(asked, override)
-    name = variant or asked.get("variant") or document.get("variant")
+            apply_override(named, override)
+    name = variant or named.get("variant") or document.get("variant")
     return with_variant(document, name) if isinstance(name, str) and name else document
 
 
 def _is_a_runs_own(path: Path) -> bool:
-    """Whether a file is where a run keeps its settings, perhaps one of an older version."""
+    """Whether a file is the settings file of a run, perhaps of an older version."""
     return path.name == "config.toml" and (path.parent / "checkpoints").is_dir()
 
 
-def resolve(document: JsonObject) -> RunConfig:
+def parse_config(document: JsonObject) -> RunConfig:
     """Check settings given as nested tables, in the form of a file, and fill in what they leave out.
 
     Raises:
@@ -217,7 +254,7 @@ def all_settings(environment_name: str) -> Iterator[tuple[str, FieldInfo]]:
 
 
 def as_tables(config: RunConfig) -> dict[str, Json]:
-    """The settings as nested tables, as in a file: what `resolve` takes. Settings left out are absent."""
+    """The settings as nested tables, as in a file: to be written. Settings left out are absent."""
     tables = cast(dict[str, Json], config.model_dump(mode="json", exclude_none=True))
     env = cast(dict[str, Json], tables["environment"])
     tables["environment"] = {"name": env["name"], **cast(JsonObject, env["settings"])}
@@ -227,18 +264,5 @@ def as_tables(config: RunConfig) -> dict[str, Json]:
 
 
 def dump_toml(config: RunConfig) -> str:
-    """The resolved settings as TOML; reading it gives equal settings again."""
+    """The settings as TOML; reading it gives equal settings again."""
     return dump_tables(as_tables(config))
-
-
-def anchored(config: RunConfig) -> RunConfig:
-    """The settings with files and folders named from the root on, so that a run finds them from anywhere."""
-    tables = as_tables(config)
-    values = flat(tables)
-    for key, field in all_settings(config.environment.name):
-        name = values.get(key)
-        if is_place(field) and isinstance(name, str) and name not in ("", *BUILT_IN):
-            place = Path(name).expanduser()
-            if place.exists():
-                put(tables, key, str(place.resolve()))
-    return resolve(tables)

@@ -1,10 +1,9 @@
-"""Variants by name: each is a few settings of the one loop, laid over a configuration.
+"""Variants by name: each is a few settings of the one training loop that override a configuration.
 
-A variant lies above the file and beneath `--set`. It names every setting that makes it what it is, whatever
-the file says of them, and no other: two variants of one configuration differ in what they name alone. How
-long steps are (learning rates, batches, attempts) belongs to a model, so no variant names it. Names joined by
-`+` are laid over each other, the last on top: `variation+rl`. A part may be a setting of its own:
-`rl+agent.lr=1e-4`.
+A variant overrides the file, and `--set` overrides the variant. It names every setting that defines it, and
+no other: two variants of one configuration differ only in the settings that they name. The size of steps
+(learning rates, batches, rollouts) belongs to a model, so no variant names it. Names can be joined by `+`,
+and the last one wins: `variation+rl`. A part may also be a single setting: `rl+agent.lr=1e-4`.
 """
 
 from __future__ import annotations
@@ -12,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from genenv.config.files import apply_override, merged
-from genenv.curriculum.presets import METHOD, ROBUST
+from genenv.config.tables import apply_override, merged
+from genenv.curriculum.settings import METHOD, ROBUST
 from genenv.errors import registered
 from genenv.types import Json, JsonObject
 
 _UNTRAINED: JsonObject = {"train": False, "per_seed": 0}
 _MODEL: JsonObject = {"source": "model", **_UNTRAINED}
 _UNIFORM: JsonObject = {"seed_choice": "uniform", "seed_trim": 0.0, "agent_band": False}
-_AIMING: JsonObject = {**_UNIFORM, "band_filter": True, "k_min": 0.1}
+_MATCHING: JsonObject = {**_UNIFORM, "band_filter": True, "k_min": 0.1}
 _TRAINED: JsonObject = {"source": "model", "train": True, "per_seed": 0, "algorithm": "rwr"}
 _FIXED: JsonObject = {
     **_UNIFORM,
@@ -30,9 +29,9 @@ _FIXED: JsonObject = {
     "novelty_threshold": 0.0,
     "full_novelty": 0.0,
 }
-"""One seed beside five of its variations, which come again and again."""
+"""One seed to five of its variations, and the same tasks in every round."""
 _PARAMETERS: JsonObject = {"writes": "parameters"}
-_FORETOLD: JsonObject = {
+_PREDICTED: JsonObject = {
     "band_filter": False,
     "p_hat_scope": "task",
     "env_reward": "learnability",
@@ -43,14 +42,14 @@ _FORETOLD: JsonObject = {
     "candidate_reward": "constant",
     "foretold_attempts": 16.0,
 }
-"""Of four tasks one is attempted, drawn at random; the simulator is paid 4 p (1 - p) for all four, as if each
-foretold rate had been found in sixteen attempts."""
-_ATTEMPTS_ONLY: JsonObject = {"guidance": "none", "replayed": 0}
+"""Of four candidates one is rolled out, drawn at random. The simulator is rewarded 4 p (1 - p) for all four,
+as if each predicted success rate came from sixteen rollouts."""
+_RL_ONLY: JsonObject = {"guidance": "none", "replayed": 0}
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """Settings, and what they make of a run."""
+    """Named settings that override a configuration."""
 
     about: str
     """One line."""
@@ -59,11 +58,11 @@ class Variant:
 
 VARIANTS: Mapping[str, Variant] = {
     "base": Variant(
-        "base tasks only, as many as the others play",
+        "base tasks only, as many as in the other variants",
         {"simulator": {"source": "none", **_UNTRAINED}, "curriculum": _UNIFORM},
     ),
     "random": Variant(
-        "GenEnv-Random: a model that is never updated varies seeds drawn uniformly",
+        "GenEnv-Random: a frozen model varies seeds drawn uniformly",
         {"simulator": _MODEL, "curriculum": _UNIFORM},
     ),
     "static": Variant(
@@ -80,30 +79,30 @@ VARIANTS: Mapping[str, Variant] = {
     "genenv": Variant(
         "the published method (preset paper, but for its steps): reward-weighted regression",
         merged(
-            {"simulator": _TRAINED, "curriculum": {**_AIMING, "env_reward": "alpha"}},
+            {"simulator": _TRAINED, "curriculum": {**_MATCHING, "env_reward": "alpha"}},
             METHOD,
         ),
     ),
     "robust": Variant(
         "the same with its corrections (preset robust)",
         merged(
-            {"simulator": _TRAINED, "curriculum": {**_AIMING, "env_reward": "alpha"}},
+            {"simulator": _TRAINED, "curriculum": {**_MATCHING, "env_reward": "alpha"}},
             ROBUST,
         ),
     ),
     "shuffled": Variant(
-        "control: as robust, but each task earns the reward of another",
+        "shuffled-reward control: as robust, but each task earns the reward of another",
         merged(
-            {"simulator": _TRAINED, "curriculum": {**_AIMING, "env_reward": "shuffled"}},
+            {"simulator": _TRAINED, "curriculum": {**_MATCHING, "env_reward": "shuffled"}},
             ROBUST,
         ),
     ),
     "aim": Variant(
-        "a simulator that sets parameters, a quarter of them at random, paid for foretold rates too: the one "
-        "that learned to aim in our laboratories",
+        "a simulator that sets parameters, a quarter of them at random, rewarded for predicted success rates "
+        "too: it learned to match the target difficulty in simulated experiments",
         {
             "simulator": {**_TRAINED, **_PARAMETERS, "algorithm": "grpo", "explore": 0.25},
-            "curriculum": {**_UNIFORM, **_FORETOLD},
+            "curriculum": {**_UNIFORM, **_PREDICTED},
         },
     ),
     "variation": Variant(
@@ -115,26 +114,26 @@ VARIANTS: Mapping[str, Variant] = {
         {"simulator": {"source": "grammar", **_UNTRAINED}, "curriculum": _UNIFORM},
     ),
     "band": Variant(
-        "as random, and the agent learns from those new tasks alone that lie in the band",
+        "as random, but of new tasks the agent trains only on those inside the band",
         {"simulator": _MODEL, "curriculum": {**_UNIFORM, "agent_band": True}},
     ),
     "controller": Variant(
-        "as random, but seeds of a difficulty that is steered until alpha of the tasks are solved",
+        "as random, but a controller sets the difficulty of seeds so that alpha of the tasks are solved",
         {"simulator": _MODEL, "curriculum": {**_UNIFORM, "seed_choice": "controller"}},
     ),
     "bandit": Variant(
-        "variations of seeds that a bandit over their skills and difficulty chooses; no model writes",
+        "variations of seeds that a bandit over skills and difficulty selects; no model writes",
         {
             "simulator": {"source": "variation", **_UNTRAINED},
             "curriculum": {**_UNIFORM, "seed_choice": "bandit", "env_reward": "learnability"},
         },
     ),
     "frozen": Variant(
-        "joined to another, its control: the same settings, but the simulator is never updated",
+        "joined to another, its control: the same settings with a frozen simulator",
         {"simulator": {"train": False}},
     ),
     "probe": Variant(
-        "joined to another: of eight candidates that one is attempted whose foretold rate is worth most",
+        "joined to another: of eight candidates, roll out the one whose predicted success rate is worth most",
         {
             "curriculum": {
                 "candidates": 8,
@@ -145,7 +144,7 @@ VARIANTS: Mapping[str, Variant] = {
         },
     ),
     "history": Variant(
-        "joined to another: as probe, but attempts at tasks of the same skills foretell; nothing is read",
+        "joined to another: as probe, but predicted from rollouts of the same skills, without model calls",
         {
             "curriculum": {
                 "candidates": 8,
@@ -156,33 +155,35 @@ VARIANTS: Mapping[str, Variant] = {
         },
     ),
     "refill": Variant(
-        "joined to another: for each task whose attempts all earned the same another one is attempted",
+        "joined to another: for each task whose rollouts all earned the same, another one is rolled out",
         {"curriculum": {"candidates": 8, "candidate_choice": "attempted"}},
     ),
     "parameters": Variant(
-        "joined to another: of a task its parameters alone are written, and the environment draws the rest",
+        "joined to another: the simulator writes only parameters, and the environment draws the rest",
         {"simulator": _PARAMETERS},
     ),
     "sft": Variant(
-        "the agent imitates the solutions of the tasks it attempts; attempts teach nothing",
+        "the agent is fine-tuned on the solutions of its tasks (SFT), without RL",
         {"agent": {"algorithm": "sft", "guidance": "all", "replayed": 0}},
     ),
-    "rft": Variant("the agent imitates its own successes", {"agent": {"algorithm": "rft", **_ATTEMPTS_ONLY}}),
+    "rft": Variant(
+        "the agent is fine-tuned on its own successes", {"agent": {"algorithm": "rft", **_RL_ONLY}}
+    ),
     "rl": Variant(
-        "the agent learns by GRPO from its attempts alone",
-        {"agent": {"algorithm": "grpo", **_ATTEMPTS_ONLY}},
+        "the agent learns by GRPO alone, without demonstrations",
+        {"agent": {"algorithm": "grpo", **_RL_ONLY}},
     ),
     "both": Variant(
-        "the agent learns from its attempts by GRPO, and imitates the solutions of their tasks",
+        "the agent learns by GRPO and from demonstrations of the same tasks",
         {"agent": {"algorithm": "grpo", "guidance": "all", "replayed": 0}},
     ),
 }
-"""By name. The last four say what the agent learns from; the others where tasks come from, and what the
+"""By name. The last four set what the agent learns from. The others set where tasks come from, and what the
 simulator learns."""
 
 
 def with_variant(document: JsonObject, name: str) -> dict[str, Json]:
-    """A configuration's tables with a variant laid over them.
+    """The tables of a configuration with a variant applied.
 
     Args:
         document: as read from a file.
@@ -200,7 +201,7 @@ def with_variant(document: JsonObject, name: str) -> dict[str, Json]:
 
 def _settings(part: str) -> JsonObject:
     if "=" in part:
-        said: dict[str, Json] = {}
-        apply_override(said, part)
-        return said
+        setting: dict[str, Json] = {}
+        apply_override(setting, part)
+        return setting
     return VARIANTS[part].settings

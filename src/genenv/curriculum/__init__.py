@@ -1,1 +1,1 @@
-"""Which tasks are wanted: the reward of the simulator, the agent's profile, and what comes back."""
+"""Which tasks come next: the simulator's reward, the choice of seeds, the agent's profile, replay."""

@@ -33,7 +33,7 @@ class _Mastered(BaseModel, extra="forbid"):
     since: int
     """Round in which it was first seen."""
     last: int
-    """Round of its latest attempt."""
+    """Round of its latest rollout."""
 
 
 class _State(BaseModel, extra="forbid"):
@@ -56,7 +56,7 @@ class Replay:
     rounds in the store (`recall`, `recall_valid`).
 
     What is replayed are the tasks of D_train, GenEnv's pool of valid traces, and not the traces: GRPO learns
-    from what its present policy samples, so they are attempted anew.
+    from what its present policy samples, so they are rolled out anew.
 
     Args:
         config: the shares, `mastered_success` and `staleness_rounds` are read.
@@ -112,7 +112,7 @@ class Replay:
             seeds: the base data. With fewer than the floor asks for, each comes once.
             rng: the same state gives the same choice.
             base_alone: whether base tasks stand in the place of all others, so that a round is as large.
-            candidates: how many base tasks are dealt for each that is to be attempted.
+            candidates: how many base tasks are dealt for each that is to be rolled out.
 
         Raises:
             UsageError: base tasks are wanted, but there are no seeds.
@@ -128,17 +128,17 @@ class Replay:
         pool = sorted(self._valid.difference(due)) if replayed else []
         return Revisit(seeds=dealt, task_ids=(*due, *rng.sample(pool, min(replayed, len(pool)))))
 
-    def remind(
+    def longest_unseen(
         self, round_: int, *, base: Sequence[str], groups: Sequence[Group], n: int, rng: random.Random
     ) -> list[str]:
-        """Choose tasks whose known solutions are imitated again: those not seen for longest.
+        """Choose tasks whose demonstrations are imitated again: those not seen for longest.
 
-        They come from the base tasks and from all that was attempted in earlier rounds.
+        They come from the base tasks and from all that was rolled out in earlier rounds.
 
         Args:
-            round_: the round, whose attempts are over.
+            round_: the round, whose rollouts are over.
             base: ids of the base tasks; one that was never seen comes before all others.
-            groups: the round's attempts; their tasks count as seen and are not chosen.
+            groups: the round's rollouts; their tasks count as seen and are not chosen.
             n: how many; all there are when they are fewer.
             rng: breaks ties; the same state gives the same choice.
 
@@ -162,7 +162,7 @@ class Replay:
         return chosen
 
     def recall(self, last_seen: Mapping[str, int]) -> None:
-        """Know again when each task was last attempted or reminded of, from what the store holds."""
+        """Know again when each task was last rolled out or reminded of, from what the store holds."""
         for name, round_ in last_seen.items():
             self._see(name, round_)
 

@@ -1,4 +1,11 @@
-"""Which seeds the simulator varies in a round."""
+"""Which seeds the simulator varies in a round: at random, by expected reward, a bandit, or a controller.
+
+`Controller` is the baseline without learning: one difficulty level, steered towards the target rate.
+
+    level <- level + gain * (success rate of new tasks - alpha),  in [0, 1]
+
+Seeds are ranked by the length of their solutions; those nearest to the level are varied.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +14,42 @@ import functools
 import itertools
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, cast
 
-from genenv.curriculum.posterior import BetaPosterior
-from genenv.curriculum.rewards import ENV_REWARDS, expected_env_reward
+from pydantic import BaseModel, Field, ValidationError
+
+from genenv.curriculum.selection import rwr_weights
 from genenv.curriculum.settings import CurriculumConfig
-from genenv.curriculum.stats import SkillStats
-from genenv.curriculum.weighing import rwr_weights
-from genenv.errors import UsageError
-from genenv.types import Seed
+from genenv.curriculum.simulator_rewards import expected_env_reward, find_env_reward
+from genenv.curriculum.stats import BetaPosterior, SkillStats
+from genenv.errors import DataError, UsageError
+from genenv.plugins import own_part
+from genenv.types import Group, JsonObject, Seed
+
+
+class SeedChooser(Protocol):
+    """A curriculum over seeds: `Controller`, or a class of your own named by `curriculum.seed_choice`.
+
+    One of the user's own is made as `Class(config)`, with the settings of the curriculum.
+    """
+
+    def choose(self, seeds: Sequence[Seed], n: int, rng: random.Random) -> Sequence[Seed]:
+        """Choose n different seeds for a round; the same state of `rng` gives the same choice."""
+        ...
+
+    def observe(self, groups: Sequence[Group]) -> None:
+        """Take in a round's rollouts of new tasks; called once a round."""
+        ...
+
+    def state_dict(self) -> JsonObject:
+        """What `load_state_dict` needs, as JSON: stored with each round, so that a run can go on."""
+        ...
+
+    def load_state_dict(self, state: JsonObject) -> None:
+        """Continue from what `state_dict` gave."""
+        ...
+
 
 _LATTICE = 100
 
@@ -95,7 +129,7 @@ def _by_bandit(
 def _earned(config: CurriculumConfig, hundredths: int) -> float:
     """What a success rate earns, to a hundredth."""
     rewards = [1.0] * hundredths + [0.0] * (_LATTICE - hundredths)
-    return ENV_REWARDS[config.env_reward](hundredths, _LATTICE, rewards, config)
+    return find_env_reward(config.env_reward)(hundredths, _LATTICE, rewards, config)
 
 
 def _expected_reward(posterior: BetaPosterior, config: CurriculumConfig) -> float:
@@ -135,3 +169,89 @@ def systematic(weights: Sequence[float], n: int, rng: random.Random) -> list[int
     offset = rng.random()
     teeth = (bisect.bisect_right(reached, offset + k) for k in range(n - len(certain)))
     return sorted([*certain, *(others[min(at, len(others) - 1)] for at in teeth)])
+
+
+GAIN = 0.2
+"""With alpha 0.5, a round that solves everything adds a tenth of the ranks: no more than it looks at."""
+SHARE = 0.2
+"""Of the seeds, those nearest to the level, from which a round's are drawn."""
+
+
+class _State(BaseModel, extra="forbid", allow_inf_nan=False):
+    level: float = Field(ge=0, le=1)
+
+
+def own_chooser(config: CurriculumConfig) -> SeedChooser:
+    """An object of the user's own class that `curriculum.seed_choice` names.
+
+    Raises:
+        UsageError: there is no such class, or it is none.
+    """
+    return cast(Callable[[CurriculumConfig], SeedChooser], chooser_class(config.seed_choice))(config)
+
+
+def chooser_class(name: str) -> object:
+    """The class of the user's own that a value of `curriculum.seed_choice` names, checked.
+
+    Raises:
+        UsageError: there is no such class, or it is none.
+    """
+    methods = ("choose", "observe", "state_dict", "load_state_dict")
+    return own_part("curriculum.seed_choice", name, takes=("config",), methods=methods)
+
+
+def checked_choice(chosen: Sequence[Seed], n: int, name: str) -> list[Seed]:
+    """What a chooser of the user's own chose, as promised.
+
+    Raises:
+        UsageError: it did not choose n different seeds.
+    """
+    if len(chosen) != n or len({seed.id for seed in chosen}) != n:
+        raise UsageError(f"{name} chose {len(chosen)} seeds where {n} different ones were asked for")
+    return list(chosen)
+
+
+class Controller:
+    """Chooses seeds by their rank in difficulty."""
+
+    def __init__(self, difficulties: Mapping[str, tuple[float, ...]], *, alpha: float) -> None:
+        """Start in the middle.
+
+        Args:
+            difficulties: by seed id, anything that can be ordered; equal ones share a rank.
+            alpha: the success rate to steer to.
+        """
+        order = sorted(set(difficulties.values()))
+        places = {value: place / max(1, len(order) - 1) for place, value in enumerate(order)}
+        self._ranks = {name: places[value] for name, value in difficulties.items()}
+        self._alpha, self.level = alpha, 0.5
+
+    def choose(self, seeds: Sequence[Seed], n: int, rng: random.Random) -> list[Seed]:
+        """Draw n different seeds of those nearest to the level."""
+        shuffled = rng.sample(list(seeds), len(seeds))
+        nearest = sorted(shuffled, key=lambda seed: abs(self._ranks.get(seed.id, 0.5) - self.level))
+        return rng.sample(nearest[: max(n, int(SHARE * len(seeds)))], n)
+
+    def observe(self, groups: Sequence[Group]) -> None:
+        """Steer by the rollouts of a round's new tasks."""
+        attempts = sum(len(group.valid) for group in groups)
+        if attempts:
+            rate = sum(trace.success for group in groups for trace in group.valid) / attempts
+            self.level = min(1.0, max(0.0, self.level + GAIN * (rate - self._alpha)))
+
+    def state_dict(self) -> JsonObject:
+        """What `load_state_dict` needs."""
+        return {"level": self.level}
+
+    def load_state_dict(self, state: JsonObject) -> None:
+        """Continue from what `state_dict` gave.
+
+        Raises:
+            DataError: the state is damaged.
+        """
+        try:
+            self.level = _State.model_validate(state).level
+        except ValidationError as error:
+            raise DataError(
+                f"the controller's state in this run's store is damaged: {error.errors()[0]['msg']}"
+            ) from error

@@ -28,7 +28,7 @@ _FOLDER = "folder"
 
 _ENVIRONMENTS: Mapping[str, str] = parts("environments")
 _KINDS: Mapping[str, str] = parts("environment_kinds")
-"""Called with settings, and with the folder or what stands behind the colon."""
+"""Called with settings, and with the folder or what follows the colon."""
 
 _PARTS = {*Environment.__annotations__, *(name for name in vars(Environment) if not name.startswith("_"))}
 """What an environment's class must have."""
@@ -63,7 +63,7 @@ def environment_config(name: str) -> type[BaseModel]:
 
 
 def load_environment(name: str, settings: BaseModel | None = None) -> Environment:
-    """An environment, ready for use; one of a user's own stands behind a guard.
+    """An environment, ready for use; a user's own is put behind a guard.
 
     Args:
         name: one of `environment_names()`, a folder, `package.module:Class`, or an environment of another

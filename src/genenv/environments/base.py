@@ -6,15 +6,18 @@ An environment author sees messages only; one class alone (`genenv.chat.format`)
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Sequence
-from typing import ClassVar, Protocol, runtime_checkable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from pydantic import BaseModel
 
-from genenv.types import JsonObject, Lineage, Message, Profile, Rejection, Seed, Task, Verdict
+from genenv.types import Json, JsonObject, Lineage, Message, Profile, Rejection, Seed, Task, Verdict
 
 Ask = Callable[[Sequence[Message]], Awaitable[str]]
 """Append these messages to the conversation and return the agent's next reply."""
+
+Options = Sequence[Mapping[str, Sequence[Json]]]
+"""Alternatives: in each of them every value of a field goes with every value of the other fields."""
 
 
 class OutOfTurns(Exception):
@@ -22,16 +25,16 @@ class OutOfTurns(Exception):
 
 
 class Episode(Protocol):
-    """One attempt at one task. Fresh for every attempt, so it may hold state."""
+    """One rollout of one task. Fresh for every rollout, so it may hold state."""
 
     max_turns: int
-    """It asks for no more replies than this; between turns a policy may remember the conversation."""
+    """It asks for no more replies than this; between turns a policy may keep its KV cache."""
 
     async def run(self, ask: Ask) -> None:
         """Converse until the episode ends. The first `ask` gets `task.messages`.
 
         Raises:
-            RolloutError: the attempt cannot go on.
+            RolloutError: the rollout cannot go on.
         """
         ...
 
@@ -60,7 +63,7 @@ class OffersChoices(Protocol):
 
 
 class Environment(Protocol):
-    """A world in which tasks are written, attempted and checked."""
+    """Tasks of one kind: how they are written, rolled out and checked."""
 
     name: ClassVar[str]
     spec: ClassVar[type[BaseModel]]
@@ -111,18 +114,18 @@ class Environment(Protocol):
         ...
 
     def episode(self, task: Task) -> Episode:
-        """A fresh attempt."""
+        """A fresh episode."""
         ...
 
     def check(self, task: Task, replies: Sequence[str]) -> Verdict:
-        """Grade an attempt from the agent's replies alone. Pure: equal replies get equal verdicts.
+        """Grade a rollout from the agent's replies alone. Pure: equal replies get equal verdicts.
 
-        Replies that an episode would not have heard, as it had ended or was out of turns, do not count.
+        Replies after the episode has ended, or is out of turns, do not count.
         """
         ...
 
     def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:
-        """A well-formed but uninformed attempt. A task that some of them pass is refused as trivial."""
+        """A well-formed but uninformed rollout. A task that some of them pass is refused as trivial."""
         ...
 
     def steps(self, task: Task) -> int:
@@ -135,3 +138,91 @@ class Environment(Protocol):
         What tells tasks apart belongs into it; where all tasks are worded alike, that is not the wording.
         """
         ...
+
+
+@runtime_checkable
+class HasParameters(Protocol):
+    """What an environment has in addition to `Environment`, if its tasks can be drawn from parameters."""
+
+    parameters: ClassVar[type[BaseModel]]
+    """What the simulator writes in place of `spec`: some of its fields, difficulty first."""
+
+    def parameter_options(self, seed: Seed) -> Options:
+        """All parameters that go with a seed: the seed is the subject, no more. There is a task for each."""
+        ...
+
+    def parameter_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
+        """The prompt of a simulator that sets parameters; without an example, which would be copied."""
+        ...
+
+    def drawn(self, parameters: BaseModel, seed: Seed, rng: random.Random) -> BaseModel | Rejection:
+        """A spec that has them: the rest is drawn."""
+        ...
+
+
+class EnvironmentWrapper:
+    """An environment that passes every call on to another one.
+
+    A subclass overrides single methods, or `call`, through which all of them go.
+
+    Args:
+        env: the environment that is wrapped.
+    """
+
+    def __init__(self, env: Environment) -> None:
+        self.inner = env
+        self.name, self.spec, self.config = env.name, env.spec, env.config
+
+    def call(self, method: str, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the method has it
+        """Call a method of the wrapped environment."""
+        return getattr(self.inner, method)(*args, **kwargs)
+
+    def seeds(self) -> Sequence[Seed]:
+        """See `Environment`."""
+        return self.call("seeds")
+
+    def held_out(self) -> Sequence[Task]:
+        """See `Environment`."""
+        return self.call("held_out")
+
+    def spec_schema(self, seed: Seed) -> JsonObject:
+        """See `Environment`."""
+        return self.call("spec_schema", seed)
+
+    def simulator_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
+        """See `Environment`."""
+        return self.call("simulator_messages", seed, profile, target)
+
+    def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
+        """See `Environment`."""
+        return self.call("variation", seed, rng)
+
+    def build(
+        self, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
+    ) -> Task | Rejection:
+        """See `Environment`."""
+        return self.call("build", spec, task_id=task_id, lineage=lineage, rng=rng)
+
+    def audit(self, task: Task, rng: random.Random) -> Rejection | None:
+        """See `Environment`."""
+        return self.call("audit", task, rng)
+
+    def episode(self, task: Task) -> Episode:
+        """See `Environment`."""
+        return self.call("episode", task)
+
+    def check(self, task: Task, replies: Sequence[str]) -> Verdict:
+        """See `Environment`."""
+        return self.call("check", task, replies)
+
+    def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:
+        """See `Environment`."""
+        return self.call("random_replies", task, rng)
+
+    def steps(self, task: Task) -> int:
+        """See `Environment`."""
+        return self.call("steps", task)
+
+    def surface(self, task: Task) -> str:
+        """See `Environment`."""
+        return self.call("surface", task)

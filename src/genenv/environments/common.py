@@ -1,4 +1,4 @@
-"""What environments share: the profile in one line, one-question episodes, held-out tasks from specs.
+"""What environments share: prompts of a simulator, one-question episodes, held-out tasks from specs.
 
 `QuestionEnvironment` puts them together: an environment of single questions has to say what is its own, and
 no more.
@@ -13,9 +13,20 @@ from typing import ClassVar, TypeVar
 
 from pydantic import BaseModel
 
-from genenv.environments.base import Ask, Environment, Episode
+from genenv.environments.base import Ask, Environment, Episode, Options
 from genenv.settings import NoSettings
-from genenv.types import JsonObject, Lineage, Message, Origin, Profile, Rejection, RejectReason, Seed, Task
+from genenv.types import (
+    Json,
+    JsonObject,
+    Lineage,
+    Message,
+    Origin,
+    Profile,
+    Rejection,
+    RejectReason,
+    Seed,
+    Task,
+)
 
 SpecT = TypeVar("SpecT", bound=BaseModel)
 
@@ -35,7 +46,7 @@ def profile_line(profile: Profile, skills: tuple[str, ...]) -> str:
 def request(
     system: str, example: JsonObject, profile: Profile, skills: tuple[str, ...], *, thing: str
 ) -> tuple[Message, Message]:
-    """What a simulator is told: its job, how the agent does, an example, and that another one is wanted.
+    """The prompt of a simulator that writes specs: its job, how the agent does, and an example to vary.
 
     Args:
         system: the job, and what may be chosen.
@@ -47,6 +58,55 @@ def request(
     shown = json.dumps(example, ensure_ascii=False, separators=(",", ":"))
     user = f"{profile_line(profile, skills)}Example: {shown}\nWrite one new, different {thing}."
     return Message(role="system", content=system), Message(role="user", content=user)
+
+
+def schema_of(options: Options) -> JsonObject:
+    """The JSON schema of parameters."""
+    return {
+        "anyOf": [
+            {
+                "type": "object",
+                "properties": {name: {"enum": list(values)} for name, values in one.items()},
+                "required": list(one),
+                "additionalProperties": False,
+            }
+            for one in options
+        ]
+    }
+
+
+def at_random(options: Options, rng: random.Random) -> JsonObject:
+    """Parameters, field by field: each value that what is chosen already leaves open is as likely as another.
+
+    So all difficulties come alike, as they are the first fields, however few or many ways there are to each.
+    """
+    chosen: dict[str, Json] = {}
+    for name in options[0]:
+        value = rng.choice(list(dict.fromkeys(value for one in options for value in one[name])))
+        chosen[name] = value
+        options = [one for one in options if value in one[name]]
+    return chosen
+
+
+def asked_for(
+    system: str, profile: Profile, skills: tuple[str, ...], *, thing: str
+) -> tuple[Message, Message]:
+    """The prompt of a simulator that sets parameters: its job, and how the agent does.
+
+    Args:
+        system: the job, and what may be chosen.
+        profile: the agent's success per skill.
+        skills: those of the seed.
+        thing: what is wanted, e.g. `task`.
+    """
+    user = f"{profile_line(profile, skills)}Set up one {thing}."
+    return Message(role="system", content=system), Message(role="user", content=user)
+
+
+def read_base(env: Environment, spec: JsonObject) -> BaseModel:
+    """A spec of the base data, which is a whole one whatever the simulator writes."""
+    model: type[BaseModel] = getattr(env, "base_spec", env.spec)
+    return model.model_validate(spec)
 
 
 class Refused(Exception):
@@ -133,7 +193,7 @@ class QuestionEnvironment:
         return request(system, seed.spec, profile, seed.skills, thing="task")
 
     def audit(self, task: Task, rng: random.Random) -> Rejection | None:
-        """No checks beside those of every gate."""
+        """No checks in addition to those of every gate."""
         return None
 
     def episode(self, task: Task) -> Episode:

@@ -1,4 +1,4 @@
-"""An environment of a user's own behind a guard: what goes wrong in it ends in one sentence that says where.
+"""A user's own environment behind a guard: what goes wrong in it ends in one sentence that says where.
 
 genenv's own environments are held to their promises by tests. One that somebody is just writing raises,
 returns the wrong thing, or never comes back; a traceback through the loop does not say with which task. The
@@ -7,27 +7,111 @@ guard passes every call on, checks what comes back, and bounds how long it may t
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Sequence
+import contextlib
+import functools
+import signal
+import threading
+import types
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, cast
-
-from pydantic import BaseModel
+from types import FrameType
+from typing import Any, Self, cast
 
 from genenv.environments import promises
-from genenv.environments.base import Ask, Environment, Episode, OutOfTurns
-from genenv.environments.watch import LIMIT_S, CallTimeout, Watch
+from genenv.environments.base import Ask, Environment, EnvironmentWrapper, Episode, OutOfTurns
 from genenv.errors import EnvironmentCodeError, GenenvError, first_line
-from genenv.types import JsonObject, Lineage, Message, Profile, Rejection, Seed, Task, Verdict
+from genenv.types import Message, Task
 
-_T = TypeVar("_T")
-
-_OWN = Path(promises.__file__).parents[1]
+_OWN = Path(__file__).parents[1]
 """Where genenv itself is; a clone of it, and what is written there, may be in a folder of that name too."""
+LIMIT_S = 120.0
+"""Seconds that one call of an environment, or one turn of its episode, may take."""
 
 
-class GuardedEnvironment:
-    """An environment whose every answer is what the protocol promises, or a `EnvironmentCodeError`.
+class CallTimeout(Exception):
+    """The call took too long."""
+
+
+class Watch:
+    """Ends what runs inside `with` after so many seconds. Not for use inside itself.
+
+    The alarm rings in the main thread and ends what runs there, also a loop that never waits. Where the
+    system has no such alarm (another thread, Windows) nothing is limited.
+    """
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self._paused = False
+
+    def __enter__(self) -> Self:
+        """The time begins."""
+        self._before = signal.getsignal(signal.SIGALRM) if _can_ring() else None
+        if self._before is not None and not self._paused:
+            signal.signal(signal.SIGALRM, _ring)
+            signal.setitimer(signal.ITIMER_REAL, self._limit_s)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """It is over."""
+        if self._before is not None:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, self._before)
+
+    @contextlib.contextmanager
+    def pause(self) -> Generator[None]:
+        """What runs inside is not watched, though what is calls it; afterwards the time begins anew."""
+        self._paused = True
+        if _can_ring():
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        try:
+            yield
+        finally:
+            self._paused = False
+            if _can_ring():
+                signal.signal(signal.SIGALRM, _ring)
+                signal.setitimer(signal.ITIMER_REAL, self._limit_s)
+
+    @types.coroutine
+    def steps(self, coroutine: Coroutine[Any, Any, None]) -> Generator[Any, Any, None]:
+        """Await a coroutine, its every step watched; while it waits, others may run and are not."""
+        step: Callable[[], Any] = functools.partial(coroutine.send, None)
+        while True:
+            try:
+                with self:
+                    waits_for = step()
+            except StopIteration:
+                return
+            try:
+                step = functools.partial(coroutine.send, (yield waits_for))
+            except BaseException as error:  # noqa: BLE001 - a cancellation, say: it is the coroutine's
+                step = functools.partial(coroutine.throw, error)
+
+
+def _can_ring() -> bool:
+    return hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
+
+
+def _ring(number: int, frame: FrameType | None) -> None:
+    raise CallTimeout
+
+
+_PROMISES: Mapping[str, Callable[[Any], object]] = {
+    "held_out": promises.tasks,
+    "spec_schema": promises.json_object,
+    "simulator_messages": promises.messages,
+    "variation": promises.json_object,
+    "audit": promises.rejection_or_none,
+    "episode": promises.episode,
+    "check": promises.verdict,
+    "random_replies": promises.replies,
+    "steps": promises.count,
+    "surface": promises.text,
+}
+"""Method -> what its answer must be; `seeds` and `build` have promises of their own."""
+
+
+class GuardedEnvironment(EnvironmentWrapper):
+    """An environment whose every answer is what the protocol promises, or an `EnvironmentCodeError`.
 
     Args:
         env: the user's.
@@ -35,93 +119,34 @@ class GuardedEnvironment:
     """
 
     def __init__(self, env: Environment, *, limit_s: float = LIMIT_S) -> None:
-        self._env, self._limit_s = env, limit_s
-        self.name, self.spec, self.config = env.name, env.spec, env.config
+        super().__init__(env)
+        self._limit_s = limit_s
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever else the user's class has
         """What is not part of the protocol is passed on as it is."""
-        return getattr(self._env, name)
+        return getattr(self.inner, name)
 
-    def seeds(self) -> Sequence[Seed]:
-        """See `Environment`."""
-        return self._call("seeds", None, self._env.seeds, promises.seeds(self.spec))
-
-    def held_out(self) -> Sequence[Task]:
-        """See `Environment`."""
-        return self._call("held_out", None, self._env.held_out, promises.tasks)
-
-    def spec_schema(self, seed: Seed) -> JsonObject:
-        """See `Environment`."""
-        return self._call("spec_schema", seed.id, lambda: self._env.spec_schema(seed), promises.json_object)
-
-    def simulator_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
-        """See `Environment`."""
-        return self._call(
-            "simulator_messages",
-            seed.id,
-            lambda: self._env.simulator_messages(seed, profile, target),
-            promises.messages,
-        )
-
-    def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
-        """See `Environment`."""
-        return self._call("variation", seed.id, lambda: self._env.variation(seed, rng), promises.json_object)
-
-    def build(
-        self, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
-    ) -> Task | Rejection:
-        """See `Environment`."""
-        return self._call(
-            "build",
-            task_id,
-            lambda: self._env.build(spec, task_id=task_id, lineage=lineage, rng=rng),
-            promises.built(task_id),
-        )
-
-    def audit(self, task: Task, rng: random.Random) -> Rejection | None:
-        """See `Environment`."""
-        return self._call("audit", task.id, lambda: self._env.audit(task, rng), promises.rejection_or_none)
-
-    def episode(self, task: Task) -> Episode:
-        """See `Environment`."""
-        episode = self._call("episode", task.id, lambda: self._env.episode(task), promises.episode)
-        try:
-            return _GuardedEpisode(
-                episode, self._limit_s, lambda error: self._wrong("episode", task.id, error)
-            )
-        except promises.Broken as error:
-            raise self._wrong("episode", task.id, error) from error
-
-    def check(self, task: Task, replies: Sequence[str]) -> Verdict:
-        """See `Environment`."""
-        return self._call("check", task.id, lambda: self._env.check(task, replies), promises.verdict)
-
-    def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:
-        """See `Environment`."""
-        return self._call(
-            "random_replies", task.id, lambda: self._env.random_replies(task, rng), promises.replies
-        )
-
-    def steps(self, task: Task) -> int:
-        """See `Environment`."""
-        return self._call("steps", task.id, lambda: self._env.steps(task), promises.count)
-
-    def surface(self, task: Task) -> str:
-        """See `Environment`."""
-        return self._call("surface", task.id, lambda: self._env.surface(task), promises.text)
-
-    def _call(
-        self, method: str, of: str | None, call: Callable[[], object], promise: Callable[[Any], _T]
-    ) -> _T:
+    def call(self, method: str, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as of the base class
         """A call of the user's code, and its answer if that is what was promised."""
+        of = kwargs["task_id"] if method == "build" else args[0].id if args else None
         try:
             with Watch(self._limit_s):
-                answer = call()
-            return promise(answer)
+                answer = super().call(method, *args, **kwargs)
+            if method == "seeds":
+                return promises.seeds(answer, self.spec)
+            return promises.built(answer, str(of)) if method == "build" else _PROMISES[method](answer)
         except GenenvError:
             raise
         except Exception as error:  # the user's code may raise anything
             raise self._wrong(method, of, error) from error
+
+    def episode(self, task: Task) -> Episode:
+        """See `Environment`."""
+        found = super().episode(task)
+        try:
+            return _GuardedEpisode(found, self._limit_s, lambda error: self._wrong("episode", task.id, error))
+        except promises.Broken as error:
+            raise self._wrong("episode", task.id, error) from error
 
     def _wrong(self, method: str, of: str | None, error: BaseException) -> EnvironmentCodeError:
         where = f"environment {self.name!r}{'' if of is None else f', {of}'}: {method}"

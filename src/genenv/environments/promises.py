@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from pydantic import BaseModel, ValidationError
@@ -88,18 +88,14 @@ def rejection_or_none(answer: object) -> Rejection | None:
     return answer
 
 
-def built(task_id: str) -> Callable[[object], Task | Rejection]:
+def built(answer: object, task_id: str) -> Task | Rejection:
     """A task of this id, or a rejection."""
-
-    def check(answer: object) -> Task | Rejection:
-        if isinstance(answer, Rejection):
-            return answer
-        found = task(answer)
-        if found.id != task_id:
-            raise Broken(f"returns a task with the id {found.id!r}, not the one that it was given")
-        return found
-
-    return check
+    if isinstance(answer, Rejection):
+        return answer
+    found = task(answer)
+    if found.id != task_id:
+        raise Broken(f"returns a task with the id {found.id!r}, not the one that it was given")
+    return found
 
 
 def task(answer: object) -> Task:
@@ -122,27 +118,23 @@ def tasks(answer: object) -> Sequence[Task]:
     return found
 
 
-def seeds(spec: type[BaseModel]) -> Callable[[object], Sequence[Seed]]:
+def seeds(answer: object, spec: type[BaseModel]) -> Sequence[Seed]:
     """Seeds of different ids, whose specs are of this class."""
-
-    def check(answer: object) -> Sequence[Seed]:
-        found: list[Seed] = []
-        for one in _listed(answer, "seeds"):
-            if not isinstance(one, Seed):
-                raise Broken(f"returns {_shown(one)} among its seeds")
-            json_object(one.spec)
-            _skills(one.skills)
-            try:
-                spec.model_validate(one.spec)
-            except ValidationError as error:
-                raise Broken(
-                    f"returns {one.id}, whose spec is no {spec.__name__}: {error.errors()[0]['msg']}"
-                ) from error
-            found.append(one)
-        _different([one.id for one in found])
-        return found
-
-    return check
+    found: list[Seed] = []
+    for one in _listed(answer, "seeds"):
+        if not isinstance(one, Seed):
+            raise Broken(f"returns {_shown(one)} among its seeds")
+        json_object(one.spec)
+        _skills(one.skills)
+        try:
+            spec.model_validate(one.spec)
+        except ValidationError as error:
+            raise Broken(
+                f"returns {one.id}, whose spec is no {spec.__name__}: {error.errors()[0]['msg']}"
+            ) from error
+        found.append(one)
+    _different([one.id for one in found])
+    return found
 
 
 def tools(episode: Episode) -> Sequence[JsonObject]:

@@ -10,8 +10,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from genenv.backends.settings import EndpointConfig, PolicyConfig, SamplingConfig
-from genenv.config.checks import check_keys, validated
-from genenv.config.files import apply_override
+from genenv.config.tables import apply_override, check_keys, validated
 from genenv.errors import spelled, unknown_name
 from genenv.evaluation.base import Benchmark
 from genenv.plugins import load, parts

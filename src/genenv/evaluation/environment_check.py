@@ -22,7 +22,7 @@ from genenv.config.run import RunConfig
 from genenv.environments.base import Environment
 from genenv.gate.gate import Gate, base_task, written
 from genenv.progress import Reporter, Silent, staged
-from genenv.rollout.driver import Sampling, attempt
+from genenv.rollout.driver import Sampling, roll_out
 from genenv.seeding import generator
 from genenv.types import Message, Origin, Profile, Proposal, Rejection, Seed, Task
 
@@ -204,7 +204,7 @@ def _rolled_out(env: Environment, tasks: Sequence[Task], pace: Pace) -> Finding:
 
         policy = ScriptedSampler(say, context_tokens=10_000_000)
         sampling = Sampling(temperature=1.0, max_new_tokens=1_000_000, timeout_s=60.0, seed=0)
-        (group,) = await attempt(env, policy, [task], rollouts=1, sampling=sampling)
+        (group,) = await roll_out(env, policy, [task], rollouts=1, sampling=sampling)
         trace = group.traces[0]
         return "" if trace.success else f"{trace.stop_reason.value}: {trace.explanation}"
 

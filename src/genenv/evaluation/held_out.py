@@ -16,7 +16,7 @@ from typing import ClassVar, Self, cast
 
 from pydantic import BaseModel, Field, model_validator
 
-from genenv.agent.settings import AgentConfig
+from genenv.agent.policy import AgentConfig
 from genenv.chat.assistant import ChatMessage, Talk
 from genenv.chat.tool_calls import as_text
 from genenv.config.run import RunConfig, as_tables, load_config

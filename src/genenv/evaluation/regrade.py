@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from genenv.config import version
-from genenv.config.checks import validated
+from genenv.config.tables import validated
 from genenv.errors import DataError, UsageError
 from genenv.evaluation.base import Benchmark, Item, Prices
 from genenv.evaluation.config import benchmark_class, section

@@ -1,1 +1,1 @@
-"""What is a task: code decides, no player takes part."""
+"""What is a task: code decides, no policy takes part."""

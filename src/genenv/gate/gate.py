@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import cast
 
 from pydantic import BaseModel, ValidationError
 
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.environments.base import Environment
-from genenv.environments.parameters import read_base
+from genenv.environments.common import read_base
 from genenv.gate.novelty import Archive
+from genenv.plugins import own_part
 from genenv.progress import advance
 from genenv.seeding import generator
 from genenv.types import (
@@ -38,6 +40,19 @@ RANDOM_ATTEMPTS = 4
 HELD_OUT_SIMILARITY = 0.6
 """From this Jaccard similarity on, a task counts as a copy of a held-out one."""
 MAX_SPEC_CHARS = 20_000
+
+
+OwnCheck = Callable[[Environment, Task, random.Random], Rejection | None]
+"""(environment, task, randomness) -> why a task that passed every other check is rejected; None: admitted."""
+
+
+def own_check(name: str) -> OwnCheck:
+    """The function of the user's own that `curriculum.gate` names.
+
+    Raises:
+        UsageError: there is no such function.
+    """
+    return cast(OwnCheck, own_part("curriculum.gate", name, takes=("env", "task", "rng")))
 
 
 class Gate:
@@ -70,7 +85,7 @@ class Gate:
             self.held_out.add(task.id, self.env.surface(task))
 
     def enter(self, base: Iterable[Task], held_out: Iterable[Task]) -> None:
-        """Guard the held-out tasks of another world from now on; what was new before is not new again.
+        """Guard the held-out tasks of another environment from now on; what was new before is not new again.
 
         Args:
             base: its base tasks.
@@ -83,7 +98,7 @@ class Gate:
     def admit(self, contexts: Sequence[Context], generations: Sequence[Generation]) -> list[Proposal]:
         """What becomes of each generation, in order; tasks join the archive at once.
 
-        Where they are mere candidates, they are held against each other, and those that are attempted join
+        Where they are mere candidates, they are held against each other, and those that are rolled out join
         it by `remember`: what was passed over may come again.
         """
         self._candidates = Archive()
@@ -94,10 +109,8 @@ class Gate:
         task = self._build(context, generation)
         if isinstance(task, Rejection):
             return Proposal(generation=generation, outcome=task)
-        if self.config.gate == "full":
-            rng = generator(self.seed, "gate", task.id)
-            if (rejection := examined(self.env, task, rng)) is not None:
-                return Proposal(generation=generation, outcome=rejection)
+        if (rejection := self._examined(task)) is not None:
+            return Proposal(generation=generation, outcome=rejection)
         surface = self.env.surface(task)
         similarity, nearest = self.held_out.nearest(surface)
         # Under any setting: otherwise held-out results would mean nothing.
@@ -115,6 +128,15 @@ class Gate:
             return Proposal(generation=generation, outcome=duplicate, novelty=1 - similarity)
         known.add(task.id, surface)
         return Proposal(generation=generation, outcome=task, novelty=1 - similarity)
+
+    def _examined(self, task: Task) -> Rejection | None:
+        """What the checks say that the settings ask for, a check of the user's own last."""
+        if self.config.gate == "executes":
+            return None
+        rejection = examined(self.env, task, generator(self.seed, "gate", task.id))
+        if rejection is not None or self.config.gate == "full":
+            return rejection
+        return own_check(self.config.gate)(self.env, task, generator(self.seed, "own-gate", task.id))
 
     def _build(self, context: Context, generation: Generation) -> Task | Rejection:
         spec = parse_spec(self.env.spec, generation)
@@ -134,7 +156,7 @@ def examined(env: Environment, task: Task, rng: random.Random) -> Rejection | No
     """The full gate, but for what is too near: what is wrong with a task by itself; None if all is well.
 
     Its own solution must pass, with the same verdict twice, where one is known; nothing, silence and random
-    attempts must fail; then the environment's own audit has its say.
+    rollouts must fail; then the environment's own audit has its say.
     """
     if task.oracle:
         first, again = (env.check(task, task.oracle) for _ in range(2))

@@ -1,4 +1,4 @@
-"""The same tasks for other trainers: written for TRL, verifiers, OpenEnv, Gymnasium, and played there.
+"""The same tasks for other trainers: TRL, verifiers, OpenEnv and Gymnasium.
 
 None of these is imported until it is used.
 """

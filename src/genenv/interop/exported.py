@@ -1,7 +1,7 @@
-"""An environment on disk: tasks, one a row, and the environment that plays and grades them.
+"""An environment on disk: tasks, one a row, and the environment that runs and grades them.
 
-A row holds everything that an attempt at it begins with; nothing is drawn when it is played. Equal rows and
-equal replies get equal verdicts, whoever plays them.
+A row holds everything that a rollout of it begins with; nothing is drawn when it runs. Equal rows and
+equal replies get equal verdicts in every trainer.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pydantic import AliasChoices, BaseModel, Field, JsonValue, ValidationError
 from genenv.chat.assistant import ChatMessage, ToolCall
 from genenv.chat.tool_calls import arguments_of, as_text
 from genenv.environments import close_environment, environment_config, load_environment
-from genenv.environments.attempt import Attempt
 from genenv.environments.base import Environment
+from genenv.environments.stepwise import StepwiseRollout
 from genenv.errors import DataError, UsageError, first_line
 from genenv.types import JsonObject, Lineage, Message, Origin, Role, Task, Verdict
 
@@ -39,66 +39,46 @@ class About(BaseModel, frozen=True, extra="forbid"):
     """The environment's own."""
 
 
-class Session:
-    """One attempt at a task, in the form of chat messages.
+class Session(StepwiseRollout):
+    """One rollout of a task, in the form of chat messages; sessions in several threads share an environment.
 
     Args:
         exported: whose task it is.
-        task: what is attempted.
+        task: what is rolled out.
     """
 
     def __init__(self, exported: Exported, task: Task) -> None:
-        self._exported = exported
-        with exported.lock:
-            self._attempt = Attempt(exported.env, task)
-        self.messages = _chat(self._attempt.messages, ())
-        """What is said before the next reply: the task at first, then what came of the reply before."""
-
-    @property
-    def done(self) -> bool:
-        """Whether nothing more is asked for."""
-        return self._attempt.done
-
-    @property
-    def max_turns(self) -> int:
-        """It asks for no more replies than this."""
-        return self._attempt.max_turns
-
-    @property
-    def tools(self) -> list[JsonObject]:
-        """Tools to offer, in OpenAI's form; none where the messages describe them."""
-        return list(self._attempt.tools)
+        self._lock = exported.lock
+        with self._lock:
+            super().__init__(exported.env, task)
+        self.chat = _chat(self.messages, ())
+        """The messages before the next reply, in OpenAI's form."""
 
     @property
     def choices(self) -> list[str]:
         """The replies among which the next one must be; none: any text."""
-        with self._exported.lock:
-            return list(self._attempt.choices)
+        with self._lock:
+            return list(super().choices)
 
-    @property
-    def replies(self) -> tuple[str, ...]:
-        """The replies so far, as text: the log of the attempt."""
-        return self._attempt.replies
-
-    def reply(self, content: str, calls: Sequence[JsonObject] = ()) -> list[ChatMessage]:
-        """Reply, and hear what comes of it.
+    def send(self, content: str, calls: Sequence[JsonObject] = ()) -> list[ChatMessage]:
+        """Send a reply, and return the environment's answer.
 
         Args:
             content: the agent's words.
             calls: its calls, in OpenAI's form: `{"id", "function": {"name", "arguments"}}`.
 
         Raises:
-            UsageError: the attempt has ended.
+            UsageError: the rollout has ended.
         """
-        with self._exported.lock:
-            heard = self._attempt.reply(reply_text(content, calls))
-        self.messages = _chat(heard, [str(one.get("id", "")) for one in calls])
-        return self.messages
+        with self._lock:
+            answer = self.reply(reply_text(content, calls))
+        self.chat = _chat(answer, [str(one.get("id", "")) for one in calls])
+        return self.chat
 
     def verdict(self) -> Verdict:
-        """What the environment's check says of the replies so far."""
-        with self._exported.lock:
-            return self._attempt.verdict()
+        """Grade the replies so far."""
+        with self._lock:
+            return super().verdict()
 
 
 class Exported:
@@ -114,7 +94,7 @@ class Exported:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.lock = threading.RLock()
-        """Attempts of several sessions share an environment."""
+        """Rollouts of several sessions share an environment."""
         self._rows: dict[str, list[JsonObject]] = {}
         try:
             self.about = About.model_validate_json((folder / ABOUT).read_bytes())
@@ -127,7 +107,7 @@ class Exported:
 
     @cached_property
     def env(self) -> Environment:
-        """What plays and grades."""
+        """The environment itself, opened when it is first needed."""
         name = str(self.folder / BUNDLE) if self.about.environment == BUNDLE else self.about.environment
         return load_environment(name, environment_config(name).model_validate(self.about.settings))
 
@@ -164,12 +144,12 @@ class Exported:
             close_environment(self.env)
 
     def grade(self, task: Task, replies: Sequence[str]) -> Verdict:
-        """The verdict on an attempt, from the agent's replies alone."""
+        """The verdict on a rollout, from the agent's replies alone."""
         with self.lock:
             return self.env.check(task, replies)
 
     def session(self, task: Task | str) -> Session:
-        """Begin an attempt.
+        """Begin a rollout.
 
         Args:
             task: it, or what a row's `task` says.
@@ -212,7 +192,7 @@ def reply_text(content: str, calls: Sequence[JsonObject]) -> str:
 
 def row_of(env: Environment, task: Task) -> JsonObject:
     """A task as a row."""
-    return {"id": task.id, "prompt": _chat(Attempt(env, task).messages, ()), "task": task_text(task)}
+    return {"id": task.id, "prompt": _chat(StepwiseRollout(env, task).messages, ()), "task": task_text(task)}
 
 
 def task_text(task: Task) -> str:

@@ -42,7 +42,7 @@ class AnyText(Text):
 
 
 class TaskEnvironment(gymnasium.Env[str, str]):
-    """Attempts at the tasks of an exported environment.
+    """Rollouts of the tasks of an exported environment.
 
     Args:
         folder: of the environment.
@@ -62,7 +62,7 @@ class TaskEnvironment(gymnasium.Env[str, str]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, dict[str, Any]]:
-        """Begin an attempt: at the task of `options["task_id"]`, else at one drawn by the seed."""
+        """Begin a rollout: at the task of `options["task_id"]`, else at one drawn by the seed."""
         super().reset(seed=seed)
         wanted = (options or {}).get("task_id")
         listed = self._rows if wanted is None else [row for row in self._rows if row["id"] == wanted]
@@ -73,11 +73,11 @@ class TaskEnvironment(gymnasium.Env[str, str]):
         return self._observed(row["id"])
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Reply; the reward comes at the end, and is the verdict's."""
-        session = self._playing()
+        """Send a reply; the reward comes at the end, and is the verdict's."""
+        session = self._running()
         if session.done:
             raise UsageError("the attempt has ended; call reset")
-        session.reply(action)
+        session.send(action)
         verdict = session.verdict() if session.done else None
         text, info = self._observed(None)
         if verdict is not None:
@@ -88,18 +88,18 @@ class TaskEnvironment(gymnasium.Env[str, str]):
         """End the processes that hold its tools."""
         self._exported.close()
 
-    def _playing(self) -> Session:
+    def _running(self) -> Session:
         if self._session is None:
             raise UsageError("no attempt has begun; call reset")
         return self._session
 
     def _observed(self, name: Any) -> tuple[str, dict[str, Any]]:  # noqa: ANN401 - JSON
-        session = self._playing()
-        told = {"messages": session.messages, "tools": session.tools, "choices": session.choices}
+        session = self._running()
+        told = {"messages": session.chat, "tools": list(session.tools), "choices": session.choices}
         info = copy.deepcopy(told) | ({} if name is None else {"task_id": name})
         tools = [json.dumps(tool) for tool in session.tools] if name is not None else []
         offered = [CALLS, *tools] if tools else []
-        return "\n\n".join([*(str(one["content"]) for one in session.messages), *offered]), info
+        return "\n\n".join([*(str(one["content"]) for one in session.chat), *offered]), info
 
 
 def register(name: str, folder: str | Path) -> str:

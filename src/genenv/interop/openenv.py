@@ -1,5 +1,5 @@
 # pyright: basic, reportMissingImports=false
-"""Tasks behind an OpenEnv server: a session a client, one attempt after the other in it.
+"""Tasks behind an OpenEnv server: a session a client, one rollout after the other in it.
 
 Needs the package `openenv` (or `openenv-core` 0.3); it wants another version of `mcp` than genenv's extra, so
 it is best installed into an environment of its own, beside genenv without extras.
@@ -45,7 +45,7 @@ class ChatObservation(Observation):
 
 
 class TaskEnvironment(Environment[ChatAction, ChatObservation, State]):
-    """Attempts at the tasks of an exported environment.
+    """Rollouts of the tasks of an exported environment.
 
     Args:
         exported: it, shared by all sessions.
@@ -69,7 +69,7 @@ class TaskEnvironment(Environment[ChatAction, ChatObservation, State]):
         task: str | None = None,
         **others: Any,  # noqa: ANN401 - as the base class has it
     ) -> ChatObservation:
-        """Begin an attempt: at a row's own `task`, at that of an id or of number `seed`, or at any."""
+        """Begin a rollout: at a row's own `task`, at that of an id or of number `seed`, or at any."""
         del others
         self._name = ""
         if task is None:
@@ -77,7 +77,7 @@ class TaskEnvironment(Environment[ChatAction, ChatObservation, State]):
             task, self._name = str(row["task"]), str(row["id"])
         self._session = self._exported.session(task)
         self._state = State(episode_id=episode_id, step_count=0)
-        return self._observed(tools=self._session.tools)
+        return self._observed(tools=list(self._session.tools))
 
     def step(
         self,
@@ -85,9 +85,9 @@ class TaskEnvironment(Environment[ChatAction, ChatObservation, State]):
         timeout_s: float | None = None,
         **others: Any,  # noqa: ANN401 - as above
     ) -> ChatObservation:
-        """Reply, and hear what comes of it; at the end the reward is the verdict's."""
+        """Send a reply, and return the environment's answer; at the end the reward is the verdict's."""
         del timeout_s, others
-        self._playing().reply(action.content, action.tool_calls)
+        self._running().send(action.content, action.tool_calls)
         self._state.step_count += 1
         return self._observed()
 
@@ -96,16 +96,16 @@ class TaskEnvironment(Environment[ChatAction, ChatObservation, State]):
         """How many replies there were."""
         return self._state
 
-    def _playing(self) -> Session:
+    def _running(self) -> Session:
         if self._session is None:
             raise UsageError("no attempt has begun; reset comes before step")
         return self._session
 
     def _observed(self, tools: list[Any] | None = None) -> ChatObservation:
-        session = self._playing()
+        session = self._running()
         verdict = session.verdict() if session.done else None
         return ChatObservation(
-            messages=session.messages,
+            messages=session.chat,
             tools=tools or [],
             choices=session.choices,
             task_id=self._name,

@@ -2,7 +2,7 @@
 """Tasks in TRL: what `GRPOTrainer` takes as `environment_factory`, its rewards, and its dataset.
 
 TRL offers every public method of an environment as a tool. Where an environment's tasks offer tools, those
-are they, with their own schemas; where an attempt is a conversation in text, one tool, `act`, says the next
+are they, with their own schemas; where a rollout is a conversation in text, one tool, `act`, says the next
 reply; where a task is one reply, there is no tool, and the completion itself is graded.
 
 A tool does not know which calls came in one turn, so it answers as if all so far had; the verdict is of the
@@ -31,7 +31,7 @@ Completion = Sequence[Mapping[str, Any]]
 """What was said after a prompt, as messages."""
 OVER = "The task has ended."
 _NOT_SHOWN = "Done."
-"""Where a task is one reply, nobody hears what its calls find."""
+"""Where a task is one reply, the results of its calls are not shown."""
 ACT: JsonObject = {
     "type": "function",
     "function": {
@@ -59,43 +59,43 @@ class _Tool(dict[str, Any]):
 
 
 class Environment:
-    """One attempt after the other. `environment_class` makes a class of it that has the tools."""
+    """One rollout after the other. `environment_class` makes a class of it that has the tools."""
 
     _exported: Exported
     _tools: Sequence[JsonObject]
 
     def __init__(self) -> None:
         self._task: Task | None = None
-        self._game: Session | None = None
+        self._session: Session | None = None
         self._calls: list[JsonObject] = []
         for schema in self._tools:
             tool = _Tool(schema, self._called)
             self.__dict__[tool.__name__] = tool
 
     def reset(self, task: str, **row: object) -> None:
-        """Begin an attempt at the task of a row."""
+        """Begin a rollout of the task of a row."""
         del row
         self._task, self._calls = task_of(task), []
-        self._game = self._exported.session(self._task) if self._tools == [ACT] else None
+        self._session = self._exported.session(self._task) if self._tools == [ACT] else None
 
     def _called(self, name: str, arguments: JsonObject) -> str:
-        if self._game is not None:
-            if self._game.done:
+        if self._session is not None:
+            if self._session.done:
                 return OVER
-            heard = self._game.reply(str(arguments.get("text", "")))
-            return "\n".join(str(one["content"]) for one in heard) or OVER
+            answer = self._session.send(str(arguments.get("text", "")))
+            return "\n".join(str(one["content"]) for one in answer) or OVER
         if self._task is None:
             return OVER
         self._calls.append({"function": {"name": name, "arguments": arguments}})
-        heard = self._exported.session(self._task).reply("", self._calls)
-        return str(heard[-1]["content"]) if heard else _NOT_SHOWN
+        answer = self._exported.session(self._task).send("", self._calls)
+        return str(answer[-1]["content"]) if answer else _NOT_SHOWN
 
     def _graded(self, completion: Completion) -> float:
-        """The reward: of a game as far as it was played, else of the replies, turn by turn."""
+        """The reward: of a conversation as far as it went, else of the replies, turn by turn."""
         if self._task is None:
             return 0.0
-        if self._game is not None:
-            return self._game.verdict().reward
+        if self._session is not None:
+            return self._session.verdict().reward
         return self._exported.grade(self._task, _replies(completion)).reward
 
 

@@ -1,5 +1,5 @@
 # pyright: basic, reportMissingImports=false
-"""Tasks as a verifiers taskset, and the harness that plays them: the environment's own episode, turn by turn.
+"""Tasks as a verifiers taskset, and the harness that runs them: the environment's own episode, turn by turn.
 
 Needs the package `verifiers` (0.4 or later), which wants another version of `mcp` than genenv's extra:
 install it beside genenv without extras.
@@ -94,7 +94,7 @@ def classes(folder: str | Path) -> tuple[type[Any], type[Any]]:
                 yield GenenvTask(data_of(row), self.config.task)
 
     class GenenvHarness(vf.Harness[HarnessConfig]):
-        """Plays the environment's own episode with whatever model is asked."""
+        """Runs the environment's own episode with the model under test."""
 
         APPENDS_SYSTEM_PROMPT = True
         EXECUTES_CODE = False
@@ -110,18 +110,18 @@ def classes(folder: str | Path) -> tuple[type[Any], type[Any]]:
             mcp_urls: Any,  # noqa: ANN401
             data: Any,  # noqa: ANN401
         ) -> Any:  # noqa: ANN401
-            """Ask until the attempt ends."""
+            """Ask until the rollout ends."""
             del runtime, mcp_urls
             session, messages = exported.session(data.task), list[Any]()
-            offered: dict[str, Any] = {"tools": session.tools} if session.tools else {}
+            offered: dict[str, Any] = {"tools": list(session.tools)} if session.tools else {}
             async with AsyncOpenAI(base_url=endpoint, api_key=secret, max_retries=0) as client:
                 while not session.done:
-                    messages += session.messages
+                    messages += session.chat
                     asked = client.chat.completions.create(model=ctx.model, messages=messages, **offered)
                     reply = (await asked).choices[0].message.model_dump(exclude_none=True)
                     messages.append(reply)
                     said = (reply.get("content") or "", reply.get("tool_calls") or ())
-                    await asyncio.to_thread(session.reply, *said)
+                    await asyncio.to_thread(session.send, *said)
             verdict = await asyncio.to_thread(session.verdict)
             trace.state.reward, trace.state.success = verdict.reward, verdict.success
             trace.state.replies = len(session.replies)

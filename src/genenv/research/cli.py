@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from genenv.cli.options import pair_of
+from genenv.cli.console import pair_of
 from genenv.cli.progress import ConsoleReporter
 from genenv.cli.tables import comparison_table, show
 from genenv.errors import UsageError

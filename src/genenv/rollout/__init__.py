@@ -1,1 +1,1 @@
-"""Rollouts: a policy acts in an environment until the episode ends."""
+"""A policy acts in an environment."""

@@ -192,7 +192,7 @@ def choices_of(episode: Episode) -> Sequence[str]:
     return choices
 
 
-async def attempt(
+async def roll_out(
     env: Environment,
     sampler: Sampler,
     tasks: Sequence[Task],
@@ -200,14 +200,14 @@ async def attempt(
     rollouts: int,
     sampling: Sampling,
 ) -> list[Group]:
-    """All attempts at all tasks, concurrently.
+    """All rollouts of all tasks, concurrently.
 
     Args:
         env: plays and grades.
         sampler: answers.
         tasks: [N].
-        rollouts: attempts per task, G.
-        sampling: how it answers; its seed and the task's id name the random stream of each attempt.
+        rollouts: rollouts per task, G.
+        sampling: how it answers; its seed and the task's id name the random stream of each rollout.
 
     Returns:
         [N] groups of G traces, in the order of the tasks.
@@ -226,7 +226,7 @@ async def attempt(
     ]
 
 
-async def guide(env: Environment, sampler: Sampler, task: Task) -> Trace:
+async def demonstration(env: Environment, sampler: Sampler, task: Task) -> Trace:
     """The oracle's solution of a task as a trace, in the sampler's tokens; its log-probabilities are all 0.
 
     Args:
@@ -331,12 +331,12 @@ NO_ROOM_FOR_SOLUTION = "The known solution does not fit into the context window.
 _NO_ROOM_FOR_REPLY = "The task's prompt leaves no room for a reply in the context window."
 
 GRADED = (StopReason.DONE, StopReason.MAX_TURNS)
-"""Why an attempt ended that the environment's check says something of."""
+"""Why a rollout ended that the environment's check says something of."""
 UNFINISHED = {
     StopReason.LENGTH: "The reply reached the token limit before it ended.",
     StopReason.CONTEXT: "The conversation no longer fits into the context window.",
 }
-"""What is said of an attempt that the policy's limits ended: it failed."""
+"""What is said of a rollout that the policy's limits ended: it failed."""
 
 NO_ROOM = {NO_ROOM_FOR_SOLUTION, _NO_ROOM_FOR_REPLY, UNFINISHED[StopReason.CONTEXT]}
 """What is said of a solution that is right and too long for the policy."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Protocol
 
-from genenv.config.logging import LoggingConfig
+from genenv.config.run import LoggingConfig
 from genenv.errors import UsageError
 from genenv.runs.metrics import check_names, describe
 from genenv.types import JsonObject

@@ -18,8 +18,7 @@ from typing import Annotated
 import typer
 
 from genenv.backends.settings import EMBEDDED, PolicyConfig
-from genenv.cli.console import begin
-from genenv.cli.options import AllowHost, BodyMib, Host, Overrides, Requests
+from genenv.cli.console import AllowHost, BodyMib, Host, Overrides, Requests, begin
 from genenv.config.run import load_config
 from genenv.errors import UsageError
 from genenv.http.guard import MIB, Access, is_loopback, key_in, new_key

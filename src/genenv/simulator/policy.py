@@ -1,4 +1,4 @@
-"""Player 1: the simulator, a model which writes tasks for contexts and learns from what they were worth."""
+"""The simulator, a model which writes tasks for contexts and learns from what they were worth."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from genenv.algorithms.datum import Datum, Lesson
-from genenv.algorithms.schedules import lr_scale
-from genenv.algorithms.trainer import Trainer
-from genenv.algorithms.update import learn
+from genenv.algorithms.datum import Datum, Trainer, UpdateBatch
+from genenv.algorithms.update import learn, lr_scale
 from genenv.environments.base import Environment
 from genenv.errors import GenenvError, RolloutError
 from genenv.progress import advance
@@ -47,7 +45,7 @@ class Simulator:
         """
         schemas = spec_schemas(env, contexts)
         wanted = [
-            (context, asked(self.sampler, context.messages), f"{context.id}-g{i}")
+            (context, simulator_prompt(self.sampler, context.messages), f"{context.id}-g{i}")
             for context in contexts
             for i in range(self.config.variations)
         ]
@@ -132,7 +130,7 @@ class Simulator:
         advance(items=1)
         return completion
 
-    async def decided(
+    async def decision_metrics(
         self, generations: Sequence[Generation], schemas: Mapping[str, JsonObject]
     ) -> Mapping[str, float]:
         """How freely it decides where the grammar leaves a choice: estimates from what it has just written.
@@ -172,11 +170,11 @@ class Simulator:
             found["simulator/decision_kl"] = fmean(own[place] - then[place] for place in decisions)
         return found
 
-    async def learn(self, lesson: Lesson, *, round_: int, rounds: int) -> Mapping[str, float]:
-        """Take a round's lesson.
+    async def learn(self, batch: UpdateBatch, *, round_: int, rounds: int) -> Mapping[str, float]:
+        """Update from a round's batch.
 
         Args:
-            lesson: what there is to learn.
+            batch: what there is to learn.
             round_: from 1; names the random stream.
             rounds: of the whole run, over which the learning rate may fall.
 
@@ -185,7 +183,7 @@ class Simulator:
         """
         rate = self.config.lr * lr_scale(self.config.lr_schedule, round_, rounds)
         seed = stream(self.seed, "simulator-update", round_)
-        done = await learn(self.trainer, lesson, player="simulator", learning_rate=rate, seed=seed)
+        done = await learn(self.trainer, batch, player="simulator", learning_rate=rate, seed=seed)
         return done.metrics()
 
     async def publish(self) -> None:
@@ -200,7 +198,7 @@ class Simulator:
         """Restore what `save` wrote."""
         await self.trainer.load(folder)
 
-    def sampled_elsewhere(self) -> int:
+    def tokens_sampled_elsewhere(self) -> int:
         """None: its tokens are in its generations."""
         return 0
 
@@ -209,7 +207,7 @@ class Simulator:
         self.sampler.end_round()
 
 
-def asked(sampler: Sampler, messages: Sequence[Message]) -> tuple[int, ...]:
+def simulator_prompt(sampler: Sampler, messages: Sequence[Message]) -> tuple[int, ...]:
     """A simulator's prompt. A spec is written without a thought: one that the template begins is ended."""
     return (*sampler.render(messages, first=True), *sampler.end_of_thought)
 

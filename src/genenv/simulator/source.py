@@ -1,23 +1,28 @@
-"""Where tasks come from: what stands in the simulator's place, `simulator.source`.
+"""Sources of tasks, `simulator.source`: random variations, grammars, files, endpoints, and fixed task sets.
 
-All of them write specs for the same contexts, which pass the same gate into the same store. Only a model has
-tokens, and weights to learn with.
+Each writes specs for the same contexts, which pass the same gate into the same store. Only the model of
+`simulator.policy` has tokens, and weights to learn with.
 """
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from genenv.algorithms.datum import Lesson
+from genenv.algorithms.datum import UpdateBatch
+from genenv.backends.settings import EndpointConfig, SamplingConfig
+from genenv.chat.assistant import ChatMessage
 from genenv.environments.base import Environment
-from genenv.errors import DataError, UsageError
+from genenv.errors import DataError, GenenvError, RolloutError, UsageError
 from genenv.progress import advance
-from genenv.seeding import generator
+from genenv.seeding import generator, stream
 from genenv.simulator.schema_sampling import sample_json
+from genenv.simulator.settings import SimulatorConfig
 from genenv.types import Context, Generation, Json, JsonObject
 
 
@@ -31,14 +36,14 @@ class TaskSource(Protocol):
         """Write `simulator.variations` specs for each context, in order."""
         ...
 
-    async def decided(
+    async def decision_metrics(
         self, generations: Sequence[Generation], schemas: Mapping[str, JsonObject]
     ) -> Mapping[str, float]:
         """How freely it decides where the grammar leaves a choice; see `Simulator`."""
         ...
 
-    async def learn(self, lesson: Lesson, *, round_: int, rounds: int) -> Mapping[str, float]:
-        """Take a round's lesson; asked only of what learns. Returns metrics of the update."""
+    async def learn(self, batch: UpdateBatch, *, round_: int, rounds: int) -> Mapping[str, float]:
+        """Update from a round's batch; asked only of what learns. Returns metrics of the update."""
         ...
 
     async def publish(self) -> None:
@@ -53,7 +58,7 @@ class TaskSource(Protocol):
         """Restore what `save` wrote."""
         ...
 
-    def sampled_elsewhere(self) -> int:
+    def tokens_sampled_elsewhere(self) -> int:
         """Tokens that others sampled for it since this was last asked."""
         ...
 
@@ -62,18 +67,18 @@ class TaskSource(Protocol):
         ...
 
 
-class Unlearning:
+class UntrainedSource:
     """A source without weights."""
 
     learns = False
 
-    async def decided(
+    async def decision_metrics(
         self, generations: Sequence[Generation], schemas: Mapping[str, JsonObject]
     ) -> Mapping[str, float]:
         """It has no policy to ask."""
         return {}
 
-    async def learn(self, lesson: Lesson, *, round_: int, rounds: int) -> Mapping[str, float]:
+    async def learn(self, batch: UpdateBatch, *, round_: int, rounds: int) -> Mapping[str, float]:
         """Nothing is learned."""
         return {}
 
@@ -86,7 +91,7 @@ class Unlearning:
     async def load(self, folder: Path) -> None:
         """There is nothing to restore."""
 
-    def sampled_elsewhere(self) -> int:
+    def tokens_sampled_elsewhere(self) -> int:
         """None."""
         return 0
 
@@ -94,7 +99,7 @@ class Unlearning:
         """Nothing is kept."""
 
 
-class VariationSource(Unlearning):
+class VariationSource(UntrainedSource):
     """`variation`: the environment's own random variation of the seed. No model takes part."""
 
     def __init__(self, variations: int, *, seed: int) -> None:
@@ -108,7 +113,7 @@ class VariationSource(Unlearning):
         ]
 
 
-class GrammarSource(Unlearning):
+class GrammarSource(UntrainedSource):
     """`grammar`: uniform over the choices of the spec's schema. Free text is random characters."""
 
     def __init__(self, variations: int, *, seed: int) -> None:
@@ -123,7 +128,7 @@ class GrammarSource(Unlearning):
         ]
 
 
-class NoSource(Unlearning):
+class NoSource(UntrainedSource):
     """`none`: no new tasks; a round plays base tasks only."""
 
     async def propose(self, env: Environment, contexts: Sequence[Context]) -> list[Generation]:
@@ -131,7 +136,7 @@ class NoSource(Unlearning):
         return []
 
 
-class FileSource(Unlearning):
+class FileSource(UntrainedSource):
     """`file`: specs of a JSON Lines file (`genenv generate`), each once before any comes twice."""
 
     def __init__(self, path: Path, variations: int, *, per_round: int, seed: int) -> None:
@@ -218,3 +223,202 @@ def without_tokens(context: Context, name: str, text: str, *, finished: bool = T
         text=text,
         finished=finished,
     )
+
+
+Spec = tuple[str, bool]
+"""The text, and whether it was finished."""
+
+
+class FixedTaskSource:
+    """Draws from what another source has written for a seed, and lets it write what is not there yet."""
+
+    learns = False
+
+    def __init__(self, source: TaskSource, *, per_seed: int, variations: int, seed: int) -> None:
+        """Start without any spec.
+
+        Args:
+            source: writes one spec a context.
+            per_seed: specs there are of a seed.
+            variations: specs a context takes, at most `per_seed`.
+            seed: of the draws.
+        """
+        self._source, self._per_seed = source, per_seed
+        self._variations, self._seed = variations, seed
+        self._written: dict[tuple[str, int], Spec] = {}
+
+    async def propose(self, env: Environment, contexts: Sequence[Context]) -> list[Generation]:
+        """Draw `variations` different specs of each context's seed."""
+        wanted = list(self._drawn(contexts))
+        new = [one for one in wanted if (one[0].seed.id, one[2]) not in self._written]
+        fresh = await self._source.propose(env, [replace(context, id=name) for context, name, _ in new])
+        found: dict[str, Generation] = {}
+        for (context, name, which), written in zip(new, fresh, strict=True):
+            found[name] = replace(written, id=name, context_id=context.id)
+            self._written[context.seed.id, which] = (written.text, written.finished)
+        return [found.get(name) or self._again(context, name, which) for context, name, which in wanted]
+
+    def recall(self, contexts: Sequence[Context], generations: Iterable[Generation]) -> None:
+        """Know again what was written in the rounds that a run has.
+
+        Args:
+            contexts: of all committed rounds, in order.
+            generations: what was written for them.
+        """
+        texts = {one.id: (one.text, one.finished) for one in generations}
+        for context, name, which in self._drawn(contexts):
+            if name in texts:
+                self._written.setdefault((context.seed.id, which), texts[name])
+
+    def _drawn(self, contexts: Sequence[Context]) -> Iterable[tuple[Context, str, int]]:
+        """Which of its seed's specs each generation is; the same for the same run and context."""
+        for context in contexts:
+            rng = generator(self._seed, "drawn", context.id)
+            places = rng.sample(range(self._per_seed), self._variations)
+            for (_, name), which in zip(names([context], self._variations), places, strict=True):
+                yield context, name, which
+
+    def _again(self, context: Context, name: str, which: int) -> Generation:
+        text, finished = self._written[context.seed.id, which]
+        return without_tokens(context, name, text, finished=finished)
+
+    async def decision_metrics(
+        self, generations: Sequence[Generation], schemas: Mapping[str, JsonObject]
+    ) -> Mapping[str, float]:
+        """Most of a round was written in another one."""
+        return {}
+
+    async def learn(self, batch: UpdateBatch, *, round_: int, rounds: int) -> Mapping[str, float]:
+        """Nothing is learned."""
+        return {}
+
+    async def publish(self) -> None:
+        """Nothing was."""
+
+    async def save(self, folder: Path) -> None:
+        """What writes is as it was; a model is needed again when a run goes on."""
+        await self._source.save(folder)
+
+    async def load(self, folder: Path) -> None:
+        """Restore what writes."""
+        await self._source.load(folder)
+
+    def tokens_sampled_elsewhere(self) -> int:
+        """As what writes says."""
+        return self._source.tokens_sampled_elsewhere()
+
+    def end_round(self) -> None:
+        """As what writes does."""
+        self._source.end_round()
+
+
+_MOST_SCHEMA_CHARS = 30_000
+"""Of a schema that is sent along; longer ones are refused by every server there is."""
+
+_NO_SCHEMA = {400, 404, 422, 501}
+_REFUSALS = 3
+"""After so many refused schemas and none taken, a server is asked freely."""
+
+
+class EndpointSource(UntrainedSource):
+    """A model behind an endpoint. It is told what the simulator is told, and its specs pass the same gate."""
+
+    def __init__(self, config: SimulatorConfig, *, seed: int) -> None:
+        """Connect.
+
+        Args:
+            config: the address, how it may be asked, and how specs are written.
+            seed: of the requests.
+
+        Raises:
+            UsageError: the server cannot be asked.
+        """
+        from genenv.clients.endpoint import EndpointAssistant  # needs the extra `api`
+
+        self._config, self._seed = config, seed
+        endpoint = EndpointConfig.model_validate(config.endpoint.model_dump() | {"tools": "text"})
+        sampling = SamplingConfig(temperature=config.temperature, max_new_tokens=config.max_new_tokens)
+        self._assistant = EndpointAssistant(config.address, endpoint, sampling)
+        self._slots = endpoint.concurrency
+        self._counted = self._held = self._refused = 0
+
+    async def propose(self, env: Environment, contexts: Sequence[Context]) -> list[Generation]:
+        """Ask for each spec; one that is not answered is an unfinished generation.
+
+        Raises:
+            GenenvError: none was answered.
+        """
+        slots = asyncio.Semaphore(self._slots)
+        schemas = {context.id: env.spec_schema(context.seed) for context in contexts}
+        problems: list[RolloutError] = []
+
+        async def write(context: Context, name: str) -> Generation:
+            async with slots:
+                try:
+                    text, finished = await self._ask(context, schemas[context.id], name)
+                except RolloutError as problem:
+                    problems.append(problem)
+                    text, finished = "", False
+            advance(items=1)
+            return without_tokens(context, name, text, finished=finished)
+
+        try:
+            written = await asyncio.gather(
+                *(write(context, name) for context, name in names(contexts, self._config.variations))
+            )
+        finally:
+            await self._assistant.close()
+        if written and len(problems) == len(written):
+            raise GenenvError(
+                f"{self._assistant.address.shown} answered none of {len(written)} requests for tasks: "
+                f"{problems[0]}; committed rounds are kept, continue with --resume when it answers"
+            )
+        return written
+
+    async def _ask(self, context: Context, schema: JsonObject, name: str) -> tuple[str, bool]:
+        """A spec's text, and whether it came to its end.
+
+        Raises:
+            RolloutError: there was no answer.
+        """
+        from genenv.clients.endpoint import Refused
+
+        messages: list[ChatMessage] = [{"role": m.role, "content": m.content} for m in context.messages]
+        body = self._assistant.body(messages, (), stream(self._seed, "endpoint", name) % 2**31)
+        held: JsonObject = _as_response_format(schema) if self._holds_schemas() else {}
+        try:
+            reply = await self._assistant.ask({**body, **held}, self._config.max_new_tokens)
+            self._held += bool(held)
+        except Refused as refusal:
+            if not held or refusal.status not in _NO_SCHEMA:
+                raise
+            self._refused += 1  # what its structured output cannot hold is asked for freely
+            reply = await self._assistant.ask(body, self._config.max_new_tokens)
+        return _bare(reply.text), reply.finished
+
+    def _holds_schemas(self) -> bool:
+        """Whether structured output is worth asking for: a server that only ever refused it has none."""
+        return self._held > 0 or self._refused < _REFUSALS
+
+    def tokens_sampled_elsewhere(self) -> int:
+        """Tokens that the server says it has sampled."""
+        before, self._counted = self._counted, self._assistant.spent.tokens
+        return self._counted - before
+
+
+def _as_response_format(schema: JsonObject) -> JsonObject:
+    """A schema as a request for structured output; nothing for one that is too long to be sent."""
+    if len(str(schema)) > _MOST_SCHEMA_CHARS:
+        return {}
+    return {
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": {"name": "spec", "schema": dict(schema), "strict": False},
+        }
+    }
+
+
+def _bare(text: str) -> str:
+    """A spec without the fence and the words that models put around JSON."""
+    start, end = text.find("{"), text.rfind("}")
+    return text[start : end + 1] if 0 <= start < end else text

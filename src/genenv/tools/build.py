@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date as Day
-from typing import TYPE_CHECKING, cast
-
-from pydantic import BaseModel
+from typing import cast
 
 from genenv.environments.common import Refused
 from genenv.tools.calls import format_calls
-from genenv.tools.discover.result_values import read
+from genenv.tools.discover.recipes import parsed_result
 from genenv.tools.discover.state_values import at
 from genenv.tools.generate.fresh_values import fresh
-from genenv.tools.generate.missing_values import absent, alike, known_answer
+from genenv.tools.language.wording import absent, alike, known_answer
 from genenv.tools.settings import Style, ToolsConfig
 from genenv.tools.spec import Program, Step
+from genenv.tools.toolbox import Toolbox
 from genenv.tools.worlds.base import Call, Outcome, Tool
 from genenv.types import Json, Lineage, Message, Origin, Rejection, RejectReason, Task
 
-if TYPE_CHECKING:
-    from genenv.tools.environment import Tools
-
 _COMPLETIONS = 12
 """So many values at most are tried for one that is left out."""
-_HELD_OUT_PARTS = 5
-"""One program of so many, by its calls, is for measuring alone."""
 _HOW: dict[tuple[bool, Style], str] = {
     (False, "python"): "Answer with tool calls only, one a line, like tool(name=value).",
     (
@@ -54,16 +47,6 @@ _HOW: dict[tuple[bool, Style], str] = {
 _HELD_OUT_SAME = "these calls are kept for measuring, or for training"
 
 
-def is_for_measuring(program: Program) -> bool:
-    """Whether a program may only be a held-out task: by its calls, whatever the state before them.
-
-    What leaves something out has few calls that differ: of that the state counts, too.
-    """
-    steps = program.calls if program.gap == "none" else (*program.before, *program.calls)
-    told = json.dumps([step.model_dump(mode="json") for step in steps], sort_keys=True)
-    return hashlib.sha256(told.encode()).digest()[0] % _HELD_OUT_PARTS == 0
-
-
 def skills_of(program: Program, groups: Mapping[str, Sequence[str]] | None = None) -> tuple[str, ...]:
     """What a program exercises: its tools or their groups, the number of calls, what makes it special."""
     group_of = {tool: name for name, tools in (groups or {}).items() for tool in tools}
@@ -77,21 +60,21 @@ def skills_of(program: Program, groups: Mapping[str, Sequence[str]] | None = Non
 
 
 def build(
-    env: Tools, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
+    toolbox: Toolbox, program: Program, *, task_id: str, lineage: Lineage, rng: random.Random
 ) -> Task | Rejection:
     """Play a program, and say in words what it does. Equal programs, ids, random states: equal tasks."""
-    program, settings = cast(Program, spec), env.settings
+    settings = toolbox.settings
     measuring = lineage.origin is Origin.HELD_OUT
     try:
-        if env.is_for_measuring(program) != measuring:
+        if toolbox.is_for_measuring(program) != measuring:
             raise Refused(RejectReason.HELD_OUT, _HELD_OUT_SAME)
-        _meet(env, program, measuring=measuring)
+        _meet(toolbox, program, measuring=measuring)
         given = {value for step in program.calls for value in step.args.values() if isinstance(value, str)}
-        if not measuring and not given.isdisjoint(env.kept_texts):
+        if not measuring and not given.isdisjoint(toolbox.kept_texts):
             raise Refused(RejectReason.HELD_OUT, "a text of it is kept for measuring")
-        calls, answers = _played(env, program, settings)
-        request = env.said(program, rng, measuring=measuring)
-        shown = _shown(env, program, rng)
+        calls, answers = _played(toolbox, program, settings)
+        request = toolbox.said(program, rng, measuring=measuring)
+        shown = _shown(toolbox, program, rng)
     except Refused as refused:
         return refused.rejection
     multi = settings.mode == "multi" or program.chained or program.answer
@@ -106,19 +89,19 @@ def build(
     }
     return Task(
         id=task_id,
-        environment=env.name,
-        skills=skills_of(program, env.bundle.about.groups),
-        messages=opening(env, request.text, shown, multi=multi, today=env.today(program)),
-        spec=env.dumped(program),
+        environment=toolbox.name,
+        skills=skills_of(program, toolbox.bundle.about.groups),
+        messages=opening(toolbox, request.text, shown, multi=multi, today=toolbox.today(program)),
+        spec=toolbox.dumped(program),
         payload=json.loads(json.dumps(payload)),
-        oracle=_oracle(env, program, calls, answers, multi=multi),
+        oracle=_oracle(toolbox, program, calls, answers, multi=multi),
         lineage=lineage,
     )
 
 
-def _meet(env: Tools, program: Program, *, measuring: bool) -> None:
+def _meet(toolbox: Toolbox, program: Program, *, measuring: bool) -> None:
     """Refuse tools that do not meet in tasks of this side."""
-    together = env.bundle.about.together
+    together = toolbox.bundle.about.together
     tools = {step.tool for step in program.calls}
     if together is not None and not together.allows(tools, measuring=measuring):
         listed = " and ".join(sorted(tools))
@@ -126,17 +109,17 @@ def _meet(env: Tools, program: Program, *, measuring: bool) -> None:
         raise Refused(RejectReason.HELD_OUT, f"{listed} meet in tasks for {side} alone")
 
 
-def _played(env: Tools, program: Program, settings: ToolsConfig) -> tuple[list[Call], list[Json]]:
+def _played(toolbox: Toolbox, program: Program, settings: ToolsConfig) -> tuple[list[Call], list[Json]]:
     """The program's calls with the values that they use, and the answers to its questions.
 
     Raises:
         Refused: it is not what its difficulty says, or a call fails.
     """
-    world = env.world
-    _consistent(env, program, settings)
+    world = toolbox.world
+    _consistent(toolbox, program, settings)
     before = _literal(program.before)
     if program.gap == "missing_info":
-        _incomplete(env, program)
+        _incomplete(toolbox, program)
         return _literal(program.calls), []
     calls: list[Call] = []
     outcomes: Sequence[Outcome] = ()
@@ -156,25 +139,25 @@ def _played(env: Tools, program: Program, settings: ToolsConfig) -> tuple[list[C
     return calls, [_value(outcomes[question.call].result, question.path) for question in program.questions]
 
 
-def _incomplete(env: Tools, program: Program) -> None:
+def _incomplete(toolbox: Toolbox, program: Program) -> None:
     """Refuse a program that lacks no value that its call needs, more than one, or that none completes."""
-    step, tool = program.calls[0], env.world.tools[program.calls[0].tool]
+    step, tool = program.calls[0], toolbox.world.tools[program.calls[0].tool]
     if len(absent(tool, step)) != 1:
         raise Refused(RejectReason.INCONSISTENT, f"gap is missing_info, and {step.tool} lacks not one value")
     if problem := replace(tool, parameters={**tool.parameters, "required": []}).problem(step.args):
         raise Refused(RejectReason.SCHEMA, problem.rstrip("."))
     (missing,), rng, before = absent(tool, step), random.Random(0), _literal(program.before)
-    known = env.values(program).get(env.graph.recipes[tool.name].ways.get(missing, ""), ())
+    known = toolbox.values(program).get(toolbox.graph.recipes[tool.name].ways.get(missing, ""), ())
     values = rng.sample(known, min(_COMPLETIONS, len(known))) or [
         fresh(tool, missing, rng) for _ in range(_COMPLETIONS)
     ]
     calls = (Call(tool=step.tool, args={**step.args, missing: value}) for value in values)
-    if all(env.world.play([*before, call]).outcomes[-1].error for call in calls):
+    if all(toolbox.world.play([*before, call]).outcomes[-1].error for call in calls):
         raise Refused(RejectReason.EXECUTION, f"{step.tool} fails whatever {missing} is")
 
 
-def _consistent(env: Tools, program: Program, settings: ToolsConfig) -> None:
-    world, starts = env.world, env.bundle.about.starts
+def _consistent(toolbox: Toolbox, program: Program, settings: ToolsConfig) -> None:
+    world, starts = toolbox.world, toolbox.bundle.about.starts
     if starts is not None and starts.state_of(program) is None:
         raise Refused(RejectReason.INCONSISTENT, f"a task begins with {starts.tool} and a state there is")
     before = program.before[1:] if starts else program.before
@@ -189,7 +172,7 @@ def _consistent(env: Tools, program: Program, settings: ToolsConfig) -> None:
         raise Refused(
             RejectReason.INCONSISTENT, f"n_calls is {program.n_calls}, there are {len(program.calls)} calls"
         )
-    if program.n_tools not in env.bundle.about.shown:
+    if program.n_tools not in toolbox.bundle.about.shown:
         raise Refused(RejectReason.INCONSISTENT, f"n_tools is {program.n_tools}, which no task shows")
     if program.chained != any(step.uses for step in program.calls):
         raise Refused(RejectReason.INCONSISTENT, f"chained is {program.chained}, and the calls say otherwise")
@@ -207,7 +190,7 @@ def _consistent(env: Tools, program: Program, settings: ToolsConfig) -> None:
 
 def _value(result: Json, path: Sequence[str | int]) -> Json:
     try:
-        value = at(read(result), path)
+        value = at(parsed_result(result), path)
     except LookupError:
         raise Refused(RejectReason.EXECUTION, f"a result has nothing at {'.'.join(map(str, path))}") from None
     if not isinstance(value, str | int | float) or isinstance(value, bool):
@@ -219,18 +202,18 @@ def _literal(steps: Sequence[Step]) -> list[Call]:
     return [Call(tool=step.tool, args=dict(step.args)) for step in steps]
 
 
-def _shown(env: Tools, program: Program, rng: random.Random) -> list[str]:
+def _shown(toolbox: Toolbox, program: Program, rng: random.Random) -> list[str]:
     """The tools that are needed and others, in any order; two in three of the same groups, if any."""
-    about = env.bundle.about
+    about = toolbox.bundle.about
     named = list(dict.fromkeys(step.tool for step in program.calls))
     needed = [] if program.gap == "no_tool" else named
     excluded = {*named, *(alike(named, about.alike) if program.gap == "no_tool" else ())}
-    others = [name for name in env.world.tools if name not in excluded]
+    others = [name for name in toolbox.world.tools if name not in excluded]
     count = program.n_tools - len(needed)
     if not 0 <= count <= len(others):
         raise Refused(
             RejectReason.INCONSISTENT,
-            f"n_tools is {program.n_tools}; {len(needed)} are needed, {len(env.world.tools)} there",
+            f"n_tools is {program.n_tools}; {len(needed)} are needed, {len(toolbox.world.tools)} there",
         )
     near = {one for tools in about.groups.values() if not set(tools).isdisjoint(named) for one in tools}
     same = [name for name in others if name in near]
@@ -242,34 +225,34 @@ def _shown(env: Tools, program: Program, rng: random.Random) -> list[str]:
 
 
 def opening(
-    env: Tools, request: str, shown: Sequence[str], *, multi: bool, today: Day | None = None
+    toolbox: Toolbox, request: str, shown: Sequence[str], *, multi: bool, today: Day | None = None
 ) -> tuple[Message, ...]:
     """How a conversation begins.
 
     Args:
-        env: whose tools they are, and how calls are written.
+        toolbox: whose tools they are, and how calls are written.
         request: what the user says.
         shown: names of tools.
         multi: whether results of calls come back.
         today: the day that it is, where that is known.
     """
     return (
-        Message(role="system", content=_system(env, shown, multi=multi, today=today)),
+        Message(role="system", content=_system(toolbox, shown, multi=multi, today=today)),
         Message(role="user", content=request),
     )
 
 
-def _system(env: Tools, shown: Sequence[str], *, multi: bool, today: Day | None) -> str:
-    settings = env.settings
-    told = _HOW[multi, settings.style]
-    if env.has_gaps:
-        told += " If no tool fits or a value is missing, say so instead."
+def _system(toolbox: Toolbox, shown: Sequence[str], *, multi: bool, today: Day | None) -> str:
+    settings = toolbox.settings
+    system = _HOW[multi, settings.style]
+    if toolbox.has_gaps:
+        system += " If no tool fits or a value is missing, say so instead."
     if today is not None:
-        told += f" Today is {today:%A}, {today.isoformat()}."
+        system += f" Today is {today:%A}, {today.isoformat()}."
     if settings.style == "native":
-        return told
-    tools = [env.world.tools[name] for name in shown]
-    return f"{told} Tools:\n" + "\n".join(_line(tool, described=settings.descriptions) for tool in tools)
+        return system
+    tools = [toolbox.world.tools[name] for name in shown]
+    return f"{system} Tools:\n" + "\n".join(_line(tool, described=settings.descriptions) for tool in tools)
 
 
 def _line(tool: Tool, *, described: bool) -> str:
@@ -277,12 +260,12 @@ def _line(tool: Tool, *, described: bool) -> str:
 
 
 def _oracle(
-    env: Tools, program: Program, calls: Sequence[Call], answers: Sequence[Json], *, multi: bool
+    toolbox: Toolbox, program: Program, calls: Sequence[Call], answers: Sequence[Json], *, multi: bool
 ) -> tuple[str, ...]:
-    style = env.settings.style
+    style = toolbox.settings.style
     if program.gap != "none":
         step = program.calls[0]
-        return (known_answer(program.gap, env.world.tools[step.tool], step),)
+        return (known_answer(program.gap, toolbox.world.tools[step.tool], step),)
     if not multi:
         return (format_calls(calls, style),)
     said = "Done." if not answers else f"Done: {', '.join(str(answer) for answer in answers)}."

@@ -1,4 +1,4 @@
-"""A bundle: the folder that an environment of your own tools is. All of it is data that can be edited.
+"""A bundle: the folder that holds an environment made of your own tools. All files in it can be edited.
 
 bundle.toml    where the tools come from; what of their state does not count
 files/         the tools' own files
@@ -29,10 +29,9 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from genenv.environments import FOLDER_MARK
 from genenv.errors import DataError, UsageError, first_line
 from genenv.texts import inert
-from genenv.tools.discover.recipes import Graph
-from genenv.tools.discover.result_values import read
+from genenv.tools.discover.recipes import Graph, parsed_result
 from genenv.tools.discover.state_values import ANY, KEY
-from genenv.tools.language.words import Sayings, with_words_of
+from genenv.tools.language.words import SpokenValues, with_words_of
 from genenv.tools.spec import SIZES, Program, Size
 from genenv.tools.worlds.base import Call, LimitedWorld, World
 from genenv.tools.worlds.sources import McpSource, PythonSource, Source
@@ -41,9 +40,9 @@ from genenv.untrusted.documents import read_toml
 
 
 class Starts(BaseModel, frozen=True, extra="forbid"):
-    """Several states in which attempts start: a tool that nobody is shown makes the one of a number.
+    """Several initial states of rollouts; a hidden tool sets the state by its number.
 
-    The first ones are for training, the others for measuring. So what a program may be is told by its state.
+    The first states are for training, the others for held-out tasks.
     """
 
     tool: str
@@ -69,10 +68,10 @@ class Starts(BaseModel, frozen=True, extra="forbid"):
         return state if isinstance(state, int) and known else None
 
 
-class Together(BaseModel, frozen=True, extra="forbid"):
-    """Circles of tools that one person could need in one breath: tasks of several calls are of one circle.
+class ToolCircles(BaseModel, frozen=True, extra="forbid"):
+    """Circles: groups of tools that plausibly occur in one request. A task of several calls stays in one.
 
-    Two tools of a circle for measuring never meet in a task for training, not even with a third.
+    Two tools of a held-out circle never occur together in a training task.
     """
 
     training: tuple[str, ...] = ()
@@ -117,7 +116,7 @@ class Together(BaseModel, frozen=True, extra="forbid"):
                         yield group
 
 
-def companions(together: Together, chain: Sequence[str], *, measuring: bool = False) -> list[str]:
+def companions(together: ToolCircles, chain: Sequence[str], *, measuring: bool = False) -> list[str]:
     """Tools that may meet both of a chain, of circles with one of them."""
     circles = [one.split() for one in (together.measuring if measuring else together.training)]
     names = dict.fromkeys(one for circle in circles if not set(chain).isdisjoint(circle) for one in circle)
@@ -132,7 +131,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class StateRules(BaseModel, frozen=True, extra="forbid"):
-    """What of a state counts."""
+    """Values that checks ignore because they differ between equal executions."""
 
     volatile: tuple[str, ...] = ()
     """Kinds of values that may differ, such as `tickets.*.created_at`; `tickets.#`: names of records;
@@ -163,7 +162,7 @@ class About(BaseModel, frozen=True, extra="forbid"):
     Where there are some, there are tasks whose tool is withheld."""
     shown: tuple[Size, ...] = SIZES
     """How many tools a task may show."""
-    together: Together | None = None
+    together: ToolCircles | None = None
     """Which tools meet in one task; else any do."""
 
 
@@ -276,19 +275,19 @@ class Bundle:
         return _toml(file, dict[str, list[str]], "lists of wordings by tool") if file.is_file() else None
 
     @cached_property
-    def sayings(self) -> Sayings:
+    def spoken_values(self) -> SpokenValues:
         """What people say of their own in tasks for training, and words for all values."""
-        own, other = (self._sayings(name) for name in ("values", "values-measuring"))
+        own, other = (self._spoken_values(name) for name in ("values", "values-measuring"))
         return with_words_of(own, other)
 
     @cached_property
-    def measuring_sayings(self) -> Sayings:
+    def measuring_spoken_values(self) -> SpokenValues:
         """What people say of their own in tasks for measuring."""
-        return self._sayings("values-measuring")
+        return self._spoken_values("values-measuring")
 
-    def _sayings(self, name: str) -> Sayings:
+    def _spoken_values(self, name: str) -> SpokenValues:
         file = self.path / f"{name}.toml"
-        return _toml(file, Sayings, "lists of values by name") if file.is_file() else Sayings()
+        return _toml(file, SpokenValues, "lists of values by name") if file.is_file() else SpokenValues()
 
     @cached_property
     def base(self) -> dict[str, Program]:
@@ -324,7 +323,7 @@ class Bundle:
         """What a tool found, without what is declared to differ."""
         own = (one.removeprefix(f"{tool}.") for one in self.about.state.results if one.startswith(f"{tool}."))
         kinds = frozenset(own)
-        return comparable(read(result), kinds) if kinds else result
+        return comparable(parsed_result(result), kinds) if kinds else result
 
 
 def comparable(state: Json, volatile: frozenset[str], kind: str = "") -> Json:

@@ -1,4 +1,4 @@
-r"""How tool calls look as text, in two formats: writes and reads them. Data only; nothing is evaluated.
+r"""Write and parse tool calls as text, in two formats. Nothing is evaluated.
 
 python: one call a line, `create_event(title="Dentist", date="2025-03-17", start="09:30")`. Compact, for small
 models. json: Hermes and Qwen blocks, `<tool_call>\n{"name": "create_event", "arguments":
@@ -38,7 +38,7 @@ MAX_NUMBER = 1e15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What one assistant reply says."""
+    """A parsed assistant reply: its calls, its words, or why it is malformed."""
 
     calls: tuple[Call, ...] = field(default=())
     malformed: str | None = None

@@ -1,33 +1,37 @@
-"""Grades an attempt from its replies: what its calls did to the state, and whether it says what was asked.
+"""Grades a rollout by its end state and answers, and audits a task before it is used.
 
-Both sides are played afresh, so equal replies get equal verdicts. Other calls to the same end count.
+Both the agent's calls and the solution's are executed afresh, so equal replies get equal verdicts. Other
+calls with the same end state count as right.
 """
 
 from __future__ import annotations
 
 import json
+import random
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from genenv.environments.common import caseless
-from genenv.tools.calls import Reply, read_reply
+from genenv.tools.calls import Reply, format_calls, read_reply
 from genenv.tools.credit import credit
-from genenv.tools.generate import missing_values as gaps
+from genenv.tools.generate.fresh_values import fresh
+from genenv.tools.language.wording import names_tool, unsolvable_verdict
+from genenv.tools.language.words import FORMS
 from genenv.tools.spec import Program
+from genenv.tools.toolbox import Toolbox
 from genenv.tools.worlds.base import Call, Outcome, Played, World
-from genenv.types import Json, Task, Verdict
+from genenv.types import Json, Rejection, RejectReason, Task, Verdict
 
-if TYPE_CHECKING:
-    from genenv.tools.environment import Tools
-
+_DRAWS = 20
+"""Tries per call to draw one that is not in the solution."""
 _NUMBER = re.compile(r"(?<![\w.-])-?\d+(?:,\d{3})*(?:\.\d+)?(?![\w])")
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
-    """What an agent did."""
+class _Executed:
+    """What the agent's calls led to."""
 
     calls: tuple[Call, ...]
     outcomes: tuple[Outcome, ...]
@@ -48,8 +52,8 @@ def carried_out(world: World, shown: Sequence[str], before: Sequence[Call], call
     valid = [call for call, error in zip(calls, errors, strict=True) if error is None]
     played = world.play([*before, *valid])
     outcomes = iter(played.outcomes[len(before) :])
-    told = tuple(next(outcomes) if error is None else Outcome(error=error) for error in errors)
-    return Played(outcomes=told, state=played.state)
+    shown_outcomes = tuple(next(outcomes) if error is None else Outcome(error=error) for error in errors)
+    return Played(outcomes=shown_outcomes, state=played.state)
 
 
 def _refusal(world: World, shown: Sequence[str], call: Call) -> str | None:
@@ -58,18 +62,18 @@ def _refusal(world: World, shown: Sequence[str], call: Call) -> str | None:
     return world.tools[call.tool].problem(call.args)
 
 
-def check(env: Tools, task: Task, replies: Sequence[str]) -> Verdict:
-    """Grade an attempt, GenEnv eq. (1). Exact: 1 for the solution's end and all answers, else 0.
+def check(toolbox: Toolbox, task: Task, replies: Sequence[str]) -> Verdict:
+    """Grade a rollout, GenEnv eq. (1). Exact: 1 for the solution's end and all answers, else 0.
 
-    Soft: an attempt that is not right has the credit of its calls (`credit`).
+    Soft: a rollout that is not right has the credit of its calls (`credit`).
     """
-    read = [read_reply(reply, env.settings.style, env.known) for reply in replies]
+    read = [read_reply(reply, toolbox.settings.style, toolbox.known) for reply in replies]
     single = task.payload["mode"] == "single"
-    turns = read[:1] if single else list(_heard(read))[: env.settings.max_turns]
+    turns = read[:1] if single else list(_until_end(read))[: toolbox.settings.max_turns]
     if (gap := str(task.payload.get("gap", "none"))) != "none":
-        writes = {name: recipe.writes for name, recipe in env.graph.recipes.items()}
+        writes = {name: recipe.writes for name, recipe in toolbox.graph.recipes.items()}
         lacking = {call.tool for call in calls_of(task.payload, "calls")} if gap == "missing_info" else ()
-        return gaps.verdict(gap, turns, writes, single=single, lacking=lacking)
+        return unsolvable_verdict(gap, turns, writes, single=single, lacking=lacking)
     malformed = next((reply.malformed for reply in turns if reply.malformed), None)
     if malformed:
         return _failed(f"A reply is malformed: {malformed}.", readable=False)
@@ -77,47 +81,47 @@ def check(env: Tools, task: Task, replies: Sequence[str]) -> Verdict:
         return _failed("Nothing is called.", readable=False)
     before, oracle = calls_of(task.payload, "before"), calls_of(task.payload, "calls")
     calls = tuple(call for reply in turns for call in reply.calls)
-    played = carried_out(env.world, cast("Sequence[str]", task.payload["tools"]), before, calls)
-    attempt = Attempt(calls, played.outcomes, played.state, turns[-1].words)
-    wanted = env.world.play([*before, *oracle])
-    extra = single and env.counts_calls and len(calls) > len(oracle)
+    played = carried_out(toolbox.world, cast("Sequence[str]", task.payload["tools"]), before, calls)
+    executed = _Executed(calls, played.outcomes, played.state, turns[-1].words)
+    wanted = toolbox.world.play([*before, *oracle])
+    extra = single and toolbox.counts_calls and len(calls) > len(oracle)
     problem = (
         (f"It calls more than it was asked to: {len(calls)} calls, not {len(oracle)}." if extra else None)
-        or _unlike(env.comparable(wanted.state), env.comparable(attempt.state))
-        or _unread(env, wanted.outcomes[len(before) :], oracle, attempt, task)
-        or _unsaid(cast("Sequence[Json]", task.payload["answers"]), attempt.words)
+        or _unlike(toolbox.comparable(wanted.state), toolbox.comparable(executed.state))
+        or _unread(toolbox, wanted.outcomes[len(before) :], oracle, executed, task)
+        or _unsaid(cast("Sequence[Json]", task.payload["answers"]), executed.words)
     )
     if problem is None:
         return Verdict(
             reward=1.0, success=True, explanation="The state is right, and all that was asked is there."
         )
-    failed = next((o.error for o in attempt.outcomes if o.error), None)
+    failed = next((o.error for o in executed.outcomes if o.error), None)
     return _partly(
-        env,
+        toolbox,
         _failed(
             problem + (f" A call failed: {failed.rstrip('.')}." if failed else ""),
-            readable=any(outcome.error is None for outcome in attempt.outcomes),
+            readable=any(outcome.error is None for outcome in executed.outcomes),
         ),
-        credit(oracle, _taken(env, task, calls), env.world.tools),
+        credit(oracle, _taken(toolbox, task, calls), toolbox.world.tools),
     )
 
 
-def _taken(env: Tools, task: Task, calls: Sequence[Call]) -> list[Call]:
+def _taken(toolbox: Toolbox, task: Task, calls: Sequence[Call]) -> list[Call]:
     """The calls that the tools shown take."""
     shown = cast("Sequence[str]", task.payload["tools"])
-    return [call for call in calls if _refusal(env.world, shown, call) is None]
+    return [call for call in calls if _refusal(toolbox.world, shown, call) is None]
 
 
-def _partly(env: Tools, failed: Verdict, earned: float) -> Verdict:
+def _partly(toolbox: Toolbox, failed: Verdict, earned: float) -> Verdict:
     """A verdict with the partial credit that the soft reward gives."""
-    settings = env.settings
+    settings = toolbox.settings
     if settings.reward == "exact":
         return failed
     return replace(failed, reward=earned, success=earned >= settings.success_threshold)
 
 
-def _heard(read: Sequence[Reply]) -> Iterator[Reply]:
-    """The replies up to the first one that calls nothing, which ends an attempt."""
+def _until_end(read: Sequence[Reply]) -> Iterator[Reply]:
+    """The replies up to the first one that calls nothing, which ends an executed."""
     for reply in read:
         yield reply
         if reply.malformed or not reply.calls:
@@ -157,16 +161,16 @@ def _short(value: Json) -> str:
 
 
 def _unread(
-    env: Tools, wanted: Sequence[Outcome], oracle: Sequence[Call], attempt: Attempt, task: Task
+    toolbox: Toolbox, wanted: Sequence[Outcome], oracle: Sequence[Call], executed: _Executed, task: Task
 ) -> str | None:
     """What the user asks to be looked up has to be, unless it is a mere means: then the end tells."""
     program = Program.model_validate(task.spec)
     means = {use.call for step in program.calls for use in step.uses}
-    obtained = [outcome.result for outcome in attempt.outcomes if outcome.error is None]
+    obtained = [outcome.result for outcome in executed.outcomes if outcome.error is None]
     for number, (call, outcome) in enumerate(zip(oracle, wanted, strict=True)):
-        reads = number not in means and not env.graph.recipes[call.tool].writes
-        wants = _canonical(env.bundle.found(call.tool, outcome.result))
-        if reads and all(_canonical(env.bundle.found(call.tool, one)) != wants for one in obtained):
+        reads = number not in means and not toolbox.graph.recipes[call.tool].writes
+        wants = _canonical(toolbox.bundle.found(call.tool, outcome.result))
+        if reads and all(_canonical(toolbox.bundle.found(call.tool, one)) != wants for one in obtained):
             return f"The result of {call.tool} was never obtained."
     return None
 
@@ -190,3 +194,126 @@ def says(words: str, answer: Json) -> bool:
 
 def _failed(explanation: str, *, readable: bool = True) -> Verdict:
     return Verdict(reward=0.0, success=False, explanation=explanation, readable=readable)
+
+
+def audit(toolbox: Toolbox, task: Task) -> Rejection | None:
+    """None if all is well, else the first thing that is wrong."""
+    return (
+        _plays_twice_alike(toolbox, task)
+        or _needs_every_call(toolbox, task)
+        or misstated(toolbox, task)
+        or _takes_no_words_for_deeds(toolbox, task)
+    )
+
+
+def misstated(toolbox: Toolbox, task: Task) -> Rejection | None:
+    """What is wrong with a task's text: a value that is not in it, or an answer that is."""
+    return _states_every_value(toolbox, task) or _gives_nothing_away(task)
+
+
+def random_replies(toolbox: Toolbox, task: Task, rng: random.Random) -> tuple[str, ...]:
+    """Well-formed calls of shown tools with values drawn blindly; never by chance those of the solution."""
+    right = calls_of(task.payload, "calls")
+    shown = [toolbox.world.tools[name] for name in cast("Sequence[str]", task.payload["tools"])]
+    calls: list[Call] = []
+    for _ in range(rng.randint(1, 3)):
+        for _ in range(_DRAWS):
+            tool = rng.choice(shown)
+            call = Call(tool=tool.name, args={name: fresh(tool, name, rng) for name in tool.properties})
+            if call not in right:
+                calls.append(call)
+                break
+    style = toolbox.settings.style
+    if task.payload["mode"] == "single":
+        return (format_calls(calls, style),)
+    return (*(format_calls([call], style) for call in calls), "Done.")
+
+
+def _plays_twice_alike(toolbox: Toolbox, task: Task) -> Rejection | None:
+    calls = [] if task.payload.get("gap") == "missing_info" else calls_of(task.payload, "calls")
+    program = [*calls_of(task.payload, "before"), *calls]
+    first, again = toolbox.world.play(program), toolbox.world.play(program)
+    place = difference(toolbox.comparable(first.state), toolbox.comparable(again.state))
+    if place is not None:
+        return Rejection(RejectReason.CHECKS_DISAGREE, f"Played twice, the states differ at {place}.")
+    if any(one.error for one in first.outcomes):
+        return Rejection(RejectReason.ORACLE_FAILS, "A call of its solution fails.")
+    return None
+
+
+def _needs_every_call(toolbox: Toolbox, task: Task) -> Rejection | None:
+    """Without any call that writes, or any item of a list in it, the end is another one.
+
+    What is read is looked for by the check.
+    """
+    if task.payload.get("gap", "none") != "none":
+        return None
+    before, calls = calls_of(task.payload, "before"), calls_of(task.payload, "calls")
+    end = toolbox.comparable(toolbox.world.play([*before, *calls]).state)
+    for number, call in enumerate(calls):
+        if not toolbox.graph.recipes[call.tool].writes:
+            continue
+        for what, fewer in _with_fewer(call, toolbox.graph.recipes[call.tool].unseen):
+            played = toolbox.world.play([*before, *calls[:number], *fewer, *calls[number + 1 :]])
+            if toolbox.comparable(played.state) == end:
+                return Rejection(RejectReason.TRIVIAL, f"Without {what} the end is the same.")
+    return None
+
+
+def _with_fewer(call: Call, unseen: Container[str]) -> Iterator[tuple[str, list[Call]]]:
+    """What may be idle, and what is called without it: the call, an item of a list in it that has several."""
+    yield call.tool, []
+    for name, value in call.args.items():
+        for less in _with_less(value) if name not in unseen else ():
+            yield f"one of the {name} of {call.tool}", [Call(tool=call.tool, args={**call.args, name: less})]
+
+
+def _with_less(value: Json) -> Iterator[Json]:
+    if isinstance(value, list):
+        if len(value) > 1:
+            yield from ([*value[:place], *value[place + 1 :]] for place in range(len(value)))
+        for place, one in enumerate(value):
+            yield from ([*value[:place], less, *value[place + 1 :]] for less in _with_less(one))
+    elif isinstance(value, Mapping):
+        for key, one in value.items():
+            yield from ({**value, key: less} for less in _with_less(one))
+
+
+def _states_every_value(toolbox: Toolbox, task: Task) -> Rejection | None:
+    text, program = task.messages[-1].content, Program.model_validate(task.spec)
+    speech, implied = (
+        toolbox.speech(program),
+        cast("Sequence[Sequence[str]]", task.payload.get("implied", ())),
+    )
+    for number, step in enumerate(program.calls):
+        said = implied[number] if number < len(implied) else ()
+        for name, value in ((name, value) for name, value in step.args.items() if name not in said):
+            ways = [speech.manner.text(value)]
+            ways += [one for form in FORMS for one in speech.in_words(step.tool, name, value, form)]
+            if not any(one in text for one in ways):
+                return Rejection(RejectReason.UNSTATED, f"The {name} of {step.tool} is not in the text.")
+    return None
+
+
+def _gives_nothing_away(task: Task) -> Rejection | None:
+    text, program = task.messages[-1].content, Program.model_validate(task.spec)
+    given = {value for step in program.calls for value in step.args.values() if isinstance(value, str)}
+    tools = (step.tool for step in program.calls if not (step.tool.isalpha() and step.tool in given))
+    named = [tool for tool in tools if names_tool(text, tool)]
+    if named:
+        return Rejection(RejectReason.LEAK, f"The text names the tool {named[0]}.")
+    answers = cast("Sequence[Json]", task.payload["answers"])
+    if any(says(text, answer) for answer in answers):
+        return Rejection(RejectReason.LEAK, "The text says what it asks for.")
+    calls, literal = calls_of(task.payload, "calls"), program.calls
+    for call, step in zip(calls, literal, strict=True):
+        if any(says(text, call.args[use.parameter]) for use in step.uses):
+            return Rejection(RejectReason.LEAK, f"The text says what {call.tool} is to use of another call.")
+    return None
+
+
+def _takes_no_words_for_deeds(toolbox: Toolbox, task: Task) -> Rejection | None:
+    if task.payload.get("gap", "none") != "none":
+        return None
+    passing = [words for words in ("Done.", "I cannot do that.") if check(toolbox, task, (words,)).success]
+    return Rejection(RejectReason.TRIVIAL, f"The words {passing[0]!r} pass.") if passing else None

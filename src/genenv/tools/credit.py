@@ -1,4 +1,4 @@
-"""Partial credit for an attempt that is not right: how near its calls are to those of the solution."""
+"""The soft reward: partial credit for a wrong rollout, by how near its calls are to the solution's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NAME_CREDIT = 0.2
 """Share of a call's credit that the right tool earns; the rest is for its arguments."""
 EXTRA_CALL_COST = 0.2
 MAX_PARTIAL = 0.95
-"""Credit of an attempt that is not right stays below this."""
+"""Maximum credit of a rollout that is not right."""
 
 
 def credit(wanted: Sequence[Call], made: Sequence[Call], tools: Mapping[str, Tool]) -> float:

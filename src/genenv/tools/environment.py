@@ -4,169 +4,66 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from datetime import date as Day
-from functools import cached_property
-from pathlib import Path
 from typing import Any, ClassVar, cast
 
 from pydantic import BaseModel
 
-from genenv.environments.base import Ask, Episode, OutOfTurns
-from genenv.environments.common import OneQuestion, Refused, held_out_tasks, request
-from genenv.environments.parameters import Options, asked_for
+from genenv.environments.base import Ask, Episode, Options, OutOfTurns
+from genenv.environments.common import OneQuestion, Refused, asked_for, held_out_tasks, request
 from genenv.evaluation.environment_check import Finding
-from genenv.tools.audit import audit, random_replies
-from genenv.tools.build import build, is_for_measuring, skills_of
-from genenv.tools.bundle import Bundle
-from genenv.tools.calls import Known, read_reply
-from genenv.tools.check import calls_of, carried_out, check
-from genenv.tools.discover.recipes import Graph
-from genenv.tools.discover.state_values import leaves, stands_at
-from genenv.tools.generate.missing_values import left_out
-from genenv.tools.generate.plans import AND, THEN, Rules, plans, reads_last, sizes_shown
-from genenv.tools.generate.walks import Surroundings, Walker, day_of
+from genenv.tools.build import build, skills_of
+from genenv.tools.bundle_check import check_tools
+from genenv.tools.calls import read_reply
+from genenv.tools.check import audit, calls_of, carried_out, check, random_replies
 from genenv.tools.grammar import schema_from_state
-from genenv.tools.language.request import Request, Speech, said
-from genenv.tools.language.wording import OTHER_MANNER, Manner
 from genenv.tools.settings import ToolsConfig
-from genenv.tools.spec import Gap, Program, ToolsParameters, Use
-from genenv.tools.worlds.base import Call, Played, Tool, World
-from genenv.types import Json, JsonObject, Message, Profile, Rejection, RejectReason, Seed, Task
+from genenv.tools.spec import AND, THEN, Program, ToolsParameters
+from genenv.tools.toolbox import Toolbox
+from genenv.types import (
+    JsonObject,
+    Lineage,
+    Message,
+    Profile,
+    Rejection,
+    RejectReason,
+    Seed,
+    Task,
+    Verdict,
+)
 
 _DRAWS = 8
 """Programs that are drawn for parameters until one is for training."""
 
 
-class Tools:
-    """Your own tools.
+class Tools(Toolbox):
+    """The environment of your own tools.
 
     Args:
         settings: see `ToolsConfig`.
         folder: of the bundle.
     """
 
-    name: ClassVar[str] = "tools"
     spec: ClassVar[type[BaseModel]] = Program
     config: ClassVar[type[BaseModel]] = ToolsConfig
     parameters: ClassVar[type[BaseModel]] = ToolsParameters
-    counts_calls: ClassVar[bool] = False
-    """Whether more calls than the solution has fail where there is one reply, though they do no harm."""
 
-    # longer methods, each in a module of its own; their first argument is the environment
-    build = build
-    audit = audit
-    check = check
-    random_replies = random_replies
+    def build(
+        self, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
+    ) -> Task | Rejection:
+        """Run a program, and say in words what it does."""
+        return build(self, cast(Program, spec), task_id=task_id, lineage=lineage, rng=rng)
 
-    def __init__(self, settings: ToolsConfig | None = None, folder: Path | str = "") -> None:
-        self.settings = settings or ToolsConfig()
-        self.bundle = Bundle.open(Path(folder))
+    def audit(self, task: Task, rng: random.Random) -> Rejection | None:
+        """Each call is needed, each value stated, nothing given away."""
+        return audit(self, task)
 
-    @cached_property
-    def world(self) -> World:
-        """The tools, ready to be called."""
-        return self.bundle.world(self.settings.call_s)
+    def check(self, task: Task, replies: Sequence[str]) -> Verdict:
+        """Grade the end state and the answers, GenEnv eq. (1)."""
+        return check(self, task, replies)
 
-    @cached_property
-    def graph(self) -> Graph:
-        """How they can be called; nobody calls what makes the states to begin in."""
-        graph, starts = self.bundle.graph, self.bundle.about.starts
-        if starts is None or starts.tool not in graph.recipes:
-            return graph
-        kept = {tool: one for tool, one in graph.recipes.items() if tool != starts.tool}
-        links = tuple(one for one in graph.links if starts.tool not in (one.reader, one.user))
-        return replace(graph, recipes=kept, links=links)
-
-    @property
-    def wordings(self) -> Mapping[str, Sequence[str]]:
-        """How each is asked for, in tasks for training."""
-        return self.bundle.wordings
-
-    def wordings_of(self, *, measuring: bool) -> Mapping[str, Sequence[str]]:
-        """How each is asked for in tasks of one side; those for measuring may have wordings of their own."""
-        other = self.bundle.measuring_wordings if measuring else None
-        return self.wordings if other is None else other
-
-    @cached_property
-    def has_gaps(self) -> bool:
-        """Whether there are tasks that nothing solves."""
-        return bool(self.bundle.about.alike) or any(
-            left_out(tool, self.wordings) for tool in self.world.tools.values()
-        )
-
-    def is_for_measuring(self, program: Program) -> bool:
-        """Whether a program may only be a held-out task: by its state, or by its calls."""
-        starts = self.bundle.about.starts
-        if starts is None:
-            return is_for_measuring(program)
-        state = starts.state_of(program)
-        return state is not None and state in starts.states(measuring=True)
-
-    @cached_property
-    def kept_texts(self) -> frozenset[str]:
-        """Texts that people give in tasks for measuring alone."""
-        measuring, training = (
-            {text for texts in sayings.kinds(None).values() for text in texts if isinstance(text, str)}
-            for sayings in (self.bundle.measuring_sayings, self.bundle.sayings)
-        )
-        return frozenset(measuring - training)
-
-    @property
-    def beginning(self) -> tuple[Call, ...]:
-        """Calls that make a state to begin in, where no program says which: the first one there is."""
-        starts = self.bundle.about.starts
-        return (starts.call(0),) if starts else ()
-
-    def today(self, before: Program | Sequence[Call]) -> Day | None:
-        """The day on which a program begins, or that it is after some calls, where that is known."""
-        name = self.bundle.about.today
-        if not name:
-            return None
-        played = self.begun(before) if isinstance(before, Program) else self.world.play(before)
-        return day_of(played.state, name)
-
-    def begun(self, program: Program) -> Played:
-        """What the calls before a program come to."""
-        return self.world.play([Call(tool=one.tool, args=dict(one.args)) for one in program.before])
-
-    def values(self, program: Program) -> Mapping[str, list[Json]]:
-        """What there is to be named when a program begins, by kind: of the state, and of what people say."""
-        state, bundle = self.begun(program).state, self.bundle
-        other = bundle.measuring_sayings
-        sayings = other if other.values and self.is_for_measuring(program) else bundle.sayings
-        return {**leaves(state), **sayings.kinds(day_of(state, bundle.about.today))}
-
-    def speech(self, program: Program, *, measuring: bool = False) -> Speech:
-        """How a program is asked for."""
-        bundle, today, sayings = self.bundle, self.today(program), self.bundle.sayings
-        wordings = self.wordings_of(measuring=measuring)
-        manner = Manner(quoted=bundle.about.quoted, **(OTHER_MANNER if wordings is not self.wordings else {}))
-
-        def in_words(tool: str, name: str, value: Json, form: str) -> Sequence[str]:
-            return sayings.in_words(self.graph.recipes[tool].ways.get(name, ""), value, form, today)
-
-        def usual(reader: str, user: str, use: Use) -> bool:
-            return any(
-                (link.reader, link.user, link.parameter) == (reader, user, use.parameter)
-                and stands_at(use.path, link.kind)
-                for link in self.graph.links
-            )
-
-        return Speech(wordings=wordings, manner=manner, in_words=in_words, usual=usual)
-
-    def said(self, program: Program, rng: random.Random, *, measuring: bool = False) -> Request:
-        """What a user says who wants a program done."""
-        return said(self.world.tools, program, self.speech(program, measuring=measuring), rng)
-
-    @cached_property
-    def known(self) -> Known:
-        """The tools, and their parameters in order."""
-        return {name: list(tool.properties) for name, tool in self.world.tools.items()}
-
-    def comparable(self, state: Json) -> Json:
-        """A state without what is declared volatile."""
-        return self.bundle.comparable(state)
+    def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:
+        """Well-formed calls of shown tools with values drawn blindly."""
+        return random_replies(self, task, rng)
 
     def seeds(self) -> Sequence[Seed]:
         """The base data: programs of the bundle that can be played in this mode."""
@@ -175,10 +72,6 @@ class Tools:
             Seed(id=name, environment=self.name, spec=self.dumped(one), skills=skills_of(one, groups))
             for name, one in self.playable(self.bundle.base)
         ]
-
-    def dumped(self, program: Program) -> JsonObject:
-        """A program as a spec; where every task has a solution it does not say so."""
-        return program.model_dump(mode="json", exclude=None if self.has_gaps else {"gap"})
 
     def held_out(self) -> Sequence[Task]:
         """Tasks for measuring only: their calls, with these arguments, are in no task for training."""
@@ -198,8 +91,6 @@ class Tools:
 
     def findings(self) -> Iterator[Finding]:
         """What `genenv check` says of tools beside what it says of every environment."""
-        from genenv.tools.checking import check_tools
-
         return check_tools(self)
 
     @property
@@ -245,7 +136,7 @@ class Tools:
                         "uses": step["properties"]["uses"],
                     },
                 }
-                for name, tool in self.told_of(seed).items()
+                for name, tool in self.tools_in_prompt(seed).items()
             ]
         }
         fields = cast("dict[str, Any]", schema["properties"])
@@ -253,17 +144,9 @@ class Tools:
             del fields["gap"]
         return schema
 
-    def told_of(self, seed: Seed) -> Mapping[str, Tool]:
-        """The tools that a simulator is told of: of the seed's groups, where there are some, else all."""
-        groups = self.bundle.about.groups
-        used = {step.tool for step in Program.model_validate(seed.spec).calls}
-        near = {one for tools in groups.values() if not used.isdisjoint(tools) for one in tools}
-        tools = self.world.tools
-        return {name: tool for name, tool in tools.items() if name in near | used} if groups else tools
-
     def simulator_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
         """The job, the tools, how the agent does, and the seed as an example."""
-        lines = "\n".join(tool.heading for tool in self.told_of(seed).values())
+        lines = "\n".join(tool.heading for tool in self.tools_in_prompt(seed).values())
         system = (
             "Write tasks for an assistant with tools, as JSON: difficulty, then the calls that solve it. "
             f"It should solve {target:.0%}. Tools:\n{lines}"
@@ -285,19 +168,9 @@ class Tools:
         """See `HasParameters`: the seed's first tool is the subject."""
         return self.options(Program.model_validate(seed.spec).calls[0].tool)
 
-    def options(self, subject: str) -> Options:
-        """All parameters of tasks that call a tool."""
-        if subject not in self._known_options:
-            self._known_options[subject] = _options(self, subject)
-        return self._known_options[subject]
-
-    @cached_property
-    def _known_options(self) -> dict[str, Options]:
-        return {}
-
     def parameter_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
-        """What the simulator is told that sets parameters."""
-        names = ", ".join(name for name in self.graph.recipes if name in self.told_of(seed))
+        """The prompt of a simulator that sets parameters."""
+        names = ", ".join(name for name in self.graph.recipes if name in self.tools_in_prompt(seed))
         gap = "gap (none, missing_info, no_tool), " if self.has_gaps else ""
         system = (
             "Set up a task for an assistant with tools, as JSON: n_calls, chained (a call uses what another "
@@ -311,20 +184,8 @@ class Tools:
         try:
             return self._drawn(cast(ToolsParameters, parameters), rng)
         except Refused as refused:
-            told = refused.rejection
-            return Rejection(told.reason, f"{told.explanation}.")
-
-    def walker(self, *, measuring: bool = False) -> Walker:
-        """Draws programs, for training or for measuring."""
-        bundle, about = self.bundle, self.bundle.about
-        around = Surroundings(
-            starts=about.starts,
-            today=about.today,
-            sayings=bundle.measuring_sayings if measuring else bundle.sayings,
-            wordings=self.wordings_of(measuring=measuring),
-            measuring=measuring,
-        )
-        return Walker(self.world, self.graph, around)
+            found = refused.rejection
+            return Rejection(found.reason, f"{found.explanation}.")
 
     def _drawn(self, parameters: ToolsParameters, rng: random.Random, state: int | None = None) -> Program:
         walker = self.walker()
@@ -339,7 +200,7 @@ class Tools:
         return [self.world.tools[name].schema for name in cast("Sequence[str]", task.payload["tools"])]
 
     def episode(self, task: Task) -> Episode:
-        """A fresh attempt."""
+        """A fresh episode."""
         native = self.settings.style == "native"
         tools = self.offered(task) if native else ()
         return (
@@ -368,37 +229,8 @@ def parameters_of(program: Program) -> ToolsParameters:
     return ToolsParameters(**shape, tools=tools)
 
 
-def _options(env: Tools, subject: str) -> Options:
-    graph, settings, about = env.graph, env.settings, env.bundle.about
-    found: list[dict[str, Sequence[Json]]] = []
-    single, n_tools = settings.mode == "single", len(env.world.tools)
-    rules = Rules(most_calls=settings.most_calls, together=about.together)
-    for (n, chained), written in plans(graph, subject, random.Random(subject), rules).items():
-        for answer in (False, True):
-            fitting = [plan for plan in written if not answer or reads_last(graph, plan)]
-            if fitting and not (single and (chained or answer)):
-                shape: dict[str, Sequence[Json]] = {
-                    "n_calls": (n,),
-                    "chained": (chained,),
-                    "answer": (answer,),
-                    "n_tools": sizes_shown(n_tools, n, about.shown),
-                }
-                gaps = _gaps(env, subject) if n == 1 and not answer else ()
-                if env.has_gaps:
-                    shape["gap"] = ("none", *gaps)
-                found.append({**shape, "tools": fitting})
-    return tuple(found)
-
-
-def _gaps(env: Tools, subject: str) -> Sequence[Gap]:
-    """In which ways a call of a tool can have no solution."""
-    withheld: Sequence[Gap] = ("no_tool",) if env.bundle.about.alike else ()
-    incomplete = left_out(env.world.tools[subject], env.wordings)
-    return (*withheld, *(("missing_info",) if incomplete else ()))
-
-
 class ToolsEpisode:
-    """One attempt: a conversation with a state of its own."""
+    """A conversation in which the agent's calls change a state of its own."""
 
     def __init__(self, env: Tools, task: Task, tools: Sequence[JsonObject] = ()) -> None:
         self._env, self._task, self.tools = env, task, tools

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from genenv.tools.discover.recipes import Link
 from genenv.tools.discover.state_values import ANY
-from genenv.tools.generate.missing_values import left_out
 from genenv.tools.generate.plans import Plan
+from genenv.tools.language.wording import left_out
 from genenv.tools.spec import Program, ToolsParameters
+from genenv.tools.toolbox import Toolbox
 from genenv.types import Json, JsonObject, Seed
 from genenv.untrusted.patterns import is_simple
-
-if TYPE_CHECKING:
-    from genenv.tools.environment import Tools
 
 _ABOUT = frozenset(("title", "description", "default", "example", "examples"))
 _BOUNDS = (
@@ -33,17 +31,21 @@ _MOST_VALUES = 64
 """A longer list of values is not written down: what the tool's own schema allows may be written."""
 
 
-def schema_from_state(env: Tools, seed: Seed, own: ToolsParameters) -> JsonObject:
+def schema_from_state(toolbox: Toolbox, seed: Seed, own: ToolsParameters) -> JsonObject:
     """The schema of programs that begin as a seed does.
 
     Args:
-        env: whose programs they are.
+        toolbox: whose programs they are.
         seed: it.
         own: the parameters of its program, which are among those that can be written.
     """
-    steps = _Steps(env, Program.model_validate(seed.spec))
+    program = Program.model_validate(seed.spec)
+    steps = _Steps(toolbox, program)
     alternatives: list[Json] = []
-    options = [*env.parameter_options(seed), {k: (v,) for k, v in own.model_dump().items()}]
+    options = [
+        *toolbox.options(Program.model_validate(seed.spec).calls[0].tool),
+        {k: (v,) for k, v in own.model_dump().items()},
+    ]
     for option in options:
         for tools in option["tools"]:
             for gap in option.get("gap", ("none",)):
@@ -68,15 +70,15 @@ def _program(
 class _Steps:
     """How each call is written, once for all programs."""
 
-    def __init__(self, env: Tools, program: Program) -> None:
-        self._env, self._values = env, env.values(program)
+    def __init__(self, toolbox: Toolbox, program: Program) -> None:
+        self._toolbox, self._values = toolbox, toolbox.values(program)
         self.definitions: dict[str, Json] = {}
 
     def ways(self, plan: Plan, gap: str) -> list[list[Json]]:
         """The calls of a plan, in each way in which its links can be followed."""
         if gap == "missing_info":
-            tool = self._env.world.tools[plan.tools[0]]
-            return [[self._step(tool.name, without=one)] for one in left_out(tool, self._env.wordings)]
+            tool = self._toolbox.world.tools[plan.tools[0]]
+            return [[self._step(tool.name, without=one)] for one in left_out(tool, self._toolbox.wordings)]
         links = itertools.product(*(self._links(plan, number) for number in range(len(plan.tools))))
         return [
             [
@@ -92,7 +94,7 @@ class _Steps:
         if number not in plan.links:
             return [None]
         pair = plan.tools[number - 1 : number + 1]
-        links = [link for link in self._env.graph.links if (link.reader, link.user) == pair]
+        links = [link for link in self._toolbox.graph.links if (link.reader, link.user) == pair]
         return [link for link in links if ANY not in link.kind.split(".")]
 
     def _step(
@@ -109,7 +111,7 @@ class _Steps:
         key = f"{name}.{link.parameter}.{number}" if link else f"{name}.{without}" if without else name
         key += f".{reads_for.user}.{reads_for.parameter}" if reads_for and fixed else ""
         if key not in self.definitions:
-            tool, absent = self._env.world.tools[name], link.parameter if link else without
+            tool, absent = self._toolbox.world.tools[name], link.parameter if link else without
             args: JsonObject = {
                 "type": "object",
                 "properties": {
@@ -131,8 +133,8 @@ class _Steps:
 
     def _value(self, name: str, parameter: str) -> Json:
         """What can be given: what the state has, or what people say; else what the tool's schema allows."""
-        tool = self._env.world.tools[name]
-        known = self._values.get(self._env.graph.recipes[name].ways.get(parameter, ""), ())
+        tool = self._toolbox.world.tools[name]
+        known = self._values.get(self._toolbox.graph.recipes[name].ways.get(parameter, ""), ())
         if 0 < len(known) <= _MOST_VALUES:
             return {"enum": list(known)}
         return writable(tool.resolved(tool.properties[parameter]))

@@ -1,4 +1,4 @@
-"""What a task of your own tools is before it is played: difficulty, then the calls, then what is asked."""
+"""The spec of a tool-use task: difficulty, the calls that solve it, and the questions to answer."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ Size = Literal[1, 2, 3, 4, 6, 8, 12, 16]
 SIZES: tuple[Size, ...] = (1, 2, 3, 4, 6, 8, 12, 16)
 """How many tools can be shown."""
 
+AND, THEN = "+", ">"
+"""Between the tools of a plan; `>`: the second one uses a value that the first one returned."""
 
 Gap = Literal["none", "missing_info", "no_tool"]
 

@@ -1,8 +1,8 @@
-"""A run that goes on from a round of another run, with other settings: `genenv train --from RUN@ROUND`.
+"""A new run that starts from a round of another run: `genenv train --from RUN@ROUND`.
 
-The branch is a run of its own: it holds a copy of the other's store up to that round and of its checkpoint,
-under an id of its own, so that weights, optimizer states, pools and statistics are the same and nothing in
-the other run changes. Several branches of one round are paired: they share all that came before.
+A branch is a run of its own, with its own id. It copies the other run's store up to that round, and the
+checkpoint: weights, optimizer states, task pools and statistics are the same. The other run does not change.
+Several branches of one round are paired: they share all earlier rounds.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ from __future__ import annotations
 import re
 import shutil
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel
-
-from genenv.config.files import flat
-from genenv.config.run import RunConfig, anchored, as_tables, load_config
+from genenv.config.resolved import ResolvedConfig, anchored, by_key
+from genenv.config.run import RunConfig, load_config
 from genenv.errors import DataError, UsageError
 from genenv.runs.checkpoint import (
     COMMITTED,
@@ -31,12 +30,12 @@ from genenv.runs.store.store import PoolStore
 
 _OF_RUN = re.compile(r"(?P<run>.+?)(?:@(?P<round>\d+))?")
 _WEIGHTS = ("model", "simulator_model", "tuning", "lora_rank", "lora_alpha", "lora_targets", "backend")
-"""Settings of the policy that decide which weights a checkpoint holds."""
+"""Settings of the policy that decide which model the weights in a checkpoint belong to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A round of a run, whole, from which others can go on."""
+    """A committed round of a run, from which branches can start."""
 
     folder: RunFolder
     round: int
@@ -45,7 +44,7 @@ class Origin:
 
     @classmethod
     def named(cls, name: str) -> Origin:
-        """What `RUN@ROUND` names; without a round, the newest checkpoint.
+        """The origin that `RUN@ROUND` names; without a round, the newest checkpoint.
 
         Raises:
             UsageError: there is no such run, or it keeps no checkpoint of that round.
@@ -57,8 +56,8 @@ class Origin:
         checkpoint, number = folder.checkpoint(None if found["round"] is None else int(found["round"]))
         return cls(folder, number, checkpoint, anchored(load_config(folder.config)))
 
-    def check(self, config: RunConfig) -> None:
-        """Refuse settings that cannot go on from here.
+    def check(self, config: ResolvedConfig) -> None:
+        """Refuse settings with which no branch can start here.
 
         Raises:
             UsageError: another environment or other weights, too few rounds, or tasks of another seed.
@@ -73,7 +72,7 @@ class Origin:
                 f"run.seed is {config.run.seed}, but the base tasks in {self} are those of seed "
                 f"{self.config.run.seed}; another seed can begin at round 0 only"
             )
-        now, then = flat(as_tables(config)), flat(as_tables(self.config))
+        now, then = by_key(config), by_key(self.config)
         fixed = [key for key in now.keys() | then.keys() if key.startswith("environment.")]
         fixed += [f"policy.{name}" for name in _WEIGHTS]
         for key in sorted(fixed):
@@ -82,7 +81,7 @@ class Origin:
                     f"{key} is {now.get(key)!r}, but {then.get(key)!r} in {self}, where weights and tasks "
                     "come from; a branch keeps it"
                 )
-        if _world(config, self.round) != _world(self.config, self.round):
+        if _shifted(config, self.round) != _shifted(self.config, self.round):
             raise UsageError(
                 f"by round {self.round} [shift] would have made another world than it is in {self}; keep its "
                 "shift, or let yours begin later"
@@ -91,7 +90,7 @@ class Origin:
             raise UsageError(f"{self} has no simulator's weights to go on with; set simulator.source")
 
     def fill(self, folder: RunFolder) -> None:
-        """Copy store and checkpoint into the folder of a branch that has neither."""
+        """Copy store and checkpoint into the new folder of a branch."""
         run = uuid.uuid4().hex
         copied = folder.checkpoint_path(self.round)
         if copied.exists():  # of a start that failed
@@ -114,7 +113,7 @@ class Origin:
         mark_committed(copied)
 
     def note(self) -> str:
-        """What a branch's own settings say about where it comes from."""
+        """The comment at the top of a branch's settings that names its origin."""
         return f"# goes on from {self}: these settings hold from round {self.round + 1} on\n\n"
 
     def _has_simulator(self) -> bool:
@@ -125,7 +124,10 @@ class Origin:
         return f"{self.folder.path}@{self.round}"
 
 
-def _world(config: RunConfig, number: int) -> tuple[int, BaseModel] | None:
-    """Since when the world of a round is another one, and which; None where it is as it was."""
-    later = config.later_environment()
-    return None if later is None or number < config.shift.round else (config.shift.round, later)
+def _shifted(config: RunConfig, number: int) -> tuple[int, Mapping[str, object]] | None:
+    """The round of the shift and the environment's settings after it; None where a round is before any."""
+    shift = config.shift
+    if not shift.round or number < shift.round:
+        return None
+    own = config.environment.settings.model_dump(mode="json", exclude_none=True)
+    return shift.round, {**own, **shift.environment}

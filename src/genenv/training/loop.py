@@ -1,18 +1,32 @@
-"""The loop: two players, one round after the other, each committed whole.
+"""The training loop: rounds in order, each committed whole, with rounds in flight (`run.staleness`).
 
-Round 0 is what the warm-up left: it is measured and committed like any other, so that a run can be
-continued from it.
+Round 0 is what the warm-up left. It is measured and committed like any other, so a run can go on from it.
+
+    staleness s: round t is produced with the weights after round max(0, t - 1 - s), learned from after t - 1
+
+With s = 0 nothing is ahead. With s = 1 round t + 1 is sampled while round t is learned from ("one step off
+policy", Noukhovitch et al., arXiv:2410.18252). Which weights sample which round does not depend on how long
+anything takes, so equal runs are equal. Where sampling and learning share a device one follows the other.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
+from genenv.algorithms.agent_credit import agent_credit
+from genenv.algorithms.losses import find_loss
+from genenv.algorithms.simulator_credit import simulator_credit
 from genenv.config.run import RunConfig
+from genenv.curriculum.seed_choice import chooser_class
+from genenv.curriculum.simulator_rewards import REWARD_ARGUMENTS
 from genenv.environments.base import Environment
 from genenv.errors import DataError, GenenvError
+from genenv.gate.gate import own_check
+from genenv.plugins import own_part
 from genenv.progress import Reporter, Silent
 from genenv.runs.checkpoint import checkpoint_path, checkpoints
 from genenv.runs.folder import RunFolder, parts_reread
@@ -20,37 +34,136 @@ from genenv.runs.metrics import Stages, check_names, evaluation_metrics
 from genenv.runs.sinks import Sink, write_all
 from genenv.runs.store.records import Evaluation, RoundRecord
 from genenv.runs.store.store import PoolStore
-from genenv.simulator.written_once import WrittenOnce
-from genenv.training.learning import Learner
-from genenv.training.measuring import evaluate
-from genenv.training.pipeline import Pipeline
-from genenv.training.policies import Players
-from genenv.training.producing import Producer
-from genenv.training.task_pool import World
+from genenv.settings import is_own
+from genenv.simulator.source import FixedTaskSource
+from genenv.training.policies import Policies, together
+from genenv.training.rounds import Ahead, Learner, Produced, Producer, evaluate
+from genenv.training.task_pool import TaskPool, Tasks
+
+Learn = Callable[[Produced], Coroutine[Any, Any, Mapping[str, float]]]
+
+
+def check_own_parts(config: RunConfig) -> None:
+    """Load every part of the user's own that the settings name, before a run begins.
+
+    Raises:
+        UsageError: one cannot be found, or cannot be called as its protocol says; names the setting.
+    """
+    agent, simulator, curriculum = config.agent, config.simulator, config.curriculum
+    _ = agent_credit(agent), simulator_credit(simulator), find_loss(agent.loss)
+    for setting, name in (("agent.advantage", agent.advantage), ("simulator.advantage", simulator.advantage)):
+        if is_own(name):
+            _ = own_part(setting, name, takes=("rewards",))
+    for setting in ("env_reward", "candidate_reward"):
+        if is_own(name := getattr(curriculum, setting)):
+            _ = own_part(f"curriculum.{setting}", name, takes=REWARD_ARGUMENTS)
+    if is_own(curriculum.seed_choice):
+        _ = chooser_class(curriculum.seed_choice)
+    if is_own(curriculum.gate):
+        _ = own_check(curriculum.gate)
+
+
+class Pipeline:
+    """Rounds that are produced and not committed yet."""
+
+    def __init__(self, producer: Producer, *, rounds: int, staleness: int, overlaps: bool) -> None:
+        """Nothing in flight.
+
+        Args:
+            producer: samples rounds.
+            rounds: of the run; none beyond is produced.
+            staleness: how many rounds may be produced ahead of the one that is learned from.
+            overlaps: whether that happens while it is learned from, and not before.
+        """
+        self._producer, self._rounds = producer, rounds
+        self._staleness, self._overlaps = staleness, overlaps and staleness > 0
+        self._ahead: dict[int, Produced] = {}
+        self.oldest = 0
+        """The oldest weights that there are or were: after which round. A branch has none before its own."""
+
+    def due(self, last: int) -> range:
+        """The rounds that are produced when the last one committed is this."""
+        return range(last + 1, min(last + self._staleness, self._rounds) + 1)
+
+    def weights(self, number: int) -> int:
+        """After which round the weights are that produce a round."""
+        return max(self.oldest, number - 1 - self._staleness)
+
+    async def produce(self, number: int, tasks: Tasks) -> None:
+        """Produce a round with the weights that are published."""
+        self._ahead[number] = await self._producer.produce(number, Ahead(tasks, self._ahead))
+
+    async def learned(self, number: int, tasks: Tasks, learn: Learn) -> tuple[Produced, Mapping[str, float]]:
+        """Produce what is due, have a round learned from, and let go of it.
+
+        Args:
+            number: of the round, the one after that which was committed last.
+            tasks: of committed rounds.
+            learn: has both policies learn, and publishes nothing.
+
+        Returns:
+            The round, and the metrics of what was learned and of how it went side by side.
+        """
+        for missing in (number, *self.due(number)[: self._staleness - 1]):  # where a run begins
+            if missing not in self._ahead:
+                await self.produce(missing, tasks)
+        produced, newest = self._ahead[number], number + self._staleness
+        sampled_s = learned_s = 0.0
+        metrics: Mapping[str, float] = {}
+
+        async def sample() -> None:
+            nonlocal sampled_s
+            if newest <= self._rounds and newest not in self._ahead:
+                start = time.perf_counter()
+                await self.produce(newest, tasks)
+                sampled_s = time.perf_counter() - start
+
+        async def take() -> None:
+            nonlocal learned_s, metrics
+            start = time.perf_counter()
+            metrics = await learn(produced)
+            learned_s = time.perf_counter() - start
+
+        if self._overlaps:
+            await together(sample(), take())
+        else:
+            await sample()
+            await take()
+        found: dict[str, float] = {}
+        if self._staleness:
+            found["agent/staleness"] = float(number - 1 - self.weights(number))
+        if self._overlaps and sampled_s:
+            found = {
+                **found,
+                "time/sampling_waited_s": max(0.0, learned_s - sampled_s),
+                "time/learning_waited_s": max(0.0, sampled_s - learned_s),
+            }
+        del self._ahead[number]
+        return produced, {**metrics, **found}
 
 
 class CoEvolution:
-    """A run: settings, an environment, two players, and the folder it lives in."""
+    """A run: settings, an environment, two policies, and the folder it lives in."""
 
     def __init__(
         self,
         config: RunConfig,
         env: Environment,
-        players: Players,
+        policies: Policies,
         folder: RunFolder,
         *,
         sinks: Sequence[Sink] = (),
         reporter: Reporter | None = None,
     ) -> None:
-        self.config, self.env, self.players, self.folder = config, env, players, folder
+        self.config, self.env, self.policies, self.folder = config, env, policies, folder
         self.sinks, self.reporter = sinks, reporter or Silent()
-        self.world = World(config, env)
-        self.learner = Learner(config, env, players)
+        self.pool = TaskPool(config, env)
+        self.learner = Learner(config, env, policies)
         self.pipeline = Pipeline(
-            Producer(config, env, players, self.world, self.reporter),
+            Producer(config, env, policies, self.pool, self.reporter),
             rounds=config.run.rounds,
             staleness=config.run.staleness,
-            overlaps=players.overlaps,
+            overlaps=policies.overlaps,
         )
 
     def run(self, proven: Callable[[int | None], None] | None = None) -> int:
@@ -65,8 +178,8 @@ class CoEvolution:
         try:
             return await self._run(proven)
         finally:
-            if self.players.close is not None:
-                await self.players.close()
+            if self.policies.close is not None:
+                await self.policies.close()
 
     async def _run(self, proven: Callable[[int | None], None] | None) -> int:
         with self.folder.lock(), PoolStore.open(self.folder.pool, create=False) as store:
@@ -80,10 +193,10 @@ class CoEvolution:
             for number in range(0 if last is None else last + 1, self.config.run.rounds + 1):
                 record = await (self._round(number, store) if number else self._start())
                 with self.folder.committing(store, record, keep=keep) as empty:
-                    await self.players.save(empty)
+                    await self.policies.save(empty)
                 write_all(self.sinks, number, record.metrics)
-                self.players.agent.sampler.end_round()
-                self.players.simulator.end_round()
+                self.policies.agent.sampler.end_round()
+                self.policies.simulator.end_round()
                 self.reporter.round(number, self.config.run.rounds, record.metrics)
             self._check_attempted(store)
             return self.config.run.rounds
@@ -92,7 +205,7 @@ class CoEvolution:
         """Refuse to call a run done in which nothing was done.
 
         Raises:
-            GenenvError: the agent attempted no task in any round.
+            GenenvError: the agent rolled out no task in any round.
         """
         played = [metrics for number, metrics in store.metrics_by_round().items() if number > 0]
         if played and not any(metrics.get("agent/attempts", 1.0) for metrics in played):
@@ -106,21 +219,21 @@ class CoEvolution:
         """Continue after the last committed round, after all that is needed was proven whole."""
         last = self.folder.prove(store, self.reporter.note, also=parts_reread(self.config))
         try:
-            store.put_base(*self.world.data())
+            store.put_base(*self.pool.data())
         except ValueError as error:
             raise DataError(
                 f"{self.folder.path} was made with other base data ({error}); "
                 "continue it with the data and the version that it was started with, or start a new run"
             ) from error
         if last is not None:
-            self.world.recall(store, last)
-            if isinstance(self.players.simulator, WrittenOnce):
+            self.pool.recall(store, last)
+            if isinstance(self.policies.simulator, FixedTaskSource):
                 batches = [batch for number in store.rounds() for batch in store.batches(number)]
-                self.players.simulator.recall(
+                self.policies.simulator.recall(
                     [batch.context for batch in batches],
                     [proposal.generation for batch in batches for proposal in batch.proposals],
                 )
-            await self.players.load(checkpoint_path(self.folder.checkpoints, last))
+            await self.policies.load(checkpoint_path(self.folder.checkpoints, last))
         self.folder.tidy(store, last, self.reporter.note)
         return last
 
@@ -140,29 +253,29 @@ class CoEvolution:
         for number in due:
             if self.pipeline.weights(number) != loaded:
                 path, loaded = self.folder.checkpoint(self.pipeline.weights(number))
-                await self.players.load(path)
+                await self.policies.load(path)
             await self.pipeline.produce(number, store)
         if loaded != last:
-            await self.players.load(checkpoint_path(self.folder.checkpoints, last))
+            await self.policies.load(checkpoint_path(self.folder.checkpoints, last))
 
     async def _start(self) -> RoundRecord:
         """Round 0: the warm-up, and what it left."""
-        stage, warmup = Stages(self.reporter, 0, self.config.run.rounds), self.players.warmup
+        stage, warmup = Stages(self.reporter, 0, self.config.run.rounds), self.policies.warmup
         metrics: Mapping[str, float] = {}
         with stage("warmup"):
             if warmup is not None:
-                metrics = await warmup(self.world.seeds, list(self.world.base.values()), self.reporter)
-        record = RoundRecord(number=0, metrics=metrics, state=self.world.state())
+                metrics = await warmup(self.pool.seeds, list(self.pool.base.values()), self.reporter)
+        record = RoundRecord(number=0, metrics=metrics, state=self.pool.state())
         return await self._measured(record, stage)
 
     async def _round(self, number: int, store: PoolStore) -> RoundRecord:
-        """One round: write, attempt and score, then learn twice; or both of rounds that are apart."""
+        """One round: write, roll out and score, then learn twice; or both of rounds that are apart."""
         stage = Stages(self.reporter, number, self.config.run.rounds)
         produced, learned = await self.pipeline.learned(
             number, store, lambda produced: self.learner.learn(produced, stage)
         )
         with stage("publish"):
-            await self.players.publish()
+            await self.policies.publish()
         stage.add(produced.seconds)
         record = RoundRecord(
             number=number,
@@ -172,7 +285,7 @@ class CoEvolution:
             groups=produced.groups,
             samples=produced.selection.samples,
             surfaces={group.task.id: self.env.surface(group.task) for group in produced.groups},
-            reminded=[task.id for task in produced.reminders],
+            reminded=[task.id for task in produced.replayed],
             evaluations=produced.entered,
         )
         return await self._measured(record, stage)
@@ -180,9 +293,9 @@ class CoEvolution:
     async def _measured(self, record: RoundRecord, stage: Stages) -> RoundRecord:
         """The record with held-out results, where they are due, and with its timings; all names checked."""
         found: list[Evaluation] = []
-        if self.world.measures(record.number):
-            found = await evaluate(self.players.agent, self.env, self.world.held_out, stage)
-        await self.players.check_samples()
+        if self.pool.measures(record.number):
+            found = await evaluate(self.policies.agent, self.env, self.pool.held_out, stage)
+        await self.policies.check_samples()
         metrics = {**record.metrics, **evaluation_metrics(found), **stage.metrics()}
         check_names(metrics)
         return replace(record, metrics=metrics, evaluations=[*record.evaluations, *found])

@@ -1,26 +1,38 @@
-"""What training and writing tasks open, in this order: the names of models, the environment, the players."""
+"""Open what training and task writing need: check model names, open the environment, load both policies."""
 
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import cast
 
 from pydantic import BaseModel
 
+from genenv.agent.policy import Agent, AgentConfig
+from genenv.backends.base import Role, open_backend
 from genenv.config.run import RunConfig
 from genenv.curriculum.seed_choice import choose_seeds
 from genenv.curriculum.stats import SkillStats
 from genenv.environments import load_environment
 from genenv.environments.base import Environment
-from genenv.environments.parameters import ByParameters
-from genenv.environments.shifting import ShiftingEnvironment
+from genenv.environments.wrappers import ByParameters, ShiftingEnvironment
 from genenv.progress import Reporter, staged
-from genenv.training.build import build_players
-from genenv.training.policies import Players
+from genenv.simulator.policy import Simulator
+from genenv.simulator.settings import SimulatorConfig
+from genenv.simulator.source import (
+    FileSource,
+    FixedTaskSource,
+    GrammarSource,
+    NoSource,
+    TaskSource,
+    VariationSource,
+)
+from genenv.training.policies import Policies
+from genenv.training.warmup import SupervisedWarmup
 
 
 def check_models(config: RunConfig) -> None:
-    """Refuse names that no model has, before anything is loaded.
+    """Refuse model names that do not exist, before anything is loaded.
 
     Raises:
         UsageError: names the one that is spelt most alike.
@@ -35,11 +47,11 @@ def check_models(config: RunConfig) -> None:
 
 
 def open_environment(config: RunConfig, reporter: Reporter | None = None) -> Environment:
-    """The environment, which may shift; too few seeds are refused before any model is loaded.
+    """Open the environment, which may shift in a later round. Too few seeds are refused before models load.
 
     Args:
-        config: which.
-        reporter: is told of tasks that the settings leave out.
+        config: settings of the run.
+        reporter: shows which tasks the settings leave out.
 
     Raises:
         GenenvError: it cannot be loaded, or has too few seeds.
@@ -62,13 +74,13 @@ def _env(config: RunConfig, settings: BaseModel, reporter: Reporter | None) -> E
     return cast(Environment, ByParameters(env)) if config.simulator.writes == "parameters" else env
 
 
-def load_players(config: RunConfig, env: Environment, reporter: Reporter) -> Players:
-    """The two players.
+def load_players(config: RunConfig, env: Environment, reporter: Reporter) -> Policies:
+    """Load both policies, and show that models are being loaded.
 
     Args:
-        config: which.
-        env: for it.
-        reporter: is told that models are being loaded.
+        config: settings of the run.
+        env: the environment of the tasks.
+        reporter: shows the progress.
 
     Raises:
         UsageError: a model cannot be loaded or used here.
@@ -77,3 +89,80 @@ def load_players(config: RunConfig, env: Environment, reporter: Reporter) -> Pla
     loaded = policy.model if policy.backend == "local" else f"{policy.backend} players"
     with staged(reporter, f"loading {loaded}", items=None, unit=""):
         return build_players(config, env)
+
+
+def build_players(config: RunConfig, env: Environment) -> Policies:
+    """Build the agent, the source of its tasks and their warm-up, on the backend of the settings.
+
+    Raises:
+        UsageError: a model cannot be loaded or used here, or a source of tasks cannot be opened.
+    """
+    seed = config.run.seed
+    ahead = config.run.staleness > 0
+    roles = [_role("agent", config.agent, ahead=ahead)]
+    if config.simulator.source == "model":
+        roles.append(_role("simulator", config.simulator, ahead=ahead))
+    source = None if len(roles) == 2 else _source(config)  # a wrong setting is refused before loading
+    opened = open_backend(config.policy, roles, env, seed=seed)
+    agent = Agent(opened.samplers["agent"], opened.trainers["agent"], config.agent, seed=seed)
+    simulator = None
+    if source is None:
+        writing = _of_one(config.simulator) if config.simulator.per_seed else config.simulator
+        simulator = Simulator(opened.samplers["simulator"], opened.trainers["simulator"], writing, seed=seed)
+        source = _once(config, simulator)
+    warmup = SupervisedWarmup(
+        env=env, agent=agent, simulator=simulator, target=config.curriculum.alpha, seed=seed
+    )
+    return Policies(
+        agent=agent,
+        simulator=source,
+        warmup=warmup if opened.warms_up else None,
+        settled=opened.settled,
+        apart=opened.parallel_updates,
+        overlaps=opened.async_rollouts,
+        found=opened.found,
+        check=opened.check,
+        close=opened.close,
+    )
+
+
+def _source(config: RunConfig) -> TaskSource:
+    """The source of tasks where no model of this run writes them."""
+    writing, seed = config.simulator, config.run.seed
+    each = 1 if writing.per_seed else writing.variations
+    if writing.source == "variation":
+        return _once(config, VariationSource(each, seed=seed))
+    if writing.source == "grammar":
+        return _once(config, GrammarSource(each, seed=seed))
+    if writing.source == "endpoint":
+        from genenv.simulator.source import EndpointSource  # needs the extra `api`
+
+        return _once(config, EndpointSource(_of_one(writing) if writing.per_seed else writing, seed=seed))
+    if writing.source == "file":
+        per_round = writing.contexts * writing.variations
+        return FileSource(Path(writing.file or ""), writing.variations, per_round=per_round, seed=seed)
+    return NoSource()
+
+
+def _once(config: RunConfig, source: TaskSource) -> TaskSource:
+    """The source itself, or, with `per_seed`, one that draws from a fixed number of its specs per seed."""
+    writing = config.simulator
+    if not writing.per_seed:
+        return source
+    return FixedTaskSource(
+        source, per_seed=writing.per_seed, variations=writing.variations, seed=config.run.seed
+    )
+
+
+def _of_one(config: SimulatorConfig) -> SimulatorConfig:
+    return config.model_copy(update={"variations": 1})
+
+
+def _role(name: str, config: AgentConfig | SimulatorConfig, *, ahead: bool) -> Role:
+    return Role(
+        name=name,
+        optimizer=config,
+        reference=config.kl_coefficient > 0,
+        ramped=config.warmup.steps > 0 and config.warmup.kept_moments == "none",
+        ahead=ahead,
+    )

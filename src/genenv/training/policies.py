@@ -1,4 +1,4 @@
-"""The two players of a run."""
+"""The two policies of a run, agent and simulator, with what opens, checks and closes them."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ T = TypeVar("T")
 
 
 class Warmup(Protocol):
-    """What brings the players to where co-evolution can start."""
+    """What brings the policies to where co-evolution can start."""
 
     async def __call__(
         self, seeds: Sequence[Seed], tasks: Sequence[Task], reporter: Reporter
     ) -> Mapping[str, float]:
-        """Train both players on base data; returns metrics of round 0."""
+        """Train both policies on base data; returns metrics of round 0."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Players:
-    """The two players, and what happens to them before the first round."""
+class Policies:
+    """The two policies, and what happens to them before the first round."""
 
     agent: Agent
     simulator: TaskSource
@@ -64,12 +64,12 @@ class Players:
             await self.simulator.publish()
 
     async def save(self, folder: Path) -> None:
-        """Write both players into a checkpoint."""
+        """Write both policies into a checkpoint."""
         await self.agent.trainer.save(folder / "agent")
         await self.simulator.save(folder / "simulator")
 
     async def load(self, folder: Path) -> None:
-        """Restore both players."""
+        """Restore both policies."""
         await self.agent.trainer.load(folder / "agent")
         await self.simulator.load(folder / "simulator")
 

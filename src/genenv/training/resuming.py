@@ -1,84 +1,59 @@
-"""With which settings a run goes on: its own, and of what is asked for that which changes no result.
+"""The settings with which a run is resumed: its own, and those requested changes that affect no result.
 
-A run keeps `config.toml`, all its settings as they were decided, and `started.toml`, what its CONFIG said
-when it was started. A CONFIG that still says the same asks for nothing, whatever `--set` added then. What it
-says differently by now, and what `--set` says, is asked for: it takes effect where it changes no result, and
-is refused by name where it would.
+A run keeps `config.toml`, all its settings as they were decided, and `started.toml`, the contents of its
+CONFIG when it was started. A CONFIG that has not changed since then requests nothing, whatever `--set` added
+at the start. What has changed in it, and what `--set` says, is requested. A request takes effect where it
+affects no result, and is refused by name where it would.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from genenv.backends.settings import AUTOMATIC
-from genenv.config.checks import renamed
-from genenv.config.files import apply_override, dump_tables, flat, put, read_tables
-from genenv.config.run import RunConfig, anchored, as_tables, dump_toml, load_config, resolve
+from genenv.backends.settings import AUTOMATIC, PolicyConfig
+from genenv.config.resolved import ARITHMETIC, FREE, anchored, by_key, with_values
+from genenv.config.run import RunConfig, dump_toml, load_config
+from genenv.config.tables import apply_override, dump_tables, flat, read_tables, renamed
 from genenv.errors import UsageError
 from genenv.files import write_whole
 from genenv.runs.folder import RunFolder
 from genenv.types import Json
 
-FREE: Mapping[str, str] = {
-    "run.rounds": "a run may grow; it cannot shrink",
-    "run.name": "is shown in charts",
-    "run.eval_every": "measuring teaches nothing, and draws from streams of its own",
-    "shift.eval_every": "measuring teaches nothing, and draws from streams of its own",
-    "run.keep_checkpoints": "the newest one is always kept",
-    "logging.tensorboard": "a copy of the metrics",
-    "logging.wandb": "a copy of the metrics",
-    "logging.wandb_project": "where that copy goes",
-    "policy.max_batch_rows": "memory at a time; sums in another order differ in their last digits",
-    "policy.tokens_per_microbatch": "memory at a time; sums in another order differ in their last digits",
-    "policy.cache_gib": "memory at a time; what is read again differs in its last digits",
-    "policy.activation_gib": "memory at a time; what is computed twice is the same",
-    "policy.tinker.address": "a server may move, with its states",
-    "policy.tinker.key_variable": "where the key is",
-    "policy.tinker.timeout_s": "patience",
-    "policy.vllm.addresses": "servers may come and go",
-    "policy.vllm.addresses_folder": "servers may come and go",
-    "policy.vllm.key_variable": "where the key is",
-    "policy.vllm.folder": "where adapters lie for them",
-    "policy.vllm.timeout_s": "patience",
-    "policy.vllm.tries": "patience",
-    "policy.vllm.at_once": "where a request waits changes no answer",
-}
-"""Settings that may change when a run goes on, and why."""
-
-ARITHMETIC = frozenset(f"policy.{name}" for name in AUTOMATIC)
-"""Settings that change the last digits of what is computed: they stay, unless that is asked for."""
-
 _WEIGHTS = frozenset(
     f"policy.{name}"
     for name in ("model", "simulator_model", "tuning", "lora_rank", "lora_alpha", "lora_targets")
 )
-"""What the weights in a checkpoint belong to."""
+"""Settings that decide which model the weights in a checkpoint belong to."""
+_COMPUTES_HERE = ("local", "vllm")
+"""Backends that train on this machine, and so depend on what it has."""
 _AUTOMATIC: Mapping[str, Json] = {f"policy.{name}": value for name, value in AUTOMATIC.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Continued:
-    """A run's settings, and those that it is to go on with."""
+    """The settings of a run, and those with which it is resumed."""
 
     saved: RunConfig
     asked: RunConfig
     refused: Sequence[str]
-    """Settings that were asked to change and may not; `asked` has them as they were."""
+    """Settings whose change was requested and is not allowed; `asked` has their old values."""
 
     def changes(self) -> dict[str, tuple[Json, Json]]:
         """What differs, by dotted key: before and after."""
-        return _differences(self.saved, self.asked)
+        before, after = by_key(self.saved), by_key(self.asked)
+        keys = sorted(before.keys() | after.keys())
+        return {key: (before.get(key), after.get(key)) for key in keys if before.get(key) != after.get(key)}
 
 
 def started(folder: RunFolder) -> Path:
-    """What the CONFIG said when the run was started, TOML."""
+    """The file with the contents of CONFIG when the run was started, TOML."""
     return folder.path / "started.toml"
 
 
 def remember(folder: RunFolder, config_path: Path | None) -> None:
-    """Keep what CONFIG says now; the run's own settings are kept anyway."""
+    """Store the present contents of CONFIG in the run's folder, unless CONFIG is the run's own file."""
     if config_path is None or (folder.config.exists() and config_path.resolve() == folder.config.resolve()):
         return
     write_whole(started(folder), dump_tables(read_tables(config_path)))
@@ -91,7 +66,7 @@ def continued(
     *,
     may_change: Callable[[str], bool],
 ) -> Continued:
-    """The settings that a run goes on with.
+    """The settings with which a run is resumed.
 
     Args:
         folder: the run.
@@ -103,27 +78,27 @@ def continued(
         UsageError: a file cannot be read, a key is unknown or a value is not allowed.
     """
     saved = anchored(load_config(folder.config))
+    before = by_key(saved)
     wanted: dict[str, Json] = {}
     if config_path is not None:
-        wanted |= _said_anew(folder, config_path, saved)
-    wanted |= _overridden(saved, overrides)
-    tables = as_tables(saved)
-    before = flat(tables)
+        wanted |= _changed_in_file(folder, config_path, before)
+    wanted |= _in_overrides(folder, overrides, saved)
+    taken: dict[str, Json] = {}
     refused: list[str] = []
     for key, value in sorted(wanted.items()):
         if before.get(key) == value or (value == _AUTOMATIC.get(key) and not may_change(key)):
             continue  # automatic is what was decided
         if may_change(key) and value is not None:
-            put(tables, key, value)
+            taken[key] = value
         else:
             refused.append(key)
-    return Continued(saved=saved, asked=resolve(tables), refused=refused)
+    return Continued(saved=saved, asked=with_values(saved, taken), refused=refused)
 
 
 def for_training(
     folder: RunFolder, config_path: Path | None, overrides: Sequence[str], *, other_arithmetic: bool
 ) -> Continued:
-    """The settings that a run is trained on with: `FREE` ones may change, others on purpose alone.
+    """The settings with which training is resumed: those in `FREE` may change.
 
     Raises:
         UsageError: a setting that changes results was asked to change; names it.
@@ -148,27 +123,28 @@ def for_training(
 
 
 def possible(change: Continued, folder: RunFolder, *, other_arithmetic: bool) -> RunConfig:
-    """The settings of a run that goes on, without those choices of its own that this machine cannot follow.
+    """The settings of a resumed run, with those choices automatic again that this machine cannot follow.
 
     Raises:
         UsageError: there are some, and going on with others was not allowed; names them.
     """
     own, config = change.saved.policy, change.asked
-    from genenv.backends.local.machine import lacking, without
-
-    found = lacking(config.policy)
-    lacked = {name: why for name, why in found.items() if getattr(config.policy, name) == getattr(own, name)}
+    lacked = {
+        name: why
+        for name, why in _lacking(config.policy).items()
+        if getattr(config.policy, name) == getattr(own, name)
+    }
     if lacked and not other_arithmetic:
         reasons = "; ".join(f"policy.{name}: {reason}" for name, reason in lacked.items())
         raise UsageError(
             f"{folder.path} was computed with what is not here ({reasons}); --allow-other-arithmetic goes on "
             f"with what is, its results then differ in their last digits, and {folder.config} says since when"
         )
-    return config.model_copy(update={"policy": without(config.policy, lacked)})
+    return _without(config, lacked)
 
 
 def for_writing(folder: RunFolder | None, config_path: Path | None, overrides: Sequence[str]) -> RunConfig:
-    """Settings that tasks are written with: the run's own; all but its weights and environment may change.
+    """The settings with which tasks are written: the run's; all but weights and environment may change.
 
     Args:
         folder: the run whose simulator writes; None for an untrained one.
@@ -190,65 +166,71 @@ def for_writing(folder: RunFolder | None, config_path: Path | None, overrides: S
             f"{folder.path} was trained with other settings: {', '.join(change.refused)}; "
             f"generate with its own, {folder.config}"
         )
-    policy = change.asked.policy  # nothing goes on here that had to be equal
-    from genenv.backends.local.machine import lacking, without
+    return _without(change.asked, _lacking(change.asked.policy))  # nothing here must compute the same digits
 
-    return change.asked.model_copy(update={"policy": without(policy, lacking(policy))})
+
+def _lacking(policy: PolicyConfig) -> Mapping[str, str]:
+    """Which decided settings of a policy this machine cannot follow, and why; none where others compute."""
+    if policy.backend not in _COMPUTES_HERE:
+        return {}
+    from genenv.backends.local.machine import lacking
+
+    return lacking(policy)
+
+
+def _without(config: RunConfig, lacked: Collection[str]) -> RunConfig:
+    """The settings with these choices of the policy automatic again."""
+    if not lacked:
+        return config
+    from genenv.backends.local.machine import without
+
+    return config.model_copy(update={"policy": without(config.policy, lacked)})
 
 
 def record(folder: RunFolder, change: Continued, *, since: int) -> None:
-    """Write the settings that a run goes on with, and above them, as a comment, what changed when.
+    """Write the settings of a resumed run, and above them, as comments, what changed in which round.
 
     Args:
         folder: the run.
         change: what differs; nothing is written when nothing does.
-        since: the first round that is played with them.
+        since: the first round that is trained with them.
     """
     old = folder.config.read_text(encoding="utf-8").splitlines()
     notes = [line for line in old if line.startswith("#")]
     was, now = change.changes(), dump_toml(change.asked)
     if not was:
         return
-    said = ", ".join(
+    changes = ", ".join(
         f"{key} = {_shown(after)} (was {_shown(before)})" for key, (before, after) in was.items()
     )
-    notes.append(f"# from round {since} on: {said}")
+    notes.append(f"# from round {since} on: {changes}")
     write_whole(folder.config, "\n".join([*notes, "", now]))
 
 
-def _said_anew(folder: RunFolder, config_path: Path, saved: RunConfig) -> dict[str, Json]:
-    """What a CONFIG says that it did not say when the run was started. None: it says nothing of it by now.
+def _changed_in_file(folder: RunFolder, config_path: Path, saved: Mapping[str, Json]) -> dict[str, Json]:
+    """Settings that changed in CONFIG since the run was started, by dotted key; None: it no longer has one.
 
-    Without a record of that, in runs of older versions: what it says that the run's settings do not.
+    Runs of older versions have no `started.toml`: all that CONFIG says is returned.
     """
-    now, said = flat(as_tables(anchored(load_config(config_path)))), flat(renamed(read_tables(config_path)))
+    now, said = by_key(anchored(load_config(config_path))), flat(renamed(read_tables(config_path)))
     record_ = started(folder)
     if not record_.is_file():
-        return {key: now.get(key) for key in now.keys() | flat(as_tables(saved)).keys()}
+        return {key: now.get(key) for key in now.keys() | saved.keys()}
     before = flat(renamed(read_tables(record_)))
     return {key: now.get(key) for key in before.keys() | said.keys() if before.get(key) != said.get(key)}
 
 
-def _overridden(saved: RunConfig, overrides: Sequence[str]) -> dict[str, Json]:
-    """What `--set` says, checked and by dotted key."""
-    said: dict[str, Json] = {}
-    for override in overrides:
-        apply_override(said, override)
-    keys = flat(said)
-    name = keys.get("environment.name", saved.environment.name)
-    if name != saved.environment.name:
-        return {"environment.name": name}  # whose settings are others
-    tables = as_tables(saved)
+def _in_overrides(folder: RunFolder, overrides: Sequence[str], saved: RunConfig) -> dict[str, Json]:
+    """The settings that `--set` names, checked, by dotted key."""
+    tables: dict[str, Json] = {}
     for override in overrides:
         apply_override(tables, override)
-    checked = flat(as_tables(anchored(resolve(tables))))
-    return {key: checked.get(key) for key in keys}
-
-
-def _differences(saved: RunConfig, asked: RunConfig) -> dict[str, tuple[Json, Json]]:
-    before, after = flat(as_tables(saved)), flat(as_tables(asked))
-    keys = sorted(before.keys() | after.keys())
-    return {key: (before.get(key), after.get(key)) for key in keys if before.get(key) != after.get(key)}
+    said = flat(renamed(tables))
+    name = said.get("environment.name", saved.environment.name)
+    if name != saved.environment.name:
+        return {"environment.name": name}  # whose settings are others
+    checked = by_key(anchored(load_config(folder.config, overrides))) if overrides else {}
+    return {key: checked.get(key) for key in said}
 
 
 def _shown(value: Json) -> str:
@@ -256,7 +238,7 @@ def _shown(value: Json) -> str:
 
 
 def check_length(folder: RunFolder, change: Continued) -> str | None:
-    """A run may become longer; the note that is due when a learning rate falls over its length.
+    """Allow a run to become longer; returns a note where its learning rate falls over its length.
 
     Raises:
         UsageError: it would become shorter.

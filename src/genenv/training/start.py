@@ -1,13 +1,14 @@
-"""Training: starts a run, or goes on with one. The command line is a thin layer over this."""
+"""Start a training run, or resume one: what `genenv train` and `genenv.train` call."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from genenv.backends.settings import AUTOMATIC, OF_THE_MACHINE
+from genenv.config.resolved import ResolvedConfig, resolve
 from genenv.config.run import RunConfig, as_tables, check_simulator, dump_toml
 from genenv.environments import close_environment
 from genenv.environments.base import Environment
@@ -20,14 +21,14 @@ from genenv.runs.store.reader import read_last_round
 from genenv.runs.store.store import PoolStore
 from genenv.training import opening
 from genenv.training.branching import Origin
-from genenv.training.loop import CoEvolution
-from genenv.training.policies import Players
+from genenv.training.loop import CoEvolution, check_own_parts
+from genenv.training.policies import Policies
 from genenv.training.resuming import check_length, for_training, possible, record, remember
 
 Say = Callable[[str], None]
 
 SERVER = "server.jsonl"
-"""File in a run's folder: a line for each start, what was found out of the server that plays."""
+"""File in a run's folder: one line per start with what is known of the remote server that samples."""
 
 
 def start(
@@ -38,13 +39,13 @@ def start(
     file: Path | None = None,
     origin: Origin | None = None,
 ) -> None:
-    """Play a new run to its end.
+    """Train a new run to its end.
 
     Args:
-        config: its settings; what is automatic in them is decided first.
-        path: its folder, which is made when nothing else can fail.
-        reporter: is told how far it is.
-        file: where the settings stood.
+        config: its settings; automatic ones are decided here, once.
+        path: its folder, which is created when nothing else can fail.
+        reporter: shows the progress.
+        file: the file that the settings were read from.
         origin: a round of another run to start from.
 
     Raises:
@@ -53,8 +54,10 @@ def start(
     folder = RunFolder.vacant(path)
     opening.check_models(config)
     check_simulator(config)
+    check_own_parts(config)
+    resolved = resolve(config)
     if origin is not None:
-        origin.check(config)
+        origin.check(resolved)
 
     def create(config: RunConfig) -> None:
         path.mkdir(parents=True, exist_ok=True)
@@ -64,7 +67,7 @@ def start(
         else:
             RunFolder.create(path, origin.note() + dump_toml(config), fill=origin.fill)
 
-    _play(config, folder, reporter, create=create)
+    _train(resolved, folder, reporter, create=create)
 
 
 def go_on(
@@ -76,18 +79,18 @@ def go_on(
     overrides: Sequence[str] = (),
     other_arithmetic: bool = False,
 ) -> str | None:
-    """Play the rounds of a run that are left.
+    """Train a run through the rounds that are left.
 
     Args:
         path: the run.
-        reporter: is told how far it is.
-        say: is told what a person should know.
-        file: settings that are meant to be the run's; a change that would make it another run is refused.
+        reporter: shows the progress.
+        say: called with notes for the user.
+        file: the CONFIG of the run; changes in it that would affect results are refused.
         overrides: `key=value` each.
-        other_arithmetic: whether a machine will do that lacks what the run was computed with.
+        other_arithmetic: whether this machine may lack what the run was computed with.
 
     Returns:
-        A sentence where there was nothing left to play.
+        A sentence where no round was left.
 
     Raises:
         GenenvError: it cannot go on; the sentence says why.
@@ -97,72 +100,59 @@ def go_on(
     if (note := check_length(folder, change)) is not None:
         say(note)
     if (done := _finished(folder, change.asked)) is not None:
-        number, told = done
-        for text in told:
+        number, notes = done
+        for text in notes:
             say(f"note: {text}")
-        unchanged = "" if told else ", nothing was changed"
+        unchanged = "" if notes else ", nothing was changed"
         return f"{folder.path} is finished: all of its {number} rounds are committed{unchanged}"
 
     def note_changes(config: RunConfig, last: int | None) -> None:
         record(folder, replace(change, asked=config), since=0 if last is None else last + 1)
         remember(folder, file)
 
-    config = _chosen(possible(change, folder, other_arithmetic=other_arithmetic))
-    _play(config, folder, reporter, proven=note_changes)
+    resolved = resolve(possible(change, folder, other_arithmetic=other_arithmetic))
+    _train(resolved, folder, reporter, proven=note_changes)
     return None
 
 
 def _finished(folder: RunFolder, config: RunConfig) -> tuple[int, Sequence[str]] | None:
-    """How many rounds a finished run has, and what mending it had to say; None when some rounds are left."""
-    told: list[str] = []
+    """The number of rounds of a finished run, and the notes of its repair; None when rounds are left."""
+    notes: list[str] = []
     with folder.lock():
         last = read_last_round(folder.pool)
         if last is None or last < config.run.rounds:
             return None
         with PoolStore.open(folder.pool, create=False) as store:
-            folder.restore(store, told.append)
-    return last, told
+            folder.restore(store, notes.append)
+    return last, notes
 
 
-def _play(
-    config: RunConfig,
+def _train(
+    config: ResolvedConfig,
     folder: RunFolder,
     reporter: Reporter,
     *,
     create: Callable[[RunConfig], None] | None = None,
     proven: Callable[[RunConfig, int | None], None] | None = None,
 ) -> None:
-    """Play all rounds that are left.
+    """Train through all rounds that are left.
 
     Args:
-        config: the settings; what is automatic in them is decided first.
+        config: the settings.
         folder: the run.
-        reporter: is told how far it is.
-        create: makes the folder of a new run, when nothing else can fail; told the settings as decided.
-        proven: told them and the last round of a run that is continued, when it was proven whole.
+        reporter: shows the progress.
+        create: creates the folder of a new run, when nothing else can fail; called with the final settings.
+        proven: called with them and the last round of a resumed run, once that is verified.
     """
-    env = opening.open_environment(config, reporter)
-    try:
-        _play_on(env, config, folder, reporter, create=create, proven=proven)
-    finally:
-        close_environment(env)
-
-
-def _play_on(
-    env: Environment,
-    config: RunConfig,
-    folder: RunFolder,
-    reporter: Reporter,
-    *,
-    create: Callable[[RunConfig], None] | None,
-    proven: Callable[[RunConfig, int | None], None] | None,
-) -> None:
-    config = _chosen(config)
-    players = opening.load_players(config, env, reporter)
-    config = _settled(config, players)
-    _check_tools(env, players, config)
-    sinks = open_sinks(config.logging, folder.path, name=config.run.name, settings=as_tables(config))
-    try:
+    with contextlib.ExitStack() as opened:
+        env = opening.open_environment(config, reporter)
+        opened.callback(close_environment, env)
+        players = opening.load_players(config, env, reporter)
+        if players.settled is not None:
+            config = config.model_copy(update={"policy": players.settled})
+        _check_tools(env, players, config)
+        sinks = open_sinks(config.logging, folder.path, name=config.run.name, settings=as_tables(config))
+        opened.callback(close_all, sinks)
         with staged(reporter, "building base tasks", items=len(env.seeds()), unit="tasks"):
             loop = CoEvolution(config, env, players, folder, sinks=sinks, reporter=reporter)
         if create is not None:
@@ -171,26 +161,9 @@ def _play_on(
             with (folder.path / SERVER).open("a", encoding="utf-8") as file:
                 file.write(json.dumps(players.found) + "\n")
         loop.run(None if proven is None else lambda last: proven(config, last))
-    finally:
-        close_all(sinks)
 
 
-def _chosen(config: RunConfig) -> RunConfig:
-    """The settings with what the machine decides in `policy` decided: once, so a resumed run is equal."""
-    automatic = any(getattr(config.policy, name) == AUTOMATIC[name] for name in OF_THE_MACHINE)
-    if config.policy.backend != "local" or not automatic:
-        return config
-    from genenv.backends.local.model import resolve_settings
-
-    return config.model_copy(update={"policy": resolve_settings(config.policy)})
-
-
-def _settled(config: RunConfig, players: Players) -> RunConfig:
-    """The settings with what the models decide in `policy` decided as well."""
-    return config if players.settled is None else config.model_copy(update={"policy": players.settled})
-
-
-def _check_tools(env: Environment, players: Players, config: RunConfig) -> None:
-    """Refuse a model that cannot be offered an environment's tools, before a run begins."""
+def _check_tools(env: Environment, players: Policies, config: RunConfig) -> None:
+    """Refuse a model whose chat template cannot offer the environment's tools, before a run starts."""
     for task in base_tasks(env, env.seeds()[:1], seed=config.run.seed).values():
         players.agent.sampler.render(task.messages, first=True, tools=tools_of(env.episode(task)))

@@ -1,4 +1,4 @@
-"""What a run knows apart from its players: base data, how the agent does, the archive of tasks."""
+"""The task pool: what a run knows apart from weights. Base data, agent profile, archive, seeds to vary."""
 
 from __future__ import annotations
 
@@ -6,20 +6,17 @@ from collections.abc import Container, Mapping, Sequence
 from typing import Protocol
 
 from genenv.config.run import RunConfig
-from genenv.curriculum.choice import Choice, by_attempts
-from genenv.curriculum.controller import Controller
-from genenv.curriculum.foretold import Foretold, worth_most
-from genenv.curriculum.history import History
-from genenv.curriculum.probe import Probe
+from genenv.curriculum.prediction import Choice, History, Predicted, Probe, by_attempts, worth_most
 from genenv.curriculum.replay import Replay
-from genenv.curriculum.rewards import in_round
-from genenv.curriculum.seed_choice import choose_seeds
+from genenv.curriculum.seed_choice import Controller, SeedChooser, checked_choice, choose_seeds, own_chooser
+from genenv.curriculum.simulator_rewards import in_round
 from genenv.curriculum.stats import SkillStats
 from genenv.environments.base import Environment
-from genenv.environments.shifting import ShiftingEnvironment
+from genenv.environments.wrappers import ShiftingEnvironment
 from genenv.gate.gate import Gate, base_tasks
 from genenv.runs.store.store import PoolStore
 from genenv.seeding import generator
+from genenv.settings import is_own
 from genenv.simulator.policy import make_contexts
 from genenv.types import Context, Group, JsonObject, Profile, Seed, Task
 
@@ -32,15 +29,15 @@ class Tasks(Protocol):
         ...
 
 
-class World:
-    """What a run knows apart from its players: base data, how the agent does, and the archive of tasks."""
+class TaskPool:
+    """Base data, how the agent does, the archive of tasks, and which tasks come next."""
 
     def __init__(self, config: RunConfig, env: Environment) -> None:
         self.config, self.env, self.seed = config, env, config.run.seed
         self._settle()
         self.stats, self.replay = SkillStats(config.curriculum), Replay(config.curriculum)
-        self.controller = self._controller() if config.curriculum.seed_choice == "controller" else None
-        self.foreteller = self._foreteller()
+        self.chooser = self._seed_chooser()
+        self.predictor = self._predictor()
         self.gate = Gate(env, config.curriculum, seed=self.seed)
         self.gate.enter(self.base.values(), env.held_out())
 
@@ -58,7 +55,7 @@ class World:
         return [*self.seeds, *seeds], [*self.held_out, *held_out[: self.config.run.eval_tasks]]
 
     def enter(self, number: int) -> bool:
-        """Be in the world of a round; returns whether it is the first one in another world.
+        """Be in the environment of a round; returns whether it is the first one in another environment.
 
         Generated tasks of the world that was do not come back: nobody there could check them. What is known
         of the agent stays, and so does the archive.
@@ -70,9 +67,9 @@ class World:
             self._settle()
             self.replay = Replay(self.config.curriculum)
             self.gate.enter(self.base.values(), self.env.held_out())
-            if self.controller is not None:
-                level, self.controller = self.controller.level, self._controller()
-                self.controller.level = level
+            if isinstance(self.chooser, Controller):
+                level, self.chooser = self.chooser.level, self._controller()
+                self.chooser.level = level
         return number == self.config.shift.round
 
     def measures(self, number: int) -> bool:
@@ -93,10 +90,10 @@ class World:
         since = self.config.shift.round if self.config.shift.round <= last else 0
         self.stats.load_state_dict(_part(state, "stats"))
         self.replay.load_state_dict(_part(state, "replay"))
-        if self.controller is not None and "controller" in state:  # a branch may begin to steer
-            self.controller.load_state_dict(_part(state, "controller"))
-        if self.foreteller is not None and self._foretold_by in state:
-            self.foreteller.load_state_dict(_part(state, self._foretold_by))
+        if self.chooser is not None and self._chooser_key in state:  # a branch may begin to steer
+            self.chooser.load_state_dict(_part(state, self._chooser_key))
+        if self.predictor is not None and self._predictor_key in state:
+            self.predictor.load_state_dict(_part(state, self._predictor_key))
         if self.config.agent.replayed:
             self.replay.recall(store.last_seen(since=since))
         if self.config.curriculum.replay_share:
@@ -105,43 +102,54 @@ class World:
 
     def state(self) -> JsonObject:
         """What `recall` needs beside the tasks themselves."""
-        steered = {} if self.controller is None else {"controller": self.controller.state_dict()}
-        foretold = {} if self.foreteller is None else {self._foretold_by: self.foreteller.state_dict()}
-        return {"stats": self.stats.state_dict(), "replay": self.replay.state_dict(), **steered, **foretold}
+        steered = {} if self.chooser is None else {self._chooser_key: self.chooser.state_dict()}
+        predicted = {} if self.predictor is None else {self._predictor_key: self.predictor.state_dict()}
+        return {"stats": self.stats.state_dict(), "replay": self.replay.state_dict(), **steered, **predicted}
 
     def observe(
-        self, number: int, groups: Sequence[Group], new: Container[str], foretold: Foretold | None = None
+        self, number: int, groups: Sequence[Group], new: Container[str], predicted: Predicted | None = None
     ) -> Mapping[str, float]:
-        """Take in the attempts of a round.
+        """Take in the rollouts of a round.
 
         Args:
             number: of the round.
-            groups: all attempts.
+            groups: all rollouts.
             new: ids of the tasks that were written in it.
-            foretold: of the tasks before they were attempted.
+            predicted: of the tasks before they were rolled out.
 
         Returns:
             How far off that was.
         """
         self.stats.observe(groups)
         self.replay.observe(number, groups)
-        if self.controller is not None:
-            self.controller.observe([group for group in groups if group.task.id in new])
-        if self.foreteller is None or foretold is None:
+        if self.chooser is not None:
+            self.chooser.observe([group for group in groups if group.task.id in new])
+        if self.predictor is None or predicted is None:
             return {}
-        return self.foreteller.observe(foretold, groups)
+        return self.predictor.observe(predicted, groups)
 
-    def _foreteller(self) -> Probe | History | None:
-        """Who foretells success rates, if they are."""
-        if not self.config.curriculum.foretells:
+    def _predictor(self) -> Probe | History | None:
+        """Who predicts success rates, if they are."""
+        if not self.config.curriculum.predicts:
             return None
         by_attempts = self.config.curriculum.foretold_by == "attempts"
         return History(self.config.curriculum) if by_attempts else Probe()
 
     @property
-    def _foretold_by(self) -> str:
+    def _predictor_key(self) -> str:
         """Under what its state is stored: another one that a branch begins with knows nothing yet."""
-        return "history" if isinstance(self.foreteller, History) else "probe"
+        return "history" if isinstance(self.predictor, History) else "probe"
+
+    def _seed_chooser(self) -> SeedChooser | None:
+        """What chooses seeds and keeps a state; None: a function of the agent's profile chooses."""
+        if is_own(self.config.curriculum.seed_choice):
+            return own_chooser(self.config.curriculum)
+        return self._controller() if self.config.curriculum.seed_choice == "controller" else None
+
+    @property
+    def _chooser_key(self) -> str:
+        """Under what its state is stored."""
+        return "controller" if isinstance(self.chooser, Controller) else "seed_choice"
 
     def _controller(self) -> Controller:
         """Steers by how long solutions are: steps, then text."""
@@ -169,15 +177,19 @@ class World:
             wanted = max(wanted, min(wanted * config.curriculum.candidates, len(self.seeds)))
         rng = generator(self.seed, purpose, number)
         curriculum = in_round(config.curriculum, number, config.run.rounds)
-        if self.controller is not None:
-            chosen = self.controller.choose(self.seeds, wanted, rng)
+        if isinstance(self.chooser, Controller):
+            chosen = self.chooser.choose(self.seeds, wanted, rng)
+        elif self.chooser is not None:
+            chosen = checked_choice(
+                self.chooser.choose(self.seeds, wanted, rng), wanted, curriculum.seed_choice
+            )
         else:
             chosen = choose_seeds(self.seeds, self.stats, wanted, rng, curriculum)
-        return make_contexts(self.env, chosen, self.told, round_=number, target=curriculum.alpha)
+        return make_contexts(self.env, chosen, self.profile, round_=number, target=curriculum.alpha)
 
     @property
-    def told(self) -> Profile:
-        """What the simulator is told of the agent: how it does by skill, before this round's attempts."""
+    def profile(self) -> Profile:
+        """What the simulator is told of the agent: how it does by skill, before this round's rollouts."""
         return Profile() if self.config.simulator.per_seed else self.stats.profile()
 
     def revisited(self, number: int, tasks: Tasks) -> tuple[list[Task], list[Task]]:
@@ -197,21 +209,22 @@ class World:
     def chosen(
         self, number: int, new: Sequence[Task], base: Sequence[Task], rates: Mapping[str, float]
     ) -> Choice:
-        """The new and the base tasks that are attempted, of all candidates.
+        """The new and the base tasks that are rolled out, of all candidates.
 
-        New tasks compete with new ones, base tasks with base tasks. Only what is attempted joins the archive.
+        New tasks compete with new ones, base tasks with base tasks. Only what is rolled out joins the
+        archive.
 
         Args:
             number: of the round.
             new: those that passed the gate.
             base: those that were dealt.
-            rates: that were foretold, by task id; where they choose, a task without one is not attempted.
+            rates: that were predicted, by task id; where they choose, a task without one is not rolled out.
         """
         curriculum, each = self.config.curriculum, self.config.curriculum.candidates
         if each == 1:
             return Choice(new=new, base=base)
         places = ((new, self._planned), (base, -(-len(base) // each)))
-        if self.foreteller is None or curriculum.candidate_choice == "attempted":
+        if self.predictor is None or curriculum.candidate_choice == "attempted":
             return by_attempts(places, generator(self.seed, "candidates", number))
         kept: list[list[Task]] = []
         for kind, (tasks, most) in zip(("new", "base"), places, strict=True):
@@ -222,10 +235,10 @@ class World:
         return Choice(new=kept[0], base=kept[1])
 
     def joined(self, groups: Sequence[Group], written: Sequence[Task]) -> list[Task]:
-        """The new tasks that were attempted; of candidates only those join the archive.
+        """The new tasks that were rolled out; of candidates only those join the archive.
 
         Args:
-            groups: all attempts of the round.
+            groups: all rollouts of the round.
             written: its new tasks.
         """
         attempted = {group.task.id for group in groups}
@@ -238,12 +251,12 @@ class World:
     def _planned(self) -> int:
         return self.config.simulator.contexts * self.config.simulator.variations
 
-    def reminders(self, number: int, groups: Sequence[Group], tasks: Tasks) -> list[Task]:
+    def replayed(self, number: int, groups: Sequence[Group], tasks: Tasks) -> list[Task]:
         """Tasks of the pool (base data and earlier rounds) whose solutions the agent sees again."""
         if not self.config.agent.replayed:
             return []
         base = {task.id: task for task in self.base.values()}
-        chosen = self.replay.remind(
+        chosen = self.replay.longest_unseen(
             number,
             base=list(base),
             groups=groups,
@@ -255,5 +268,5 @@ class World:
 
 def _part(state: JsonObject, name: str) -> JsonObject:
     part = state[name]
-    assert isinstance(part, Mapping)  # noqa: S101 - `World.state` wrote it
+    assert isinstance(part, Mapping)  # noqa: S101 - `TaskPool.state` wrote it
     return part

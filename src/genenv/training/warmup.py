@@ -1,6 +1,6 @@
-"""Before the first round: a short supervised warm-up of both players on base data.
+"""Before the first round: a short supervised warm-up of both policies on base data.
 
-It is imitation (`nll` with equal weights), with the optimizers that both players go on with. What of their
+It is imitation (`nll` with equal weights), with the optimizers that both policies go on with. What of their
 moments is kept is a setting (`kept_moments`): those of imitation go on moving the weights its way for some
 ten steps of learning from rewards; fresh ones move every weight by the learning rate at once, whatever its
 gradient, unless the first steps are made shorter.
@@ -17,20 +17,18 @@ import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from genenv.agent.policy import Agent
-from genenv.agent.settings import AgentWarmupConfig
-from genenv.algorithms.credit.imitation import imitate
-from genenv.algorithms.datum import Datum, Objective, averaged
-from genenv.algorithms.schedules import warmup_lr_scale
+from genenv.agent.policy import Agent, AgentWarmupConfig
+from genenv.algorithms.agent_credit import imitate
+from genenv.algorithms.datum import Datum, Objective, Trainer, averaged
 from genenv.algorithms.settings import WarmupConfig
-from genenv.algorithms.trainer import Trainer
+from genenv.algorithms.update import warmup_lr_scale
 from genenv.environments.base import Environment
 from genenv.errors import EnvironmentCodeError, UpdateSkipped, UsageError
 from genenv.progress import Reporter, aside, staged
-from genenv.rollout.driver import GRADED, NO_ROOM, NO_ROOM_FOR_SOLUTION, guide
+from genenv.rollout.driver import GRADED, NO_ROOM, NO_ROOM_FOR_SOLUTION, demonstration
 from genenv.sampling import Sampler
 from genenv.seeding import generator
-from genenv.simulator.policy import Simulator, asked
+from genenv.simulator.policy import Simulator, simulator_prompt
 from genenv.types import Profile, Seed, Task
 
 log = logging.getLogger(__name__)
@@ -53,15 +51,15 @@ class SupervisedWarmup:
     async def __call__(
         self, seeds: Sequence[Seed], tasks: Sequence[Task], reporter: Reporter
     ) -> Mapping[str, float]:
-        """Train both players; what they are then is the reference of both KL terms.
+        """Train both policies; what they are then is the reference of both KL terms.
 
         Returns:
             `agent/warmup_steps`, `agent/warmup_success`, `simulator/warmup_loss`, and how many steps of each
-            player were skipped because they were not finite.
+            policy were skipped because they were not finite.
 
         Raises:
             UsageError: there are too few base tasks to check the agent and to teach it, or nothing of what a
-                player is to imitate fits into its context.
+                policy is to imitate fits into its context.
         """
         checked, solved = await self._solved(tasks)
         written = self._written(seeds)
@@ -170,7 +168,7 @@ class SupervisedWarmup:
         spec = json.dumps(self.env.variation(seed, rng), ensure_ascii=False, separators=(",", ":"))
         written = sampler.encode_reply(spec)
         return Datum(
-            prompt_ids=asked(sampler, messages),
+            prompt_ids=simulator_prompt(sampler, messages),
             completion_ids=written,
             weights=(1.0,) * len(written),
             loss="nll",
@@ -220,7 +218,7 @@ async def demonstrate(env: Environment, sampler: Sampler, task: Task) -> list[Da
     """
     if not task.oracle:
         return f"nobody knows solutions of tasks of {env.name}; set agent.warmup.steps to 0"
-    trace = await guide(env, sampler, task)
+    trace = await demonstration(env, sampler, task)
     if not trace.success and trace.stop_reason in GRADED:
         raise EnvironmentCodeError(
             f"environment {env.name!r}, {task.id}: its own solution does not pass when it is played "
@@ -241,13 +239,13 @@ def _cost(
 
 
 def _tell_left_out(player: str, reasons: Sequence[str], total: int, context_tokens: int) -> None:
-    """Log how many demonstrations are left out, and why: most often they do not fit into a player's context.
+    """Log how many demonstrations are left out, and why: most often they do not fit into a policy's context.
 
     Args:
         player: whose demonstrations they are.
         reasons: of each that is left out.
         total: how many there were.
-        context_tokens: of the player.
+        context_tokens: of the policy.
 
     Raises:
         UsageError: none is left.

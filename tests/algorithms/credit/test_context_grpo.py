@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv.algorithms.credit import simulator_credit
-from genenv.algorithms.datum import Lesson
+from genenv.algorithms.datum import UpdateBatch
 from genenv.algorithms.settings import OptimizerConfig, SimulatorLearningConfig
+from genenv.algorithms.simulator_credit import simulator_credit
 from genenv.algorithms.update import learn
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.types import Generation, Scored
@@ -40,7 +40,7 @@ def written(context: str, *rewards: float, ids: tuple[int, ...] = (8, 9, 1)) -> 
     ]
 
 
-def credit(scored: list[Scored], schemas=None, temperature: float = 1.0, **config) -> Lesson:
+def credit(scored: list[Scored], schemas=None, temperature: float = 1.0, **config) -> UpdateBatch:
     settings = SimulatorLearningConfig(algorithm="grpo", **config)
     return simulator_credit(settings)((), schemas or {}, settings, temperature=temperature, scored=scored)
 

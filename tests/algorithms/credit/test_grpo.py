@@ -10,9 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv.algorithms.credit.grpo import group_advantages, grpo_credit, zero_advantage_rate
-from genenv.algorithms.credit.imitation import imitate
-from genenv.algorithms.datum import Lesson, averaged
+from genenv.algorithms.agent_credit import (
+    ADVANTAGES,
+    group_advantages,
+    grpo_credit,
+    imitate,
+    zero_advantage_rate,
+)
+from genenv.algorithms.datum import UpdateBatch, averaged
 from genenv.algorithms.settings import GrpoConfig
 from genenv.types import Group, Trace
 from lessons import make_groups
@@ -22,7 +27,7 @@ rewards = st.lists(st.floats(0, 1), min_size=2, max_size=10)
 
 def credit(
     groups: list[Group], solutions: dict[str, Trace] | None = None, temperature: float = 1.0, **config: Any
-) -> Lesson:
+) -> UpdateBatch:
     return grpo_credit(groups, solutions or {}, GrpoConfig(**config), temperature=temperature)
 
 
@@ -32,28 +37,28 @@ def agreed(group: Group) -> Group:
 
 def test_advantages_are_rewards_minus_their_mean_over_the_sample_deviation():
     # mean 0.5; deviation sqrt((0.25 + 0.25 + 0.25 + 0.25) / 3) = 0.57735
-    assert group_advantages([1, 0, 0, 1], normalise=False) == [0.5, -0.5, -0.5, 0.5]
-    assert group_advantages([1, 0, 0, 1], normalise=True) == pytest.approx(
+    assert group_advantages([1, 0, 0, 1], "centred") == [0.5, -0.5, -0.5, 0.5]
+    assert group_advantages([1, 0, 0, 1], "normalised") == pytest.approx(
         [0.86588, -0.86588, -0.86588, 0.86588], 1e-5
     )
     # mean 0.25; deviation sqrt((0.5625 + 3 * 0.0625) / 3) = 0.5
-    assert group_advantages([1, 0, 0, 0], normalise=True) == pytest.approx(
+    assert group_advantages([1, 0, 0, 0], "normalised") == pytest.approx(
         [1.4997, -0.4999, -0.4999, -0.4999], 1e-4
     )
 
 
-@pytest.mark.parametrize("normalise", [True, False])
+@pytest.mark.parametrize("name", ADVANTAGES)
 @pytest.mark.parametrize("row", [[0.3, 0.3, 0.3], [1.0], [0.1 + 0.2, 0.3]])
-def test_a_group_that_agrees_has_no_advantage(row, normalise):
-    assert group_advantages(row, normalise=normalise) == [0.0] * len(row)
+def test_a_group_that_agrees_has_no_advantage(row, name):
+    assert group_advantages(row, name) == [0.0] * len(row)
 
 
-@given(row=rewards, shift=st.floats(-3, 3), normalise=st.booleans())
-def test_advantages_sum_to_zero_and_do_not_depend_on_the_level_of_rewards(row, shift, normalise):
-    advantages = group_advantages(row, normalise=normalise)
+@given(row=rewards, shift=st.floats(-3, 3), name=st.sampled_from(["centred", "normalised"]))
+def test_advantages_sum_to_zero_and_do_not_depend_on_the_level_of_rewards(row, shift, name):
+    advantages = group_advantages(row, name)
     assert math.fsum(advantages) == pytest.approx(0, abs=1e-6)
     if max(row) - min(row) > 1e-6:
-        moved = group_advantages([reward + shift for reward in row], normalise=normalise)
+        moved = group_advantages([reward + shift for reward in row], name)
         assert moved == pytest.approx(advantages, abs=1e-6)
 
 

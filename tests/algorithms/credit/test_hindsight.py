@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from genenv.algorithms.credit import simulator_credit
-from genenv.algorithms.datum import Lesson
+from genenv.algorithms.datum import UpdateBatch
 from genenv.algorithms.settings import SimulatorLearningConfig
+from genenv.algorithms.simulator_credit import simulator_credit
 from genenv.types import Generation, Scored
 
 
@@ -18,10 +18,10 @@ def written(name: str, rate: float | None, asked: tuple[int, ...] | None) -> Sco
         text="",
         finished=True,
     )
-    return Scored(generation=generation, reward=0.3, rate=rate, asked=asked)
+    return Scored(generation=generation, reward=0.3, rate=rate, prompt_ids=asked)
 
 
-def credit(*scored: Scored, **config) -> Lesson:
+def credit(*scored: Scored, **config) -> UpdateBatch:
     settings = SimulatorLearningConfig(algorithm="hindsight", **config)
     schemas = {"c": {"type": "boolean"}}
     return simulator_credit(settings)((), schemas, settings, temperature=0.7, scored=scored)

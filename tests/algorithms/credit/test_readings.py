@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from genenv.algorithms.credit.grpo import grpo_credit
-from genenv.algorithms.credit.imitation import imitate
-from genenv.algorithms.credit.readings import readings
+from genenv.algorithms.agent_credit import grpo_credit, imitate, readings
 from genenv.algorithms.settings import GrpoConfig
 from genenv.types import Choices, Group, LeftOut
 

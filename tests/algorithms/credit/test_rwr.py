@@ -9,16 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv.algorithms.credit import simulator_credit
-from genenv.algorithms.credit.rwr import rwr_credit
-from genenv.algorithms.datum import Lesson, Objective
+from genenv.algorithms.datum import Objective, UpdateBatch
 from genenv.algorithms.settings import SimulatorLearningConfig
+from genenv.algorithms.simulator_credit import rwr_credit, simulator_credit
 from lessons import SEQUENCES, samples
 
 SCHEMAS = {"c0": {"type": "boolean"}, "c2": {"type": "string"}}
 
 
-def credit(written, schemas=None, temperature: float = 1.0, **config) -> Lesson:
+def credit(written, schemas=None, temperature: float = 1.0, **config) -> UpdateBatch:
     return rwr_credit(written, schemas or {}, SimulatorLearningConfig(**config), temperature=temperature)
 
 

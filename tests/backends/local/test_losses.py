@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from genenv.algorithms.datum import Objective
+from genenv.algorithms.losses import LOSSES
 from genenv.backends.local.losses import Tokens, k3, token_losses
 from lessons import imitated
 
@@ -20,7 +21,8 @@ def tokens(*, old, advantage, weight, nll=None, dtype=torch.float32) -> Tokens:
         advantage_M=torch.tensor(advantage, dtype=dtype),
         weight_M=torch.tensor(weight, dtype=dtype),
         nll_M=torch.tensor(nll or [False] * len(old)),
-        any_ppo=not all(nll or [False]),
+        loss=None if all(nll or [False]) else LOSSES["ppo"],
+        lengths=(len(old),),
     )
 
 
@@ -38,8 +40,8 @@ def test_the_tokens_of_data_are_those_that_count_in_order():
     assert found.advantage_M.tolist() == [-1.0, -1.0, 0.0, 0.0]
     assert found.old_M.tolist() == [-1.0, -3.0, 0.0, 0.0]
     assert found.nll_M.tolist() == [False, False, True, True]
-    assert found.any_ppo
-    assert not Tokens.of([imitated((1,), (6, 7), 2.0)], torch.device("cpu")).any_ppo
+    assert found.loss is LOSSES["ppo"]
+    assert not Tokens.of([imitated((1,), (6, 7), 2.0)], torch.device("cpu")).loss
 
 
 def test_the_loss_of_three_tokens_by_hand():
@@ -113,7 +115,8 @@ def test_the_gradient_of_a_known_solution_is_the_supervised_one():
             name: torch.cat([getattr(alone, name), getattr(attempt, name)])
             for name in ("old_M", "advantage_M", "weight_M", "nll_M")
         },
-        any_ppo=True,
+        loss=LOSSES["ppo"],
+        lengths=(6, 1),
     )
     objective = Objective(clip_low=0.2, clip_high=0.2, kl_coefficient=0.5, kl="k3")
     last = torch.tensor([-1.0], dtype=torch.float64)  # as when it was sampled, and as the reference says
@@ -141,7 +144,8 @@ def test_tokens_beside_a_known_solution_count_as_they_did():
         advantage_M=torch.cat([batch.advantage_M, torch.zeros(1)]),
         weight_M=torch.cat([batch.weight_M, torch.tensor([0.25])]),
         nll_M=torch.tensor([False] * 3 + [True]),
-        any_ppo=True,
+        loss=LOSSES["ppo"],
+        lengths=(3, 1),
     )
     one = torch.tensor([-2.0], dtype=torch.float64)
     marked, others = token_losses(

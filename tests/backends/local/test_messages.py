@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv.agent.settings import AgentConfig
+from genenv.agent.policy import AgentConfig
 from genenv.algorithms.datum import Datum, Objective
 from genenv.algorithms.settings import OptimizerConfig
 from genenv.backends.base import Role

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from genenv.algorithms.datum import Datum, Lesson, Objective
+from genenv.algorithms.datum import Datum, Objective, UpdateBatch
 from genenv.algorithms.settings import OptimizerConfig
 from genenv.algorithms.update import learn
 from genenv.backends.local.trainer import LocalTrainer
@@ -38,7 +38,7 @@ def mismatches(policy: Any, rounds: int, lr: float, cap: float | None = None) ->
     trainer = LocalTrainer(policy.weights, OptimizerConfig())
     found = []
     for round_ in range(rounds):
-        lesson = Lesson(units=[attempts(policy, round_)], objective=Objective(), importance_cap=cap)
+        lesson = UpdateBatch(units=[attempts(policy, round_)], objective=Objective(), importance_cap=cap)
         done = asyncio.run(learn(trainer, lesson, player="agent", learning_rate=lr, seed=round_))
         asyncio.run(trainer.publish())
         found.append(done.metrics()["agent/mismatch_kl"])

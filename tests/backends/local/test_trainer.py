@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from genenv.agent.settings import AgentConfig
+from genenv.agent.policy import AgentConfig
 from genenv.algorithms.datum import Datum, Objective, averaged
 from genenv.algorithms.settings import OptimizerConfig
 from genenv.backends.local.packing import Bundle, Packed

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from genenv.agent.settings import AgentConfig
-from genenv.algorithms.credit.grpo import group_advantages
+from genenv.agent.policy import AgentConfig
+from genenv.algorithms.agent_credit import group_advantages
 from genenv.algorithms.datum import Objective
+from genenv.algorithms.losses import LOSSES
 from genenv.backends.local.losses import Tokens, token_losses
 from genenv.types import Group
 from learners import AgentLearner
@@ -67,7 +68,7 @@ def trl_inputs(old: list[list[float]], reference: torch.Tensor) -> dict[str, tor
     """The same attempts as TRL pads them; the two prompts are of one length here."""
     rows = [(prompt, *flat(turns)) for prompt, group in zip(PROMPTS, TURNS, strict=True) for turns in group]
     width = max(len(ids) for _, ids, _ in rows)
-    advantages = [a for row in REWARDS for a in group_advantages(row, normalise=True)]
+    advantages = [a for row in REWARDS for a in group_advantages(row, "normalised")]
 
     def pad(values: list[list], fill: float) -> torch.Tensor:
         return torch.tensor([[*row, *[fill] * (width - len(row))] for row in values])
@@ -143,7 +144,8 @@ def test_the_loss_and_its_gradient_for_each_token_equal_trls(tiny, trainer_of, m
         advantage_M=inputs["advantages"][:, None].expand_as(chosen)[chosen],
         weight_M=weights,
         nll_M=torch.zeros(len(weights), dtype=torch.bool),
-        any_ppo=True,
+        loss=LOSSES["ppo"],
+        lengths=tuple(chosen.sum(1).tolist()),
     )
     objective = Objective(clip_low=LOW, clip_high=HIGH, kl_coefficient=BETA, kl="k3")
     own = now[chosen].requires_grad_()

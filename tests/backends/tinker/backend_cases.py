@@ -20,7 +20,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 from genenv.algorithms.datum import Datum, Objective
 from genenv.algorithms.settings import OptimizerConfig
-from genenv.algorithms.trust_region import TrustRegion
+from genenv.algorithms.update import TrustRegion
 from genenv.backends.base import Opened, Role, open_backend
 from genenv.backends.local.backend import open_local
 from genenv.backends.settings import PolicyConfig, TinkerConfig

@@ -9,7 +9,7 @@ from typing import Any
 
 from backend_cases import PROMPT, attempted, imitated, main, opened, trainer
 
-from genenv.algorithms.datum import Datum, Lesson, Objective
+from genenv.algorithms.datum import Datum, Objective, UpdateBatch
 from genenv.algorithms.update import Done, learn
 from genenv.backends.base import Opened
 from genenv.backends.tinker.policy import TinkerTrainer
@@ -36,7 +36,7 @@ def _totals(rows: list[tuple[float, ...]]) -> list[float]:
 
 
 async def _learn(one: TinkerTrainer, data: list[Datum], objective: Objective, **more: Any) -> Done:
-    lesson = Lesson(units=[[datum] for datum in data], objective=objective, steps=1, **more)
+    lesson = UpdateBatch(units=[[datum] for datum in data], objective=objective, steps=1, **more)
     return await learn(one, lesson, player="player", learning_rate=RATE, seed=1)
 
 

@@ -15,11 +15,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from genenv.environments.travel.candidates import fits_wishes
+from genenv.environments.travel.constraints import total_cost
 from genenv.environments.travel.database import Accommodation, Database, Restaurant, clear
-from genenv.environments.travel.hard import total_cost
-from genenv.environments.travel.query import MEALS, Query
-from genenv.environments.travel.reading import before_parenthesis, cities_of, from_to, name_and_city, travels
+from genenv.environments.travel.query import (
+    MEALS,
+    Query,
+    before_parenthesis,
+    cities_of,
+    from_to,
+    name_and_city,
+    travels,
+)
+from genenv.environments.travel.trips import fits_wishes
 
 Plan = list[dict[str, Any]]
 ABSENT_FLIGHT = "F9999999"

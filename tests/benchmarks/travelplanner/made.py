@@ -16,10 +16,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
+from genenv.environments.travel.constraints import total_cost
 from genenv.environments.travel.database import Database, Flight
-from genenv.environments.travel.hard import total_cost
-from genenv.environments.travel.query import MEALS, HouseRule, Query, RoomType, Transport
-from genenv.environments.travel.reading import cities_of
+from genenv.environments.travel.query import MEALS, HouseRule, Query, RoomType, Transport, cities_of
 from genenv.environments.travel.sandbox import CUISINES, DATES, sandbox
 from genenv.environments.travel.solver import solve
 from genenv.environments.travel.trips import written

@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from genenv.environments.travel.database import Database
-from genenv.environments.travel.query import MEALS
-from genenv.environments.travel.reading import before_parenthesis, cities_of, from_to, name_and_city
+from genenv.environments.travel.query import MEALS, before_parenthesis, cities_of, from_to, name_and_city
 
 Plan = list[dict[str, Any]]
 TITLES = {

@@ -10,7 +10,7 @@ import pytest
 from genenv.benchmarks.travelplanner import TravelPlanner
 from genenv.benchmarks.travelplanner.entries import KEYS, normalized
 from genenv.benchmarks.travelplanner.replies import read_plan
-from genenv.environments.travel.reading import before_parenthesis, cities_of, from_to
+from genenv.environments.travel.query import before_parenthesis, cities_of, from_to
 from quickly import within
 
 BENCH = TravelPlanner()

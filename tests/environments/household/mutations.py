@@ -5,11 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from genenv.environments.household.grammar import appliance_of
-from genenv.environments.household.rooms import ABLE, TASKS
-from genenv.environments.household.spec import HouseholdSpec, read_place, write_place
-from genenv.environments.household.tables import CAN_CONTAIN, OPENABLE
-from genenv.environments.household.wording import phrase
+from genenv.environments.household.layout import ABLE, CAN_CONTAIN, OPENABLE, TASKS
+from genenv.environments.household.spec import HouseholdSpec, appliance_of, phrase, read_place, write_place
 
 
 def mutants(spec: HouseholdSpec, rng: random.Random) -> Iterator[tuple[str, HouseholdSpec]]:

@@ -13,9 +13,15 @@ import pytest
 alfworld = pytest.importorskip("alfworld", reason="alfworld is not installed: pip install --no-deps alfworld")
 
 from genenv.environments.household.build import game_of  # noqa: E402
-from genenv.environments.household.engine import NOTHING, Game, Play  # noqa: E402
+from genenv.environments.household.engine import APPLIANCE, NOTHING, Game, Play, TaskType, World  # noqa: E402  # noqa: E402
 from genenv.environments.household.environment import Household  # noqa: E402
 from genenv.environments.household.layout import (  # noqa: E402
+    CAN_CONTAIN,
+    CLEANABLE,
+    COOLABLE,
+    HEATABLE,
+    LAMPS,
+    OPENABLE,
     Layout,
     Receptacle,
     Thing,
@@ -23,15 +29,6 @@ from genenv.environments.household.layout import (  # noqa: E402
     pddl_problem,
 )
 from genenv.environments.household.planning import good_commands, plan, plan_from  # noqa: E402
-from genenv.environments.household.tables import (  # noqa: E402
-    CAN_CONTAIN,
-    CLEANABLE,
-    COOLABLE,
-    HEATABLE,
-    LAMPS,
-    OPENABLE,
-)
-from genenv.environments.household.world import APPLIANCE, TaskType, World  # noqa: E402
 from genenv.gate.gate import base_tasks  # noqa: E402
 
 TASKS: tuple[TaskType, ...] = get_args(TaskType)

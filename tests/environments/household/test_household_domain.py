@@ -19,17 +19,16 @@ from genenv.backends.scripted import ScriptedSampler
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.environments.base import OutOfTurns
 from genenv.environments.household.build import game_of
-from genenv.environments.household.commands import read_command
+from genenv.environments.household.check import check_by_facts, nearer
+from genenv.environments.household.engine import read_command
 from genenv.environments.household.environment import Household
-from genenv.environments.household.playing import check_by_facts, nearer
+from genenv.environments.household.layout import LAMPS
+from genenv.environments.household.planning import askable_steps
 from genenv.environments.household.seeds import held_out_specs, offered_for
 from genenv.environments.household.settings import HouseholdConfig
-from genenv.environments.household.spec import HouseholdSpec, lines, read_place, write_place
-from genenv.environments.household.steps import askable_steps
-from genenv.environments.household.tables import LAMPS
-from genenv.environments.household.wording import wording_pattern
+from genenv.environments.household.spec import HouseholdSpec, lines, read_place, wording_pattern, write_place
 from genenv.gate.gate import Gate, base_tasks
-from genenv.rollout.driver import Sampling, attempt
+from genenv.rollout.driver import Sampling, roll_out
 from genenv.types import Lineage, Message, Origin, Profile, Rejection, RejectReason, Task
 from quickly import within
 
@@ -157,7 +156,7 @@ def test_a_scripted_agent_gives_possible_commands_only():
     tasks = list(env.held_out()[:20])
     sampling = Sampling(temperature=1.0, max_new_tokens=60, timeout_s=60.0, seed=0)
     groups = asyncio.run(
-        attempt(env, ScriptedSampler(lambda p, rng: "fly"), tasks, rollouts=4, sampling=sampling)
+        roll_out(env, ScriptedSampler(lambda p, rng: "fly"), tasks, rollouts=4, sampling=sampling)
     )
     for group in groups:
         possible = env.episode(group.task).choices

@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from genenv.environments.multihop_qa.answers import accepted
 from genenv.environments.multihop_qa.kb import KnowledgeBase, built_in
-from genenv.environments.multihop_qa.wording import EVERYDAY
+from genenv.environments.multihop_qa.search import accepted
+from genenv.environments.multihop_qa.spec import EVERYDAY
 from genenv.environments.multihop_qa.world import load_world
 from genenv.types import Json, JsonObject, Task
 

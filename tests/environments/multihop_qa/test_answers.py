@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv.environments.multihop_qa.answers import accepted, answer_of, exact, normalized, token_f1
 from genenv.environments.multihop_qa.kb import built_in
+from genenv.environments.multihop_qa.search import accepted, answer_of, exact, normalized, token_f1
 
 BASE = built_in()
 

@@ -6,10 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from genenv.environments.multihop_qa.chains import MAX_CHAINS, Chain, Chains
-from genenv.environments.multihop_qa.kb import BrokenChain, Fact, KnowledgeBase, built_in, joined
-from genenv.environments.multihop_qa.relations import THINGS
-from genenv.environments.multihop_qa.wording import (
+from genenv.environments.multihop_qa.kb import THINGS, BrokenChain, Fact, KnowledgeBase, built_in, joined
+from genenv.environments.multihop_qa.spec import (
     EVERYDAY,
     Misread,
     draw_question,
@@ -17,7 +15,7 @@ from genenv.environments.multihop_qa.wording import (
     question_pattern,
     strange_word,
 )
-from genenv.environments.multihop_qa.world import load_world
+from genenv.environments.multihop_qa.world import MAX_CHAINS, Chain, Chains, load_world
 
 WORLD = load_world(None)
 BASE = built_in()

@@ -7,9 +7,15 @@ import pytest
 
 import genenv
 from fact_corrections import DENIED, DENIED_FACTS
-from genenv.environments.multihop_qa.kb import Fact, KnowledgeBase, built_in
-from genenv.environments.multihop_qa.passages import facts_in, line_of, passage_of
-from genenv.environments.multihop_qa.relations import RELATIONS
+from genenv.environments.multihop_qa.kb import (
+    RELATIONS,
+    Fact,
+    KnowledgeBase,
+    built_in,
+    facts_in,
+    line_of,
+    passage_of,
+)
 
 DATA = Path(genenv.__file__).parent / "environments/multihop_qa/data"
 BASE = built_in()

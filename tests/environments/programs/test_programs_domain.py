@@ -16,9 +16,18 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from genenv.environments.programs.environment import Programs
-from genenv.environments.programs.operations import CHANGES, OPERATIONS, OTHER_LETTERS, PICKS, holds, steps
 from genenv.environments.programs.settings import ProgramsConfig
-from genenv.environments.programs.spec import ProgramSpec, is_held_out, of
+from genenv.environments.programs.spec import (
+    CHANGES,
+    OPERATIONS,
+    OTHER_LETTERS,
+    PICKS,
+    ProgramSpec,
+    holds,
+    is_held_out,
+    of,
+    steps,
+)
 from genenv.gate.gate import base_tasks, examined
 from genenv.types import Lineage, Message, Origin, Profile, Rejection, RejectReason, Task
 

@@ -7,12 +7,10 @@ import re
 from collections.abc import Iterator
 
 from genenv.environments.travel.build import query_of
-from genenv.environments.travel.choices import Atlas
 from genenv.environments.travel.sandbox import CUISINES, sandbox
-from genenv.environments.travel.seeds import bare
+from genenv.environments.travel.seeds import Atlas, bare
 from genenv.environments.travel.solver import Solution, solve
-from genenv.environments.travel.spec import HOUSE_RULES, LIMITS, ROOM_TYPES, TravelSpec
-from genenv.environments.travel.words import ALWAYS, blanks
+from genenv.environments.travel.spec import ALWAYS, HOUSE_RULES, LIMITS, ROOM_TYPES, TravelSpec, blanks
 from genenv.types import JsonObject
 
 ATLAS = Atlas(sandbox())

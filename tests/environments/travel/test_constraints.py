@@ -9,12 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from genenv.environments.travel.candidates import fits_wishes
-from genenv.environments.travel.constraints import COMMONSENSE, HARD, score
+from genenv.environments.travel.constraints import COMMONSENSE, HARD, score, total_cost
 from genenv.environments.travel.database import Database
-from genenv.environments.travel.hard import total_cost
-from genenv.environments.travel.query import HouseRule, Query
-from genenv.environments.travel.reading import before_parenthesis, from_to, name_and_city
+from genenv.environments.travel.query import HouseRule, Query, before_parenthesis, from_to, name_and_city
+from genenv.environments.travel.trips import fits_wishes
 
 
 def failed(query, plan, database) -> set[str]:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import random
 import re
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from genenv.environments.travel import build
-from genenv.environments.travel.check import judge
+from genenv.environments.travel.check import judge, random_replies
 from genenv.environments.travel.database import Database, clear
 from genenv.environments.travel.environment import Travel
-from genenv.environments.travel.random_plans import random_replies
-from genenv.environments.travel.reading import before_parenthesis, from_to, name_and_city
+from genenv.environments.travel.query import before_parenthesis, from_to, name_and_city
 from genenv.environments.travel.solver import solve
 from genenv.environments.travel.spec import TravelSpec
 from genenv.types import Lineage, Origin, Rejection, RejectReason, Task
@@ -54,9 +52,7 @@ def asking(query, *, missing: int | None = None) -> Task:
 def test_a_random_attempt_needs_no_full_tables(query, small, table, missing, days, destination):
     asked = replace(query, days=days, destination=destination, cities=(days - 1) // 2, dates=("",) * days)
     data = with_rows(small, **{table: []})
-    (reply,) = random_replies(
-        SimpleNamespace(database=data), asking(asked, missing=missing), random.Random(0)
-    )
+    (reply,) = random_replies(asking(asked, missing=missing), random.Random(0), data)
     assert reply.startswith("[" if missing is None else "{")
 
 

@@ -11,11 +11,10 @@ import xgrammar
 
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.environments.travel.environment import Travel
-from genenv.environments.travel.phrasings import HELD_OUT, TRAINING
 from genenv.environments.travel.sandbox import sandbox
 from genenv.environments.travel.seeds import bare
 from genenv.environments.travel.settings import TravelConfig
-from genenv.environments.travel.spec import TravelSpec
+from genenv.environments.travel.spec import HELD_OUT, TRAINING, TravelSpec
 from genenv.gate.gate import Gate, base_task, base_tasks
 from genenv.types import Context, Generation, Lineage, Origin, Profile, Rejection, RejectReason, Task
 

@@ -9,14 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from genenv.environments.travel.audit import broken
-from genenv.environments.travel.check import judge
-from genenv.environments.travel.choices import Atlas
-from genenv.environments.travel.constraints import score
-from genenv.environments.travel.hard import total_cost
-from genenv.environments.travel.query import Query
-from genenv.environments.travel.reading import UnreadableError
+from genenv.environments.travel.check import broken, judge
+from genenv.environments.travel.constraints import score, total_cost
+from genenv.environments.travel.query import Query, UnreadableError
 from genenv.environments.travel.sandbox import DATES, sandbox
+from genenv.environments.travel.seeds import Atlas
 from genenv.environments.travel.solver import cp_model, fits, solve
 from genenv.environments.travel.trips import read_trip, written
 from genenv.errors import UsageError

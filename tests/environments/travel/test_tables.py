@@ -12,12 +12,11 @@ from pathlib import Path
 import pytest
 
 from genenv.environments.travel.constraints import score
-from genenv.environments.travel.database import Database
+from genenv.environments.travel.database import Database, load_database
 from genenv.environments.travel.environment import Travel
 from genenv.environments.travel.query import benchmark_query
 from genenv.environments.travel.sandbox import sandbox
 from genenv.environments.travel.settings import TravelConfig
-from genenv.environments.travel.tables import load_database
 from genenv.errors import DataError, UsageError
 
 FILES = {

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from genenv.config.run import resolve
+from genenv.config.run import parse_config
 from genenv.research.sweeps.readings import BUDGETS, MeasuredRun, Measurement, read_run
 from genenv.research.sweeps.recovery import recoveries, recovery_contrasts, shifted_run
 from genenv.research.sweeps.recovery import recovery_contrast_text as in_words
 from genenv.research.sweeps.recovery import recovery_text as fell
 from typed import refused, succeeds
 
-SHIFTING = resolve(
+SHIFTING = parse_config(
     {"environment": {"name": "programs"}, "shift": {"round": 3, "environment": {"renamed": True}}}
 )
 TINY = Path(__file__).parents[3] / "configs" / "tiny.toml"

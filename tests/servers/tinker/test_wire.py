@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from genenv.backends.served import LOSSES, ForwardResult, PromptResult
+from genenv.algorithms.losses import WIRE_LOSSES
+from genenv.backends.served import ForwardResult, PromptResult
 from genenv.errors import UsageError
 from genenv.sampling import Completion
 from genenv.servers.tinker import replies as wire
@@ -101,7 +102,7 @@ def requests(draw: Any) -> Any:
     message = MESSAGES["Request"](
         model_id=draw(names),
         seq_id=draw(st.integers(0, 2**31 - 1)),
-        loss_fn=draw(st.sampled_from(LOSSES)),
+        loss_fn=draw(st.sampled_from(list(WIRE_LOSSES))),
         forward_only=draw(st.booleans()),
         config=draw(st.dictionaries(names, floats, max_size=2)),
     )

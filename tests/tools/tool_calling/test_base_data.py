@@ -92,9 +92,9 @@ def test_the_sides_share_no_wording() -> None:
 def test_the_sides_share_no_value_but_closed_choices() -> None:
     bundle = Bundle.open(BUNDLE)
     closed = {"units", "currency"}
-    for kind, listed in bundle.sayings.kinds(None).items():
+    for kind, listed in bundle.spoken_values.kinds(None).items():
         if kind.removeprefix("said.").split("[")[0] not in closed:
-            assert not set(listed) & set(bundle.measuring_sayings.kinds(None).get(kind, ()))
+            assert not set(listed) & set(bundle.measuring_spoken_values.kinds(None).get(kind, ()))
     used = [said(side) for side in SIDES]
     assert not used[0] & used[1]
 
@@ -136,7 +136,7 @@ def test_the_sides_begin_in_other_states() -> None:
 
 def test_what_is_written_by_hand_names_tools_and_parameters_there_are() -> None:
     bundle, tools = Bundle.open(BUNDLE), ENVIRONMENT.world.tools
-    kinds = bundle.sayings.kinds(None).keys() | {"said.date", "said.span[0]", "said.span[1]"}
+    kinds = bundle.spoken_values.kinds(None).keys() | {"said.date", "said.span[0]", "said.span[1]"}
     assert set(bundle.graph.recipes) == set(tools)
     for recipe in bundle.graph.recipes.values():
         assert set(recipe.ways) == set(tools[recipe.tool].properties)

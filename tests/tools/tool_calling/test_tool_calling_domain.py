@@ -12,13 +12,13 @@ from typing import get_args
 import pytest
 from pydantic import ValidationError
 
-from genenv.environments.parameters import ByParameters, at_random
+from genenv.environments.common import at_random
+from genenv.environments.wrappers import ByParameters
 from genenv.gate.gate import base_tasks, examined
 from genenv.tools.calls import format_calls
 from genenv.tools.check import calls_of
 from genenv.tools.spec import Program
-from genenv.tools.tool_calling.environment import ToolCalling
-from genenv.tools.tool_calling.settings import App, ToolCallingConfig
+from genenv.tools.tool_calling.environment import App, ToolCalling, ToolCallingConfig
 from genenv.types import JsonObject, Lineage, Origin, Rejection, RejectReason, Task
 
 ENVIRONMENT = ToolCalling()

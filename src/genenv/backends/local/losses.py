@@ -1,12 +1,11 @@
 # pyright: standard
-"""The losses of `genenv.algorithms.datum`, token by token, in torch.
+"""The losses of `genenv.algorithms.losses` on tensors, with the KL term and the entropy bonus.
 
-    ppo: -min(rho_t A, clip(rho_t, 1 - low, 1 + high) A) + beta k3_t - c H_t,   rho_t = pi(t) / pi_old(t)
-    nll: -log pi(t)
+    loss_t = w_t (loss of the token's name + beta k3_t - c H_t),   beta and c of policy gradients alone
     k3_t = exp(d_t) - d_t - 1,  d_t = log pi_ref(t) - log pi(t)
 
-H_t is the entropy of what could have been sampled in the place of t, at the temperature of the sampling;
-with both log-ratios held to 20 nats and k3 to 10; each times the token's weight.
+H_t is the entropy of what could have been sampled in the place of t, at the temperature of the sampling.
+Log-ratios are held to 20 nats, and k3 to 10.
 
 Shapes: M = tokens of a micro-batch that count.
 """
@@ -21,7 +20,7 @@ import torch
 from torch import Tensor
 
 from genenv.algorithms.datum import Datum, Objective
-from genenv.algorithms.ratios import K3_MAX, LOG_RATIO_MAX
+from genenv.algorithms.losses import K3_MAX, LOG_RATIO_MAX, Loss, LossTerms, find_loss
 from genenv.backends.local.packing import on_device
 
 
@@ -36,8 +35,10 @@ class Tokens:
     """Log-probability when it was sampled. Nats; 0 under `nll`."""
     nll_M: Tensor
     """True where the loss is `nll`."""
-    any_ppo: bool
-    """Whether a token's loss is `ppo`."""
+    loss: Loss | None
+    """That of the tokens that are not `nll`; None where all are."""
+    lengths: tuple[int, ...]
+    """How many tokens each sequence has here."""
 
     @staticmethod
     def of(data: Sequence[Datum], device: torch.device) -> Tokens:
@@ -50,8 +51,21 @@ class Tokens:
             advantage_M=numbers[1],
             old_M=numbers[2],
             nll_M=numbers[3] > 0,
-            any_ppo=not nll.all(),
+            loss=_policy_gradient(data),
+            lengths=tuple(part.shape[1] for part in parts),
         )
+
+    def sequence_mean(self, values_M: Tensor) -> Tensor:
+        """[M] the mean over each token's sequence."""
+        return torch.cat([part_T.mean().expand_as(part_T) for part_T in values_M.split(self.lengths)])
+
+
+def _policy_gradient(data: Sequence[Datum]) -> Loss | None:
+    """The one loss of data that are learned by a policy gradient and have tokens that count."""
+    names = {datum.loss for datum in data if datum.is_policy_gradient and datum.tokens}
+    if len(names) > 1:
+        raise ValueError(f"one step has one policy gradient, not {', '.join(sorted(names))}")
+    return find_loss(names.pop()) if names else None
 
 
 def _numbers(datum: Datum) -> np.ndarray:
@@ -82,15 +96,19 @@ def token_losses(
         The loss, and the sums behind `kl`, `old_kl`, `entropy` and `clip_rate`, weighted like the loss.
     """
     weight_M, nll_M = tokens.weight_M, -logprobs_M
-    if not tokens.any_ppo:
+    if tokens.loss is None:
         return (nll_M * weight_M).sum(), {}
-    log_ratio_M = (logprobs_M - tokens.old_M).clamp(-LOG_RATIO_MAX, LOG_RATIO_MAX)
-    ratio_M = log_ratio_M.exp()
-    low, high = 1 - objective.clip_low, 1 + objective.clip_high
-    advantage_M = tokens.advantage_M
-    loss_M = -torch.minimum(ratio_M * advantage_M, ratio_M.clamp(low, high) * advantage_M)
-    outside_M = ((ratio_M < low) & (advantage_M < 0)) | ((ratio_M > high) & (advantage_M > 0))
-    sums = {"clip_rate": (outside_M * weight_M).sum().detach(), "old_kl": _old_kl(log_ratio_M, tokens)}
+    terms = LossTerms(
+        logprob=logprobs_M,
+        old=tokens.old_M,
+        advantage=tokens.advantage_M,
+        low=1 - objective.clip_low,
+        high=1 + objective.clip_high,
+        sequence_mean=tokens.sequence_mean,
+    )
+    loss_M = tokens.loss.function(terms)
+    outside_M = terms.outside(terms.sequence_ratio if tokens.loss.ratio == "sequence" else terms.ratio)
+    sums = {"clip_rate": (outside_M * weight_M).sum().detach(), "old_kl": _old_kl(terms.log_ratio, tokens)}
     if reference_M is not None:
         # the estimate holds for what the policy sampled
         kl_M = k3(logprobs_M, reference_M).masked_fill(tokens.nll_M, 0.0)
@@ -106,7 +124,7 @@ def token_losses(
 
 @torch.no_grad()
 def _old_kl(log_ratio_M: Tensor, tokens: Tokens) -> Tensor:
-    """KL(pi_old || pi) of the `ppo` tokens by k3, weighted like the loss: `learning.ratios.k3(old, now)`.
+    """KL(pi_old || pi) of policy-gradient tokens by k3, weighted like the loss.
 
     expm1 keeps what rounding alone makes near 1e-13; exp(d) - 1 in float32 would add 1e-7.
     """

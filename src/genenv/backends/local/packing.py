@@ -392,7 +392,7 @@ def sample_of(rows: Sequence[Datum], most: int) -> list[Datum]:
         rows: those of one piece; `ppo` data among them.
         most: tokens.
     """
-    begin = next(i for i, datum in enumerate(rows) if datum.loss == "ppo")
+    begin = next(i for i, datum in enumerate(rows) if datum.is_policy_gradient)
     first, found = rows[begin], list[Datum]()
     prompt = len(first.prompt_ids)
     if prompt + len(first.completion_ids) > 2 * most:
@@ -400,7 +400,7 @@ def sample_of(rows: Sequence[Datum], most: int) -> list[Datum]:
     room = most - prompt
     for datum in rows[begin:]:
         room -= len(datum.completion_ids)
-        if datum.loss != "ppo" or (found and room < 0):
+        if not datum.is_policy_gradient or (found and room < 0):
             break
         found.append(datum)
     return found

@@ -228,7 +228,7 @@ class LocalTrainer:
         if objective.kl != "k3" or objective.kl_coefficient or not self.weights.has_reference:
             return None
         sampled = [
-            i for i, batch in enumerate(batches) if any(d.loss == "ppo" for _, own in batch for d in own)
+            i for i, batch in enumerate(batches) if any(d.is_policy_gradient for _, own in batch for d in own)
         ]
         return random.Random(tokens).choice(sampled) if sampled else None
 
@@ -258,7 +258,9 @@ class LocalTrainer:
         values = Tokens.of(rows.data, device)
         measure_kl = turn.own == measured
         exact = objective.kl == "exact" and objective.kl_coefficient > 0
-        wants_k3 = objective.kl == "k3" and (objective.kl_coefficient > 0 or measure_kl) and values.any_ppo
+        wants_k3 = (
+            objective.kl == "k3" and (objective.kl_coefficient > 0 or measure_kl) and values.loss is not None
+        )
         apart = measure_kl and isinstance(packed, TokenTree)
         reference: _Reference | None = None
         if exact or (not apart and self._any_k3(turn, batches, objective, measured)):
@@ -273,7 +275,7 @@ class LocalTrainer:
                 tokens_M,
                 rows,
                 reference=reference if exact else None,
-                entropy=objective.entropy_coefficient > 0 and values.any_ppo,
+                entropy=objective.entropy_coefficient > 0 and values.loss is not None,
             )
             reference_M = None if reference is None else reference.logprobs_M
             loss, sums = token_losses(scores.logprobs_M, values, objective, reference_M, scores.entropy_M)
@@ -309,11 +311,11 @@ class LocalTrainer:
             `kl`; nothing where the prompt leaves no room for a part of a rollout.
         """
         whole = [datum for _, own in batch for datum in own]
-        own = random.Random(seed).choice([own for _, own in batch if any(d.loss == "ppo" for d in own)])
+        own = random.Random(seed).choice([own for _, own in batch if any(d.is_policy_gradient for d in own)])
         some = sample_of(own, most)
         if not sum(datum.tokens for datum in some):
             return {}
-        first = next(datum for datum in own if datum.loss == "ppo")
+        first = next(datum for datum in own if datum.is_policy_gradient)
         start = sum(d.tokens for d in itertools.takewhile(lambda d: d is not first, whole))
         packed = self.weights.packed([bundle for bundle, _ in bundle_by_prompt(some)])
         rows = _Rows.of(some, self.weights.model.device, self._allowed)
@@ -330,7 +332,7 @@ class LocalTrainer:
         """Whether a process asks the reference in this turn: then all do, of which each holds a part."""
         if objective.kl != "k3" or not (objective.kl_coefficient > 0 or measured in turn.all):
             return False
-        return any(d.loss == "ppo" for index in turn.all for _, own in batches[index] for d in own)
+        return any(d.is_policy_gradient for index in turn.all for _, own in batches[index] for d in own)
 
     def _scores(
         self,
@@ -434,7 +436,7 @@ class _Rows:
 
 def _kind(datum: Datum) -> tuple[bool, float]:
     """Tokens are scored together that have these in common."""
-    return datum.loss != "ppo", datum.temperature
+    return not datum.is_policy_gradient, datum.temperature
 
 
 def _at(at_M: Tensor | None, x: Tensor) -> Tensor:

@@ -1,13 +1,13 @@
 # pyright: standard
-"""The losses of `genenv.algorithms.datum` in those that the protocol has, and what they come to.
+"""The losses of `genenv.algorithms.losses` in those that the protocol has, and what they come to.
 
-    ppo        `ppo`, log-probabilities of the sampling, advantages w A
+    ppo, ...   their own `wire` loss, log-probabilities of the sampling, advantages w A
     nll        `cross_entropy`, weights w; or as below with A = w, where a server scales weights away
     KL term    `importance_sampling` at the present weights: there its gradient is -sum A grad log pi, so
                A = beta u (e^d - 1), d = log pi_ref - log pi, has that of beta u k3, which is e^d - d - 1
 
 u is a token's weight under `k3`, one of all tokens that count under `exact`, which a server cannot give: what
-is used instead is k3 on the tokens that were sampled. Held to the bounds of `learning.ratios`.
+is used instead is k3 on the tokens that were sampled. Held to the bounds of `algorithms.losses`.
 
 All of these are sums over tokens. A server that takes means instead is given as much more (`Sums`).
 
@@ -19,12 +19,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import tinker
 
 from genenv.algorithms.datum import Datum, Objective
-from genenv.algorithms.ratios import K3_MAX, LOG_RATIO_MAX, held, k3
+from genenv.algorithms.losses import K3_MAX, LOG_RATIO_MAX, LOSSES, LossTerms, Values, find_loss, held, k3
 from genenv.backends.tinker.service import encoded, targets
+from genenv.errors import UsageError
 
 Rows = Mapping[int, tuple[float, ...]]
 """By place in the data: [T] log-probabilities. Nats."""
@@ -73,7 +75,7 @@ def wants_reference(data: Sequence[Datum], objective: Objective) -> list[int]:
     """Places of data that the KL term counts on."""
     if objective.kl_coefficient <= 0:
         return []
-    return [place for place, one in enumerate(data) if objective.kl == "exact" or one.loss == "ppo"]
+    return [place for place, one in enumerate(data) if objective.kl == "exact" or one.is_policy_gradient]
 
 
 def calls(data: Sequence[Datum], objective: Objective, own: Rows, reference: Rows, sums: Sums) -> list[Call]:
@@ -86,7 +88,7 @@ def calls(data: Sequence[Datum], objective: Objective, own: Rows, reference: Row
         reference: those of the reference, where `wants_reference`.
         sums: as in `wants_own`.
     """
-    sampled = [place for place, one in enumerate(data) if one.loss == "ppo"]
+    sampled = [place for place, one in enumerate(data) if one.is_policy_gradient]
     taught = [place for place, one in enumerate(data) if one.loss == "nll" and sums.weighs]
     surrogate = _surrogate(data, objective, own, reference, sums)
     count = len(sampled) + len(taught) + len(surrogate) if sums.by_count else 1
@@ -99,14 +101,15 @@ def calls(data: Sequence[Datum], objective: Objective, own: Rows, reference: Row
         return encoded(data[place], weights=[count * weight for weight in data[place].weights])
 
     found = [
-        Call(
-            loss="ppo",
-            places=sampled,
-            sequences=[credited(i, _old(data[i]), _weighted(data[i])) for i in sampled],
-            config={
-                "clip_low_threshold": 1 - objective.clip_low,
-                "clip_high_threshold": 1 + objective.clip_high,
-            },
+        *(
+            Call(
+                loss=wire_loss(name),
+                places=own_places,
+                sequences=[credited(i, _old(data[i]), _weighted(data[i])) for i in own_places],
+                config=_bounds(objective) if find_loss(name).settings else None,
+            )
+            for name in dict.fromkeys(data[place].loss for place in sampled)
+            for own_places in [[place for place in sampled if data[place].loss == name]]
         ),
         Call(loss="cross_entropy", places=taught, sequences=[weighted(i) for i in taught]),
         Call(
@@ -116,6 +119,28 @@ def calls(data: Sequence[Datum], objective: Objective, own: Rows, reference: Row
         ),
     ]
     return [call for call in found if call.places]
+
+
+def wire_loss(name: str) -> tinker.types.LossFnType:
+    """What the protocol calls a loss.
+
+    Raises:
+        UsageError: it has none like it.
+    """
+    wire = find_loss(name).wire
+    if wire is None:
+        known = ", ".join(
+            sorted(one for one, loss in LOSSES.items() if loss.wire and one not in ("nll", "dro"))
+        )
+        raise UsageError(f"a Tinker server has no loss like agent.loss = {name!r}; it has {known}")
+    return cast(tinker.types.LossFnType, wire)
+
+
+def _bounds(objective: Objective) -> dict[str, float]:
+    return {
+        "clip_low_threshold": 1 - objective.clip_low,
+        "clip_high_threshold": 1 + objective.clip_high,
+    }
 
 
 def measures(data: Sequence[Datum], objective: Objective, now: Rows, reference: Rows) -> dict[str, float]:
@@ -128,28 +153,31 @@ def measures(data: Sequence[Datum], objective: Objective, now: Rows, reference: 
         reference: those of the reference, where `wants_reference`.
     """
     tokens = sum(one.tokens for one in data)
-    low, high = 1 - objective.clip_low, 1 + objective.clip_high
     loss, clipped, kl, old_kl = [0.0], [0.0], [0.0], [0.0]
     for place, one in enumerate(data):
-        old = _old(one) if one.loss == "ppo" else now[place]
-        advantages = one.advantages or (0.0,) * len(one.weights)
+        old = _old(one) if one.is_policy_gradient else now[place]
+        terms = LossTerms(
+            logprob=Values.of(now[place]),
+            old=Values.of(old),
+            advantage=Values.of(one.advantages or (0.0,) * len(one.weights)),
+            low=1 - objective.clip_low,
+            high=1 + objective.clip_high,
+            sequence_mean=lambda values: values,
+        )
+        losses, outside = find_loss(one.loss).function(terms).tolist(), terms.outside(terms.ratio).tolist()
         for token, weight in enumerate(one.weights):
             if weight <= 0:
                 continue
-            value, advantage = now[place][token], advantages[token]
-            if one.loss == "nll":
-                loss.append(-weight * value)
-            else:
-                ratio = math.exp(held(value - old[token]))
-                loss.append(-weight * min(ratio * advantage, min(max(ratio, low), high) * advantage))
-                outside = (ratio < low and advantage < 0) or (ratio > high and advantage > 0)
-                clipped.append(weight * outside)
+            value = now[place][token]
+            loss.append(weight * losses[token])
+            if one.is_policy_gradient:
+                clipped.append(weight * outside[token])
                 old_kl.append(weight * k3(old[token], value))
             if place in reference:
                 counts = 1 / tokens if objective.kl == "exact" else weight
                 kl.append(counts * k3(value, reference[place][token]))
     found = {"loss": math.fsum(loss) + objective.kl_coefficient * math.fsum(kl), "tokens": float(tokens)}
-    if any(one.loss == "ppo" for one in data):
+    if any(one.is_policy_gradient for one in data):
         found |= {"clip_rate": math.fsum(clipped), "old_kl": math.fsum(old_kl)}
     if reference:
         found["kl"] = math.fsum(kl)

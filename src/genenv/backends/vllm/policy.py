@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from genenv.algorithms.datum import Datum, Objective
+from genenv.algorithms.datum import Datum, Objective, Trainer
 from genenv.algorithms.settings import Moments
-from genenv.algorithms.trainer import Trainer
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.backends.sampler_check import (
     MAX_GAP,

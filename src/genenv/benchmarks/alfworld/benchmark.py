@@ -17,8 +17,7 @@ from pydantic import BaseModel, Field
 from genenv.benchmarks.alfworld.games import TYPES, Trial, load_trials
 from genenv.chat.assistant import ChatMessage, Talk
 from genenv.chat.reasoning import without_thoughts
-from genenv.environments.household.commands import read_command
-from genenv.environments.household.engine import NOTHING, Play
+from genenv.environments.household.engine import NOTHING, Play, read_command
 from genenv.environments.household.planning import plan_from
 from genenv.errors import ContextOverflow
 from genenv.evaluation.base import Grade, Graded, Item, PlainBenchmark, shares

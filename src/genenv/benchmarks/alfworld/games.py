@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from genenv.environments.household.engine import Game
-from genenv.environments.household.world import Item, Place, TaskType, World
+from genenv.environments.household.engine import Game, Item, Place, TaskType, World
 from genenv.evaluation.data import DataFolder
 
 _FOLDER = "alfworld/json_2.1.1"

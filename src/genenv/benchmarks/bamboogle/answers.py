@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from genenv.chat.reasoning import without_thoughts
-from genenv.environments.multihop_qa.answers import word_f1
+from genenv.environments.multihop_qa.search import word_f1
 
 _BOX = re.compile(r"\\(?:boxed|fbox|framebox)(?![A-Za-z])[ \t]*")
 _MOST = 8

@@ -20,8 +20,8 @@ from pydantic import Field
 from genenv.benchmarks.bamboogle.answers import MAX_REPLY_CHARS, closeness, final_answer
 from genenv.chat.assistant import Assistant, ChatMessage, Reply, Talk
 from genenv.chat.reasoning import without_thoughts
-from genenv.environments.multihop_qa.corpus import load_corpus
 from genenv.environments.multihop_qa.search import SearchIndex, require_search
+from genenv.environments.multihop_qa.world import load_corpus
 from genenv.errors import ContextOverflow, DataError, UsageError
 from genenv.evaluation.base import Grade, Item, PlainBenchmark
 from genenv.evaluation.data import DataFolder, a_list

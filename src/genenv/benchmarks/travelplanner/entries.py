@@ -13,8 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from genenv.benchmarks.travelplanner.places import Kind, Named, Places
-from genenv.environments.travel.query import FIELDS, MEALS
-from genenv.environments.travel.reading import before_parenthesis, from_to
+from genenv.environments.travel.query import FIELDS, MEALS, before_parenthesis, from_to
 
 _MOST_WORDS = 12
 

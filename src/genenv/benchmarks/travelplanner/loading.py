@@ -13,10 +13,8 @@ from typing import Any, cast, get_args
 
 from genenv.benchmarks.travelplanner.places import Places
 from genenv.benchmarks.travelplanner.two_stage import Searches
-from genenv.environments.travel.database import Database, Flight
+from genenv.environments.travel.database import FILES, BadRow, Database, Flight, read_database, rows
 from genenv.environments.travel.query import HouseRule, Query, RoomType, Transport, benchmark_query
-from genenv.environments.travel.rows import BadRow, rows
-from genenv.environments.travel.tables import FILES, read_database
 from genenv.errors import DataError, UsageError
 from genenv.evaluation.data import DataFolder
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Literal, NamedTuple
 
 from genenv.environments.travel.database import Database
-from genenv.environments.travel.reading import name_and_city
+from genenv.environments.travel.query import name_and_city
 
 Kind = Literal["restaurant", "attraction", "accommodation"]
 

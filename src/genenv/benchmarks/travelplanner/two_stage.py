@@ -21,7 +21,7 @@ from typing import Final
 
 from genenv.chat.assistant import Talk
 from genenv.environments.travel.database import Database, Road
-from genenv.environments.travel.reading import before_parenthesis
+from genenv.environments.travel.query import before_parenthesis
 from genenv.errors import ContextOverflow
 from genenv.types import Json
 

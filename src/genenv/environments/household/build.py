@@ -6,14 +6,11 @@ import functools
 import json
 import random
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
-
-from pydantic import BaseModel
+from typing import cast
 
 from genenv.environments.household.engine import Game, Play
-from genenv.environments.household.layout import compile_layout
-from genenv.environments.household.planning import good_commands, plan
-from genenv.environments.household.rooms import ABLE, all_places, is_held_out
+from genenv.environments.household.layout import ABLE, all_places, compile_layout, is_held_out
+from genenv.environments.household.planning import askable_steps, good_commands, plan
 from genenv.environments.household.settings import HouseholdConfig
 from genenv.environments.household.spec import (
     BLANK,
@@ -27,11 +24,7 @@ from genenv.environments.household.spec import (
     lines,
     read_place,
 )
-from genenv.environments.household.steps import askable_steps
 from genenv.types import Json, Lineage, Message, Origin, Rejection, RejectReason, Task
-
-if TYPE_CHECKING:
-    from genenv.environments.household.environment import Household
 
 _HOW = (
     "You are in a house. Give one command a turn, and nothing else:\n"
@@ -41,6 +34,8 @@ _HOW = (
     "or closed. To look at something under a lamp, hold it and use the lamp."
 )
 _NEXT = "What is the next command of the shortest way?"
+NAME = "household"
+"""The environment's name."""
 MOST_TARGETS = 4
 """Objects of the target's type in a room: each pair of them is a plan to look at."""
 _STEPS = ((4, "short"), (7, "middle"))
@@ -48,18 +43,17 @@ _STEPS = ((4, "short"), (7, "middle"))
 
 
 def build(
-    env: Household, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
+    spec: HouseholdSpec, settings: HouseholdConfig, *, task_id: str, lineage: Lineage, rng: random.Random
 ) -> Task | Rejection:
     """Make the game of a spec and its shortest plan, the ground truth.
 
     Args:
-        env: with its settings.
         spec: with or without blanks in its wording.
+        settings: of the environment.
         task_id: of the task.
         lineage: where it comes from.
         rng: in which order the places are numbered; in single steps also which step is asked for.
     """
-    spec, settings = cast(HouseholdSpec, spec), env.settings
     if (problem := _reserved(spec, lineage) or _misdescribed(spec)) is not None:
         return problem
     spec = filled(spec)
@@ -86,12 +80,12 @@ def build(
         messages, oracle = _whole(game, settings), tuple(commands)
     else:
         play = game.start()
-        told = play.play(commands[:step])
+        answers = play.play(commands[:step])
         payload |= {"played": commands[:step], "right": list(good_commands(play))}
-        messages, oracle = _next_step(play, commands[:step], told, settings), (commands[step],)
+        messages, oracle = _next_step(play, commands[:step], answers, settings), (commands[step],)
     return Task(
         id=task_id,
-        environment=env.name,
+        environment=NAME,
         skills=(*skills_of(spec), _length(len(commands))),
         messages=messages,
         spec=spec.model_dump(mode="json"),
@@ -177,7 +171,7 @@ def _whole(game: Game, settings: HouseholdConfig) -> tuple[Message, ...]:
 
 
 def possible(play: Play, settings: HouseholdConfig) -> str:
-    """The commands that are possible now, where the agent is told them."""
+    """The commands that are possible now, if the settings show them."""
     return f"\nPossible: {', '.join(play.admissible)}." if settings.show_commands else ""
 
 
@@ -186,6 +180,6 @@ def _next_step(
 ) -> tuple[Message, ...]:
     """The game so far, command by command, and the question."""
     pairs = zip(commands, answers, strict=True)
-    told = "".join(f"\n> {command}\n{answer}" for command, answer in pairs)
-    asked = f"{play.game.intro}{told}{possible(play, settings)}\n{_NEXT}"
+    history = "".join(f"\n> {command}\n{answer}" for command, answer in pairs)
+    asked = f"{play.game.intro}{history}{possible(play, settings)}\n{_NEXT}"
     return Message(role="system", content=_HOW), Message(role="user", content=asked)

@@ -1,19 +1,92 @@
-"""ALFWorld's household, played directly: TextWorld's commands and answers on ALFWorld's files, but fast.
+"""The household game: its places and objects, the rules of its commands, and commands read from replies.
 
-TextWorld takes a third of a second to load such a game, as long to start an attempt, and 30 ms a step, nearly
-all of it to derive the text of every possible command through the grammar. A game here is an immutable
-description that all attempts share. What TextWorld answers is what this answers, quirks included: the tests
-step both side by side.
+ALFWorld's recorded games are played by it too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import attrgetter
+from typing import Literal
 
-from genenv.environments.household.world import APPLIANCE, KNIVES, VERB, Item, Place, World
+TaskType = Literal[
+    "pick_and_place_simple",
+    "look_at_obj_in_light",
+    "pick_clean_then_place_in_recep",
+    "pick_heat_then_place_in_recep",
+    "pick_cool_then_place_in_recep",
+    "pick_two_obj_and_place",
+]
+
+VERB: dict[TaskType, str] = {
+    "pick_clean_then_place_in_recep": "clean",
+    "pick_heat_then_place_in_recep": "heat",
+    "pick_cool_then_place_in_recep": "cool",
+}
+"""What must be done to the object before it is put down."""
+APPLIANCE: dict[TaskType, str] = {
+    "pick_clean_then_place_in_recep": "SinkBasin",
+    "pick_heat_then_place_in_recep": "Microwave",
+    "pick_cool_then_place_in_recep": "Fridge",
+}
+"""Where each treatment is done."""
+
+KNIVES = ("Knife", "ButterKnife")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A receptacle of the compiled world."""
+
+    id: str
+    name: str
+    type: str
+    location: str
+    openable: bool
+    opened: bool
+
+
+@dataclass(frozen=True)
+class Item:
+    """An object of the compiled world. `inside`: names of what the grammar says is in it (never changes)."""
+
+    id: str
+    name: str
+    type: str
+    at: tuple[str, ...]
+    """Ids of the receptacles it starts in: one; in recorded games none, or several."""
+    pickupable: bool = True
+    cleanable: bool = False
+    heatable: bool = False
+    coolable: bool = False
+    sliceable: bool = False
+    toggleable: bool = False
+    container: bool = False
+    cool: bool = False
+    inside: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class World:
+    """Everything fixed about a game. Sequences are in order of id: TextWorld lists entities in that order."""
+
+    task: TaskType
+    target: str
+    goal: str
+    wording: str
+    start: str
+    places: tuple[Place, ...]
+    items: tuple[Item, ...]
+    can_contain: Mapping[str, frozenset[str]]
+    """Type of receptacle -> types of objects that it can hold."""
+    located: tuple[tuple[str, str], ...] | None = None
+    """(item id, location) where items are said to be at the start; None: where their receptacles are."""
+    help: str = ""
+    """What the command `help` answers; empty: words of our own."""
+
 
 NOTHING = "Nothing happens."
 _INTRO = "-= Welcome to TextWorld, ALFRED! =-\n\n{room}\n\nYour task is to: {wording}."
@@ -40,7 +113,7 @@ class State:
     """Item to the receptacles that it is in: one; in recorded games several at the start, and then the
     others still while one of them has given it out."""
     at: dict[str, set[str]]
-    """Item to the locations the world believes it to be at."""
+    """Item -> the locations where the game's grammar has it."""
     opened: set[str]
     held: str | None = None
     clean: set[str] = field(default_factory=set)
@@ -56,7 +129,7 @@ _SETS = ("opened", "clean", "hot", "cool", "toggled", "sliced", "taken_from")
 
 
 class Game:
-    """One compiled world; shared by all its attempts and never changed."""
+    """One compiled game; shared by all its rollouts and never changed."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -70,13 +143,13 @@ class Game:
 
     @cached_property
     def intro(self) -> str:
-        """What an attempt begins with."""
+        """What a rollout begins with."""
         seen = _listing(f"a {p.name}" for p in self.world.places)
         room = f"You are in the middle of a room. Looking quickly around you, you see {seen}."
         return _INTRO.format(room=room, wording=self.world.wording)
 
     def start(self) -> Play:
-        """A fresh attempt."""
+        """A fresh episode."""
         inside = {i.id: frozenset(i.at) for i in self.world.items if i.at}
         located = self.world.located
         if located is None:
@@ -99,7 +172,7 @@ class Game:
 
 
 class Play:
-    """One attempt."""
+    """One rollout."""
 
     def __init__(self, game: Game, state: State) -> None:
         self.game = game
@@ -211,7 +284,7 @@ class Play:
         return sorted(commands)
 
     def copy(self) -> Play:
-        """An attempt of its own that goes on from here."""
+        """A rollout of its own that goes on from here."""
         state = self.state
         copied = replace(
             state, **{name: set(getattr(state, name)) for name in _SETS}, inside=dict(state.inside)
@@ -419,3 +492,21 @@ _BINARY: dict[str, tuple[Callable[[Play, str, str], str | None], str]] = {
         for verb in TREATMENTS
     },
 }
+
+
+_MOST_CHARS = 4_000
+"""Of a reply that is read; commands have less than 80."""
+_LABELS = re.compile(r"^(?:[\s>*`\"']|\d+[.)]|(?:next )?(?:action|command)\s*:)+", re.IGNORECASE)
+_MARKS = " \t\"'`*.!"
+
+
+def read_command(reply: str) -> str:
+    """The command of a reply: its first line with a word, without what people put around one.
+
+    That is a label or two (`>`, `Action:`, `1.`), marks of quotation and emphasis, and a sign at the end.
+    """
+    for line in reply[:_MOST_CHARS].splitlines():
+        command = _LABELS.sub("", line).strip(_MARKS).lower()
+        if re.search("[a-z]", command) and not line.lstrip().startswith("```"):
+            return command
+    return ""

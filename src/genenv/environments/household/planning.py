@@ -1,9 +1,7 @@
-"""Shortest plans: the oracle of household tasks.
+"""Shortest plans, and the steps of a plan that can be asked for one at a time.
 
-The agent has one hand and nothing ever blocks it, so a shortest plan fetches each object that the goal needs,
-treats it where that must be, and puts it down: every choice of object, appliance and place is tried. A plan
-starts from any state of a game. An object that is in several places, as in ALFWorld's recorded games, stays
-in the others when it is taken from one, and need not be put where it stays.
+The expert knows where everything is, the agent does not. A single step is asked only where the
+agent can know what is right from the answers so far; else it could only guess.
 """
 
 from __future__ import annotations
@@ -11,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import permutations, product
 
-from genenv.environments.household.engine import TREATMENTS, Game, Play
-from genenv.environments.household.world import VERB, Item, Place
+from genenv.environments.household.engine import TREATMENTS, VERB, Game, Item, Place, Play
 
 
 class _Route:
@@ -152,7 +149,7 @@ def _goals(play: Play, item: Item, source: Place | None) -> Sequence[Place | Non
 
 
 def plan_from(play: Play) -> list[str] | None:
-    """A shortest plan from here; empty when the goal holds, None without one. Nothing is played."""
+    """A shortest plan from here; empty when the goal holds, None without one. The game does not advance."""
     if play.won:
         return []
     return min((route.commands for route in _routes(play)), key=len, default=None)
@@ -186,3 +183,51 @@ def _replay(play: Play, commands: list[str]) -> None:
     play.play(commands)
     if not play.won:
         raise AssertionError(f"the plan does not win: {commands}")
+
+
+def askable_steps(game: Game, commands: Sequence[str]) -> list[int]:
+    """The steps of a plan, from 0, that can be asked for."""
+    play = game.start()
+    seen: set[str] = set()
+    visited: set[str] = set()
+    found: list[int] = []
+    for step, command in enumerate(commands):
+        if _follows(play, command, seen, visited):
+            found.append(step)
+        play.step(command)
+        visited.add(play.state.location)
+        seen |= {item.id for item in visible(play)}
+    return found
+
+
+def visible(play: Play) -> list[Item]:
+    """The objects that the agent can see now: those in open places in front of it."""
+    return [item for item in play.game.world.items if play.sees(item)]
+
+
+def _follows(play: Play, command: str, seen: set[str], visited: set[str]) -> bool:
+    """Whether a command of a plan follows from what has been seen.
+
+    Args:
+        play: the state before it.
+        command: of a shortest plan.
+        seen: ids of the objects seen so far.
+        visited: where the agent has been.
+    """
+    game, held = play.game, play.state.held
+    verb, _, name = command.partition(" ")
+    if verb == "open":
+        return held is not None
+    if verb != "go":
+        return True
+    if held is None or game.world.task == "look_at_obj_in_light":
+        wanted = game.world.target if held is None else game.world.goal
+        place = game.places[name.removeprefix("to ")]
+        there = (
+            i for i in game.world.items if i.type == wanted and place.id in play.state.inside.get(i.id, ())
+        )
+        return any(item.id in seen for item in there)
+    # Of several places that would do, one may be closed, which nobody can know who has not been there.
+    kind = game.places[name.removeprefix("to ")].type
+    unknown = {p.name for p in game.world.places if p.type == kind and p.location not in visited}
+    return {f"go to {name}" for name in unknown} <= set(good_commands(play))

@@ -1,7 +1,7 @@
 """The base data of the household: 320 training specs and 500 held-out ones, and variations of them.
 
 What is shared out between the halves are pairs of an object and the place, or lamp, that it must come to
-(`rooms.is_held_out`): no pair of a held-out task occurs in a seed, in a variation, or in what a grammar lets
+(`layout.is_held_out`): no pair of a held-out task occurs in a seed, in a variation, or in what a grammar lets
 a simulator write. Held-out tasks have phrasings of their own too.
 """
 
@@ -14,8 +14,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, cast
 
-from genenv.environments.household.grammar import MOST_BESIDE, Choices, appliance_of, choices
-from genenv.environments.household.rooms import (
+from genenv.environments.household.layout import (
+    CAN_CONTAIN,
+    OPENABLE,
     ROOMS,
     TASKS,
     goal_groups,
@@ -25,15 +26,26 @@ from genenv.environments.household.rooms import (
     places_of,
     starts_of,
 )
-from genenv.environments.household.spec import SIZES, HouseholdSpec, Size, TaskName, read_place, write_place
-from genenv.environments.household.tables import CAN_CONTAIN, OPENABLE
-from genenv.environments.household.wording import HELD_OUT_PHRASINGS, phrase
+from genenv.environments.household.spec import (
+    HELD_OUT_PHRASINGS,
+    MOST_BESIDE,
+    SIZES,
+    Choices,
+    HouseholdSpec,
+    Size,
+    TaskName,
+    appliance_of,
+    choices,
+    phrase,
+    read_place,
+    write_place,
+)
 from genenv.types import JsonObject, Seed
 
 N_TRAINING: Final = 320
 N_HELD_OUT: Final = 500
 N_MAIN: Final = 120
-"""Held-out tasks that a measurement takes unasked, from the first."""
+"""Held-out tasks that a measurement takes by default, from the first."""
 _LEFT_OPEN = 0.2
 """Share of places that can be closed and are not."""
 _FILLED = 0.6

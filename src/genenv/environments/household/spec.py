@@ -1,15 +1,161 @@
-"""What the simulator writes for the household: a room, an object in it, and what must happen to it."""
+"""What the simulator writes for the household: specs, their wording, and the grammar of both.
+
+In the grammar every combination of task, object, size and whether the object is hidden is an alternative, and
+each place holds only what fits into it, so what is left for the gate is little. Pairs of object and goal that
+are kept for held-out tasks cannot be written either.
+"""
 
 from __future__ import annotations
 
+import functools
+import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from genenv.environments.household.layout import Layout, Receptacle, Thing
-from genenv.environments.household.rooms import TASKS
+from genenv.environments.household.engine import APPLIANCE
+from genenv.environments.household.layout import (
+    CAN_CONTAIN,
+    LAMP_PLACES,
+    LAMPS,
+    OPENABLE,
+    TASKS,
+    Layout,
+    Receptacle,
+    Thing,
+    goal_groups,
+    goals_of,
+    lamp_of,
+    objects_of,
+    places_of,
+    starts_of,
+)
+from genenv.types import Json, JsonObject
+
+HELD_OUT_PHRASINGS: Mapping[str, tuple[str, ...]] = {
+    "pick": (
+        "the <place> is where a <object> should end up",
+        "would you store one <object> inside that <place>?",
+        "my <object> belongs on the <place>; bring it there",
+    ),
+    "look": (
+        "turn on the <lamp> and inspect the <object>",
+        "hold up one <object> to be seen with the <lamp> lit",
+    ),
+    "clean": (
+        "a <object> must be washed before it goes to the <place>",
+        "get one <object> rinsed; its home is the <place>",
+    ),
+    "heat": (
+        "a <object> must be heated before it goes to the <place>",
+        "get one <object> warmed; its home is the <place>",
+    ),
+    "cool": (
+        "a <object> must be chilled before it goes to the <place>",
+        "get one <object> cooled; its home is the <place>",
+    ),
+    "two": (
+        "a pair of <object> should end up together on the <place>",
+        "collect two <object>; their home is the <place>",
+    ),
+}
+
+_Part = str | list[str]
+_OPENINGS = [
+    *["please", "now", "then", "first", "kindly", "just", "quickly", "could you", "could you please"],
+    *["now please", "i need you to", "i want you to", "we have to", "you should", "let us", "go and"],
+]
+_ENDINGS = [
+    *["now", "please", "thank you", "when you can", "for me", "for us", "today", "soon", "that is all"],
+    *["before dinner", "before the guests come"],
+]
+_PUT = ["put", "place", "leave", "set", "move", "store", "bring"]
+_IN = ["in", "on", "into", "onto"]
+_A = ["a", "the", "some", "any", "one", "my"]
+_TREAT = {"clean": ["clean", "wash", "rinse"], "heat": ["heat", "warm"], "cool": ["cool", "chill"]}
+_TREATED = {
+    "clean": ["clean", "washed", "rinsed"],
+    "heat": ["hot", "warm", "heated"],
+    "cool": ["cool", "cold", "chilled"],
+}
+
+
+def _sentences(task: str) -> list[list[_Part]]:
+    """The ways to say a task: words, and choices of words, in their order."""
+    there: list[_Part] = [_IN, [f"{a} <place>" for a in _A] + ["<place>"]]
+    thing = [f"{a} <object>" for a in _A]
+    if task == "look":
+        lamp: list[_Part] = [["under", "with", "by"], ["the <lamp>", "a <lamp>", "any <lamp>"]]
+        return [[["look at", "examine", "inspect", "check", "have a look at"], thing, *lamp]]
+    if task == "two":
+        both = ["two <object>", "both <object>", "two of the <object>"]
+        return [[_PUT, both, *there], [["find", "get", "collect"], both, "and", _PUT, "them", *there]]
+    if task in _TREAT:
+        # not "the clean egg": that may be one that is clean already
+        done = [f"{a} {word} <object>" for a in ("a", "one", "some") for word in _TREATED[task]]
+        return [[_TREAT[task], thing, ["and", "then"], _PUT, "it", *there], [_PUT, done, *there]]
+    return [[_PUT, thing, *there], [_PUT, thing, ["back", "away", "down"], *there]]
+
+
+def phrase(task: str, rng: random.Random) -> str:
+    """One way to say a task, with blanks."""
+    parts = [["", *_OPENINGS], *rng.choice(_sentences(task)), ["", *_ENDINGS]]
+    return " ".join(word for part in parts if (word := part if isinstance(part, str) else rng.choice(part)))
+
+
+def wording_pattern(task: str) -> str:
+    """All that `phrase` can say, as a regular expression."""
+    opening, ending = "|".join(_OPENINGS), "|".join(_ENDINGS)
+    said = "|".join(" ".join(map(_choice, sentence)) for sentence in _sentences(task))
+    return f"^(({opening}) )?({said})( ({ending}))?$"
+
+
+def _choice(part: _Part) -> str:
+    return part if isinstance(part, str) else f"({'|'.join(part)})"
+
+
+_NAMES = {
+    name.lower(): name for name in {*CAN_CONTAIN, *LAMPS, *(k for held in CAN_CONTAIN.values() for k in held)}
+}
+_WORD = re.compile(r"[a-z]+")
+
+
+def problem_with(wording: str, task: str, target: str, goal: str) -> tuple[str, str] | None:
+    """What is wrong with a wording whose blanks are filled.
+
+    Args:
+        wording: what the agent is told.
+        task: short name.
+        target: type of the object.
+        goal: type of the place, or of the lamp.
+
+    Returns:
+        The reason, "unstated", "leak" or "inconsistent", and a sentence; None if all is well.
+    """
+    words = _WORD.findall(wording.lower())
+    for name in (target, goal):
+        if name.lower() not in words:
+            return "unstated", f"The wording does not name the {name.lower()}."
+    if digit := re.search(r"\w+ \d+", wording):
+        return "leak", f"The wording names a thing of the game, {digit[0]!r}."
+    for name in words:
+        if name in _NAMES and _NAMES[name] not in (target, goal):
+            return "leak", f"The wording names the {name}, which has no part in the goal."
+    if not _sayings(task, target.lower(), goal.lower()).fullmatch(wording):
+        return "inconsistent", f"The wording is none of those for a task of the kind {task!r}."
+    return None
+
+
+@functools.lru_cache(maxsize=512)
+def _sayings(task: str, thing: str, goal: str) -> re.Pattern[str]:
+    """All wordings of a task, with names in their blanks: the grammar's, and those of held-out tasks."""
+    ways = [wording_pattern(task)[1:-1], *map(re.escape, HELD_OUT_PHRASINGS[task])]
+    text = "|".join(f"(?:{way})" for way in ways)
+    return re.compile(re.sub("<place>|<lamp>", goal, text.replace("<object>", thing)))
+
 
 _NAME = "[A-Z][A-Za-z]{1,24}"
 _LINE = rf"^{_NAME}( closed)?(: {_NAME}(, {_NAME}){{0,7}})?$"
@@ -18,7 +164,7 @@ MIN_WORDING, MAX_WORDING = 8, 240
 """Characters, with blanks as with names."""
 Size = Literal["small", "medium", "large"]
 SIZES: dict[Size, tuple[int, int]] = {"small": (2, 3), "medium": (4, 5), "large": (6, 8)}
-"""Least and most places beside those where the object starts and where it must go."""
+"""Least and most places in addition to the start and the goal."""
 
 
 class HouseholdSpec(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
@@ -93,3 +239,153 @@ def filled(spec: HouseholdSpec) -> HouseholdSpec:
     names = {"object": spec.target, "place": goal, "lamp": goal}
     wording = BLANK.sub(lambda blank: names[blank[1]].lower(), spec.wording)
     return spec.model_copy(update={"wording": wording})
+
+
+_TARGETS, _DISTRACTORS = 4, 4
+MOST_BESIDE = 2
+"""Most other objects in one place."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choices:
+    """What a simulator may write about: the objects and places named in its prompt."""
+
+    room: str
+    targets: tuple[str, ...]
+    distractors: tuple[str, ...]
+
+    @property
+    def objects(self) -> tuple[str, ...]:
+        """All objects, targets first."""
+        return self.targets + self.distractors
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Types of receptacles."""
+        return places_of(self.room)
+
+    @property
+    def lamp_places(self) -> tuple[str, ...]:
+        """Places that can hold a lamp."""
+        return tuple(place for place in LAMP_PLACES if place in self.places)
+
+    def beside(self, task: str, goals: Sequence[str]) -> tuple[str, ...]:
+        """Other places that may be there; for `two` no second place of the goal's type: both go into one."""
+        return tuple(place for place in self.places if task != "two" or place not in goals)
+
+    def tasks(self, target: str) -> tuple[str, ...]:
+        """What may be asked for an object."""
+        return tuple(task for task in TASKS if goals_of(task, target, self.room, held_out=False))
+
+
+def choices(seed_id: str, room: str, target: str) -> Choices:
+    """What is offered for a seed: its object, three others to vary it to, and four distractors."""
+    rng = random.Random(f"{seed_id}/offer")
+    rest = [kind for kind in objects_of(room) if kind != target]
+    rng.shuffle(rest)
+    usable = [kind for kind in rest if Choices(room=room, targets=(), distractors=()).tasks(kind)]
+    targets = (target, *usable[: _TARGETS - 1])
+    left = [kind for kind in rest if kind not in targets]
+    return Choices(room=room, targets=targets, distractors=tuple(left[:_DISTRACTORS]))
+
+
+def appliance_of(task: str) -> str | None:
+    """The type of place in which a task's object is treated."""
+    return APPLIANCE.get(TASKS[task])
+
+
+def spec_schema(offered: Choices) -> JsonObject:
+    """One alternative for each task, object, size, and whether the object is hidden."""
+    definitions: dict[str, Json] = {f"wording_{task}": _pattern(wording_pattern(task)) for task in TASKS}
+    by_task: dict[str, list[Json]] = {}
+    for target in offered.targets:
+        definitions[f"other_{target}"] = _lines(offered, target, offered.places, kinds=(False, True))
+        for task in offered.tasks(target):
+            by_task.setdefault(task, []).extend(_alternatives(offered, task, target, definitions))
+    return {"anyOf": [{"anyOf": alternatives} for alternatives in by_task.values()], "$defs": definitions}
+
+
+def _alternatives(offered: Choices, task: str, target: str, definitions: dict[str, Json]) -> list[Json]:
+    goals = goals_of(task, target, offered.room, held_out=False)
+    found: list[Json] = []
+    for half in goal_groups(task, goals):
+        name = f"{task}_{target}_{half[0]}"
+        definitions[f"goal_{name}"] = _goal_lines(offered, task, target, half)
+        other = f"other_{target}"
+        if task == "two":
+            other += f"_{half[0]}"
+            definitions[other] = _lines(offered, target, offered.beside(task, half), kinds=(False, True))
+        for hidden in (False, True):
+            if places := starts_of(task, target, offered.room, goals=half, hidden=hidden):
+                start = f"start_{name}_{hidden}".lower()
+                definitions[start] = _lines(offered, target, places, first=target, kinds=(hidden,))
+                parts = _ref(start), _ref(f"goal_{name}"), _ref(other)
+                found += [_alternative(task, target, hidden, size, parts) for size in SIZES]
+    return found
+
+
+def _goal_lines(offered: Choices, task: str, target: str, goals: Sequence[str]) -> Json:
+    if task != "look":
+        return _lines(offered, target, goals, kinds=(False, True))
+    return _lines(offered, target, offered.lamp_places, first=str(lamp_of(offered.room)), kinds=(False,))
+
+
+def _alternative(task: str, target: str, hidden: bool, size: Size, places: tuple[Json, Json, Json]) -> Json:
+    start, goal, other = places
+    least, most = SIZES[size]
+    first: list[Json] = []
+    if task == "two":
+        first = [start]
+    elif (appliance := appliance_of(task)) is not None:
+        first = [{"enum": [f"{appliance} closed", appliance] if appliance in OPENABLE else [appliance]}]
+    others: dict[str, Json] = {
+        "type": "array",
+        "items": other,
+        "minItems": least,
+        "maxItems": most,
+    }
+    if first:
+        others["prefixItems"] = first
+    held: Mapping[str, Json] = {
+        "task": {"const": task},
+        "size": {"const": size},
+        "hidden": {"const": hidden},
+        "target": {"const": target},
+        "start": start,
+        "goal": goal,
+        "others": others,
+        "wording": _ref(f"wording_{task}"),
+    }
+    return {
+        "type": "object",
+        "properties": {name: held[name] for name in HouseholdSpec.model_fields},
+        "required": list(HouseholdSpec.model_fields),
+        "additionalProperties": False,
+    }
+
+
+def _lines(
+    offered: Choices, target: str, places: Sequence[str], *, kinds: Sequence[bool], first: str = ""
+) -> dict[str, Json]:
+    """Lines of places: each type, closed or not as `kinds` has it, with `first` in it and what else fits."""
+    written: list[str] = []
+    for place in places:
+        fitting = [k for k in offered.objects if k != target and k in CAN_CONTAIN[place]]
+        for closed in kinds:
+            if closed and place not in OPENABLE:
+                continue
+            head = f"{place}{' closed' if closed else ''}"
+            more = f"({'|'.join(fitting)})" if fitting else ""
+            if first:
+                written.append(f"{head}: {first}" + (f"(, {more}){{0,{MOST_BESIDE}}}" if more else ""))
+            else:
+                written.append(head + (f"(: {more}(, {more})?)?" if more else ""))
+    return _pattern(f"^({'|'.join(written)})$")
+
+
+def _ref(name: str) -> dict[str, Json]:
+    return {"$ref": f"#/$defs/{name}"}
+
+
+def _pattern(pattern: str) -> dict[str, Json]:
+    return {"type": "string", "pattern": pattern}

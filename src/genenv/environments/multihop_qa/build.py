@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
-
-from pydantic import BaseModel
 
 from genenv.environments.common import Refused
-from genenv.environments.multihop_qa.answers import accepted
-from genenv.environments.multihop_qa.kb import BrokenChain, Step
-from genenv.environments.multihop_qa.passages import distracting, line_of, supporting
-from genenv.environments.multihop_qa.relations import THINGS, Hop
-from genenv.environments.multihop_qa.search import words_of
+from genenv.environments.multihop_qa.kb import (
+    THINGS,
+    BrokenChain,
+    Hop,
+    Step,
+    distracting,
+    line_of,
+    supporting,
+)
+from genenv.environments.multihop_qa.search import accepted, words_of
 from genenv.environments.multihop_qa.settings import MultihopConfig
-from genenv.environments.multihop_qa.spec import QuestionSpec
-from genenv.environments.multihop_qa.wording import MAX_QUESTION, MIN_QUESTION, START
+from genenv.environments.multihop_qa.spec import MAX_QUESTION, MIN_QUESTION, START, QuestionSpec
 from genenv.environments.multihop_qa.world import World
 from genenv.types import Json, Lineage, Message, Origin, Rejection, RejectReason, Task
 
-if TYPE_CHECKING:
-    from genenv.environments.multihop_qa.environment import MultihopQA
-
+NAME = "multihop_qa"
+"""The environment's name."""
 _ALONE = "with the answer alone on the last line: a name or a value, no sentence"
 _HOW = {
     "closed_book": f"Reply {_ALONE}.",
@@ -32,13 +32,18 @@ _HOW = {
 
 
 def build(
-    env: MultihopQA, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
+    spec: QuestionSpec,
+    world: World,
+    settings: MultihopConfig,
+    *,
+    task_id: str,
+    lineage: Lineage,
+    rng: random.Random,
 ) -> Task | Rejection:
     """Execute a spec: the chain's end is the answer.
 
     The same spec, ids, random state and settings always give the same task.
     """
-    spec, world, settings = cast(QuestionSpec, spec), env.world, env.settings
     try:
         steps = executed(spec, world)
         if lineage.origin is Origin.GENERATED:
@@ -56,7 +61,7 @@ def build(
     }
     return Task(
         id=task_id,
-        environment=env.name,
+        environment=NAME,
         skills=skills_of(spec, [step.hop for step in steps]),
         messages=(
             Message(role="system", content=_HOW[settings.mode]),

@@ -1,8 +1,8 @@
 """Multi-hop questions: a chain of facts fixes the answer, the simulator words the question.
 
-This module joins the parts: `relations` and `kb` (what is known), `chains` (what can be asked, and by whom),
-`wording` (questions, and how they are read back), `grammar`, `prompting` and `seeds` (for the simulator),
-`build`, `audit` and `check`; `passages` and `search` are what the agent reads, `corpus` a user's own.
+This module joins the parts: `kb` (facts and passages), `world` (a knowledge base or a user's corpus, with its
+chains), `spec` (questions, and how they are parsed), `seeds` (base data and grammar), `build`, `search`, and
+`check` (verdicts and the audit).
 """
 
 from __future__ import annotations
@@ -13,25 +13,36 @@ import random
 from collections.abc import Sequence
 from typing import ClassVar, cast
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
-from genenv.environments.base import Episode
-from genenv.environments.common import OneQuestion, held_out_tasks, seeds_of
-from genenv.environments.multihop_qa import parameters as by_parameters
-from genenv.environments.multihop_qa.audit import audit
-from genenv.environments.multihop_qa.build import build, skills_of
-from genenv.environments.multihop_qa.check import SearchEpisode, check, random_replies
-from genenv.environments.multihop_qa.grammar import offered, spec_schema
-from genenv.environments.multihop_qa.prompting import simulator_messages
+from genenv.environments.base import Episode, Options
+from genenv.environments.common import OneQuestion, asked_for, held_out_tasks, request, seeds_of
+from genenv.environments.multihop_qa.build import NAME, build, skills_of
+from genenv.environments.multihop_qa.check import SearchEpisode, audit, check, random_replies
 from genenv.environments.multihop_qa.search import require_search
-from genenv.environments.multihop_qa.seeds import held_out_specs, spec_of, training_specs
+from genenv.environments.multihop_qa.seeds import (
+    held_out_specs,
+    offered,
+    spec_of,
+    spec_schema,
+    training_specs,
+)
 from genenv.environments.multihop_qa.settings import MultihopConfig
-from genenv.environments.multihop_qa.spec import QuestionSpec
-from genenv.environments.multihop_qa.world import load_world
+from genenv.environments.multihop_qa.spec import Name, QuestionSpec
+from genenv.environments.multihop_qa.world import MAX_HOPS, MIN_HOPS, Chain, load_world
 from genenv.errors import UsageError
-from genenv.types import JsonObject, Rejection, Seed, Task
+from genenv.types import JsonObject, Lineage, Message, Profile, Rejection, RejectReason, Seed, Task, Verdict
 
 _log = logging.getLogger(__name__)
+
+
+class QuestionParameters(BaseModel, frozen=True, extra="forbid"):
+    """What a question is to be like. The fields are those of `QuestionSpec`."""
+
+    hops: int = Field(ge=MIN_HOPS, le=MAX_HOPS)
+    answer: Name
+    relations: str
+    """The hops from the start on, with `, ` between them."""
 
 
 class MultihopQA:
@@ -41,18 +52,10 @@ class MultihopQA:
         UsageError: the user's corpus cannot be used, or the package for search is not installed.
     """
 
-    name: ClassVar[str] = "multihop_qa"
+    name: ClassVar[str] = NAME
     spec: ClassVar[type[BaseModel]] = QuestionSpec
     config: ClassVar[type[BaseModel]] = MultihopConfig
-    parameters: ClassVar[type[BaseModel]] = by_parameters.QuestionParameters
-
-    # longer methods, each in a module of its own; their first argument is the environment
-    spec_schema = spec_schema
-    simulator_messages = simulator_messages
-    build = build
-    audit = audit
-    check = check
-    random_replies = random_replies
+    parameters: ClassVar[type[BaseModel]] = QuestionParameters
 
     def __init__(self, settings: MultihopConfig | None = None) -> None:
         self.settings = settings or MultihopConfig()
@@ -97,7 +100,7 @@ class MultihopQA:
         one short passage does not find, are left out, and how many is logged as a warning.
 
         No start or answer of theirs is the start or the answer of a seed, of a variation or of anything that
-        the grammar can write (`genenv.environments.multihop_qa.chains`).
+        the grammar can write (`genenv.environments.multihop_qa.world`).
         """
         return self._held_out
 
@@ -105,17 +108,74 @@ class MultihopQA:
         """Another chain of those offered for a seed, in words drawn from the grammar's."""
         return spec_of(rng.choice(offered(self.world, seed)), rng).model_dump(mode="json")
 
+    def spec_schema(self, seed: Seed) -> JsonObject:
+        """One alternative for each chain that is offered for a seed."""
+        return spec_schema(self.world, seed)
+
+    def simulator_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
+        """The conversation that asks the simulator for a variation of a seed."""
+        base, chains = self.world.base, offered(self.world, seed)
+        starts = dict.fromkeys(chain.start for chain in chains)
+        hops = dict.fromkeys(hop.name for chain in chains for hop in chain.hops)
+        system = (
+            "Write quiz questions over several facts, as JSON: number of hops, kind of answer, start, "
+            "relations from the start on, then a question that asks for the last one first and has <start> "
+            "for the start. "
+            f"More hops are harder. It should be solved {target:.0%} of the time.\n"
+            f"Starts, each a {base.kind(next(iter(starts)))}: {', '.join(starts)}.\n"
+            f"Relations: {', '.join(hops)}."
+        )
+        return request(system, seed.spec, profile, seed.skills, thing="question")
+
+    def build(
+        self, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
+    ) -> Task | Rejection:
+        """Execute a spec: the chain's end is the answer."""
+        return build(
+            cast(QuestionSpec, spec), self.world, self.settings, task_id=task_id, lineage=lineage, rng=rng
+        )
+
+    def audit(self, task: Task, rng: random.Random) -> Rejection | None:
+        """The question says the chain, gives nothing away, and has one answer."""
+        return audit(task, rng, self.world, self.settings)
+
+    def check(self, task: Task, replies: Sequence[str]) -> Verdict:
+        """Success is an exact match; the soft reward is the F1 of the answer's words."""
+        return check(task, replies, self.settings)
+
+    def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:
+        """What the last relation leads to elsewhere."""
+        return random_replies(task, rng, self.world.base)
+
     # by parameters
 
-    parameter_options = by_parameters.options
-    parameter_messages = by_parameters.messages
+    def parameter_options(self, seed: Seed) -> Options:
+        """All parameters that go with a seed: an alternative for each chain of relations that is offered."""
+        chains = dict.fromkeys(map(_as_parameters, offered(self.world, seed)))
+        return [{"hops": [hops], "answer": [answer], "relations": [names]} for hops, answer, names in chains]
+
+    def parameter_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
+        """The job, where questions start, and how they are answered."""
+        chains = offered(self.world, seed)
+        system = (
+            "Set up a quiz question over several facts, as JSON: hops (how many), answer (of what kind), "
+            f"relations. More hops are harder. It should be solved {target:.0%} of the time. "
+            f"It starts from a {self.world.base.kind(chains[0].start)}."
+        )
+        return asked_for(system, profile, seed.skills, thing="question")
 
     def drawn(self, parameters: BaseModel, seed: Seed, rng: random.Random) -> BaseModel | Rejection:
-        """See `HasParameters`."""
-        return by_parameters.drawn(self, cast(by_parameters.QuestionParameters, parameters), seed, rng)
+        """A question over these relations, from one of the seed's starts."""
+        wanted = cast(QuestionParameters, parameters)
+        key = wanted.hops, wanted.answer, wanted.relations
+        fitting = [chain for chain in offered(self.world, seed) if _as_parameters(chain) == key]
+        if not fitting:
+            sentence = f"No start has the relations {wanted.relations}."
+            return Rejection(RejectReason.INCONSISTENT, sentence)
+        return spec_of(rng.choice(fitting), rng)
 
     def episode(self, task: Task) -> Episode:
-        """A fresh attempt."""
+        """A fresh episode."""
         if task.payload["mode"] != "search":
             return OneQuestion(task)
         return SearchEpisode(task, self.world, self.settings)
@@ -134,3 +194,7 @@ class MultihopQA:
         steps = self.world.base.follow(spec.start, [self.world.base.hops[name] for name in spec.relations])
         path = [spec.start, *(part for step in steps for part in (step.hop.name, step.end))]
         return " ".join("".join(char for char in part if char.isalnum()) or "sign" for part in path)
+
+
+def _as_parameters(chain: Chain) -> tuple[int, str, str]:
+    return len(chain.hops), chain.kind, ", ".join(hop.name for hop in chain.hops)

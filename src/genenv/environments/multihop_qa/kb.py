@@ -1,20 +1,88 @@
-"""The knowledge base: facts by subject and by object, and what one hop leads to.
-
-A hop is defined where exactly one thing is at its end. `KnowledgeBase.follow` answers from indexes;
-`joined` answers the same question from the bare list of facts and is there to be compared with it.
-"""
+"""Things, the relations between them, facts, and the passages that state facts."""
 
 from __future__ import annotations
 
 import functools
+import random
+import re
+import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from genenv.environments.multihop_qa.relations import RELATIONS, THINGS, Hop, Relation
 from genenv.errors import DataError
+
+THINGS = frozenset({"country", "city", "airport", "element", "currency", "language", "state", "thing"})
+"""Kinds that a chain may pass through; the others (codes, years, ...) only begin or end one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relation:
+    """A kind of fact."""
+
+    name: str
+    """Also the name of the hop from subject to object."""
+    subject: str
+    """Kind of the subject."""
+    object: str
+    """Kind of the object."""
+    words: tuple[str, ...]
+    """Phrases for the object of a subject, e.g. "the capital of"."""
+    sentence: str = ""
+    """How a passage about the subject says it, with `{}` for the object."""
+    back: str = ""
+    """Name of the hop from object to subject; empty: there is none."""
+    back_words: tuple[str, ...] = ()
+    """Phrases for the only subject of an object, e.g. "the country whose capital is"."""
+    many: bool = False
+    """A subject may have several objects; then no hop goes from it. Otherwise two objects contradict."""
+
+    @property
+    def says(self) -> str:
+        """The sentence of a passage, with `{}` for the object."""
+        return self.sentence or f"Its {self.name} is {{}}."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hop:
+    """One way along a relation."""
+
+    relation: Relation
+    backward: bool
+
+    @property
+    def name(self) -> str:
+        """What specs call it."""
+        return self.relation.back if self.backward else self.relation.name
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Its phrases."""
+        return self.relation.back_words if self.backward else self.relation.words
+
+    @property
+    def source(self) -> str:
+        """Kind of what it starts from."""
+        return self.relation.object if self.backward else self.relation.subject
+
+    @property
+    def target(self) -> str:
+        """Kind of what it leads to."""
+        return self.relation.subject if self.backward else self.relation.object
+
+
+def _relation(name: str, row: Mapping[str, Any]) -> Relation:
+    fields: dict[str, Any] = {**row, "words": tuple(row["words"])}
+    if "back_words" in row:
+        fields |= {"back": row.get("back", f"{name} of"), "back_words": tuple(row["back_words"])}
+    return Relation(name=name, **fields)
+
+
+_FILE = resources.files("genenv.environments.multihop_qa") / "data/relations.toml"
+RELATIONS = tuple(_relation(*row) for row in tomllib.loads(_FILE.read_text(encoding="utf-8")).items())
+"""Those of the built-in knowledge base. A way back is called `NAME of`, unless the file names it."""
 
 
 class Fact(NamedTuple):
@@ -225,3 +293,83 @@ def built_in() -> KnowledgeBase:
     lines = (folder / "aliases.tsv").read_text(encoding="utf-8").splitlines()
     aliases = {name: others for name, *others in (line.split("\t") for line in lines)}
     return KnowledgeBase(facts, aliases=aliases)
+
+
+_NEXT = r"\.(?= Its? |$)"
+"""Every sentence begins with It or Its."""
+
+
+def passage_of(base: KnowledgeBase, title: str, facts: Sequence[Fact] | None = None) -> Passage:
+    """The passage about a thing.
+
+    Args:
+        base: where it is from.
+        title: what it is about.
+        facts: only these; left out, all. Passages of a user's corpus always say all they say.
+    """
+    if title in base.written:
+        return base.written[title]
+    said = base.by_subject.get(title, ()) if facts is None else facts
+    text = " ".join(base.relations[fact.relation].says.format(fact.object) for fact in said)
+    return Passage(title=f"{title} ({base.kind(title)})", text=text, facts=tuple(said))
+
+
+def line_of(passage: Passage) -> str:
+    """How an agent sees a passage."""
+    return f"{passage.title}: {passage.text}"
+
+
+def facts_in(base: KnowledgeBase, line: str) -> set[Fact]:
+    """The facts that a passage of the built-in knowledge base says, read from its text alone."""
+    match = re.match(r"(?P<title>.+) \((?P<kind>[a-z ]+)\): (?P<text>.*)", line, re.DOTALL)
+    if match is None:
+        return set()
+    found: set[Fact] = set()
+    for relation in base.relations.values():
+        if relation.subject == match["kind"]:
+            before, after = map(re.escape, relation.says.removesuffix(".").split("{}"))
+            for said in re.finditer(rf"(?:^|(?<= )){before}(.+?){after}{_NEXT}", match["text"]):
+                found.add(Fact(match["title"], relation.name, said[1]))
+    return found
+
+
+def supporting(base: KnowledgeBase, steps: Iterable[Step], most: int, rng: random.Random) -> list[Passage]:
+    """The passages that hold the facts of a chain, with other facts of the same things up to `most` each."""
+    needed: dict[str, list[Fact]] = {}
+    for step in steps:
+        needed.setdefault(base.source(step.fact), []).append(step.fact)
+    return [passage_of(base, title, _some(base, title, facts, most, rng)) for title, facts in needed.items()]
+
+
+def distracting(
+    base: KnowledgeBase, steps: Sequence[Step], wanted: int, most: int, rng: random.Random
+) -> list[Passage]:
+    """Passages about other things of the same kinds, with facts of the same relations.
+
+    What they say is true, so the chain has one end with them too.
+    """
+    on_path = {name for step in steps for name in step.fact if name in base}
+    if base.written:
+        used = {base.source(step.fact) for step in steps}
+        others = [passage for title, passage in base.written.items() if title not in used]
+        return rng.sample(others, min(wanted, len(others)))
+    found: dict[str, Passage] = {}
+    for attempt in range(wanted * 8):
+        if len(found) == wanted:
+            break
+        step = steps[attempt % len(steps)]
+        title = rng.choice(base.by_kind[step.hop.relation.subject])
+        same = [fact for fact in base.by_subject.get(title, ()) if fact.relation == step.fact.relation]
+        if title not in on_path and same:
+            found[title] = passage_of(base, title, _some(base, title, same[:1], most, rng))
+    return list(found.values())
+
+
+def _some(
+    base: KnowledgeBase, title: str, needed: Sequence[Fact], most: int, rng: random.Random
+) -> list[Fact]:
+    """The needed facts and some others of a thing, in the order of the knowledge base."""
+    known = base.by_subject.get(title, ())
+    rest = [fact for fact in known if fact not in needed]
+    more = rng.sample(rest, min(len(rest), max(0, most - len(needed))))
+    return [fact for fact in known if fact in needed or fact in more]

@@ -1,15 +1,187 @@
-"""What the simulator writes for a multi-hop question: difficulty, then the chain, then the words.
+"""What the simulator writes for a question: the chain, then its words; and how words are read back.
 
 The chain comes before the question, so that the words describe an answer that is already fixed.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+import functools
+import random
+import re
+from collections.abc import Iterable, Sequence
+from typing import Annotated, NamedTuple
 
 from pydantic import BaseModel, Field
 
-from genenv.environments.multihop_qa.wording import MAX_QUESTION, MIN_QUESTION
+from genenv.environments.multihop_qa.kb import Hop
+from genenv.environments.words import WORDS, first_strange
+
+START = "<start>"
+MIN_QUESTION, MAX_QUESTION = 8, 400
+"""Characters."""
+
+Slots = Sequence[Sequence[str]]
+"""A sentence as a sequence of choices."""
+
+_OPENING: Slots = (
+    ("Quiz", "Trivia", "Puzzle", "Homework", "Riddle", "Bonus", "Contest", "Lesson"),
+    (" question", " time", " round", " card", " challenge", ""),
+    (" for you", " for me", " for the class", " from a friend", " from my teacher", " for our team", ""),
+    (" today", " tonight", " again", " before dinner", " before bed", ""),
+)
+_ASK = ("What is", "Could you tell me", "Can you name", "Do you know")
+_LEAD = ("Think of", "Take", "Consider", "Start with", "Look at", "Picture")
+
+_ASKING = re.compile(rf"(?:^|[:,.!?;])\s*(?:{'|'.join((*_ASK, *_LEAD))})\s*$", re.IGNORECASE)
+_ENDING = re.compile(r"[\s.!?\"”’]*")
+_FRAME = (*(word for slot in _OPENING for word in slot), *_ASK, *_LEAD)
+EVERYDAY = WORDS | frozenset(" ".join(_FRAME).lower().split())
+"""The words that may stand around a chain: those of the grammar, and others that say nothing about it.
+
+Whatever else a simulator wrote there could change what is asked ("not", "or") or give the answer away, in
+part, in letters or by a riddle, in ways that no check foresees. Names that are everyday words are no answers.
+"""
+
+
+def strange_word(words: str) -> str | None:
+    """The first thing in some words that is no everyday word; None if there is none."""
+    return first_strange(words, EVERYDAY)
+
+
+class Reading(NamedTuple):
+    """What a question says."""
+
+    hops: tuple[Hop, ...]
+    """In the order of execution."""
+    free: str
+    """The words around the chain."""
+    stray: str
+    """Which of them ask for something other than the chain's end, as a sentence; empty: none."""
+
+
+class Misread(Exception):
+    """A question that says no chain. The message is a sentence."""
+
+
+def question_pattern(hops: Sequence[Hop]) -> str:
+    """A regular expression of all the questions that the grammar offers for a chain."""
+    opening = "".join(_choice(slot) for slot in _OPENING)
+    ask, lead = _choice(_ASK), _choice(_LEAD)
+    front, last = hops[:-1], hops[-1:]
+    whole = f"{ask} {_nested(hops)} {START}"
+    halves = f"{lead} {_nested(front)} {START}[.] {ask} {_nested(last)} that {front[-1].target}"
+    return f"({opening}: )?({whole}|{halves})[?]"
+
+
+def draw_question(hops: Sequence[Hop], rng: random.Random) -> str:
+    """One of the questions that the grammar offers."""
+    opening = "".join(rng.choice(slot) for slot in _OPENING) + ": " if rng.random() < 0.6 else ""
+    if rng.random() < 0.6:
+        return f"{opening}{rng.choice(_ASK)} {_drawn(hops, rng)} {START}?"
+    front, last = f"{rng.choice(_LEAD)} {_drawn(hops[:-1], rng)}", _drawn(hops[-1:], rng)
+    return f"{opening}{front} {START}. {rng.choice(_ASK)} {last} that {hops[-2].target}?"
+
+
+def _choice(options: Iterable[str]) -> str:
+    return f"({'|'.join(options)})"  # words of letters, spaces, hyphens and apostrophes need no escaping
+
+
+def _nested(hops: Sequence[Hop]) -> str:
+    return " ".join(_choice(hop.words) for hop in reversed(hops))
+
+
+def _drawn(hops: Sequence[Hop], rng: random.Random) -> str:
+    return " ".join(rng.choice(hop.words) for hop in reversed(hops))
+
+
+class Reader:
+    """Reads questions back, for the hops of one knowledge base."""
+
+    def __init__(self, hops: Iterable[Hop]) -> None:
+        said = [(words, hop) for hop in hops for words in hop.words]
+        said.sort(key=lambda pair: len(pair[0]), reverse=True)  # of two that fit, the longer one is meant
+        self._hops = [hop for _, hop in said]
+        phrases = "|".join(f"({re.escape(words)})" for words, _ in said)
+        self._phrase = re.compile(rf"(?<!\w)(?:{phrases})(?!\w)", re.IGNORECASE)
+
+    def read(self, question: str, names: Sequence[str]) -> Reading:
+        """The chain that a question asks for.
+
+        Args:
+            question: with the start's name, no blanks.
+            names: what the start may be called.
+
+        Raises:
+            Misread: the start is not named where the chain begins, or words are out of place.
+        """
+        start = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
+        first, rest = self._run(question, rf"(?:the )?(?:{start})(?![\w'’])")
+        if first is None:
+            raise Misread(f"The question does not name {names[0]} after the words of a relation.")
+        second, after = self._run(rest.after, r"(?:that (?P<kind>[\w ]+?)|it)(?=\W*$)")
+        if second is None:
+            if self._phrase.search(rest.before) or self._phrase.search(rest.after):
+                raise Misread("Words of a relation stand apart from the start.")
+            return Reading(first, f"{rest.before} {rest.after}", _stray((rest.before,), rest.after))
+        if after.kind is not None and after.kind != first[-1].target:
+            raise Misread(f"The question says 'that {after.kind}', but there stands a {first[-1].target}.")
+        free = " ".join((rest.before, after.before, after.after))
+        if self._phrase.search(free):
+            raise Misread("Words of a relation stand apart from the start.")
+        return Reading((*first, *second), free, _stray((rest.before, after.before), after.after))
+
+    def _run(self, text: str, end: str) -> tuple[tuple[Hop, ...] | None, _Rest]:
+        """Phrases directly before one another and before `end`: their hops in order of execution."""
+        closing = re.compile(end)
+        for match in self._phrase.finditer(text):
+            hops, place = [self._hop(match)], match.end()
+            while (following := self._phrase.match(text, place + 1)) and text[place] == " ":
+                hops.append(self._hop(following))
+                place = following.end()
+            if text[place : place + 1] == " " and (closed := closing.match(text, place + 1)):
+                kind = closed.groupdict().get("kind")
+                return tuple(reversed(hops)), _Rest(text[: match.start()], text[closed.end() :], kind)
+        return None, _Rest("", text, None)
+
+    def _hop(self, match: re.Match[str]) -> Hop:
+        return self._hops[(match.lastindex or 1) - 1]
+
+
+def _stray(before: Iterable[str], after: str) -> str:
+    """What asks for something about a chain's end ("the mother of") instead of the end; empty: nothing.
+
+    Args:
+        before: what stands before each part of the chain.
+        after: what stands after the last.
+    """
+    for words in before:
+        if _ASKING.search(words) is None:
+            said = " ".join(words.split()[-3:])[-40:]
+            return f"Before the chain stands {said!r}, not words that ask for it such as {_ASK[0]!r}."
+    if _ENDING.fullmatch(after) is None:
+        return f"After the chain stands {after.strip()[:40]!r}, but the question must end there."
+    return ""
+
+
+class _Rest(NamedTuple):
+    """What stands around a run of phrases."""
+
+    before: str
+    after: str
+    kind: str | None
+
+
+@functools.lru_cache(maxsize=4096)
+def _whole_words(name: str) -> re.Pattern[str]:
+    """Finds a name as whole words; short ones with their capitals, as "IS" and "is" differ."""
+    flags = re.IGNORECASE if len(name) > 3 else 0
+    return re.compile(rf"(?<!\w){re.escape(name)}(?!\w)", flags)
+
+
+def named(names: Iterable[str], text: str) -> str | None:
+    """The first of some names that a text has as whole words."""
+    return next((name for name in names if _whole_words(name).search(text)), None)
+
 
 Name = Annotated[str, Field(min_length=1, max_length=120)]
 

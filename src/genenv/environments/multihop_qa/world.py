@@ -1,16 +1,312 @@
-"""What the environment's parts share: the knowledge base, its chains, the question parser, search."""
+"""A knowledge base, built in or a user's own corpus, with its chains, its question parser and its search."""
 
 from __future__ import annotations
 
 import functools
+import hashlib
+import itertools
+import json
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Annotated, NamedTuple, NoReturn
 
-from genenv.environments.multihop_qa.chains import Chains
-from genenv.environments.multihop_qa.corpus import load_corpus
-from genenv.environments.multihop_qa.kb import KnowledgeBase, Passage, built_in
-from genenv.environments.multihop_qa.passages import passage_of
+from pydantic import AfterValidator, BaseModel, Field, ValidationError
+
+from genenv.environments.multihop_qa.kb import (
+    THINGS,
+    Fact,
+    Hop,
+    KnowledgeBase,
+    Passage,
+    Relation,
+    built_in,
+    passage_of,
+)
 from genenv.environments.multihop_qa.search import SearchIndex
-from genenv.environments.multihop_qa.wording import Reader
+from genenv.environments.multihop_qa.spec import EVERYDAY, Reader, named
+from genenv.errors import UsageError
+
+MIN_HOPS, MAX_HOPS = 2, 4
+MAX_CHAINS = 5_000
+"""From one start; a user's facts may make millions."""
+HELD_OUT_SHARE = 4
+"""One name in this many is on the held-out side."""
+
+
+class Chain(NamedTuple):
+    """A chain that executes."""
+
+    start: str
+    hops: tuple[Hop, ...]
+    answer: str
+    kind: str
+    """Of the answer."""
+    bridges: tuple[str, ...]
+    """What it passes through, between start and answer."""
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The names from start to answer."""
+        return self.start, *self.bridges, self.answer
+
+
+class Chains:
+    """The chains of a knowledge base, by start."""
+
+    def __init__(self, base: KnowledgeBase) -> None:
+        self._base = base
+        words = " ".join((*sorted(EVERYDAY), *(phrase for hop in base.hops.values() for phrase in hop.words)))
+        lower = words.lower()
+        self._unsayable = {
+            name
+            for name in base
+            if any(each.lower() in lower and named([each], words) for each in base.names(name))
+        }
+        """Names that any question could have as words, such as the code "is", and so give away."""
+        self._hidden = frozenset(name for name in base if _hashed(base.key(name)))
+        self.of = functools.lru_cache(maxsize=2048)(self._of)
+        """All chains of 2 to 4 hops from a start, whichever side its answer is on; the first `MAX_CHAINS`."""
+
+    def is_held_out(self, name: str) -> bool:
+        """The side of a name."""
+        return name in self._hidden
+
+    def reserved(self, path: Sequence[str]) -> str | None:
+        """The first name for which a training chain may not go this way; None: it may."""
+        for end in (path[0], path[-1]):
+            if end in self._hidden:
+                return end
+        for place, name in enumerate(path):
+            if name in self._hidden and not self._hidden.isdisjoint(path[place + MIN_HOPS :]):
+                return name
+        return None
+
+    def _of(self, start: str) -> tuple[Chain, ...]:
+        return tuple(itertools.islice(self._extend(start, start, (), (start,)), MAX_CHAINS))
+
+    def _extend(self, start: str, here: str, hops: tuple[Hop, ...], seen: tuple[str, ...]) -> Iterator[Chain]:
+        for hop in self._base.hops_from(here):
+            if any(hop.relation == before.relation for before in hops):
+                continue  # the element after the element after ... is no question that a person asks
+            end = self._base.step(here, hop).end
+            if end in seen or end in self._unsayable or named(self._base.names(end), start):
+                continue
+            so_far, kind = (*hops, hop), self._base.kind(end)
+            if len(so_far) >= MIN_HOPS:
+                yield Chain(start, so_far, end, kind, seen[1:])
+            if len(so_far) < MAX_HOPS and kind in THINGS:
+                yield from self._extend(start, end, so_far, (*seen, end))
+
+    def on_side(self, start: str, *, held_out: bool) -> list[Chain]:
+        """The chains from a start that belong to a side."""
+        if (start in self._hidden) != held_out:
+            return []
+        if held_out:
+            return [chain for chain in self.of(start) if chain.answer in self._hidden]
+        return [chain for chain in self.of(start) if self.reserved(chain.path) is None]
+
+    def some(
+        self, start: str, per_length: Sequence[int], *, held_out: bool, rng: random.Random
+    ) -> list[Chain]:
+        """Some chains from a start: so many of 2, 3 and 4 hops, their answers of many kinds."""
+        chosen: list[Chain] = []
+        for length, wanted in enumerate(per_length, MIN_HOPS):
+            found = [chain for chain in self.on_side(start, held_out=held_out) if len(chain.hops) == length]
+            rng.shuffle(found)
+            found.sort(key=_repeats(found))
+            chosen += found[:wanted]
+        return chosen
+
+
+def _hashed(key: str) -> bool:
+    return hashlib.sha256(key.casefold().encode()).digest()[0] % HELD_OUT_SHARE == 0
+
+
+def _repeats(chains: Sequence[Chain]) -> Callable[[Chain], int]:
+    """A sort key that takes each kind of answer once before any twice."""
+    counts: dict[str, int] = {}
+    rank: dict[Chain, int] = {}
+    for chain in chains:
+        rank[chain] = counts[chain.kind] = counts.get(chain.kind, 0) + 1
+    return rank.__getitem__
+
+
+_MAX_LINE = 20_000
+
+
+def _in_one_line(name: str) -> str:
+    if len(name.splitlines()) > 1:
+        raise ValueError("a name must be one line")
+    return name
+
+
+_Name = Annotated[
+    str, Field(min_length=1, max_length=120, pattern=r"^\S(?:[^\n\t]*\S)?$"), AfterValidator(_in_one_line)
+]
+_Phrase = Annotated[str, Field(max_length=60, pattern=r"^[A-Za-z]+(?:[ '-][A-Za-z]+)*$")]
+
+
+class _PassageLine(BaseModel, frozen=True, extra="forbid", strict=True):
+    title: _Name
+    text: str = Field(min_length=1, max_length=2_000)
+    facts: list[Annotated[list[_Name], Field(min_length=3, max_length=3)]] = []
+    aliases: list[_Name] = []
+
+
+class _RelationLine(BaseModel, frozen=True, extra="forbid", strict=True):
+    relation: _Phrase
+    words: list[_Phrase] = Field(default=[], max_length=8)
+    inverse_words: list[_Phrase] = Field(default=[], max_length=8)
+    functional: bool = False
+
+
+class Corpus:
+    """What a file says: passages, and facts if there are any."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.passages: dict[str, Passage] = {}
+        self.aliases: dict[str, list[str]] = {}
+        self._relations: dict[str, Relation] = {}
+        self._first: dict[tuple[str, str], tuple[Fact, int]] = {}
+        self._lines: dict[str, int] = {}
+        self._line = 0
+
+    def base(self) -> KnowledgeBase | None:
+        """The knowledge base of its facts; None without any."""
+        facts = [fact for passage in self.passages.values() for fact in passage.facts]
+        if not facts:
+            return None
+        relations = list(self._relations.values())
+        phrases = [p for relation in relations for p in (*relation.words, *relation.back_words)]
+        names = [name for relation in relations for name in (relation.name, relation.back)]
+        twice = [*_repeated(names), *_repeated(phrases)]
+        if twice:
+            raise UsageError(f"{self.path}: {twice[0]!r} means two relations; give one of them other words")
+        passages = self.passages.values()
+        return KnowledgeBase(facts, relations=relations, aliases=self.aliases, passages=passages)
+
+    def add(self, number: int, line: str) -> None:
+        """Take a line."""
+        self._line = number
+        if len(line) > _MAX_LINE:
+            self._fail(f"it is longer than {_MAX_LINE} characters; split the passage")
+        try:
+            data: object = json.loads(line)
+        except (ValueError, RecursionError):
+            self._fail("it is not JSON; write one object a line")
+        if not isinstance(data, dict):
+            self._fail("it is not a JSON object; write one with a title and a text")
+        try:
+            if "relation" in data:
+                self._describe(_RelationLine.model_validate(data))
+            else:
+                self._take(_PassageLine.model_validate(data))
+        except ValidationError as error:
+            first = error.errors()[0]
+            self._fail(f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
+
+    def _fail(self, what: str) -> NoReturn:
+        raise UsageError(f"{self.path}, line {self._line}: {what}")
+
+    def _describe(self, line: _RelationLine) -> None:
+        if line.relation in self._relations:
+            self._fail(
+                f"relation {line.relation!r} was described or used before; describe it once, and first"
+            )
+        self._relations[line.relation] = _relation(line)
+
+    def _take(self, line: _PassageLine) -> None:
+        if line.title in self._lines:
+            first = self._lines[line.title]
+            self._fail(
+                f"the title {line.title!r} stands in line {first} too; rename one or join the passages"
+            )
+        self._lines[line.title] = self._line
+        facts = [self._fact(Fact(*fact), line) for fact in line.facts]
+        if len(set(facts)) < len(facts):
+            self._fail("it gives the same fact twice; remove one")
+        self.passages[line.title] = Passage(title=line.title, text=_one_line(line.text), facts=tuple(facts))
+        if line.aliases:
+            self.aliases[line.title] = line.aliases
+
+    def _fact(self, fact: Fact, line: _PassageLine) -> Fact:
+        for name in (fact.subject, fact.object):
+            if name not in line.title and name not in _one_line(line.text):
+                self._fail(
+                    f"the fact {list(fact)} is about {name!r}, which neither title nor text has; say it there"
+                )
+        if fact.relation not in self._relations:
+            if not re.fullmatch(r"[A-Za-z]+(?:[ '-][A-Za-z]+)*", fact.relation):
+                self._fail(f"the relation {fact.relation!r} is not in plain words; write letters and spaces")
+            self._relations[fact.relation] = _relation(_RelationLine(relation=fact.relation))
+        before, number = self._first.setdefault((fact.subject, fact.relation), (fact, self._line))
+        if before.object != fact.object and not self._relations[fact.relation].many:
+            self._fail(
+                f"it contradicts line {number}: {fact.relation} of {fact.subject} is {before.object!r} there "
+                f"and {fact.object!r} here; mend one, or do not call the relation functional"
+            )
+        return fact
+
+
+def _relation(line: _RelationLine) -> Relation:
+    name = line.relation
+    return Relation(
+        name=name,
+        subject="thing",
+        object="thing",
+        words=tuple(line.words) or (f"the {name} of",),
+        back=f"{name} of",
+        back_words=tuple(line.inverse_words) or (f"the one whose {name} is",),
+        many=not line.functional,
+    )
+
+
+def _repeated(words: Sequence[str]) -> list[str]:
+    """What is there twice, capitals aside: questions are read without them."""
+    plain = Counter(each.casefold() for each in words)
+    return sorted(each for each in words if plain[each.casefold()] > 1)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def load_corpus(path: Path) -> Corpus:
+    """Read a file of passages.
+
+    Raises:
+        UsageError: it is not there, has no passage, or a line is wrong.
+    """
+    corpus = Corpus(path)
+    if "\0" in str(path):
+        raise UsageError(f"{str(path)!r} is no name of a file; check the setting environment.corpus")
+    try:
+        for number, line in _lines(path):
+            corpus.add(number, line)
+    except OSError as error:
+        raise UsageError(
+            f"{path}: {error.strerror or error}; check the setting environment.corpus"
+        ) from error
+    if not corpus.passages:
+        raise UsageError(f"{path} has no passage; write one JSON object a line, with a title and a text")
+    return corpus
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    with path.open("rb") as file:
+        for number, raw in enumerate(file, 1):
+            try:
+                line = raw.decode("utf-8-sig" if number == 1 else "utf-8").strip()
+            except UnicodeDecodeError:
+                raise UsageError(
+                    f"{path}, line {number}: it is not UTF-8 text; save the file as UTF-8"
+                ) from None
+            if line:
+                yield number, line
 
 
 class World:

@@ -1,8 +1,8 @@
-"""Programs: what digit do a few operations make of a string of digits? A world for very small models.
+"""Programs: what digit do a few operations make of a string of digits? An environment for very small models.
 
 A task is some ten characters, such as `4306>ruf=`: reverse 4306, move every digit up by one, take the first.
 The reply is the value, `7`. Difficulty is real and has three sides: which operations, how many, how long a
-text. One digit is guessed right in a tenth of all attempts, so that attempts alone can teach what a program
+text. One digit is guessed right in a tenth of all rollouts, so that reward alone can teach what a program
 does: a transformer of two layers learns much of it in half a minute.
 """
 
@@ -13,15 +13,28 @@ import random
 from collections.abc import Sequence
 from typing import ClassVar, cast
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
+from genenv.environments.base import Options
 from genenv.environments.common import QuestionEnvironment, held_out_tasks, seeds_of
-from genenv.environments.parameters import Options
-from genenv.environments.programs import drafting
-from genenv.environments.programs import parameters as by_parameters
-from genenv.environments.programs.operations import DIGITS, OPERATIONS, Language, holds, steps
-from genenv.environments.programs.settings import ProgramsConfig
-from genenv.environments.programs.spec import ProgramSpec, is_held_out, schema
+from genenv.environments.programs.settings import LEAST_LENGTH, MOST_DEPTH, MOST_LENGTH, ProgramsConfig
+from genenv.environments.programs.spec import (
+    DIGITS,
+    OPERATIONS,
+    Language,
+    ProgramSpec,
+    held_out_specs,
+    holds,
+    is_held_out,
+    of,
+    of_base,
+    schema,
+    seed_specs,
+    steps,
+    text_of,
+    varied,
+    writable,
+)
 from genenv.types import (
     JsonObject,
     Lineage,
@@ -36,13 +49,24 @@ from genenv.types import (
 )
 
 
+class ProgramParameters(BaseModel, frozen=True, extra="forbid"):
+    """What a program is to be like. Names are short, as in `ProgramSpec`."""
+
+    d: int = Field(ge=1, le=MOST_DEPTH)
+    """Depth."""
+    n: int = Field(ge=LEAST_LENGTH, le=MOST_LENGTH)
+    """Length."""
+    o: str = Field(min_length=1, max_length=2)
+    """The letters of its first and its last operation, or of the only one."""
+
+
 class Programs(QuestionEnvironment):
     """The environment of short programs."""
 
     name: ClassVar[str] = "programs"
     spec: ClassVar[type[BaseModel]] = ProgramSpec
     config: ClassVar[type[BaseModel]] = ProgramsConfig
-    parameters: ClassVar[type[BaseModel]] = by_parameters.ProgramParameters
+    parameters: ClassVar[type[BaseModel]] = ProgramParameters
 
     def __init__(self, settings: ProgramsConfig | None = None) -> None:
         self.settings = settings or ProgramsConfig()
@@ -50,17 +74,15 @@ class Programs(QuestionEnvironment):
 
     @functools.cached_property
     def _seeds(self) -> list[Seed]:
-        return seeds_of(
-            self, drafting.seed_specs(self._language, drafting.of_base(self.settings)), self._skills
-        )
+        return seeds_of(self, seed_specs(self._language, of_base(self.settings)), self._skills)
 
     @functools.cached_property
     def _held_out(self) -> list[Task]:
-        return held_out_tasks(self, drafting.held_out_specs(self._language, drafting.of_base(self.settings)))
+        return held_out_tasks(self, held_out_specs(self._language, of_base(self.settings)))
 
     @functools.cached_property
     def _schema(self) -> JsonObject:
-        return schema(self._language, drafting.writable(self.settings))
+        return schema(self._language, writable(self.settings))
 
     def seeds(self) -> Sequence[Seed]:
         """The base data: 4,000 programs, every depth and length alike, as far as there are so many."""
@@ -89,20 +111,34 @@ class Programs(QuestionEnvironment):
     def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
         """A program a little like the seed's, on another text."""
         spec = ProgramSpec.model_validate(seed.spec)
-        return drafting.variation(spec, rng, self._language, drafting.writable(self.settings)).model_dump()
+        return varied(spec, rng, self._language, writable(self.settings)).model_dump()
 
     def parameter_options(self, seed: Seed) -> Options:
         """See `HasParameters`: the same for every seed."""
-        return by_parameters.options(self._language, drafting.writable(self.settings))
+        (shallow, deep), (short, long) = writable(self.settings)
+        language = self._language
+        lengths, single = list(range(short, long + 1)), list(language.picks)
+        several = [first + last for first in language.changes for last in language.picks]
+        return [
+            {"d": [depth], "n": lengths, "o": single if depth == 1 else several}
+            for depth in range(shallow, deep + 1)
+        ]
 
     def parameter_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
         """See `HasParameters`: the code without a seed."""
         return (Message(role="user", content=self._code(profile, target)),)
 
     def drawn(self, parameters: BaseModel, seed: Seed, rng: random.Random) -> BaseModel | Rejection:
-        """See `HasParameters`."""
-        parameters = cast(by_parameters.ProgramParameters, parameters)
-        return by_parameters.drawn(parameters, self._language, drafting.writable(self.settings), rng)
+        """A program with these ends, on a text of its own."""
+        wanted, language = cast(ProgramParameters, parameters), self._language
+        depth, length, ends = wanted.d, wanted.n, wanted.o
+        fits = len(ends) == min(depth, 2) and writable(self.settings).has(depth, length)
+        if not fits or not language.knows(ends):
+            sentence = f"There is no program of depth {depth} and length {length} with the ends {ends}."
+            return Rejection(RejectReason.INCONSISTENT, sentence)
+        between = "".join(rng.choices(language.changes, k=max(0, depth - 2)))
+        ops = ends if depth == 1 else ends[0] + between + ends[1]
+        return of(ops, text_of(rng, length, held_out=False))
 
     def _code(self, profile: Profile, target: float) -> str:
         """The target, and how the agent does: overall, by depth, by operation, a digit each."""
@@ -122,7 +158,7 @@ class Programs(QuestionEnvironment):
         if (spec.d, spec.n) != (len(spec.ops), len(spec.text)):
             sentence = f"{spec.p} is not of depth {spec.d} and length {spec.n}."
             return Rejection(RejectReason.INCONSISTENT, sentence)
-        if not drafting.writable(self.settings).has(spec.d, spec.n):
+        if not writable(self.settings).has(spec.d, spec.n):
             sentence = f"{spec.p} is longer or shorter than the programs of this world."
             return Rejection(RejectReason.SCHEMA, sentence)
         if not self._language.knows(spec.ops):

@@ -6,48 +6,48 @@ import json
 import math
 import random
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, cast
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
-from genenv.environments.travel.choices import Atlas
-from genenv.environments.travel.hard import total_cost
-from genenv.environments.travel.prompting import agent_system
-from genenv.environments.travel.query import Query
-from genenv.environments.travel.reference import reference
-from genenv.environments.travel.replies import MISSING, without_missing_day
+from genenv.environments.travel.constraints import total_cost
+from genenv.environments.travel.prompts import agent_system, lookups, reference
+from genenv.environments.travel.query import MISSING, Query, without_missing_day
 from genenv.environments.travel.sandbox import CUISINES, DATES
+from genenv.environments.travel.seeds import Atlas
 from genenv.environments.travel.settings import TravelConfig
 from genenv.environments.travel.solver import solve
-from genenv.environments.travel.spec import HOUSE_RULES, ROOM_TYPES, Slack, TravelSpec
-from genenv.environments.travel.tools import lookups
+from genenv.environments.travel.spec import HOUSE_RULES, ROOM_TYPES, Slack, TravelSpec, filled, wordings
 from genenv.environments.travel.trips import Trip, written
-from genenv.environments.travel.words import filled, wordings
 from genenv.types import Json, Lineage, Message, Origin, Rejection, RejectReason, Task
-
-if TYPE_CHECKING:
-    from genenv.environments.travel.environment import Travel
 
 FACTORS: Mapping[Slack, float] = {"tight": 1.1, "fair": 1.4, "loose": 2.0}
 """Slack -> the budget, as a multiple of what the cheapest plan costs."""
 _MOST: Mapping[Slack, float] = {"tight": 1.25, "fair": 1.7}
 """Slack -> the largest such multiple that a given budget may have; what is above is loose."""
+NAME = "travel"
+"""The environment's name."""
 _ROUND_USD = 10
 
 
 def build(
-    env: Travel, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
+    spec: TravelSpec,
+    atlas: Atlas,
+    settings: TravelConfig,
+    *,
+    task_id: str,
+    lineage: Lineage,
+    rng: random.Random,
 ) -> Task | Rejection:
     """Solve a spec and make a task of it: the cheapest plan, the budget, and the messages the agent sees.
 
     Args:
-        env: the database, what is held out, and how the task is played.
         spec: with or without blanks, with or without a budget.
+        atlas: the database, and what is held out.
+        settings: how the task is rolled out.
         task_id: names the task.
         lineage: where it comes from; only held-out tasks may go to a held-out destination.
         rng: chooses the day that is missing.
     """
-    spec, atlas, settings = cast(TravelSpec, spec), env.atlas, env.settings
     problem = _inconsistent(spec, lineage, atlas, settings)
     if problem is not None:
         return problem
@@ -72,7 +72,7 @@ def build(
     payload = _payload(query, solution.trip, solution.cost, missing)
     return Task(
         id=task_id,
-        environment=env.name,
+        environment=NAME,
         skills=skills_of(spec),
         messages=_messages(spec.query, query, solution.trip, missing, atlas, settings),
         spec=spec.model_dump(mode="json"),

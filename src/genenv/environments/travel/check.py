@@ -1,22 +1,33 @@
-"""Grades an attempt from the agent's replies alone: the plan is read, and held to the 13 constraints."""
+"""Grades travel plans, draws uninformed ones, and audits a task before it is used."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+import json
+import random
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar, cast
 
-from genenv.environments.travel.constraints import Score, score
+from genenv.environments.travel.constraints import Score, score, total_cost
 from genenv.environments.travel.database import Database
-from genenv.environments.travel.query import MEALS, Plan, Query
-from genenv.environments.travel.reading import UnreadableError, name_and_city
-from genenv.environments.travel.replies import NotAPlanError, is_final, read_plan
+from genenv.environments.travel.query import (
+    MEALS,
+    NotAPlanError,
+    Plan,
+    Query,
+    UnreadableError,
+    is_final,
+    name_and_city,
+    read_plan,
+)
+from genenv.environments.travel.sandbox import CUISINES
+from genenv.environments.travel.seeds import Atlas
 from genenv.environments.travel.settings import TravelConfig
-from genenv.environments.travel.trips import read_trip
-from genenv.types import JsonObject, Task, Verdict
-
-if TYPE_CHECKING:
-    from genenv.environments.travel.environment import Travel
+from genenv.environments.travel.solver import fits
+from genenv.environments.travel.spec import TravelSpec, stray, unstated
+from genenv.environments.travel.trips import Trip, TripDay, Way, fits_wishes, named, read_trip, way_text
+from genenv.types import Json, JsonObject, Rejection, RejectReason, Task, Verdict
 
 _FOR_NAMES = 0.2
 """Reward of a missing day for five fields that name what there is."""
@@ -120,9 +131,8 @@ def _loophole(query: Query, plan: Plan, database: Database) -> str | None:
     return None
 
 
-def check(env: Travel, task: Task, replies: Sequence[str]) -> Verdict:
-    """Grade an attempt. Equal replies get equal verdicts."""
-    settings = env.settings
+def check(task: Task, replies: Sequence[str], database: Database, settings: TravelConfig) -> Verdict:
+    """Grade a rollout. Equal replies get equal verdicts."""
     reply = _final(replies, settings)
     if reply is None:
         return _unread("There is no plan among the replies.")
@@ -131,7 +141,7 @@ def check(env: Travel, task: Task, replies: Sequence[str]) -> Verdict:
     except NotAPlanError as error:
         return _unread(str(error))
     one_day = isinstance(task.payload["missing"], int)
-    found = judge(query_of(task), plan, env.database, strict=settings.strict, one_day=one_day)
+    found = judge(query_of(task), plan, database, strict=settings.strict, one_day=one_day)
     reward = found.share if settings.reward == "soft" else float(found.success)
     return Verdict(reward=reward, success=found.success, explanation=found.sentence)
 
@@ -150,3 +160,211 @@ def _final(replies: Sequence[str], settings: TravelConfig) -> str | None:
     if settings.mode == "sole":
         return replies[0] if replies else None
     return next((reply for reply in replies[: settings.max_turns] if is_final(reply)), None)
+
+
+_NIGHTS = 2
+"""Each city is stayed in as long as in the benchmark's plans."""
+
+_Item = TypeVar("_Item")
+
+
+def random_replies(task: Task, rng: random.Random, database: Database) -> tuple[str, ...]:
+    """One reply with a random plan, or a random missing day."""
+    query, missing = query_of(task), task.payload["missing"]
+    if isinstance(missing, int):
+        plan = cast(Sequence[JsonObject], task.payload["plan"])
+        answer: Json = _city_day(str(plan[missing]["current_city"]), database, rng)
+    else:
+        answer = _plan(query, database, rng)
+    return (json.dumps(answer, ensure_ascii=False, separators=(",", ":")),)
+
+
+def _city_day(city: str, database: Database, rng: random.Random) -> dict[str, Json]:
+    menu = database.restaurants(city)
+    eaten = [row.name for row in rng.sample(menu, min(len(menu), len(MEALS)))]
+    breakfast, lunch, dinner = [*eaten, *["-"] * (len(MEALS) - len(eaten))]
+    sight = _one(database.attractions(city), rng)
+    room = _one(database.accommodations(city), rng)
+    return {
+        "breakfast": breakfast,
+        "attraction": sight.name if sight else "-",
+        "lunch": lunch,
+        "dinner": dinner,
+        "accommodation": room.name if room else "-",
+    }
+
+
+def _one(rows: Sequence[_Item], rng: random.Random) -> _Item | None:
+    """Any row; None where there is none."""
+    return rng.choice(rows) if rows else None
+
+
+def _complete(city: str, database: Database) -> bool:
+    """Whether a city has all that a day needs."""
+    full = len(database.restaurants(city)) >= len(MEALS)
+    return full and bool(database.attractions(city) and database.accommodations(city))
+
+
+def _plan(query: Query, database: Database, rng: random.Random) -> list[Json]:
+    cities = [query.destination]
+    if query.days > 3:
+        known = [city for city in database.cities_of(query.destination) if city != query.origin]
+        able = [city for city in known if _complete(city, database)]
+        able = able if len(able) >= query.cities else known
+        cities = rng.sample(able, min(query.cities, len(able)))
+    days: list[Json] = []
+    for start, end in zip([query.origin, *cities], [*cities, query.origin], strict=True):
+        last = end == query.origin
+        stay = None if last else _one(database.accommodations(end), rng)
+        room = named(stay.name, end) if stay else "-"
+        way = _way(start, end, query.dates[len(days)], database, rng)
+        days.append(_day(len(days) + 1, TripDay(cities=(start, end), way=way), room, database, rng))
+        for _ in range(0 if last else _NIGHTS - 1):
+            days.append(_day(len(days) + 1, TripDay(cities=(end,)), room, database, rng))
+    return days
+
+
+def _way(origin: str, destination: str, date: str, database: Database, rng: random.Random) -> Way:
+    flights = database.flights(origin, destination, date)
+    ways = [Way(origin, destination, flight=row) for row in flights]
+    if database.road(origin, destination):
+        ways += [Way(origin, destination, car="self-driving"), Way(origin, destination, car="taxi")]
+    return rng.choice(ways or [Way(origin, destination, car="taxi")])
+
+
+def _day(number: int, day: TripDay, room: str, database: Database, rng: random.Random) -> dict[str, Json]:
+    here = day.cities[-1]
+    filled = _city_day(here, database, rng) if database.restaurants(here) else dict.fromkeys(MEALS, "-")
+    places = {field: "-" if name == "-" else named(str(name), here) for field, name in filled.items()}
+    return {
+        "days": number,
+        "current_city": f"from {day.cities[0]} to {here}" if len(day.cities) > 1 else here,
+        "transportation": way_text(day.way) if day.way else "-",
+        **places,
+        "attraction": f"{places.get('attraction', '-')};",
+        "accommodation": room,
+    }
+
+
+_PLENTY = 1e9
+_CODE = re.compile(r"[{}\[\]<>|\\]")
+_FLIGHT = re.compile(r"\bF\d{4,}")
+
+
+def audit(task: Task, rng: random.Random, atlas: Atlas) -> Rejection | None:
+    """None if all is well, else the first thing that is wrong."""
+    spec = TravelSpec.model_validate(task.spec)
+    query, budget = query_of(task), round(query_of(task).budget)
+    if (leak := _leak(spec, query, atlas)) is not None:
+        return Rejection(RejectReason.LEAK, leak)
+    if (field := unstated(spec.query, spec, budget)) is not None:
+        return Rejection(RejectReason.UNSTATED, f"The query does not state the {field}.")
+    if (problem := stray(spec.query, spec, budget, atlas.names())) is not None:
+        explanation = f"{problem[0].upper()}{problem[1:]}."
+        return Rejection(RejectReason.INCONSISTENT, explanation)
+    return _checks_agree(task, query, rng, atlas)
+
+
+def _leak(spec: TravelSpec, query: Query, atlas: Atlas) -> str | None:
+    """The query names no entry of the database that a plan could use, no flight, and has no code."""
+    text, data = spec.query.lower(), atlas.database
+    if match := _CODE.search(spec.query):
+        return f"The query contains a piece of code: {match[0]!r}."
+    if match := _FLIGHT.search(spec.query):
+        return f"The query names the flight {match[0]}."
+    cities = [query.destination] if query.days == 3 else list(data.cities_of(query.destination))
+    for city in cities:
+        for rows in (data.accommodations(city), data.restaurants(city), data.attractions(city)):
+            if (
+                row := next((row for row in rows if " " in row.name and row.name.lower() in text), None)
+            ) is not None:
+                return f"The query names {row.name}, which could be part of the plan."
+    return None
+
+
+def _checks_agree(task: Task, query: Query, rng: random.Random, atlas: Atlas) -> Rejection | None:
+    """The checker and the solver's model give the same verdict on the oracle's plan and on broken ones."""
+    data = atlas.database
+    plan = cast(Plan, task.payload["plan"])
+    try:
+        tries = [("the oracle's plan", query, plan), *broken(query, plan, rng, atlas)]
+    except UnreadableError as error:
+        sentence = f"The oracle's plan cannot be read back: {error}."
+        return Rejection(RejectReason.CHECKS_DISAGREE, sentence)
+    for name, asked, tried in tries:
+        checked = judge(asked, tried, data, strict=True).success
+        modelled = _fits_model(asked, tried, atlas)
+        if checked != modelled or checked != (tried is plan and asked is query):
+            sentence = f"Of {name} the checker says {checked}, the solver's model says {modelled}."
+            return Rejection(RejectReason.CHECKS_DISAGREE, sentence)
+    return None
+
+
+def _fits_model(query: Query, plan: Plan, atlas: Atlas) -> bool:
+    try:
+        trip = read_trip(query, plan, atlas.database)
+    except UnreadableError:
+        return False
+    return fits(query, trip, atlas.database)
+
+
+def broken(query: Query, plan: Plan, rng: random.Random, atlas: Atlas) -> Iterator[tuple[str, Query, Plan]]:
+    """The oracle's plan or its query with one thing wrong: (what, query, plan)."""
+    data = atlas.database
+    trip = read_trip(query, plan, data)
+    rich = replace(query, budget=_PLENTY)
+    cost = total_cost(query, plan, data)
+    yield "a plan over the budget", replace(query, budget=cost - 1), plan
+    full = rng.choice([index for index, day in enumerate(trip.days) if len(day.cities) == 1])
+    city = trip.days[full].cities[0]
+    first, second = rng.sample(MEALS, 2)
+    yield "a restaurant twice", rich, _with(plan, full, {first: plan[full][second]})
+    away = data.restaurants(query.origin)
+    if away:
+        yield "a meal in another city", rich, _with(plan, full, {first: named(away[0].name, query.origin)})
+    yield "no attraction", rich, _with(plan, full, {"attraction": "-"})
+    yield "a blank attraction", rich, _with(plan, full, {"attraction": " "})
+    yield "a missing meal", rich, _with(plan, full, {first: "-"})
+    if (other := next((food for food in CUISINES if not _serves(trip, food)), None)) is not None:
+        yield "a missing cuisine", replace(rich, cuisines=(*query.cuisines, other)), plan
+    way = trip.ways[0][1]
+    ruled_out = "no flight" if way.flight else "no self-driving" if way.car == "self-driving" else None
+    if ruled_out is not None:
+        yield "the wrong way to travel", replace(rich, transport=ruled_out), plan
+    if way.car == "self-driving":
+        yield (
+            "the wrong way to travel, in small letters",
+            replace(rich, transport="no self-driving"),
+            _spelled(plan),
+        )
+    nights = sum(day.accommodation is not None and day.cities[-1] == city for day in trip.days)
+    rooms = data.accommodations(city)
+    fitting = [row for row in rooms if fits_wishes(row, query)]
+    for name, row in (
+        ("a stay too short", next((row for row in fitting if row.minimum_nights > nights), None)),
+        ("a room that does not fit", next((row for row in rooms if row not in fitting), None)),
+    ):
+        if row is not None:
+            yield name, rich, _with_room(plan, city, named(row.name, city))
+
+
+def _spelled(plan: Plan) -> Plan:
+    """The plan with `self-driving` in small letters."""
+    ways = (str(day["transportation"]).replace("Self-driving", "self-driving") for day in plan)
+    return [{**day, "transportation": way} for day, way in zip(plan, ways, strict=True)]
+
+
+def _serves(trip: Trip, cuisine: str) -> bool:
+    return any(cuisine in row.cuisines for row in trip.restaurants)
+
+
+def _with(plan: Plan, index: int, fields: JsonObject) -> Plan:
+    return [{**day, **fields} if i == index else day for i, day in enumerate(plan)]
+
+
+def _with_room(plan: Plan, city: str, room: str) -> Sequence[JsonObject]:
+    """The plan with another room on all nights in a city."""
+    return [
+        {**day, "accommodation": room} if str(day["accommodation"]).endswith(f", {city}") else day
+        for day in plan
+    ]

@@ -1,9 +1,8 @@
 """Travel plans: the simulator writes a request, a solver finds the cheapest plan, the agent must find one.
 
-This module joins the parts: `build` (spec to task), `check` (replies to verdict), `audit` (the gate's own
-checks), `choices` and `grammar` (what can be written), `seeds` (the base data), `solver` (the oracle) and
-`constraints` (the benchmark's checker). The idea, the database's form and the 13 constraints are
-TravelPlanner's (arXiv:2402.01622).
+This module joins the parts: `spec` and `seeds` (what can be written, and the base data), `build` (spec to
+task), `check` (verdicts and the audit), `solver` (the oracle) and `constraints` (the benchmark's checker).
+The idea, the database's form and the 13 constraints are TravelPlanner's (arXiv:2402.01622).
 """
 
 from __future__ import annotations
@@ -11,48 +10,64 @@ from __future__ import annotations
 import functools
 import random
 from collections.abc import Sequence
-from typing import ClassVar, cast
+from typing import ClassVar, Literal, cast, get_args
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
-from genenv.environments.base import Ask, OutOfTurns
-from genenv.environments.common import OneQuestion, seeds_of
-from genenv.environments.travel import parameters as by_parameters
-from genenv.environments.travel.audit import audit
-from genenv.environments.travel.build import build, skills_of
-from genenv.environments.travel.check import check
-from genenv.environments.travel.choices import Atlas, Choices
-from genenv.environments.travel.database import Database
-from genenv.environments.travel.grammar import spec_schema
-from genenv.environments.travel.prompting import simulator_messages
-from genenv.environments.travel.random_plans import random_replies
-from genenv.environments.travel.reference import CHARS_PER_TOKEN
-from genenv.environments.travel.replies import is_final
+from genenv.environments.base import Ask, Options, OutOfTurns
+from genenv.environments.common import OneQuestion, asked_for, seeds_of
+from genenv.environments.travel.build import NAME, build, skills_of
+from genenv.environments.travel.check import audit, check, random_replies
+from genenv.environments.travel.database import Database, load_database
+from genenv.environments.travel.prompts import CHARS_PER_TOKEN, answer, simulator_messages
+from genenv.environments.travel.query import is_final
 from genenv.environments.travel.sandbox import sandbox
-from genenv.environments.travel.seeds import held_out_specs, training_specs, variation
+from genenv.environments.travel.seeds import (
+    Atlas,
+    Choices,
+    able,
+    held_out_specs,
+    requested,
+    spec_schema,
+    training_specs,
+    variation,
+)
 from genenv.environments.travel.settings import TravelConfig
-from genenv.environments.travel.spec import TravelSpec
-from genenv.environments.travel.tables import load_database
-from genenv.environments.travel.tools import answer
-from genenv.types import Lineage, Message, Origin, Rejection, Seed, Task
+from genenv.environments.travel.spec import Slack, TravelSpec
+from genenv.types import (
+    JsonObject,
+    Lineage,
+    Message,
+    Origin,
+    Profile,
+    Rejection,
+    RejectReason,
+    Seed,
+    Task,
+    Verdict,
+)
+
+_LENGTHS = (3, 5, 7)
+_MOST_PEOPLE = 8
+_DRAWS = 20
+
+
+class TravelParameters(BaseModel, frozen=True, extra="forbid"):
+    """What a travel request is to be like. The fields are those of `TravelSpec`."""
+
+    days: Literal[3, 5, 7]
+    limits: Literal[0, 1, 2, 3, 4]
+    slack: Slack
+    people: int = Field(ge=1, le=_MOST_PEOPLE)
 
 
 class Travel:
     """The travel environment, with its settings."""
 
-    name: ClassVar[str] = "travel"
+    name: ClassVar[str] = NAME
     spec: ClassVar[type[BaseModel]] = TravelSpec
     config: ClassVar[type[BaseModel]] = TravelConfig
-    parameters: ClassVar[type[BaseModel]] = by_parameters.TravelParameters
-
-    # longer methods, each in a module of its own; their first argument is the environment
-    spec_schema = spec_schema
-    simulator_messages = simulator_messages
-    variation = variation
-    build = build
-    audit = audit
-    check = check
-    random_replies = random_replies
+    parameters: ClassVar[type[BaseModel]] = TravelParameters
 
     def __init__(self, settings: TravelConfig | None = None) -> None:
         self.settings = settings or TravelConfig()
@@ -92,17 +107,71 @@ class Travel:
         """What the variations of a seed may choose from."""
         return self.atlas.choices(seed.id, TravelSpec.model_validate(seed.spec))
 
+    def spec_schema(self, seed: Seed) -> JsonObject:
+        """The schema for the variations of a seed."""
+        return spec_schema(seed, self.choices(seed), self.settings.longest)
+
+    def simulator_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
+        """The conversation that asks the simulator for a variation of a seed."""
+        return simulator_messages(seed, self.choices(seed), profile, target)
+
+    def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
+        """Other places and dates of the seed's choices."""
+        return variation(seed, self.choices(seed), self.settings.longest, rng)
+
+    def build(
+        self, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
+    ) -> Task | Rejection:
+        """Solve a spec: the cheapest plan is the ground truth."""
+        return build(
+            cast(TravelSpec, spec), self.atlas, self.settings, task_id=task_id, lineage=lineage, rng=rng
+        )
+
+    def audit(self, task: Task, rng: random.Random) -> Rejection | None:
+        """The query says what the spec says and no more, and two checks agree."""
+        return audit(task, rng, self.atlas)
+
+    def check(self, task: Task, replies: Sequence[str]) -> Verdict:
+        """Hold the plan to the 13 constraints."""
+        return check(task, replies, self.database, self.settings)
+
+    def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:
+        """A plan of entries of the right cities, drawn blindly."""
+        return random_replies(task, rng, self.database)
+
     # by parameters
 
-    parameter_options = by_parameters.options
-    parameter_messages = staticmethod(by_parameters.messages)
+    def parameter_options(self, seed: Seed) -> Options:
+        """All parameters that go with a seed, which gives where trips may start and end."""
+        short = TravelSpec.model_validate(seed.spec).days == _LENGTHS[0]
+        days = [n for n in _LENGTHS if (n == _LENGTHS[0]) is short and n <= self.settings.longest]
+        limits = range(len(able(self.choices(seed))) + 1)
+        people = range(1, _MOST_PEOPLE + 1)
+        return [
+            {"days": days, "limits": list(limits), "slack": list(get_args(Slack)), "people": list(people)}
+        ]
+
+    def parameter_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
+        """The job, and how the agent does."""
+        system = (
+            "Set up a travel request, as JSON: days, limits (how many wishes it names), slack of the budget "
+            f"(tight, fair, loose), people. A planner should solve {target:.0%}. "
+            f"{'A trip to one city' if seed.spec['days'] == _LENGTHS[0] else 'A trip through a state'}."
+        )
+        return asked_for(system, profile, seed.skills, thing="request")
 
     def drawn(self, parameters: BaseModel, seed: Seed, rng: random.Random) -> BaseModel | Rejection:
-        """See `HasParameters`."""
-        return by_parameters.drawn(self, cast(by_parameters.TravelParameters, parameters), seed, rng)
+        """A request that has these parameters; the trip and the words are drawn as those of the base data."""
+        wanted, choices = cast(TravelParameters, parameters), self.choices(seed)
+        for _ in range(_DRAWS):  # what limits go together is known when they are drawn
+            spec = requested(choices, rng, **wanted.model_dump())
+            if spec.limits == wanted.limits:
+                return spec
+        sentence = f"No {wanted.limits} limits go together there."
+        return Rejection(RejectReason.INCONSISTENT, sentence)
 
     def episode(self, task: Task) -> OneQuestion | TravelEpisode:
-        """A fresh attempt."""
+        """A fresh episode."""
         return OneQuestion(task) if self.settings.mode == "sole" else TravelEpisode(task, self)
 
     def steps(self, task: Task) -> int:
@@ -118,7 +187,7 @@ class Travel:
 
 
 class TravelEpisode:
-    """One attempt with tools: calls and their results in turn, until there is a plan."""
+    """One rollout with tools: calls and their results in turn, until there is a plan."""
 
     def __init__(self, task: Task, env: Travel) -> None:
         self._task, self._env = task, env

@@ -1,23 +1,210 @@
-"""Base data of the travel environment: 360 training specs, their variations, and 120 held-out specs.
+"""Base data of the travel environment, what varies it, and the grammar that the simulator writes under.
 
 The mix, in both splits: 60% of 3 days, 20% of 5 and 20% of 7 (as far as `longest` allows); a third tight,
 fair and loose each; 30% without limits, 35% with one, the rest with two to four. The splits share no
-destination (`choices`) and no phrasing (`phrasings`).
+destination and no phrasing.
+
+The grammar has one alternative for each set of limits, and where both a room rule and a room type are given,
+for each rule: so `limits` counts right, every pair of places is connected, some room fits, and the query has
+exactly the blanks that it needs. Its words are put together from the phrasings of the base data: a small
+model that could write any words between the blanks would ramble on and forget one.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
 import random
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeVar, cast, get_args
 
-from genenv.environments.travel.choices import Atlas, Choices
-from genenv.environments.travel.phrasings import HELD_OUT, TRAINING, Phrasings, query_with_blanks
-from genenv.environments.travel.spec import LIMITS, Rule, Slack, TravelSpec
-from genenv.types import JsonObject, Seed
+from genenv.environments.travel.database import Accommodation, Database
+from genenv.environments.travel.query import Query, Transport
+from genenv.environments.travel.sandbox import CUISINES, DATES
+from genenv.environments.travel.spec import (
+    HELD_OUT,
+    HOUSE_RULES,
+    LIMITS,
+    ROOM_TYPES,
+    TRAINING,
+    Phrasings,
+    Room,
+    Rule,
+    Slack,
+    TravelSpec,
+    as_sentence,
+    query_with_blanks,
+)
+from genenv.environments.travel.trips import fits_wishes
+from genenv.types import Json, JsonObject, Seed
 
-if TYPE_CHECKING:
-    from genenv.environments.travel.environment import Travel
+_PLACES, _CUISINES = 3, 4
+_EVERY = 4
+"""Each fourth state is held out."""
+_STAY = 2
+"""Nights of a stay in trips whose stays are all alike."""
+_RULES: tuple[Rule | None, ...] = (None, *get_args(Rule))
+_ROOMS: tuple[Room | None, ...] = (None, *get_args(Room))
+
+_Item = TypeVar("_Item")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """The choices of one seed."""
+
+    origins: tuple[str, ...]
+    destinations: tuple[str, ...]
+    rooms: Mapping[Rule | None, tuple[Room | None, ...]]
+    """Room rule -> the room types it goes with; None for no rule, no type."""
+    cuisines: tuple[str, ...]
+    transports: tuple[Transport, ...]
+
+
+class Atlas:
+    """What can be chosen in a database."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        states = [state for state in database.states() if len(self._usable(state)) >= _PLACES]
+        held = states[2::_EVERY]
+        self.reserved = frozenset([*held, *(city for state in held for city in database.cities_of(state))])
+        """The destinations of held-out tasks; no other task names them."""
+        self._states = states
+        self.connected: Callable[[str, str], bool] = functools.cache(self._connected)
+        self.by_road: Callable[[str, str], bool] = functools.cache(self._by_road)
+        self.origins: Callable[[str], Sequence[str]] = functools.cache(self._origins)
+        """The cities outside a destination's state from which it can be reached on every day; trips that are
+        not held out never start in a held-out city."""
+
+    def is_place(self, name: str) -> bool:
+        """Whether a city or a state is in the database."""
+        return self.database.state_of(name) is not None or bool(self.database.cities_of(name))
+
+    def names(self) -> list[str]:
+        """All cities and states."""
+        return [*self.database.tables.states, *self.database.states()]
+
+    def destinations(self, days: int, *, held_out: bool) -> list[str]:
+        """Where trips of a length go, in one of the splits."""
+        cities = [city for state in self._states for city in self._usable(state)]
+        places = cities if days == 3 else self._states
+        return [place for place in places if (place in self.reserved) == held_out]
+
+    def _origins(self, destination: str) -> list[str]:
+        state = self.database.state_of(destination) or destination
+        cities = [city for other in self._states for city in self._usable(other) if other != state]
+        if destination not in self.reserved:
+            cities = [city for city in cities if city not in self.reserved]
+        return [city for city in cities if self.connected(city, destination)]
+
+    def _usable(self, state: str) -> list[str]:
+        """The cities of a state that have what a trip needs."""
+        data = self.database
+        return [
+            city
+            for city in data.cities_of(state)
+            if data.accommodations(city)
+            and len(data.restaurants(city)) > 9
+            and len(data.attractions(city)) > 2
+        ]
+
+    def _all_of(self, place: str) -> list[str]:
+        """The cities of a destination."""
+        return self._usable(place) if self.database.cities_of(place) else [place]
+
+    def _connected(self, origin: str, destination: str) -> bool:
+        """By road, or by a plane on each day, there and back, with every city of the destination."""
+        data = self.database
+        pairs = [pair for city in self._all_of(destination) for pair in ((origin, city), (city, origin))]
+        return all(data.road(*pair) or all(data.flights(*pair, date) for date in DATES) for pair in pairs)
+
+    def _by_road(self, origin: str, destination: str) -> bool:
+        cities = self._all_of(destination)
+        pairs = [pair for city in cities for pair in ((origin, city), (city, origin))]
+        pairs += [(one, other) for one in cities for other in cities if one != other]
+        return all(self.database.road(*pair) for pair in pairs)
+
+    # --- the choices of one seed ---
+
+    def choices(self, seed_id: str, spec: TravelSpec) -> Choices:
+        """What the variations of a seed may choose from: always the same, its own values among it."""
+        rng = random.Random(f"{seed_id}/offer")
+        joined = self.by_road if self.by_road(spec.origin, spec.destination) else self.connected
+        held_out = spec.destination in self.reserved
+        destinations = [spec.destination]
+        for place in _shuffled(self.destinations(spec.days, held_out=held_out), rng):
+            apart = self.database.state_of(spec.origin) != (self.database.state_of(place) or place)
+            if place not in destinations and apart and joined(spec.origin, place):
+                destinations.append(place)
+        destinations = destinations[:_PLACES]
+        origins = [spec.origin]
+        states = {self.database.state_of(place) or place for place in destinations}
+        for city in _shuffled(self.origins(spec.destination), rng):
+            apart = city not in origins and self.database.state_of(city) not in states
+            if apart and all(joined(city, place) for place in destinations):
+                origins.append(city)
+        origins = origins[:_PLACES]
+        return Choices(
+            origins=tuple(origins),
+            destinations=tuple(destinations),
+            rooms=self._rooms(destinations),
+            cuisines=self._cuisines(destinations, spec, rng),
+            transports=self._transports(origins, destinations),
+        )
+
+    def _transports(self, origins: Sequence[str], destinations: Sequence[str]) -> tuple[Transport, ...]:
+        roads = all(self.by_road(origin, place) for origin in origins for place in destinations)
+        return ("no flight", "no self-driving") if roads else ("no self-driving",)
+
+    def _rooms(self, places: Sequence[str]) -> dict[Rule | None, tuple[Room | None, ...]]:
+        offered: dict[Rule | None, tuple[Room | None, ...]] = {}
+        for rule in _RULES:
+            fitting: tuple[Room | None, ...] = tuple(
+                room for room in _ROOMS if all(self._has_room(place, rule, room) for place in places)
+            )
+            if rule is None or None in fitting:
+                offered[rule] = fitting or (None,)
+        return offered
+
+    def _has_room(self, place: str, rule: Rule | None, room: Room | None) -> bool:
+        """Whether enough cities of a destination have a room of a kind for a short stay."""
+        cities = self._all_of(place)
+        n = sum(any(_fits(row, rule, room) for row in self.database.accommodations(city)) for city in cities)
+        return n >= min(_PLACES, len(cities))
+
+    def _cuisines(self, places: Sequence[str], spec: TravelSpec, rng: random.Random) -> tuple[str, ...]:
+        cities = [city for place in places for city in self._all_of(place)]
+        menus = ["|".join(row.cuisines for row in self.database.restaurants(city)) for city in cities]
+        had = [cuisine for cuisine in CUISINES if all(cuisine in menu for menu in menus)]
+        more = [cuisine for cuisine in rng.sample(had, len(had)) if cuisine not in spec.cuisines]
+        return tuple(sorted([*spec.cuisines, *more[: _CUISINES - len(spec.cuisines)]]))
+
+
+def _shuffled(items: Sequence[_Item], rng: random.Random) -> list[_Item]:
+    return rng.sample(items, len(items))
+
+
+def _fits(row: Accommodation, rule: Rule | None, room: Room | None) -> bool:
+    return row.minimum_nights <= _STAY and fits_wishes(row, _wish(rule, room))
+
+
+@functools.cache
+def _wish(rule: Rule | None, room: Room | None) -> Query:
+    """A query that asks for nothing but a room."""
+    return Query(
+        origin="",
+        destination="",
+        days=3,
+        cities=1,
+        dates=(),
+        people=1,
+        budget=0,
+        house_rule=HOUSE_RULES[rule] if rule else None,
+        room_type=ROOM_TYPES[room] if room else None,
+    )
+
 
 N_TRAINING: Final = 360
 N_HELD_OUT: Final = 120
@@ -39,13 +226,12 @@ def held_out_specs(atlas: Atlas, longest: int) -> list[tuple[str, TravelSpec]]:
     return list(_split(atlas, longest, "held", N_HELD_OUT, HELD_OUT))
 
 
-def variation(env: Travel, seed: Seed, rng: random.Random) -> JsonObject:
+def variation(seed: Seed, choices: Choices, longest: int, rng: random.Random) -> JsonObject:
     """A new spec like a seed's, with blanks in its query.
 
     Other places and dates of the seed's choices; every other time another number of limits, slack or people.
     """
-    spec, choices = TravelSpec.model_validate(seed.spec), env.choices(seed)
-    longest = env.settings.longest
+    spec = TravelSpec.model_validate(seed.spec)
     lengths = [days for days in _LENGTHS if days <= longest and (days == 3) == (spec.days == 3)] or [
         spec.days
     ]
@@ -146,3 +332,114 @@ def _drawn_limits(n: int, choices: Choices, rng: random.Random) -> dict[str, Any
     if "transport" in names:
         drawn["transport"] = rng.choice(choices.transports)
     return drawn
+
+
+_LAST_START = 31
+_MOST_CUISINES = 2
+
+
+def spec_schema(seed: Seed, choices: Choices, longest: int) -> JsonObject:
+    """The schema for the variations of a seed; trips to a city stay trips to a city."""
+    spec = TravelSpec.model_validate(seed.spec)
+    longest = max(longest, spec.days)
+    lengths = [3] if spec.days == 3 else [days for days in (5, 7) if days <= longest]
+    alternatives = [_alternative(days, fields, choices) for days in lengths for fields in _limits(choices)]
+    return {
+        "anyOf": alternatives,
+        "$defs": {
+            "slack": {"enum": ["tight", "fair", "loose"]},
+            "people": {"type": "integer", "minimum": 1, "maximum": 8},
+            "origin": {"enum": list(choices.origins)},
+            "destination": {"enum": list(choices.destinations)},
+            "cuisines": _cuisines(choices.cuisines),
+            **{f"start{days}": _start(days) for days in lengths},
+            **{"query" + "_".join(["", *given]): _query(given) for given in _subsets()},
+        },
+    }
+
+
+def _start(days: int) -> JsonObject:
+    return {"type": "integer", "minimum": 1, "maximum": _LAST_START - days + 1}
+
+
+def _subsets() -> Iterator[tuple[str, ...]]:
+    for n in range(len(LIMITS) + 1):
+        yield from itertools.combinations(LIMITS, n)
+
+
+def _limits(choices: Choices) -> Iterator[dict[str, Json]]:
+    """The limits that can be written together, with their values."""
+    lacking = {*([] if choices.cuisines else ["cuisines"]), *([] if choices.transports else ["transport"])}
+    for given in _subsets():
+        if not lacking.isdisjoint(given):
+            continue
+        fixed: dict[str, Json] = {}
+        if "cuisines" in given:
+            fixed["cuisines"] = {"$ref": "#/$defs/cuisines"}
+        if "transport" in given:
+            fixed["transport"] = {"enum": list(choices.transports)}
+        for rooms in _room_limits(choices, given):
+            yield {name: {**rooms, **fixed}[name] for name in given}
+
+
+def _room_limits(choices: Choices, given: Sequence[str]) -> Iterator[dict[str, Json]]:
+    rules: list[Rule] = [rule for rule in choices.rooms if rule is not None]
+    if "room_rule" in given and "room_type" in given:
+        for rule in rules:
+            types = [room for room in choices.rooms[rule] if room is not None]
+            if types:
+                yield {"room_rule": {"const": rule}, "room_type": {"enum": types}}
+    elif "room_rule" in given:
+        if rules:
+            yield {"room_rule": {"enum": rules}}
+    elif "room_type" in given:
+        if types := [room for room in choices.rooms[None] if room is not None]:
+            yield {"room_type": {"enum": types}}
+    else:
+        yield {}
+
+
+def _alternative(days: int, limits: Mapping[str, Json], choices: Choices) -> JsonObject:
+    held: dict[str, Json] = {
+        "days": {"const": days},
+        "limits": {"const": len(limits)},
+        **{name: {"$ref": f"#/$defs/{name}"} for name in ("slack", "people", "origin", "destination")},
+        "start": {"$ref": f"#/$defs/start{days}"},
+        **limits,
+        "query": {"$ref": "#/$defs/query" + "_".join(["", *limits])},
+    }
+    return {
+        "type": "object",
+        "properties": {name: held[name] for name in TravelSpec.model_fields if name in held},
+        "required": [name for name in TravelSpec.model_fields if name in held],
+        "additionalProperties": False,
+    }
+
+
+def _cuisines(offered: Sequence[str]) -> JsonObject:
+    """One or two of the offered cuisines, in alphabetical order."""
+    chosen = [group for n in range(1, _MOST_CUISINES + 1) for group in itertools.combinations(offered, n)]
+    return {
+        "anyOf": [
+            {
+                "type": "array",
+                "prefixItems": [{"const": cuisine} for cuisine in group],
+                "items": False,
+                "minItems": len(group),
+            }
+            for group in chosen
+        ]
+    }
+
+
+def _query(given: Sequence[str]) -> JsonObject:
+    """A greeting or none, the trip, people and money, a sentence for each limit, and a farewell or none."""
+    parts = [_choice(TRAINING.trip), _choice(TRAINING.money)]
+    parts += [_choice(map(as_sentence, TRAINING.limits[name])) for name in given]
+    greeting, farewell = f"({_choice(TRAINING.greetings)} )?", f"( {_choice(TRAINING.farewells)})?"
+    return {"type": "string", "pattern": f"^{greeting}{'[.] '.join(parts)}[.]{farewell}$"}
+
+
+def _choice(texts: Iterable[str]) -> str:
+    """Any of these texts; of their characters only the full stop means something else in a pattern."""
+    return f"({'|'.join(text.replace('.', '[.]') for text in texts)})"

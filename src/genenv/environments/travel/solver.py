@@ -19,20 +19,21 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from genenv.environments.travel.candidates import (
+from genenv.environments.travel.database import Database, Restaurant, clear
+from genenv.environments.travel.query import MEALS, Query
+from genenv.environments.travel.trips import (
     CENTS,
     Candidates,
     Leg,
     Room,
+    Trip,
+    TripDay,
     candidates,
     cities_to_visit,
     leg_cents,
     longest_stay,
     stays,
 )
-from genenv.environments.travel.database import Database, Restaurant, clear
-from genenv.environments.travel.query import MEALS, Query
-from genenv.environments.travel.trips import Trip, TripDay
 from genenv.errors import UsageError
 
 _MEALS_A_DAY = len(MEALS)

@@ -1,17 +1,19 @@
-"""What the simulator writes for a travel task: difficulty first, then the trip, then the words.
-
-It names no price. How tight the budget is, is one of the difficulty fields; the runtime finds the cheapest
-plan and sets the budget that far above it, or above the part of it that the agent is to choose. A budget may
-be given all the same, and must then be what `slack` says.
-"""
+"""What the simulator writes for a trip, how requests are worded, and how a wording is checked."""
 
 from __future__ import annotations
 
+import functools
+import random
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import BaseModel, Field
 
 from genenv.environments.travel.query import HouseRule, RoomType, Transport
+from genenv.environments.travel.sandbox import CUISINES
+from genenv.environments.words import WORDS, first_strange
 
 Slack = Literal["tight", "fair", "loose"]
 Rule = Literal["smoking", "parties", "children", "visitors", "pets"]
@@ -71,3 +73,313 @@ class TravelSpec(BaseModel, frozen=True, extra="forbid"):
     def cities(self) -> int:
         """How many cities are visited."""
         return (self.days - 1) // 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phrasings:
+    """The parts of one split."""
+
+    trip: tuple[str, ...]
+    money: tuple[str, ...]
+    limits: dict[str, tuple[str, ...]]
+    greetings: tuple[str, ...] = ()
+    farewells: tuple[str, ...] = ()
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """All parts."""
+        clauses = (clause for clauses in self.limits.values() for clause in clauses)
+        return (*self.greetings, *self.trip, *self.money, *clauses, *self.farewells)
+
+
+TRAINING = Phrasings(
+    trip=(
+        "Please plan a trip from <origin> to <destination> for <days>, <dates>",
+        "Help me plan a journey in spring, from <origin> to <destination>, for <days>, <dates>",
+        "I am leaving <origin> and hope to spend my time visiting <destination> for <days>, <dates>",
+        "Could you arrange a tour to <destination> from <origin>, <days> long, <dates>",
+        "Departing <origin>, I dream of exploring <destination> on <dates>, <days> in all",
+        "Sketch an itinerary from <origin> to <destination>: <dates>, <days>",
+        "The idea is visiting <destination>; we set out from <origin> for <days>, <dates>",
+        "Draft a schedule, starting in <origin>, going to <destination>, with <days> during <dates>",
+        "What would a holiday to <destination> look like, leaving <origin>, <days>, <dates>",
+        "Set up our journey around <destination> from <origin>, during <dates>, for <days>",
+    ),
+    money=(
+        "We are <people> with <budget> to spend",
+        "It is for <people> and should cost at most <budget>",
+        "The budget is <budget> for <people>",
+        "There will be <people>, and our limit is <budget>",
+        "All in all <budget> must do for <people>",
+        "Count on <people> and at most <budget>",
+        "For <people>, please stay within <budget>",
+        "Money is short: <budget> covers <people>",
+    ),
+    limits={
+        "room_rule": ("we need <room_rule>", "choose <room_rule>", "only <room_rule> will do"),
+        "room_type": ("we want <room_type>", "book <room_type>", "only <room_type> will do"),
+        "cuisines": (
+            "we would love <cuisines>",
+            "let us taste <cuisines>",
+            "meals should include <cuisines>",
+        ),
+        "transport": ("and <transport>, please", "there should be <transport>", "we ask for <transport>"),
+    },
+    greetings=(
+        "Hello!",
+        "Hi there!",
+        "Good morning!",
+        "Good evening!",
+        "Dear helper,",
+        "Dear planner,",
+        "Hey!",
+    ),
+    farewells=(
+        "Thank you!",
+        "Thanks a lot!",
+        "We are looking forward to it.",
+        "That would be lovely.",
+        "See you soon!",
+        "We hope you can help.",
+    ),
+)
+
+HELD_OUT = Phrasings(
+    trip=(
+        "Can you put together an excursion from <origin> to <destination> lasting <days>, <dates>",
+        "A getaway is due: to <destination>, from <origin>, <days>, namely <dates>",
+        "Kindly prepare an outing departing <origin> and exploring <destination> over <days>, <dates>",
+        "Work out for us what awaits when starting in <origin> and heading to <destination>, <days>, <dates>",
+        "Travel plans wanted, leaving <origin>, visiting <destination>, <dates>, that makes <days>",
+    ),
+    money=(
+        "There are <people> and a purse of <budget>",
+        "Funds of <budget> have to last for <people>",
+        "Expect <people>; the ceiling is <budget>",
+        "Altogether <people> share <budget>",
+    ),
+    limits={
+        "room_rule": ("it takes <room_rule>", "look for <room_rule>"),
+        "room_type": ("find us <room_type>", "sleep must be in <room_type>"),
+        "cuisines": ("dinner plans call for <cuisines>", "a craving for <cuisines> is to be met"),
+        "transport": ("take <transport>", "as for the way, <transport>"),
+    },
+)
+
+
+def query_with_blanks(phrasings: Phrasings, given: tuple[str, ...], rng: random.Random) -> str:
+    """A query with the blanks that a spec needs.
+
+    Args:
+        phrasings: the parts to choose from.
+        given: the limits that the spec has.
+        rng: chooses.
+    """
+    trip, money = rng.choice(phrasings.trip), rng.choice(phrasings.money)
+    clauses = [rng.choice(phrasings.limits[name]) for name in given]
+    limits = "".join(f". {as_sentence(clause)}" for clause in clauses)
+    around = [rng.choice(("", *words)) for words in (phrasings.greetings, phrasings.farewells)]
+    return f"{around[0]} {trip}. {money}{limits}. {around[1]}".strip()
+
+
+def as_sentence(clause: str) -> str:
+    """A clause with a capital, where it does not begin with a blank."""
+    return f"{clause[0].upper()}{clause[1:]}"
+
+
+def words_of(*texts: str) -> list[str]:
+    """The words of texts without their blanks, each once, lower-cased and in alphabetical order."""
+    plain = (re.sub(r"<[a-z_]+>", " ", text.lower()) for text in texts)
+    return sorted({word for text in plain for word in re.findall(r"[a-z]+", text)})
+
+
+ALWAYS = ("origin", "destination", "days", "dates", "people", "budget")
+"""The blanks that each query has; those of limits come on top."""
+BEFORE_ORIGIN = ("from", "leaving", "departing", "starting in")
+BEFORE_DESTINATION = ("to", "visiting", "around", "exploring")
+"""Words that say which place is which; one of them stands right before it."""
+
+_BLANK = re.compile(r"<([a-z_]+)>")
+_ALLOWED = {
+    "smoking": "smoking is allowed",
+    "parties": "parties are allowed",
+    "children": "children under 10 are allowed",
+    "visitors": "visitors are allowed",
+    "pets": "pets are allowed",
+}
+_ROOMS = {
+    "entire": "entire rooms",
+    "private": "private rooms",
+    "shared": "shared rooms",
+    "not shared": "rooms that are not shared",
+}
+_COUNTS = {2: "two", 3: "three"}
+_WAYS = {"no flight": "no flights", "no self-driving": "no self-driving"}
+_NUMBERS = (
+    "two|three|four|five|six|seven|eight|nine|ten|twelve|dozen|hundred|thousand|couple|solo|alone|single"
+)
+_DENIALS = (
+    "not|no|never|without|except|avoid|nor|neither|none|cannot|excluding|unless|less|isn|don|doesn|won|can't|"
+    "hates?|dislikes?|loathes?|refuses?|skip|forget|ignore|instead|rather"
+)
+_TOPICS = (
+    "smok(?:e|ing|ers?)|part(?:y|ies)|child(?:ren)?|kids?|visitors?|guests?|pets?|dogs?|cats?|"
+    "entire|private(?:ly)?|shar(?:ed|ing)|fl(?:y|ying|ights?)|planes?|driv(?:e|ing)|self-driving|cars?|taxis?|"
+    "days?|weeks?|weekend|nights?|people|persons?|budget of|dollars?|bucks?|cheap(?:er|est)?|"
+    "january|february|april|june|july|august|september|october|november|december|"
+    + "|".join(cuisine.lower() for cuisine in CUISINES)
+)
+_STRAY = (
+    (re.compile(r"\d"), "a number that no field accounts for"),
+    (re.compile(rf"\b(?:{_NUMBERS})\b", re.IGNORECASE), "a number that no field accounts for"),
+    (re.compile(rf"\b(?:{_DENIALS})\b", re.IGNORECASE), "words that could deny a constraint"),
+    (re.compile(rf"\b(?:{_TOPICS})\b", re.IGNORECASE), "a wish that no field accounts for"),
+)
+
+_PARTS = [part for each in (TRAINING, HELD_OUT) for part in each.parts]
+_MISLEADING_WORDS = """
+aunt brother child children class daughter family father friend friends group mother parents people
+sister son uncle more over off may might maybe perhaps hear heard say says said tell told think thought
+met seem seen try trying test old once new next later month year minute moment today tomorrow tonight
+yesterday week weekend work job game ask asked asking asks again also since bring brings join joins
+"""
+_MISLEADING = frozenset(_MISLEADING_WORDS.split())
+"""Everyday words that could add travelers, move a limit or a date, or make a wish hearsay."""
+FREE_WORDS = ((WORDS - _MISLEADING) | {"places", *words_of(*_PARTS)}) - frozenset(_NUMBERS.split("|"))
+"""Words that may surround values: everyday ones, those of all phrasings, "places where" of a room rule."""
+
+_SUMS = tuple(part for each in (TRAINING, HELD_OUT) for part in each.money)
+_END = r"\s*(?:[.,;:!?]|$)"
+
+
+def blanks(spec: TravelSpec) -> tuple[str, ...]:
+    """The blanks that the query of a spec needs."""
+    return (*ALWAYS, *spec.given)
+
+
+def wordings(spec: TravelSpec, budget: int) -> dict[str, str]:
+    """The text for each blank.
+
+    Args:
+        spec: what the blanks stand for.
+        budget: USD.
+    """
+    last = spec.start + spec.days - 1
+    said = {
+        "origin": spec.origin,
+        "destination": spec.destination if spec.days == 3 else f"{spec.cities} cities in {spec.destination}",
+        "days": f"{spec.days} days",
+        "dates": f"March {spec.start} to March {last}, 2022",
+        "people": f"{spec.people} {'person' if spec.people == 1 else 'people'}",
+        "budget": f"${budget:,}",
+        "room_rule": f"places where {_ALLOWED[spec.room_rule]}" if spec.room_rule else "",
+        "room_type": _ROOMS[spec.room_type] if spec.room_type else "",
+        "cuisines": f"{_listed(spec.cuisines)} food",
+        "transport": _WAYS[spec.transport] if spec.transport else "",
+    }
+    return {name: said[name] for name in blanks(spec)}
+
+
+def _listed(items: Iterable[str]) -> str:
+    *first, last = tuple(items) or ("",)
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def filled(query: str, said: dict[str, str]) -> str | None:
+    """A query with its blanks filled in; None when it has one that nothing fills."""
+    if any(name not in said for name in _BLANK.findall(query)):
+        return None
+    return _BLANK.sub(lambda match: said[match[1]], query)
+
+
+# --- does a text say what the spec says? ---
+
+
+def unstated(text: str, spec: TravelSpec, budget: int) -> str | None:
+    """The first field that a query does not state, as a person would name it; None when it states all."""
+    for name, pattern in _patterns(spec, budget):
+        if not pattern.search(text):
+            return name.replace("_", " ")
+    return None
+
+
+def stray(text: str, spec: TravelSpec, budget: int, names: Iterable[str]) -> str | None:
+    """What a query says beyond its spec, as a sentence; None when there is nothing.
+
+    Args:
+        text: the query.
+        spec: what it should say.
+        budget: USD.
+        names: cities and states, which it must not name beside its own.
+    """
+    rest = text
+    for _, pattern in _patterns(spec, budget):
+        rest = pattern.sub(" ; ", rest)
+    if (problem := _misplaced(text, spec, budget)) is not None:
+        return problem
+    for pattern, problem in _STRAY:
+        if match := pattern.search(rest):
+            return f"the query has {problem}: {match[0]!r}"
+    if place := _any_of(tuple(names)).search(rest):
+        return f"the query names {place[0]} where it is neither the start nor the goal"
+    if word := first_strange(rest, FREE_WORDS):
+        return f"the query has {word[:40]!r}, which is no everyday word"
+    return None
+
+
+def _misplaced(text: str, spec: TravelSpec, budget: int) -> str | None:
+    """Words beside people or the budget that no phrasing has there, such as "2 people and my mother"."""
+    marked = text
+    for name, pattern in _patterns(spec, budget):
+        if name in ("people", "budget"):
+            marked = pattern.sub(f"<{name}>", marked)
+    for blank in ("people", "budget"):
+        for match in re.finditer(f"<{blank}>", marked):
+            if not _after(blank).match(marked, match.end()):
+                return f"the query has words after the {blank} that change it"
+    for match in re.finditer("<budget>", marked):
+        if not _before_budget().search(marked[: match.start()]):
+            return "the query has words before the budget that change it"
+    return None
+
+
+@functools.cache
+def _after(blank: str) -> re.Pattern[str]:
+    """What may follow a blank: a sign of punctuation or the end, or what follows it in a phrasing."""
+    tails = {re.split(r"(?<=>)", part.split(f"<{blank}>")[1])[0] for part in _SUMS}
+    told = [re.escape(tail) + ("" if tail.endswith(">") else _END) for tail in tails if tail[:1].isspace()]
+    return re.compile("|".join([_END, *sorted(told)]), re.IGNORECASE)
+
+
+@functools.cache
+def _before_budget() -> re.Pattern[str]:
+    """What stands before the budget in a phrasing, back to the sign of punctuation or the blank before it."""
+    heads = {re.split(r"[;:,>]", part.split("<budget>")[0])[-1].strip() for part in _SUMS}
+    return re.compile(rf"(?:[.,;:!?>]|^)\s*(?:{'|'.join(map(re.escape, sorted(heads)))})\s*$", re.IGNORECASE)
+
+
+@functools.lru_cache(maxsize=4)
+def _any_of(names: tuple[str, ...]) -> re.Pattern[str]:
+    """Any of these names, as a whole word."""
+    return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, names))})(?!\w)", re.IGNORECASE)
+
+
+def _patterns(spec: TravelSpec, budget: int) -> Iterator[tuple[str, re.Pattern[str]]]:
+    """How each field may be said: as `wordings` says it, and in the benchmark's ways."""
+    said = wordings(spec, budget)
+    first, last = spec.start, spec.start + spec.days - 1
+    dates = rf"March {first}(?:st|nd|rd|th)? to March {last}(?:st|nd|rd|th)?, 2022"
+    people = rf"{spec.people} (?:people|persons?|travell?ers?)"
+    money = rf"\${budget:,}|\${budget}"
+    count = "" if spec.days == 3 else rf"(?:{spec.cities}|{_COUNTS[spec.cities]}) cities (?:in|of) "
+    ways = {
+        "days": rf"\b{spec.days}[- ]days?\b",
+        "dates": rf"\b(?:{dates}|2022-03-{first:02d} to 2022-03-{last:02d})(?!\d)",
+        "people": rf"\b{people}\b",
+        "budget": rf"(?:{money})(?![\d,]*\d)",
+        "origin": rf"\b(?:{'|'.join(BEFORE_ORIGIN)}) {re.escape(spec.origin)}\b",
+        "destination": rf"\b(?:{'|'.join(BEFORE_DESTINATION)}) {count}{re.escape(spec.destination)}\b",
+    }
+    for name, words in said.items():
+        words = re.escape(words.removeprefix("places where ")) if name in LIMITS else ways[name]
+        yield name, re.compile(words, re.IGNORECASE)

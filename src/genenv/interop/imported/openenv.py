@@ -1,32 +1,206 @@
 """An OpenEnv server as an environment: `[environment] name = "openenv:http://HOST:PORT"`.
 
-An attempt is a session of it; what `reset` is given is the task, and what the simulator sets of it. No
-package of OpenEnv's is needed here.
+A rollout is a session of it; what `reset` is given is the task, and what the simulator sets of it. No package
+of OpenEnv's is needed here.
+
+A reply becomes an action by the schema of the server's actions, in one of four forms: words and calls (as of
+servers that `genenv export-env` wrote), tools of MCP, one field that is the whole reply, and JSON.
 """
 
 from __future__ import annotations
 
 import json
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, cast, get_args
 
 from pydantic import BaseModel
 
+from genenv.chat.tool_calls import read_calls
 from genenv.errors import RolloutError, UsageError
-from genenv.interop.imported.actions import Actions, Calls, Chat, actions_of
-from genenv.interop.imported.environment import ImportedEnvironment, Setting, Talk
+from genenv.interop.imported.environment import (
+    RANDOM_WORDS,
+    ImportedEnvironment,
+    RemoteRollout,
+    Space,
+    Start,
+    random_call,
+    sampled,
+    words_and_calls,
+)
 from genenv.interop.imported.settings import OpenEnvConfig
-from genenv.interop.imported.space import Space
 from genenv.interop.imported.wire import Answer, Refused, Server, Session
 from genenv.texts import inert
 from genenv.types import Json, JsonObject, Message, Role
+from genenv.untrusted.schemas import BadSchema, plain_schema
+
+_GENERIC = {"Action", "CallToolAction", "ListToolsAction"}
+"""Titles of the schemas of servers whose actions are calls of MCP tools."""
+
+
+class Actions(ABC):
+    """How replies become actions."""
+
+    instructions = ""
+    """How to reply, in words for the agent."""
+    choices: Sequence[str] = ()
+    """The only replies there are; none: any text."""
+
+    @abstractmethod
+    def read(self, text: str) -> list[JsonObject] | str:
+        """The actions of a reply, or why there are none, in a sentence for the agent."""
+
+    @abstractmethod
+    def random_reply(self, tools: Sequence[JsonObject], rng: random.Random) -> str:
+        """A reply at random."""
+
+
+class Chat(Actions):
+    """Words and calls, in OpenAI's form."""
+
+    def read(self, text: str) -> list[JsonObject] | str:
+        """One action, with all calls."""
+        words, calls = words_and_calls(text)
+        listed: list[Json] = [
+            {
+                "id": f"call{place}",
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            }
+            for place, call in enumerate(calls)
+        ]
+        return [{"content": words, "tool_calls": listed}]
+
+    def random_reply(self, tools: Sequence[JsonObject], rng: random.Random) -> str:
+        """A call at random, or words."""
+        return random_call(tools, rng)
+
+
+class Calls(Actions):
+    """Tools of MCP: an action each."""
+
+    def read(self, text: str) -> list[JsonObject] | str:
+        """The calls of a reply."""
+        calls = read_calls(text)[1]
+        if not calls:
+            return "That calls no tool."
+        return [{"type": "call_tool", "tool_name": call.name, "arguments": call.arguments} for call in calls]
+
+    def random_reply(self, tools: Sequence[JsonObject], rng: random.Random) -> str:
+        """A call at random."""
+        return random_call(tools, rng)
+
+
+class OneField(Actions):
+    """One field, which is the whole reply: text as it is, another value as JSON.
+
+    Args:
+        name: of the field.
+        schema: of its value.
+    """
+
+    def __init__(self, name: str, schema: JsonObject) -> None:
+        self._name, self._schema = name, schema
+        self._is_text = schema.get("type") == "string"
+        listed = schema.get("enum", [True, False] if schema.get("type") == "boolean" else [])
+        self.choices = [
+            one if isinstance(one, str) else json.dumps(one) for one in cast("Sequence[Json]", listed)
+        ]
+        about = str(schema.get("description") or name)
+        self.instructions = f"Reply with this alone: {about}"
+
+    def read(self, text: str) -> list[JsonObject] | str:
+        """One action."""
+        if self._is_text:
+            return [{self._name: text}]
+        try:
+            value: Json = json.loads(text.strip())
+        except (ValueError, RecursionError):
+            value = text.strip()
+        return [{self._name: value}]
+
+    def random_reply(self, tools: Sequence[JsonObject], rng: random.Random) -> str:
+        """A value at random."""
+        if self.choices:
+            return rng.choice(self.choices)
+        if self._is_text:
+            return rng.choice(RANDOM_WORDS)
+        return json.dumps(sampled(self._schema, rng))
+
+
+class Fields(Actions):
+    """An object of several fields, as JSON."""
+
+    def __init__(self, schema: JsonObject) -> None:
+        self._schema = schema
+        shown = {key: value for key, value in schema.items() if key not in ("title", "description")}
+        self.instructions = f"Reply with JSON of this schema alone: {json.dumps(shown, ensure_ascii=False)}"
+
+    def read(self, text: str) -> list[JsonObject] | str:
+        """The object in a reply, which may stand in a fence."""
+        bare = text.strip().removeprefix("```json").removeprefix("```").removesuffix("```").strip()
+        try:
+            value: object = json.loads(bare)
+        except (ValueError, RecursionError):
+            value = None
+        if not isinstance(value, dict):
+            return "That is no JSON object."
+        return [cast(JsonObject, value)]
+
+    def random_reply(self, tools: Sequence[JsonObject], rng: random.Random) -> str:
+        """An object at random."""
+        return json.dumps(sampled(self._schema, rng))
+
+
+def actions_of(schema: JsonObject) -> Actions:
+    """How replies become actions.
+
+    Args:
+        schema: of a server's actions.
+
+    Raises:
+        UsageError: it cannot be used.
+    """
+    try:
+        schema = plain_schema(schema)
+    except BadSchema as error:
+        raise UsageError(f"the schema of the server's actions cannot be used: {error}") from error
+    found = schema.get("properties")
+    fields = {
+        name: cast(JsonObject, one)
+        for name, one in (found.items() if isinstance(found, Mapping) else ())
+        if name != "metadata" and isinstance(one, Mapping)
+    }
+    if {"content", "tool_calls"} <= set(fields):
+        return Chat()
+    if schema.get("title") in _GENERIC:
+        return Calls()
+    required = [name for name in cast("Sequence[str]", schema.get("required", ())) if name in fields]
+    whole = required if len(required) == 1 else list(fields) if len(fields) == 1 else []
+    if len(whole) == 1:
+        one = _plain(fields[whole[0]])
+        if "enum" in one or one.get("type") in ("string", "integer", "number", "boolean"):
+            return OneField(whole[0], one)
+    kept = {key: value for key, value in schema.items() if key != "properties"}
+    return Fields({**kept, "properties": fields})
+
+
+def _plain(schema: JsonObject) -> JsonObject:
+    """A schema without the alternative of none."""
+    options = [
+        cast(JsonObject, one)
+        for one in cast("Sequence[Any]", schema.get("anyOf", ()))
+        if isinstance(one, Mapping) and cast(JsonObject, one).get("type") != "null"
+    ]
+    return {**options[0], **schema} if len(options) == 1 else schema
+
 
 _HELD_OUT_SEED = 1_000_000_000
 """The first seed of held-out tasks: no task for training has one as high."""
 _HIDDEN = ("done", "reward", "metadata")
-"""Fields of an observation that an agent is not shown, as long as nobody asks for them."""
+"""Fields of an observation that an agent is not shown by default."""
 
 
 class OpenEnv(ImportedEnvironment):
@@ -80,7 +254,7 @@ class OpenEnv(ImportedEnvironment):
 
     @cached_property
     def tools(self) -> list[JsonObject]:
-        """The tools of a server of MCP tools; of others those that they tell of when an attempt begins."""
+        """The tools of a server of MCP tools; of other servers, those listed when a rollout begins."""
         if not isinstance(self.actions, Calls):
             return []
         session = self.world.take()
@@ -94,27 +268,27 @@ class OpenEnv(ImportedEnvironment):
             self.world.give_back(session)
         return [_offered(one) for one in _objects(found)]
 
-    def begin(self, setting: Setting) -> Talk:
+    def begin(self, start: Start) -> RemoteRollout:
         """See `ImportedEnvironment`."""
         self.tools  # noqa: B018 - before a session is taken: it takes one itself
-        while (found := self._begun(setting, self.world.take())) is None:
+        while (found := self._begun(start, self.world.take())) is None:
             pass
         return found
 
-    async def begin_later(self, setting: Setting) -> Talk:
+    async def begin_when_free(self, start: Start) -> RemoteRollout:
         """See `ImportedEnvironment`."""
         self.tools  # noqa: B018 - as above
-        while (found := self._begun(setting, await self.world.wait())) is None:
+        while (found := self._begun(start, await self.world.wait())) is None:
             pass
         return found
 
-    def _begun(self, setting: Setting, session: Session) -> Talk | None:
-        """An attempt in a session; None where that had one before and is of no more use: then in another."""
+    def _begun(self, start: Start, session: Session) -> RemoteRollout | None:
+        """A rollout in a session; None where that had one before and is of no more use: then in another."""
         again, session.used = session.used, True
-        numbered: JsonObject = {} if setting.number is None else {"seed": setting.number}
+        numbered: JsonObject = {} if start.number is None else {"seed": start.number}
         try:
-            answer = session.reset({**setting.given, **numbered})
-            return OpenEnvTalk(self, session, answer)
+            answer = session.reset({**start.given, **numbered})
+            return OpenEnvRollout(self, session, answer)
         except RolloutError:
             self.world.give_back(session)
             if again and session.broken:
@@ -125,22 +299,22 @@ class OpenEnv(ImportedEnvironment):
             raise
 
 
-class OpenEnvTalk(Talk):
-    """One attempt, in a session."""
+class OpenEnvRollout(RemoteRollout):
+    """One rollout, in a session."""
 
     def __init__(self, env: OpenEnv, session: Session, first: Answer) -> None:
         self._env, self._session = env, session
         self._rewards: list[float] = []
         self.tools = env.tools or _objects(first.observation.get("tools"))
-        self._heard(first)
+        self._receive(first)
         if isinstance(env.actions, Chat) and first.observation.get("messages"):
             return
-        system = env.chosen.system or "\n".join(filter(None, (env.about, env.actions.told)))
+        system = env.chosen.system or "\n".join(filter(None, (env.about, env.actions.instructions)))
         if system:
             self.messages = (Message(role="system", content=system), *self.messages)
 
     def reply(self, text: str) -> None:
-        """See `Talk`. What is no action is answered, and costs a turn."""
+        """See `RemoteRollout`. What is no action is answered, and costs a turn."""
         actions = self._env.actions.read(text)
         if isinstance(actions, str):
             if isinstance(self._env.actions, Calls):
@@ -158,7 +332,7 @@ class OpenEnvTalk(Talk):
                 continue
             if answer.reward is not None:
                 self._rewards.append(answer.reward)
-            self._heard(answer)
+            self._receive(answer)
             called += self.messages
             if self.done:
                 break
@@ -171,17 +345,17 @@ class OpenEnvTalk(Talk):
         how = self._env.chosen.reward
         return sum(kept) if how == "sum" else kept[-1] if how == "last" else max(kept)
 
-    def uninformed(self, rng: random.Random) -> str:
-        """See `Talk`."""
+    def random_reply(self, rng: random.Random) -> str:
+        """See `RemoteRollout`."""
         if self.choices:
             return rng.choice(self.choices)
-        return self._env.actions.uninformed(self.tools, rng)
+        return self._env.actions.random_reply(self.tools, rng)
 
     def close(self) -> None:
-        """See `Talk`."""
+        """See `RemoteRollout`."""
         self._env.world.give_back(self._session)
 
-    def _heard(self, answer: Answer) -> None:
+    def _receive(self, answer: Answer) -> None:
         """Take in what the environment says."""
         seen = answer.observation
         self.done = answer.done

@@ -1,29 +1,218 @@
 """A taskset of verifiers as an environment: `[environment] name = "verifiers:TASKSET"`.
 
-Its rows are tasks, its rewards verdicts, and its own rollouts are played, in another process, whose Python
-has the package: genenv's own need not. A row cannot be varied; what `vary` names are settings of the taskset.
+Its rows are tasks and its rewards are verdicts. Its own rollouts run in another process, whose Python has the
+package: genenv's own need not. A row cannot be varied; what `vary` names are settings of the taskset.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 import math
+import os
+import queue
 import random
+import shutil
+import subprocess
 import sys
+import tempfile
+import threading
+import time
+import weakref
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, cast, get_args
+from typing import IO, Any, ClassVar, cast, get_args
 
 from pydantic import BaseModel
 
 from genenv.errors import RolloutError, UsageError
-from genenv.interop.imported.actions import random_call, words_and_calls
-from genenv.interop.imported.environment import ImportedEnvironment, Setting, Talk
-from genenv.interop.imported.process import Process
+from genenv.interop.imported.environment import (
+    ImportedEnvironment,
+    RemoteRollout,
+    Space,
+    Start,
+    random_call,
+    words_and_calls,
+)
 from genenv.interop.imported.settings import VerifiersConfig
-from genenv.interop.imported.space import Space
 from genenv.texts import inert
 from genenv.types import JsonObject, Message, Role
+
+_WITHIN = Path(__file__).with_name("within")
+_START_S = 600.0
+"""So long importing verifiers and a taskset may take."""
+
+
+class Process:
+    """The process that runs the rollouts.
+
+    Args:
+        start: see `within/genenv_player`.
+        python: that runs it.
+        limit_s: so long an answer may take.
+    """
+
+    def __init__(self, start: JsonObject, *, python: str, limit_s: float) -> None:
+        self._order, self._python, self._limit_s = start, python, limit_s
+        self.shown = str(start["taskset"])
+        self._process: subprocess.Popen[str] | None = None
+        self._log: IO[str] | None = None
+        self._came: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self._answers: dict[int, list[dict[str, Any]]] = {}
+        self._last = 0
+        self._lost: set[int] = set()
+        self._open: set[int] = set()
+
+    def begin(self, order: JsonObject) -> int:
+        """Begin a rollout; returns its name.
+
+        Raises:
+            UsageError: the process cannot be started.
+        """
+        if self._process is None:
+            self._start()
+        self._last += 1
+        self._open.add(self._last)
+        self.tell({"op": "begin", "id": self._last, **order})
+        return self._last
+
+    def count(self, given: JsonObject, most: int) -> int:
+        """How many rows there are, if no more than so many.
+
+        Raises:
+            UsageError: they cannot be loaded.
+        """
+        if self._process is None:
+            self._start()
+        self._last += 1
+        self._open.add(self._last)
+        self.tell({"op": "count", "id": self._last, "given": given, "most": most})
+        try:
+            answer = self.answer(self._last)
+        except RolloutError as error:
+            raise UsageError(f"the taskset {self.shown} cannot be read: {error}") from error
+        finally:
+            self._open.discard(self._last)
+        if "refused" in answer:
+            raise UsageError(f"the taskset {self.shown}: {inert(str(answer['refused']))}")
+        return int(answer["count"])
+
+    def tell(self, order: Mapping[str, Any]) -> None:
+        """Write an order; if the process has ended, the next answer says so."""
+        if self._process is None or self._process.stdin is None:
+            return
+        with contextlib.suppress(OSError):
+            self._process.stdin.write(json.dumps(order) + "\n")
+            self._process.stdin.flush()
+
+    def answer(self, name: int) -> dict[str, Any]:
+        """The next message about a rollout.
+
+        Raises:
+            RolloutError: nothing comes, or the process has ended.
+        """
+        until = time.monotonic() + self._limit_s
+        while True:
+            if waiting := self._answers.pop(name, None):
+                first, *others = waiting
+                if others:
+                    self._answers[name] = others
+                return first
+            if name in self._lost:
+                raise RolloutError(f"The environment's process has ended{self._last_words()}.")
+            try:
+                came = self._came.get(timeout=max(0.0, until - time.monotonic()))
+            except queue.Empty:
+                raise RolloutError(
+                    f"The environment took longer than {self._limit_s:g} s (environment.step_s)."
+                ) from None
+            if came is None:
+                self._lost |= self._open
+                self.close()
+            else:
+                self._answers.setdefault(int(came["id"]), []).append(came)
+
+    def end(self, name: int) -> None:
+        """Break a rollout off."""
+        self._open.discard(name)
+        self._answers.pop(name, None)
+        self.tell({"op": "end", "id": name})
+
+    def close(self) -> None:
+        """End the process."""
+        process, self._process = self._process, None
+        if process is not None:
+            _ended(process)
+
+    def _start(self) -> None:
+        """Start it, and wait until it is ready.
+
+        Raises:
+            UsageError: it cannot.
+        """
+        python = shutil.which(self._python)
+        if python is None:
+            raise UsageError(f"environment.python: {self._python!r} is no program that can be started")
+        log = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - it stays open
+        self._log = log
+        path = str(self._order["path"])
+        paths = [str(_WITHIN), *([path] if path else []), *filter(None, [os.environ.get("PYTHONPATH")])]
+        process = self._process = subprocess.Popen(  # noqa: S603 - the Python that the user named
+            [python, "-m", "genenv_player"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env={**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": os.pathsep.join(paths)},
+            start_new_session=True,
+            text=True,
+            encoding="utf-8",
+        )
+        weakref.finalize(self, _ended, process)
+        weakref.finalize(self, log.close)
+        self._came = queue.Queue()
+        threading.Thread(target=_listen, args=(process.stdout, self._came), daemon=True).start()
+        self.tell(self._order)
+        try:
+            first = self._came.get(timeout=_START_S)
+        except queue.Empty:
+            first = {"refused": f"verifiers and the taskset take longer than {_START_S:g} s to load"}
+        if first is None or "ready" not in first:
+            self.close()
+            said = (
+                f"the process has ended{self._last_words()}" if first is None else str(first.get("refused"))
+            )
+            raise UsageError(f"verifiers:{self.shown} cannot be played: {inert(said)}")
+
+    def _last_words(self) -> str:
+        """The last line that it wrote, after a colon."""
+        if self._log is None:
+            return ""
+        self._log.seek(0)
+        lines = [line for line in self._log.read()[-20_000:].splitlines() if line.strip()]
+        return f": {inert(lines[-1].strip()[:300])}" if lines else ""
+
+
+def _listen(output: IO[str], came: queue.Queue[dict[str, Any] | None]) -> None:
+    """Hand on what the process says, and that it has ended."""
+    with contextlib.suppress(ValueError, OSError):
+        for line in output:
+            came.put(json.loads(line))
+    came.put(None)
+
+
+def _ended(process: subprocess.Popen[str]) -> None:
+    """End a process that may have ended: its input first, so that it can let go of what it has started."""
+    with contextlib.suppress(OSError):
+        if process.stdin is not None:
+            process.stdin.close()
+    try:
+        process.wait(6)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
 
 
 class Verifiers(ImportedEnvironment):
@@ -89,46 +278,46 @@ class Verifiers(ImportedEnvironment):
         self._counted()
         return super().held_out()
 
-    def begin(self, setting: Setting) -> Talk:
+    def begin(self, start: Start) -> RemoteRollout:
         """See `ImportedEnvironment`."""
-        return VerifiersTalk(self.world, setting)
+        return VerifiersRollout(self.world, start)
 
 
-class VerifiersTalk(Talk):
-    """One attempt, in a rollout of verifiers."""
+class VerifiersRollout(RemoteRollout):
+    """One rollout, in a rollout of verifiers."""
 
-    def __init__(self, world: Process, setting: Setting) -> None:
+    def __init__(self, world: Process, start: Start) -> None:
         self._world = world
-        self._name = world.begin({"given": setting.given, "row": setting.number or 0})
+        self._name = world.begin({"given": start.given, "row": start.number or 0})
         self._reward = 0.0
         try:
-            self._heard(world.answer(self._name))
+            self._receive(world.answer(self._name))
         except BaseException:
             self.close()
             raise
 
     def reply(self, text: str) -> None:
-        """See `Talk`."""
+        """See `RemoteRollout`."""
         words, calls = words_and_calls(text) if self.tools else (text, ())
         listed = [{"name": call.name, "arguments": call.arguments} for call in calls]
         self._world.tell({"op": "reply", "id": self._name, "content": words, "calls": listed})
-        self._heard(self._world.answer(self._name))
+        self._receive(self._world.answer(self._name))
 
     @property
     def total(self) -> float:
         """What its rewards come to, with their weights."""
         return self._reward
 
-    def uninformed(self, rng: random.Random) -> str:
-        """See `Talk`."""
+    def random_reply(self, rng: random.Random) -> str:
+        """See `RemoteRollout`."""
         return random_call(self.tools, rng)
 
     def close(self) -> None:
-        """See `Talk`: what has not ended is broken off."""
+        """See `RemoteRollout`: what has not ended is broken off."""
         if not self.done:
             self._world.end(self._name)
 
-    def _heard(self, answer: Mapping[str, Any]) -> None:
+    def _receive(self, answer: Mapping[str, Any]) -> None:
         """Take in what the rollout asks, or how it ended."""
         ended = answer.get("ended")
         if ended is None:

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from genenv.config.checks import check_keys, validated
-from genenv.config.files import apply_override
+from genenv.config.tables import apply_override, check_keys, validated
 from genenv.errors import UsageError
 from genenv.research.simulation.learner import Floats, LabConfig
 from genenv.research.simulation.simulated_run import ARMS, Curve, SimulatedRun, chosen

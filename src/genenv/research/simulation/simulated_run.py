@@ -24,12 +24,11 @@ from typing import Literal, cast
 
 import numpy as np
 
-from genenv.curriculum.controller import Controller
-from genenv.curriculum.presets import preset
 from genenv.curriculum.replay import Replay
-from genenv.curriculum.score import Selection, score_batches, select, taught
-from genenv.curriculum.seed_choice import choose_seeds
-from genenv.curriculum.settings import CurriculumConfig
+from genenv.curriculum.scoring import score_batches
+from genenv.curriculum.seed_choice import Controller, choose_seeds
+from genenv.curriculum.selection import Selection, select, trained_groups
+from genenv.curriculum.settings import CurriculumConfig, preset
 from genenv.curriculum.stats import SkillStats
 from genenv.errors import registered
 from genenv.research.simulation.learner import Floats, Integers, LabConfig, SimulatedAgent, SimulatedSimulator
@@ -198,7 +197,7 @@ class SimulatedRun:
         """Which groups the agent learns from."""
         if not self._curriculum.agent_band:
             return list(range(len(groups)))
-        names = {group.task.id for group in taught(groups, new, self._curriculum)}
+        names = {group.task.id for group in trained_groups(groups, new, self._curriculum)}
         return [index for index, group in enumerate(groups) if group.task.id in names]
 
     def _simulator_learns(

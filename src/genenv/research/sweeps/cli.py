@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from genenv.cli.console import begin
-from genenv.cli.options import Overrides, pair_of
+from genenv.cli.console import Overrides, begin, pair_of
 from genenv.texts import inert, masked
 
 KEPT = "finished runs and committed rounds are kept, and the same command goes on"

@@ -12,7 +12,8 @@ from typing import Self
 
 import numpy as np
 
-from genenv.backends.served import LOSSES, Example, ForwardResult, Loss, PromptRequest, PromptResult
+from genenv.algorithms.losses import WIRE_LOSSES
+from genenv.backends.served import Example, ForwardResult, Loss, PromptRequest, PromptResult
 from genenv.errors import UsageError, unknown_name
 
 IMITATIONS: Mapping[str, str] = {
@@ -77,7 +78,7 @@ class ServerImitation:
         kind, colon, value = name.partition(":")
         if not colon and name in IMITATIONS:
             self._flags.add(name)
-        elif kind == "lacks-loss" and value in LOSSES:
+        elif kind == "lacks-loss" and value in WIRE_LOSSES:
             self._lacks.add(value)
         elif kind == "slow" and _is_number(value):
             self.slow_s = float(value)

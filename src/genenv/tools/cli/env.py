@@ -17,9 +17,9 @@ from genenv.files import check_writable
 from genenv.gate.gate import examined
 from genenv.texts import inert, tallied
 from genenv.tools.bundle import as_typed
-from genenv.tools.generate import making
+from genenv.tools.generate import make_bundle
 from genenv.tools.generate.training_config import TRAINING, USUAL_CALLS
-from genenv.tools.language.phrasing.adding import Wanted, reasons, write_wordings
+from genenv.tools.language.model_wordings import Wanted, reasons, write_wordings
 from genenv.tools.worlds.limits import USUAL, Limits
 from genenv.tools.worlds.openapi.service import Service
 from genenv.tools.worlds.origins import let_write, origin_of
@@ -201,7 +201,7 @@ def env(  # noqa: PLR0913 - each is an option
         _words(name, Wanted(by=by, each=each, seed=seed, overrides=overrides or ()))
         return
     limits = Limits(seconds=most_seconds, mib=most_mib)
-    asked = making.Asked(base=tasks, held_out=held_out, seed=seed, most_calls=most_calls, limits=limits)
+    asked = make_bundle.Asked(base=tasks, held_out=held_out, seed=seed, most_calls=most_calls, limits=limits)
     if action is Action.TASKS:
         _tasks(name, asked)
         return
@@ -215,23 +215,26 @@ def env(  # noqa: PLR0913 - each is an option
     check_writable(name, "name")
     let_write(origin, may_write or ())
     typer.echo(origin.warning, err=True)
-    _new(name, making.Wanted(origin=origin, **{one.name: getattr(asked, one.name) for one in fields(asked)}))
+    _new(
+        name,
+        make_bundle.Wanted(origin=origin, **{one.name: getattr(asked, one.name) for one in fields(asked)}),
+    )
 
 
-def _new(folder: Path, wanted: making.Wanted) -> None:
+def _new(folder: Path, wanted: make_bundle.Wanted) -> None:
     """Make a bundle, and say at the end what came of it.
 
     Raises:
         typer.Exit: it was stopped (status 130 or 143), or has no tasks (status 1).
     """
     with stoppable(f"nothing of {folder} is kept, and the same command begins anew"):
-        made = making.make(folder, wanted, examined, ConsoleReporter())
-    typer.echo(inert(making.readme(made)))
+        made = make_bundle.make(folder, wanted, examined, ConsoleReporter())
+    typer.echo(inert(make_bundle.readme(made)))
     again = f"genenv env tasks {shlex.quote(str(folder))}"
     if made.stopped:
         drawn = f"{made.drawn.base} tasks for training and {made.drawn.held_out} for measuring"
         raise ended(f"stopped; {folder} is kept, with {drawn}; `{again}` draws them anew", 130)
-    for warning in making.warnings(made):
+    for warning in make_bundle.warnings(made):
         typer.echo(f"warning: {inert(warning)}", err=True)
     if (lacking := made.drawn.lacking) is not None:
         kept = f"{folder} keeps what was found out: edit it and draw again with `{again}`, or remove it"
@@ -262,11 +265,11 @@ def _check(action: Action, name: Path, *, of_new: bool, by: str, of_words: bool)
         )
 
 
-def _tasks(folder: Path, asked: making.Asked) -> None:
+def _tasks(folder: Path, asked: make_bundle.Asked) -> None:
     """Draw them, and say what came of it."""
     begin(f"drawing the tasks of {folder} anew")
     with stoppable(f"the tasks of {folder} are as they were"):
-        done = making.redraw(folder, asked, examined, ConsoleReporter())
+        done = make_bundle.redraw(folder, asked, examined, ConsoleReporter())
     drawn = done.drawn
     typer.echo(f"{folder}: {drawn.base} tasks for training and {drawn.held_out} for measuring")
     if drawn.refused:

@@ -1,31 +1,249 @@
-"""Finds out how a world's tools can be called, and what one finds that another one can use.
+"""Find out by experiment how tools can be called, which results feed other tools, and what varies.
 
-Names propose (`leaves.wanted`), calls decide: each way is tried on copies of the state, and the one that
-succeeds most often is kept.
+Names of parameters suggest where their values come from (`state_values.wanted`). Each suggestion is tried on
+copies of the state, and the one that succeeds most often is kept.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import random
+import re
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import cast
 
 from genenv.progress import advance
-from genenv.tools.discover.probing import IDLE, Probe
-from genenv.tools.discover.recipes import FRESH, Graph, Held, Link, Luck, Recipe, Records, drawn, succeeded
-from genenv.tools.discover.result_values import kind_said, read, said, source_of, sources_of
-from genenv.tools.discover.state_values import leaves, single_paths, wanted
-from genenv.tools.worlds.base import Call, Outcome, World
+from genenv.tools.discover.recipes import (
+    FRESH,
+    CallStats,
+    Graph,
+    Held,
+    Link,
+    Recipe,
+    Records,
+    draw_arguments,
+    inner_fields,
+    parsed_result,
+    result_kind,
+    result_values,
+    single,
+    source_of,
+    sources_of,
+    succeeded,
+)
+from genenv.tools.discover.state_values import ANY, FILES, HIDDEN, KEY, leaves, single_paths, wanted, words_of
+from genenv.tools.generate.fresh_values import fresh, is_closed
+from genenv.tools.worlds.base import Call, Outcome, Played, Tool, World
 from genenv.types import Json
+
+_TRIES, _MORE_TRIES = 3, 9
+"""How often one way to call a tool is tried: at first, and where the first tries differ."""
+_MOST_COMBINATIONS = 24
+_LAST = 4
+"""Kinds of told values that are tried for a parameter that goes by its name with none."""
+_FEW = 6
+"""So many distinct values at most make a category, if they look like one."""
+_CATEGORY = re.compile(r"[A-Za-z]+(?:[_-][a-z]+)*")
+_QUARTER = 4
+"""Rates are compared by quarters: a few tries tell no more."""
+IDLE = "it is said to write, and nothing that can be seen changed"
+"""What is said of a tool whose calls go well and do nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """What some tries of one combination came to."""
+
+    rate: float
+    """Share that succeeded, of those without a value that always fails."""
+    writes: bool
+    good: tuple[Outcome, ...]
+
+
+class Probe:
+    """Finds a recipe for one tool by calling it in a given state.
+
+    Args:
+        world: whose tool it is.
+        tool: it.
+        before: calls that make the state in which it is tried.
+        held: what that state holds.
+        rng: draws arguments.
+        luck: what values have come to so far.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        tool: Tool,
+        before: Sequence[Call],
+        held: Held,
+        rng: random.Random,
+        call_stats: CallStats,
+    ) -> None:
+        self._world, self._tool, self._rng, self._luck = world, tool, rng, call_stats
+        self._before, self._state, self._values = before, held, held.values
+        self.said = "it was given no value that there is"
+        """What the last call that failed said; or that calls go well, and do nothing."""
+
+    def recipe(self) -> Recipe | None:
+        """How the tool can be called; None if it never succeeds."""
+        tool = self._tool
+        choices = [
+            [(name, way) for way in self._ways(name)]
+            for outer in tool.properties
+            if outer in tool.required
+            for name in (outer, *inner_fields(tool, outer))
+        ]
+        found: list[tuple[tuple[int, float], dict[str, str], _Tried]] = []
+        for combination in itertools.islice(itertools.product(*choices), _MOST_COMBINATIONS):
+            ways = dict(combination)
+            if self._tried(tool, ways, _TRIES).rate > 0:
+                tried = self._tried(tool, ways, _MORE_TRIES)
+                if tool.writes and not tried.writes:
+                    self.said = IDLE
+                elif tried.rate > 0:
+                    suits = sum(self._suits(name, way, writes=tried.writes) for name, way in ways.items())
+                    found.append(((round(tried.rate * _QUARTER), suits), ways, tried))
+        if not found:
+            return None
+        # what changed nothing was no success of a tool that can
+        writing = [one for one in found if one[2].writes]
+        _, ways, tried = max(writing or found, key=lambda one: one[0])
+        optional, changed = self._optional(ways, tried)
+        writes = tried.writes or changed
+        shown: dict[str, set[str]] = {}
+        for outcome in tried.good:
+            for kind, (_, value) in single_paths(parsed_result(outcome.result)).items():
+                shown.setdefault(kind, set()).add(repr(value))
+        return Recipe(
+            tool=tool.name,
+            writes=writes,
+            ways={**ways, **optional},
+            success=tried.rate,
+            shows=tuple(shown),
+            told=tuple(kind for kind, values in shown.items() if kind and len(values) > 1),
+            unseen=tuple(name for name in ways if tried.writes and not self._matters(name, ways, tried)),
+        )
+
+    def _ways(self, name: str) -> list[str]:
+        """Ways of an argument, or of a field of a record in one."""
+        tool = self._tool
+        if name not in tool.properties:
+            outer, _, field = name.partition(".")
+            schema = inner_fields(tool, outer)[name]
+            tool, name = (
+                Tool(name=tool.name, parameters={**tool.parameters, "properties": {field: schema}}),
+                field,
+            )
+        if is_closed(tool, name):
+            return [FRESH]
+        fitting = [kind for kind, held in self._values.items() if tool.fits(name, held[0])]
+        held = [kind for kind in fitting if source_of(kind) is None]
+        told = [kind for kind in fitting if source_of(kind) not in (None, tool.name)]
+        named = wanted(name, tool.name, told)
+        return [*wanted(name, tool.name, held), *named, FRESH, *(told[:_LAST] if not named else ())]
+
+    def _tried(self, tool: Tool, ways: Mapping[str, str], tries: int) -> _Tried:
+        outcomes: list[tuple[dict[str, Json], Outcome]] = []
+        for _ in range(tries):
+            args = draw_arguments(tool, ways, self._state, self._rng, self._luck.fails(tool.name, ways))
+            if args is None:
+                break
+            outcome = self._play(args).outcomes[-1]
+            outcomes.append((args, outcome))
+            good = outcome.changed or (not tool.writes and succeeded(outcome, writes=False))
+            self._luck.note(Call(tool=tool.name, args=args), ways, good=good)
+            if outcome.error and self.said != IDLE:
+                self.said = outcome.error
+        writes = any(outcome.changed for _, outcome in outcomes)
+        good = tuple(outcome for _, outcome in outcomes if succeeded(outcome, writes=writes))
+        fails = self._luck.fails(tool.name, ways)
+        avoided = sum(
+            any(single(args.get(name)) in values for name, values in fails.items())
+            for args, outcome in outcomes
+            if outcome not in good
+        )
+        return _Tried(len(good) / max(1, tries - avoided), writes, good)
+
+    def _suits(self, name: str, way: str, *, writes: bool) -> float:
+        """Of ways that succeed alike: reads ask for what there is, writes name it and say what is new."""
+        if way == FRESH:
+            return 0.5 if writes else 0.0
+        rank = 1 - 0.1 * self._ways(name).index(way)
+        if not writes or "id" in words_of(name):
+            return rank
+        held = self._values[way]
+        category = len(held) <= _FEW and all(_CATEGORY.fullmatch(str(one)) for one in held)
+        return (
+            rank
+            if category and words_of(way.rsplit(".", 1)[-1]) == words_of(name.rpartition(".")[2])
+            else 0.0
+        )
+
+    def _optional(self, ways: Mapping[str, str], without: _Tried) -> tuple[dict[str, str], bool]:
+        """Optional arguments that can be given without spoiling the call, and make a difference.
+
+        Also whether with one of them it writes: what changes a record changes nothing where nothing is given.
+        """
+        tool, found, writes = self._tool, dict[str, str](), False
+        for name in tool.properties:
+            if name in tool.required:
+                continue
+            forced = Tool(name=tool.name, parameters={**tool.parameters, "required": [*tool.required, name]})
+            for way in self._ways(name):
+                with_it = {**ways, name: way}
+                tried = self._tried(forced, with_it, _TRIES)
+                if tried.rate < without.rate * 0.75 * (without.writes or not tried.writes):
+                    continue
+                if self._matters(name, with_it, without, forced):
+                    found[name] = way
+                    writes = writes or tried.writes
+                break
+        return found, writes
+
+    def _matters(self, name: str, ways: Mapping[str, str], tried: _Tried, tool: Tool | None = None) -> bool:
+        """Whether another value of an argument makes another end, or of a tool that reads another result.
+
+        Where there is no other value, or none that succeeds, nothing speaks against it.
+        """
+        compared = False
+        for _ in range(_MORE_TRIES):
+            fails = self._luck.fails(self._tool.name, ways)
+            args = draw_arguments(tool or self._tool, ways, self._state, self._rng, fails)
+            if args is None or name not in args:
+                continue
+            other = dict(args)
+            if name in self._tool.required:
+                other[name] = self._other(name, ways[name])
+            else:
+                del other[name]
+            one, two = self._play(args), self._play(other)
+            if other == args or one.outcomes[-1].error or two.outcomes[-1].error:
+                continue
+            compared = True
+            seen = (
+                (one.state, two.state) if tried.writes else (one.outcomes[-1].result, two.outcomes[-1].result)
+            )
+            if seen[0] != seen[1]:
+                return True
+        return not compared
+
+    def _other(self, name: str, way: str) -> Json:
+        return fresh(self._tool, name, self._rng) if way == FRESH else self._rng.choice(self._values[way])
+
+    def _play(self, args: Mapping[str, Json]) -> Played:
+        return self._world.play([*self._before, Call(tool=self._tool.name, args=args)], watch=True)
+
 
 _PASSES = 4
 _SETUPS = 6
 """How many other states, made by random writes, each pass looks at."""
 _LONGEST_SETUP = 4
-_TRIES = 3
-_MORE_TRIES = 9
 _SAME = 2
 """So often a call is tried with the same values of the state and others that are new."""
 _ASKED = 3
@@ -33,7 +251,7 @@ _ASKED = 3
 
 
 class Explorer:
-    """Finds out how a world's tools can be called."""
+    """Finds recipes for all tools of a world, and links between them."""
 
     def __init__(self, world: World, rng: random.Random) -> None:
         self.world, self._rng = world, rng
@@ -45,7 +263,7 @@ class Explorer:
         self._failures: dict[str, str] = {}
         self._held: dict[str, Held] = {}
         self._told: dict[tuple[str, str], dict[str, list[Json]]] = {}
-        self._luck = Luck()
+        self._luck = CallStats()
 
     @classmethod
     def of(cls, world: World, graph: Graph, rng: random.Random) -> Explorer:
@@ -123,7 +341,7 @@ class Explorer:
 
     def _drawn(self, recipe: Recipe, held: Held, rng: random.Random) -> dict[str, Json] | None:
         fails = self._luck.fails(recipe.tool, recipe.ways)
-        return drawn(self.world.tools[recipe.tool], recipe.ways, held, rng, fails)
+        return draw_arguments(self.world.tools[recipe.tool], recipe.ways, held, rng, fails)
 
     def held(self, before: Sequence[Call], *, everything: bool = False) -> Held:
         """What the state holds after some calls, and what tools tell of it.
@@ -139,7 +357,7 @@ class Explorer:
         told: dict[str, list[Json]] = {}
         for reader in sources:
             told |= self._said(reader, before, frozenset())
-        return self._in_state(before).with_told(told)
+        return self._in_state(before).with_results(told)
 
     def _in_state(self, before: Sequence[Call]) -> Held:
         key = repr([call.json for call in before])
@@ -159,14 +377,14 @@ class Explorer:
             told: dict[str, list[Json]] = {}
             for source in sources_of(recipe):
                 told |= self._said(source, before, above | {reader})
-            here = self._in_state(before).with_told(told)
+            here = self._in_state(before).with_results(told)
             rng = random.Random(repr(key))
             calls: dict[str, Call] = {}
             for _ in range(_ASKED):
                 if (args := self._drawn(recipe, here, rng)) is not None:
                     calls.setdefault(repr(args), Call(tool=reader, args=args))
             outcomes = [self._last([*before, call]) for call in calls.values()]
-            self._told[key] = said(reader, (one.result for one in outcomes if one.error is None))
+            self._told[key] = result_values(reader, (one.result for one in outcomes if one.error is None))
         return self._told[key]
 
     # pairs
@@ -201,7 +419,7 @@ class Explorer:
             first = self.attempt(reader, before, rng, link.first)
             if first is None:
                 return None
-            result = read(self._last([*before, first]).result)
+            result = parsed_result(self._last([*before, first]).result)
             path, value = single_paths(result).get(link.kind, ((), None))
             if value is None or value in first.args.values():
                 continue
@@ -227,5 +445,149 @@ class Explorer:
 def _fitting(parameter: str, way: str, reader: Recipe, user: str) -> list[str]:
     """The kind of what a reader shows that a parameter may take: by its name, or as it was found to."""
     if source_of(way) == reader.tool:
-        return [kind for kind in reader.shows if kind_said(reader.tool, kind) == way][:1]
+        return [kind for kind in reader.shows if result_kind(reader.tool, kind) == way][:1]
     return wanted(parameter, user, reader.shows)[:1]
+
+
+_PLAYED_TWICE = 8
+_EACH_TWICE, _MOST_PROGRAMS = 3, 8
+"""So many programs that end with a call of each tool, in so many tries."""
+_FEW_FILES = 12
+"""So many files that differ are named one by one; where there are more, none of them counts."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Nondeterminism:
+    """Values that differ between equal executions, which checks must ignore."""
+
+    state: tuple[str, ...]
+    """Kinds of values of states."""
+    results: tuple[str, ...]
+    """`TOOL.KIND`, of what tools find; `TOOL.` alone: all of it."""
+
+
+def find_nondeterminism(explorer: Explorer, again: World, graph: Graph, rng: random.Random) -> Nondeterminism:
+    """Find nondeterministic values: execute programs in two worlds, a second apart.
+
+    Args:
+        explorer: of the one world.
+        again: the other one, opened anew.
+        graph: what is known of the tools.
+        rng: draws the programs.
+    """
+    programs = [explorer.setup() for _ in range(_PLAYED_TWICE)]
+    programs += _each(explorer, graph, rng)
+    first = [explorer.world.play(program) for program in programs]
+    time.sleep(1.1)
+    state: dict[str, None] = {}
+    results: dict[str, None] = {}
+    steady_ones: set[str] = set()
+    begin = _hidden_files(explorer.world.play(()).state)
+    for program, one in zip(programs, first, strict=True):
+        other = again.play(program)
+        advance(items=1)
+        left, right = _hidden_files(one.state), _hidden_files(other.state)
+        steady_ones |= {
+            name for name in left if left[name] != begin.get(name) and left[name] == right.get(name)
+        }
+        if other.state != one.state:
+            state |= dict.fromkeys(differing(one.state, other.state))
+        results |= dict.fromkeys(_results(program, one, other, graph))
+    named = dict.fromkeys(_by_folder(kind, steady_ones) for kind in _without_inner(state))
+    return Nondeterminism(tuple(named), tuple(results))
+
+
+def _hidden_files(state: Json) -> Mapping[str, Json]:
+    """The hidden files of a folder's state."""
+    held = cast("Mapping[str, Json]", state).get(HIDDEN) if isinstance(state, Mapping) else None
+    return cast("Mapping[str, Json]", held) if isinstance(held, Mapping) else {}
+
+
+def _by_folder(kind: str, steady_ones: Iterable[str]) -> str:
+    """The folder of a hidden file that differs, where nothing below it changes alike both times.
+
+    Files that are not there yet, such as the log of a new branch, differ as those beside them do.
+    """
+    folder, slash, _ = kind.rpartition("/")
+    inside = f"{folder.removeprefix(f'{HIDDEN}.')}/"
+    if kind.startswith(f"{HIDDEN}.") and slash and not any(one.startswith(inside) for one in steady_ones):
+        return f"{folder}/"
+    return kind
+
+
+def _each(explorer: Explorer, graph: Graph, rng: random.Random) -> Iterator[tuple[Call, ...]]:
+    """Programs that end with a call of each tool, after others that write."""
+    for recipe in graph.recipes.values():
+        found = 0
+        for number in range(_MOST_PROGRAMS):
+            before = explorer.setup() if number else ()
+            call = explorer.attempt(recipe, before, rng)
+            if call is not None:
+                yield (*before, call)
+                found += 1
+            if found == _EACH_TWICE:
+                break
+
+
+def _results(program: Sequence[Call], one: Played, other: Played, graph: Graph) -> Iterator[str]:
+    for call, left, right in zip(program, one.outcomes, other.outcomes, strict=True):
+        if not graph.recipes[call.tool].writes and left.result != right.result:
+            yield from (
+                f"{call.tool}.{kind}"
+                for kind in differing(parsed_result(left.result), parsed_result(right.result))
+            )
+
+
+def _without_inner(kinds: Iterable[str]) -> Iterator[str]:
+    """Kinds without those of records whose names differ already."""
+    keys = [one for one in kinds if one.endswith(KEY)]
+    yield from (
+        kind for kind in kinds if not any(kind.startswith(f"{one.removesuffix(KEY)}{ANY}") for one in keys)
+    )
+
+
+def differing(one: Json, other: Json) -> list[str]:
+    """Kinds of values that differ; files, of which each is a kind of its own, by their names."""
+    left, right = leaves(one), leaves(other)
+    found: list[str] = []
+    for kind in left | right:
+        if left.get(kind) == right.get(kind):
+            continue
+        table = kind.removesuffix(f".{ANY}")
+        named = _files(one, other, table) if table in (FILES, HIDDEN) and table != kind else []
+        found += [f"{table}.{name}" for name in named] or [kind]
+    return found
+
+
+def _files(one: Json, other: Json, table: str) -> list[str]:
+    """Files that both have, and that hold something else; none if there are many."""
+    left, right = (cast("Mapping[str, Mapping[str, Json]]", state).get(table, {}) for state in (one, other))
+    named = [name for name in left if name in right and left[name] != right[name]]
+    return named if len(named) <= _FEW_FILES and set(left) == set(right) else []
+
+
+def without_nondeterminism(graph: Graph, found: Nondeterminism) -> Graph:
+    """What is known of tools, without what they find that differs, or tools that find nothing else."""
+    shifting: dict[str, set[str]] = {}
+    for one in found.results:
+        tool = next(name for name in graph.recipes if one.startswith(f"{name}."))
+        shifting.setdefault(tool, set()).add(one.removeprefix(f"{tool}."))
+    lost = {
+        tool
+        for tool, kinds in shifting.items()
+        if not graph.recipes[tool].writes and set(graph.recipes[tool].shows) <= kinds
+    }
+    recipes = {
+        name: dataclasses.replace(
+            recipe, told=tuple(kind for kind in recipe.told if kind not in shifting.get(name, ()))
+        )
+        for name, recipe in graph.recipes.items()
+        if name not in lost
+    }
+    links = tuple(
+        link
+        for link in graph.links
+        if lost.isdisjoint((link.reader, link.user)) and link.kind not in shifting.get(link.reader, ())
+    )
+    said = dict.fromkeys(sorted(lost), "what it finds differs from one time to the next")
+    return Graph(recipes, links, {**graph.failures, **said})

@@ -1,11 +1,12 @@
-"""How each tool can be called with success: where the values of its arguments come from.
+"""Recipes: for each tool, where values of its arguments come from so that calls succeed.
 
-A value is new (`fresh`), or one of a kind that the state holds.
+A value is drawn fresh from the schema (`FRESH`), or taken from a kind of values in the state or in results.
 """
 
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,7 @@ from typing import Any, cast
 
 from pydantic import JsonValue
 
-from genenv.tools.discover.state_values import records
+from genenv.tools.discover.state_values import ANY, KEY, leaves, records
 from genenv.tools.generate.fresh_values import fresh
 from genenv.tools.language.words import COLUMN
 from genenv.tools.worlds.base import Call, Outcome, Tool
@@ -55,7 +56,7 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """What one tool finds another one can use."""
+    """A value in one tool's result that another tool takes as an argument."""
 
     reader: str
     user: str
@@ -70,7 +71,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """What is known of a world's tools."""
+    """All recipes and links of a world's tools, as `graph.json` stores them."""
 
     recipes: Mapping[str, Recipe] = field(default_factory=dict[str, Recipe])
     links: tuple[Link, ...] = ()
@@ -109,19 +110,19 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a state holds, and what tools tell of it."""
+    """Values that arguments can be drawn from: of the state, and of tool results."""
 
     values: Mapping[str, Sequence[Json]]
     """By kind."""
     records: Records = field(default_factory=Records)
     """Whose values belong together."""
 
-    def with_told(self, told: Mapping[str, Sequence[Json]]) -> Held:
+    def with_results(self, told: Mapping[str, Sequence[Json]]) -> Held:
         """The same with what tools tell, too."""
         return replace(self, values={**self.values, **told})
 
 
-def drawn(
+def draw_arguments(
     tool: Tool,
     ways: Mapping[str, str],
     held: Held,
@@ -227,8 +228,8 @@ _Named = tuple[_Way, str]
 
 
 @dataclass(slots=True)
-class _Of:
-    """What the calls of one tool, or of all of them, came to."""
+class _ToolStats:
+    """Success statistics of one tool, or of all tools together."""
 
     good: dict[_Way, set[str]] = field(default_factory=lambda: defaultdict[_Way, set[str]](set))
     bad: Counter[tuple[_Named, ...]] = field(default_factory=Counter[tuple[_Named, ...]])
@@ -265,15 +266,15 @@ def _often(calls: Iterable[tuple[Sequence[_Named], int]]) -> set[_Named]:
 
 
 @dataclass(slots=True)
-class Luck:
-    """What calls came to, by the values of their arguments.
+class CallStats:
+    """Success statistics of calls, by the values of their arguments.
 
     What a tool has not succeeded with itself is told by others whose parameter is called alike and takes the
     same kind of value.
     """
 
-    _own: dict[str, _Of] = field(default_factory=lambda: defaultdict[str, _Of](_Of))
-    _shared: _Of = field(default_factory=_Of)
+    _own: dict[str, _ToolStats] = field(default_factory=lambda: defaultdict[str, _ToolStats](_ToolStats))
+    _shared: _ToolStats = field(default_factory=_ToolStats)
     _values: dict[str, Json] = field(default_factory=dict[str, Json])
 
     def note(self, call: Call, ways: Mapping[str, str], *, good: bool) -> None:
@@ -317,3 +318,86 @@ class Luck:
 def single(value: Json) -> Json:
     """What was drawn for an argument: lists hold one value of the state."""
     return value[0] if isinstance(value, list) and len(value) == 1 else value
+
+
+RESULT_OF = "()."
+"""Between the tool and the kind of what it finds: `list_branches().#`."""
+_LINE = re.compile(r"\s*([A-Za-z][\w -]{0,30}?):[ \t]+(\S.*?)\s*")
+_WHOLE = re.compile(r"-?(?:0|[1-9]\d{0,14})")
+_ITEM = re.compile(r"[\s*+•-]*(\S{1,64})\s*")
+_LONGEST = 80
+_LEAST_FIELDS = 2
+
+
+def parsed_result(result: Json) -> Json:
+    """A result as its fields: a text of lines `name: value` is a record, or a list of them."""
+    if isinstance(result, str):
+        return _records(result) or result
+    if isinstance(result, Mapping):
+        return {name: parsed_result(one) for name, one in result.items()}
+    return [parsed_result(one) for one in result] if isinstance(result, list) else result
+
+
+def _records(text: str) -> Json:
+    """Its records; None if there is a line that is no field. A first line `heading:` is none."""
+    records: list[dict[str, Json]] = [{}]
+    for number, line in enumerate(line for line in text.splitlines() if line.strip()):
+        match = _LINE.fullmatch(line)
+        if match is None:
+            if number == 0 and line.rstrip().endswith(":"):
+                continue
+            return None
+        name, value = match[1], match[2]
+        if name in records[-1]:
+            records.append({})
+        records[-1][name] = int(value) if _WHOLE.fullmatch(value) else value
+    if sum(map(len, records)) < _LEAST_FIELDS:
+        return None
+    return cast(Json, records[0] if len(records) == 1 else records)
+
+
+def result_values(tool: str, results: Iterable[Json]) -> dict[str, list[Json]]:
+    """The single values in what a tool found, by kind."""
+    found: dict[str, dict[str, Json]] = {}
+    for result in results:
+        for kind, value in _values(parsed_result(result)):
+            found.setdefault(result_kind(tool, kind), {}).setdefault(repr(value), value)
+    return {kind: list(values.values()) for kind, values in found.items()}
+
+
+def _values(result: Json) -> Iterator[tuple[str, Json]]:
+    for kind, values in leaves(result).items():
+        named = kind_without_lists(kind)
+        for value in values:
+            if isinstance(value, str) and not named:
+                yield from ((KEY, word) for word in _items(value))
+            elif isinstance(value, int | float) and not isinstance(value, bool):
+                yield named or KEY, value
+            elif isinstance(value, str) and value.strip() and "\n" not in value and len(value) <= _LONGEST:
+                yield named, value
+
+
+def _items(text: str) -> list[str]:
+    """The lines of a text that are a word each, as lists of names are printed."""
+    return [match[1] for line in text.splitlines() if (match := _ITEM.fullmatch(line))]
+
+
+def result_kind(tool: str, kind: str) -> str:
+    """How a kind of a tool's result is called as a source of values."""
+    return f"{tool}{RESULT_OF}{kind_without_lists(kind)}"
+
+
+def kind_without_lists(kind: str) -> str:
+    """A kind without its lists: `*.commit` of a list is `commit` of its only record."""
+    return ".".join(part for part in kind.split(".") if part != ANY)
+
+
+def source_of(way: str) -> str | None:
+    """The tool that tells values of a kind; None: the state holds them."""
+    tool, mark, _ = way.partition(RESULT_OF)
+    return tool if mark else None
+
+
+def sources_of(recipe: Recipe) -> list[str]:
+    """The tools that tell values of a recipe's arguments."""
+    return [source for way in recipe.ways.values() if (source := source_of(way)) is not None]

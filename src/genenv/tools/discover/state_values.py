@@ -1,4 +1,4 @@
-"""The values in a state or a result, by kind, and which kinds a parameter could want.
+"""Values in a state or a result by kind (a path with wildcards), and kinds that suit a parameter.
 
 `{"orders": {"O-1": {"price": 3}}}` has a value `O-1` of the kind `orders.#` (the key of a record) and 3 of
 the kind `orders.*.price`. The parameter `order_id` wants the first one: by its name, and then by probing.

@@ -1,4 +1,4 @@
-"""New values for a parameter, drawn by its schema, its examples, and its name."""
+"""Draw new argument values from a parameter's JSON schema, examples and name."""
 
 from __future__ import annotations
 

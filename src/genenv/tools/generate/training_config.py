@@ -1,4 +1,4 @@
-"""The settings that a new bundle brings along for a run on it."""
+"""Write `train.toml`: default settings for a training run on a new bundle."""
 
 from __future__ import annotations
 

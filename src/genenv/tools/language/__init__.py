@@ -1,1 +1,1 @@
-"""Say tasks in words: requests, wordings of tools and values, dates."""
+"""Turn programs into user requests: wordings of tools, values and dates in words."""

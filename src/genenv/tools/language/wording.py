@@ -1,10 +1,11 @@
-"""What a user says to ask for calls: words of the bundle with blanks, which are filled with the values.
+"""User requests for programs: wordings with blanks that are filled with argument values.
 
-Nothing is read back from English: a wording belongs to one tool, or to two of which the second uses what the
-first one finds (`find_customer>open_ticket`), and a value that is stated stands in its blank. `{name}` is a
-value as it is, `{due:words}` one in words (see `sayings`), `{on=true}` nothing: the wording is for that value
-alone, and its other words say it. What ends in `.`, `?` or `!` is a whole utterance, anything else an order
-that can follow "please".
+Also requests that no call can fulfill, and how replies to them are graded.
+
+Nothing is parsed from English. A wording belongs to one tool, or to two of which the second uses a result of
+the first (`find_customer>open_ticket`). `{name}` is a value as it is, `{due:words}` one in words (see
+`spoken_values`). `{on=true}` adds nothing: the wording is for that value alone, and its other words say it.
+What ends in `.`, `?` or `!` is a whole utterance; anything else is an order that can follow "please".
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ import json
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from genenv.environments.common import Refused
+from genenv.tools.calls import Reply
 from genenv.tools.discover.state_values import singular, words_of
 from genenv.tools.language.words import ARTICLES, NO_VERBS, VERBS
+from genenv.tools.spec import THEN, Gap, Program, Step, Use
 from genenv.tools.worlds.base import Tool
-from genenv.types import Json
+from genenv.types import Json, RejectReason, Verdict
 
 ARGUMENTS = "arguments"
 """The blank for all values that have no blank of their own."""
@@ -33,7 +37,7 @@ _LONGEST_TOLD = 120
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manner:
-    """How all is said: with or without quotation marks, and what stands between the parts."""
+    """The style of a request: quotation marks or not, and the words between its parts."""
 
     quoted: bool = True
     """Texts stand in quotation marks; without, a wording has them where it wants them."""
@@ -47,7 +51,7 @@ class Manner:
         return value if isinstance(value, str) and not self.quoted else value_text(value)
 
 
-OTHER_MANNER: Mapping[str, Sequence[str]] = {
+MEASURING_MANNERS: Mapping[str, Sequence[str]] = {
     "openings": ("", "", "I would like you to ", "Kindly ", "Here is what I want: "),
     "next": (". Next, ", ". Once that is done, ", "; next, "),
     "also": ("Besides, ", "One more thing: ", "In addition, "),
@@ -61,7 +65,7 @@ def _no_words(_name: str, _form: str) -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """A call, as a user would ask for it."""
+    """A call with the values that fill the blanks of its wording."""
 
     tool: Tool
     args: Mapping[str, Json]
@@ -275,3 +279,198 @@ def found_text(path: Sequence[str | int], otherwise: str) -> str:
 def same_words(one: str, other: str) -> bool:
     """Whether two wordings differ in their blanks alone."""
     return words_of(_BLANK.sub("", one)) == words_of(_BLANK.sub("", other))
+
+
+_WITHOUT = " without "
+_DECLINES = re.compile(
+    r"\b(?:can\s?not|can['’]?t|could(?: not|n['’]t)|unable|impossible|unavailable|sorry"
+    r"|not (?:able|possible|available|supported|something i can)"
+    r"|\w+n['’]t (?:a|any|able|possible|available|supported)|lack"
+    r"|(?:do not|don['’]t) (?:have|know)"
+    r"|(?:no|none of) (?:[\w ]{0,20})?(?:tools?|functions?|way|option))\b",
+    re.IGNORECASE,
+)
+_ASKS = re.compile(
+    r"\b(?:which|what|who|how|when|where)\b[^?]{3,}\?"
+    r"|\b(?:need|missing|specify|provide|tell me|let me know|unclear|not (?:given|clear|sure))\b",
+    re.IGNORECASE,
+)
+_POLITE = re.compile(r"[^.!?]*\b(?:else|more|anything|further)\b[^.!?]*(?:[.!?]|$)", re.IGNORECASE)
+"""Sentences that ask for nothing, such as "Let me know if you need anything else."."""
+
+
+def without(tool: str, parameter: str) -> str:
+    """The name under which `wordings.toml` has how a tool is asked for without a value that it needs."""
+    return f"{tool}{_WITHOUT}{parameter}"
+
+
+def left_out(tool: Tool, wordings: Iterable[str]) -> list[str]:
+    """The parameters without which a tool is asked for in some wordings, by the names of these."""
+    return [name for name in tool.properties if without(tool.name, name) in wordings]
+
+
+def absent(tool: Tool, step: Step) -> list[str]:
+    """The parameters that a call needs and does not give."""
+    given = {*step.args, *(use.parameter for use in step.uses)}
+    return [name for name in tool.properties if name in tool.required and name not in given]
+
+
+def alike(names: Collection[str], groups: Iterable[Sequence[str]]) -> set[str]:
+    """Tools that could do the job of one of these, by groups of such tools."""
+    return {one for group in groups if not set(names).isdisjoint(group) for one in group} - set(names)
+
+
+def known_answer(gap: Gap, tool: Tool, step: Step) -> str:
+    """A correct reply to a task that nothing solves."""
+    if gap == "no_tool":
+        return "I cannot do that: none of my tools fits."
+    return f"I cannot do that yet: what is the {label(absent(tool, step)[0])}?"
+
+
+def unsolvable_verdict(
+    gap: str,
+    turns: Sequence[Reply],
+    writes: Mapping[str, bool],
+    *,
+    single: bool,
+    lacking: Collection[str] = (),
+) -> Verdict:
+    """Grade a rollout of a task that nothing solves: it must decline, or ask for the value, in English.
+
+    Args:
+        gap: what is missing.
+        turns: the replies.
+        writes: which tools write, by name: none of these may be called.
+        single: whether there is one reply, which may then call nothing at all.
+        lacking: the tools for which a value is missing: to call one is to guess.
+    """
+
+    def failed(explanation: str, *, readable: bool = True) -> Verdict:
+        return Verdict(reward=0.0, success=False, explanation=explanation, readable=readable)
+
+    called = [
+        call.tool
+        for reply in turns
+        for call in reply.calls
+        if single or call.tool in lacking or writes.get(call.tool, True)
+    ]
+    if called:
+        return failed(f"It calls {called[0]}, though the task cannot be done.")
+    malformed = next((reply.malformed for reply in turns if reply.malformed), None)
+    if malformed:
+        return failed(f"A reply is malformed: {malformed}.", readable=False)
+    words = turns[-1].words if turns else ""
+    if not words:
+        return failed("Nothing is said; it should say that the task cannot be done.", readable=False)
+    asked = _POLITE.sub("", words)
+    if _DECLINES.search(words) or (gap == "missing_info" and _ASKS.search(asked)):
+        return Verdict(reward=1.0, success=True, explanation="It rightly changes nothing, and says so.")
+    wanted = "ask for what is missing" if gap == "missing_info" else "say that no tool fits"
+    return failed(f"It does not {wanted}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A user request for a program."""
+
+    text: str
+    implied: tuple[tuple[str, ...], ...]
+    """Of each call the arguments that fixed words say, not their values."""
+
+
+def _any_use(_reader: str, _user: str, _use: Use) -> bool:
+    return True
+
+
+def _request_no_words(_tool: str, _name: str, _value: Json, _form: str) -> Sequence[str]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestStyle:
+    """The wordings and values in words that requests are written with."""
+
+    wordings: Mapping[str, Sequence[str]]
+    """Of tools, and of two of which one uses what the other finds; one without any is asked for by its
+    documentation and name."""
+    manner: Manner
+    in_words: Callable[[str, str, Json, str], Sequence[str]] = _request_no_words
+    """Ways to say a value in words: by tool, parameter, value and form."""
+    usual: Callable[[str, str, Use], bool] = _any_use
+    """Whether wordings for two tools are meant for what the second one uses of the first one's result."""
+
+
+def said(tools: Mapping[str, Tool], program: Program, speech: RequestStyle, rng: random.Random) -> Request:
+    """Write the user request for a program.
+
+    Args:
+        tools: those that it calls.
+        program: which.
+        speech: how.
+        rng: chooses among wordings.
+    """
+    steps, clauses, implied = program.calls, list[str](), list[tuple[str, ...]]()
+    number = 0
+    while number < len(steps):
+        some = steps[number : number + 2]
+        both = _both(tools, some, speech, rng) if len(some) > 1 and some[1].uses else None
+        if both is None:
+            some = some[:1]
+            both = _one(tools, steps[number], program.gap, speech, rng)
+        clauses.append(both.text)
+        implied += [tuple(sorted(both.implied & step.args.keys())) for step in some]
+        number += len(some)
+    questions = [found_text(one.path, "result") for one in program.questions]
+    return Request(instruction(clauses, questions, rng, speech.manner), tuple(implied))
+
+
+def _one(tools: Mapping[str, Tool], step: Step, gap: str, speech: RequestStyle, rng: random.Random) -> Clause:
+    call = _said(
+        tools, [step], speech, {use.parameter: found_text(use.path, use.parameter) for use in step.uses}
+    )
+    if gap != "missing_info":
+        return clause(call, speech.wordings.get(step.tool, ()), rng)
+    missing = absent(tools[step.tool], step)[0]
+    found = only_fitting(call, speech.wordings.get(without(step.tool, missing), ()), rng)
+    if found is None:
+        raise Refused(RejectReason.UNSTATED, f"no wording of {step.tool} leaves out {missing}")
+    return found
+
+
+def _both(
+    tools: Mapping[str, Tool], steps: Sequence[Step], speech: RequestStyle, rng: random.Random
+) -> Clause | None:
+    """Two calls in words for both; None where there are none.
+
+    Raises:
+        Refused: there are some, and they would say something else: an argument is another one in each, or
+            what is used is not what they are meant for.
+    """
+    first, second = steps
+    wordings = speech.wordings.get(f"{first.tool}{THEN}{second.tool}", ())
+    if not wordings:
+        return None
+    properties, found_out = tools[second.tool].properties, {use.parameter for use in second.uses}
+    differ = [
+        name
+        for name, value in first.args.items()
+        if name in properties.keys() - found_out
+        and second.args.get(name, properties[name].get("default")) != value
+    ]
+    usual = all(speech.usual(first.tool, second.tool, use) for use in second.uses)
+    found = None if differ or not usual else only_fitting(_said(tools, steps, speech, {}), wordings, rng)
+    if found is None:
+        raise Refused(RejectReason.UNSTATED, f"no wording of {first.tool} and {second.tool} says these calls")
+    return found
+
+
+def _said(
+    tools: Mapping[str, Tool], steps: Sequence[Step], speech: RequestStyle, found: Mapping[str, str]
+) -> Said:
+    args: dict[str, Json] = {name: value for step in steps for name, value in step.args.items()}
+
+    def in_words(name: str, form: str) -> Sequence[str]:
+        tool = next((step.tool for step in steps if name in step.args), None)
+        return speech.in_words(tool, name, args[name], form) if tool else ()
+
+    return Said(tool=tools[steps[0].tool], args=args, found=found, manner=speech.manner, in_words=in_words)

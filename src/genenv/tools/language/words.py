@@ -1,4 +1,4 @@
-"""Words: of which new values are made, and by which names are understood."""
+"""English vocabulary: words for new values, verbs of tool names, dates and times in words."""
 
 from __future__ import annotations
 
@@ -230,8 +230,8 @@ class Dates(BaseModel, frozen=True, extra="forbid"):
     days: tuple[int | tuple[int, ...], ...]
 
 
-class Sayings(BaseModel, frozen=True, extra="forbid"):
-    """Lists of values, and words for them."""
+class SpokenValues(BaseModel, frozen=True, extra="forbid"):
+    """Values that users mention (`values.toml`), and ways to say values in words."""
 
     values: Mapping[str, Dates | tuple[JsonValue, ...]] = {}
     words: Mapping[str, Mapping[str, str]] = {}
@@ -284,11 +284,11 @@ class Sayings(BaseModel, frozen=True, extra="forbid"):
         return (table[text],) if text in table else ()
 
 
-def with_words_of(one: Sayings, other: Sayings) -> Sayings:
+def with_words_of(one: SpokenValues, other: SpokenValues) -> SpokenValues:
     """The values of one, with the words for those of another as well."""
     kinds = {**one.words, **other.words}
     words = {kind: {**one.words.get(kind, {}), **other.words.get(kind, {})} for kind in kinds}
-    return Sayings(values=one.values, words=words)
+    return SpokenValues(values=one.values, words=words)
 
 
 def _dates(dates: Dates, today: Day | None) -> Sequence[Any]:

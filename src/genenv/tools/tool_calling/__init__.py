@@ -1,1 +1,1 @@
-"""Tool calling in eleven small apps, which come along as a bundle of tools."""
+"""The built-in tool-calling environment: a bundle of tools of eleven small apps."""

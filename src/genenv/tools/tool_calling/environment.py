@@ -12,18 +12,30 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal, get_args
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from genenv.environments.common import caseless, held_out_tasks
 from genenv.tools.bundle import Bundle
 from genenv.tools.discover.recipes import Graph
 from genenv.tools.environment import Tools
-from genenv.tools.tool_calling.settings import ToolCallingConfig
+from genenv.tools.settings import ToolsConfig
 from genenv.tools.worlds.base import LimitedWorld, World
 from genenv.tools.worlds.python import CALL_S
 from genenv.types import Json, Task
+
+App = Literal[
+    "bank", "calendar", "contacts", "convert", "email", "files", "home", "music", "notes", "shop", "trips"
+]
+
+
+class ToolCallingConfig(ToolsConfig, frozen=True):
+    """Settings of the tool-calling environment."""
+
+    apps: tuple[App, ...] = Field(default=get_args(App), min_length=3, strict=False)
+    """The apps whose tools there are, three at least: no task asks for, or shows, a tool of another one."""
+
 
 BUNDLE = Path(__file__).parent / "bundle"
 N_MAIN = 200

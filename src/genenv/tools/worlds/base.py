@@ -1,7 +1,7 @@
-"""A world of tools: what can be called, and what calls do to a state that starts anew for every attempt.
+"""The interface of a tool environment ("world"): tools, and the state that they read and change.
 
-A world is asked by whole programs: all calls since the start. It may keep what it has played, and says the
-same whether it has or not.
+Each rollout starts from the same state. A world executes whole programs: all calls since the start. It may
+cache programs that it has executed; results are the same with and without the cache.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SHORT_LIST = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One call, with literal arguments by name."""
+    """One tool call with literal arguments by name."""
 
     tool: str
     args: Mapping[str, Json]
@@ -35,24 +35,24 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a call did."""
+    """The result of one tool call: a value or an error, and whether the state changed."""
 
     result: Json = None
     error: str | None = None
-    """What the agent is told instead of a result."""
+    """The error text that the agent gets instead of a result."""
     changed: bool = False
-    """Whether the state is another one than before; known where it was asked for."""
+    """Whether the call changed the state; only set when the program was executed with `watch`."""
 
     @property
     def text(self) -> str:
-        """What the agent is told, as compact JSON."""
+        """The tool message that the agent gets, as compact JSON."""
         told: Json = self.result if self.error is None else {"error": self.error}
         return json.dumps(told, ensure_ascii=False, separators=(",", ":"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
-    """What a program did."""
+    """The outcomes of an executed program, and the state in which it ended."""
 
     outcomes: tuple[Outcome, ...]
     """One for each call."""
@@ -62,15 +62,15 @@ class Played:
 
 @dataclass(frozen=True, kw_only=True)
 class Tool:
-    """A tool, wherever it comes from."""
+    """A tool as the agent sees it: name, description and argument schema, whatever runs it."""
 
     name: str
     description: str = ""
     """What it does, in a sentence."""
     parameters: JsonObject = field(default_factory=lambda: {"type": "object", "properties": {}})
-    """JSON schema of its arguments, an object; it is made plain, so that it refers to nothing."""
+    """JSON schema of its arguments, an object; references in it are resolved."""
     writes: bool | None = None
-    """Whether its author says that it changes something; None: nothing is said. What it does decides."""
+    """Whether its author declares that it changes the state; None: not declared. Experiments decide."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parameters", schemas.plain_schema(self.parameters))
@@ -87,7 +87,7 @@ class Tool:
 
     @property
     def schema(self) -> JsonObject:
-        """In the form of the OpenAI and Hugging Face chat APIs."""
+        """The tool definition as the OpenAI and Hugging Face chat APIs take it."""
         function: JsonObject = {
             "name": self.name,
             "description": self.description,
@@ -148,7 +148,7 @@ class Tool:
 
 
 def usable(listed: Mapping[str, Callable[[], Tool]]) -> tuple[dict[str, Tool], dict[str, str]]:
-    """Tools of others, and why some are left out: their schemas cannot be used.
+    """Build the tools whose schemas can be used; for the others, give the reason.
 
     Args:
         listed: what makes each, by name; it may raise `BadSchema`.
@@ -164,7 +164,7 @@ def usable(listed: Mapping[str, Callable[[], Tool]]) -> tuple[dict[str, Tool], d
 
 
 class World(Protocol):
-    """Tools, and a state that they read and change."""
+    """A tool environment: tools, and a state that they read and change."""
 
     @property
     def tools(self) -> Mapping[str, Tool]:
@@ -172,7 +172,7 @@ class World(Protocol):
         ...
 
     def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
-        """Play a program from the start; what fails is an outcome.
+        """Execute a program from the initial state; a failed call is an outcome, not an exception.
 
         Args:
             calls: with arguments that the tools' schemas allow.
@@ -181,16 +181,16 @@ class World(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of processes and folders."""
+        """Release processes and folders."""
         ...
 
 
 class LoadedWorld(World, Protocol):
-    """A world that was just opened, and what is known of it."""
+    """A world with what is known about its sandbox and about functions that are not tools."""
 
     @property
     def left_out(self) -> Mapping[str, str]:
-        """What is no tool, and why."""
+        """Functions that cannot be tools, with the reason."""
         ...
 
     @property
@@ -215,21 +215,21 @@ class LoadedWorld(World, Protocol):
 
 
 @runtime_checkable
-class Remembers(Protocol):
-    """A world that does not play again what it knows."""
+class CachingWorld(Protocol):
+    """A world that caches the outcomes of programs."""
 
-    def again(self, calls: Sequence[Call]) -> Played:
-        """Play, whatever is known of it already."""
+    def play_uncached(self, calls: Sequence[Call]) -> Played:
+        """Execute a program without reading the cache."""
         ...
 
 
-def anew(world: World, calls: Sequence[Call]) -> Played:
-    """Play, in any world, whatever it knows of it already."""
-    return world.again(calls) if isinstance(world, Remembers) else world.play(calls)
+def play_uncached(world: World, calls: Sequence[Call]) -> Played:
+    """Execute a program in any world without reading a cache."""
+    return world.play_uncached(calls) if isinstance(world, CachingWorld) else world.play(calls)
 
 
 class LimitedWorld:
-    """A world without some of its tools."""
+    """A world with some of its tools hidden."""
 
     def __init__(self, world: World, leave_out: Collection[str]) -> None:
         self._world = world
@@ -239,9 +239,9 @@ class LimitedWorld:
         """See `World`."""
         return self._world.play(calls, watch=watch)
 
-    def again(self, calls: Sequence[Call]) -> Played:
-        """See `Remembers`."""
-        return anew(self._world, calls)
+    def play_uncached(self, calls: Sequence[Call]) -> Played:
+        """See `CachingWorld`."""
+        return play_uncached(self._world, calls)
 
     def close(self) -> None:
         """See `World`."""

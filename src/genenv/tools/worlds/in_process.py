@@ -1,27 +1,174 @@
-"""Tools that come with an installed package, called in this process: there is nothing to fence off."""
+"""Python functions and methods as tools: their schemas, and a world that calls them in this process.
+
+Only tools of installed packages are trusted to run here; a user's own file runs in a child process.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import enum
 import importlib
+import inspect
 import json
+import typing
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import ModuleType
 from typing import Any, cast
 
-from pydantic import ValidationError
+import docstring_parser
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 
 from genenv.errors import UsageError
 from genenv.tools.worlds.base import Call, Outcome, Played, Tool
 from genenv.tools.worlds.jsonable import result_of
-from genenv.tools.worlds.python_signatures import described, methods
-from genenv.types import Json
+from genenv.types import Json, JsonObject
+
+
+class NoTool(ValueError):
+    """A function cannot be offered as a tool. The message is the end of a sentence."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Described:
+    """A Python function described as a tool."""
+
+    name: str
+    description: str
+    schema: JsonObject
+    """Of its arguments: a JSON schema of an object."""
+    model: type[BaseModel]
+    """Reads JSON arguments as the types that the function wants."""
+    positional: tuple[str, ...]
+    """Parameters that cannot be given by name."""
+
+    def arguments(self, given: Mapping[str, object]) -> tuple[list[object], dict[str, object]]:
+        """Arguments as the function takes them; those that are not given keep its defaults.
+
+        Raises:
+            pydantic.ValidationError: one is not as the signature says.
+        """
+        read = self.model.model_validate(dict(given))
+        values = {
+            (field.alias or name): getattr(read, name)
+            for name, field in self.model.model_fields.items()
+            if name in read.model_fields_set
+        }
+        return [values.pop(name) for name in self.positional if name in values], values
+
+
+def described(function: Callable[..., object], name: str) -> Described:
+    """Describe a function.
+
+    Raises:
+        NoTool: a parameter has a type that no JSON can stand for, or any number of arguments is taken.
+    """
+    try:
+        hints = typing.get_type_hints(function, include_extras=True)
+    except (NameError, TypeError, AttributeError) as error:
+        raise NoTool(f"its types cannot be read: {error}") from error
+    told = docstring_parser.parse(inspect.getdoc(function) or "")
+    notes = {one.arg_name: " ".join((one.description or "").split()) for one in told.params}
+    fields: dict[str, Any] = {}
+    positional: list[str] = []
+    for number, parameter in enumerate(inspect.signature(function).parameters.values()):
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise NoTool(f"it takes any number of arguments (*{parameter.name})")
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            positional.append(parameter.name)
+        fields[f"p{number}"] = _field(parameter, hints.get(parameter.name, Any), notes)
+    try:
+        model = create_model(
+            name, __config__=ConfigDict(extra="forbid", arbitrary_types_allowed=False), **fields
+        )
+        schema = model.model_json_schema(by_alias=True)
+    except (PydanticSchemaGenerationError, PydanticUserError, TypeError, ValueError) as error:
+        raise NoTool(f"its arguments have no JSON schema: {str(error).splitlines()[0]}") from error
+    schema.pop("title", None)
+    return Described(
+        name=name,
+        description=" ".join((told.short_description or "").split()),
+        schema=_untitled(schema),
+        model=model,
+        positional=tuple(positional),
+    )
+
+
+def _field(parameter: inspect.Parameter, hint: object, notes: Mapping[str, str]) -> tuple[object, object]:
+    from pydantic import Field
+
+    default: Any = ... if parameter.default is inspect.Parameter.empty else parameter.default
+    if parameter.default is None and hint is not Any:
+        hint = typing.Optional[hint]  # noqa: UP045 - made at run time
+    return hint, Field(default, alias=parameter.name, description=notes.get(parameter.name) or None)
+
+
+def _untitled(schema: object) -> Any:  # noqa: ANN401 - JSON
+    """A schema without the titles that pydantic makes of names."""
+    if isinstance(schema, list):
+        return [_untitled(one) for one in cast("list[object]", schema)]
+    if not isinstance(schema, dict):
+        return schema
+    found = cast("dict[str, object]", schema)
+    return {
+        key: _untitled(value) if key != "properties" else _properties(value)
+        for key, value in found.items()
+        if key != "title" or not isinstance(value, str)
+    }
+
+
+def _properties(found: object) -> Any:  # noqa: ANN401 - JSON
+    return {name: _untitled(value) for name, value in cast("dict[str, object]", found).items()}
+
+
+def public_functions(module: ModuleType) -> dict[str, Callable[..., object]]:
+    """Functions that a module defines: those of `__all__`, else all without a leading underscore."""
+    return {
+        name: value
+        for name, value in _own(module)
+        if inspect.isfunction(value) and not inspect.isgeneratorfunction(value)
+    }
+
+
+def public_classes(module: ModuleType) -> dict[str, type]:
+    """Classes that could hold tools: with public methods, and neither data nor errors."""
+    return {
+        name: value
+        for name, value in _own(module)
+        if isinstance(value, type)
+        and not dataclasses.is_dataclass(value)
+        and not issubclass(cast(type, value), BaseModel | enum.Enum | BaseException | tuple | dict)
+        and any(True for _ in methods(cast(type, value)))
+    }
+
+
+def methods(made: type) -> Iterator[str]:
+    """The names of a class's public methods, inherited ones too, less those that keep its state."""
+    for name in dict.fromkeys(name for one in reversed(made.__mro__[:-1]) for name in vars(one)):
+        if not name.startswith("_") and name not in ("snapshot", "restore"):
+            found: object = inspect.getattr_static(made, name)
+            if inspect.isfunction(found) or isinstance(found, staticmethod | classmethod):
+                yield name
+
+
+def _own(module: ModuleType) -> list[tuple[str, object]]:
+    names: Sequence[str] | None = getattr(module, "__all__", None)
+    if names is not None:
+        return [(name, getattr(module, name)) for name in names if hasattr(module, name)]
+    return [
+        (name, value)
+        for name, value in vars(module).items()
+        if not name.startswith("_") and getattr(value, "__module__", None) == module.__name__
+    ]
+
 
 _KEPT = 512
-"""So many programs that were played last are remembered."""
+"""Size of the cache of executed programs (least recently used)."""
 
 
-class OwnWorld:
-    """The methods of a class.
+class InProcessWorld:
+    """A world whose tools are the methods of an installed class, called in this process.
 
     Args:
         where: `package.module:Class`; made without arguments, its attributes are the state: plain data.
@@ -53,13 +200,13 @@ class OwnWorld:
         """See `World`."""
         key = repr([(call.tool, call.args) for call in calls]), watch
         if key not in self._known:
-            self._known[key] = self.again(calls, watch=watch)
+            self._known[key] = self.play_uncached(calls, watch=watch)
             if len(self._known) > _KEPT:
                 self._known.popitem(last=False)
         return self._known[key]
 
-    def again(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
-        """See `Remembers`."""
+    def play_uncached(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
+        """See `CachingWorld`."""
         made = self._class()
         before = json.dumps(vars(made)) if watch else ""
         outcomes: list[Outcome] = []

@@ -1,4 +1,4 @@
-"""Python values as plain JSON: what tools return, and what a world's state is, to be compared.
+"""Convert Python values to JSON: results of tools, and states of worlds so that they can be compared.
 
 Results must be JSON, or something that has one JSON form (a dataclass, a date). Of a state anything is taken:
 what has no JSON form is shown by its `repr`, without addresses.
@@ -53,7 +53,7 @@ Shown = list[sqlite3.Connection] | None
 """Connections whose rows a state holds already; None for a tool's result, which holds none."""
 
 
-class NotPlain(ValueError):
+class NotJson(ValueError):
     """It has no JSON form. The message goes after `it returned`: `bytes, which are no JSON`."""
 
 
@@ -63,7 +63,7 @@ def result_of(value: object) -> Any:  # noqa: ANN401 - JSON
     Raises:
         NotPlain: it has no JSON form.
     """
-    return _plain(value, 0, None)
+    return _to_json(value, 0, None)
 
 
 def state_of(value: object) -> Any:  # noqa: ANN401 - JSON
@@ -72,7 +72,7 @@ def state_of(value: object) -> Any:  # noqa: ANN401 - JSON
     Raises:
         NotPlain: containers are too deep, or hold themselves.
     """
-    return _plain(value, 0, [])
+    return _to_json(value, 0, [])
 
 
 def is_code(value: object) -> bool:
@@ -86,11 +86,11 @@ def is_code(value: object) -> bool:
     return callable(value) and not own
 
 
-def _plain(value: object, depth: int, shown: Shown) -> Any:  # noqa: ANN401 - JSON
+def _to_json(value: object, depth: int, shown: Shown) -> Any:  # noqa: ANN401 - JSON
     if value is None or isinstance(value, bool | str):
         return _text(value) if isinstance(value, str) else value
     if isinstance(value, enum.Enum):
-        return _plain(value.value, depth, shown)
+        return _to_json(value.value, depth, shown)
     if isinstance(value, int):
         return int(value)
     if isinstance(value, float):
@@ -100,13 +100,13 @@ def _plain(value: object, depth: int, shown: Shown) -> Any:  # noqa: ANN401 - JS
             _text(str(value)) if not isinstance(value, datetime.date | datetime.time) else value.isoformat()
         )
     if depth >= DEEPEST:
-        raise NotPlain("something that is too deeply nested, or holds itself")
+        raise NotJson("something that is too deeply nested, or holds itself")
     return _container(value, depth + 1, shown)
 
 
 def _container(value: object, depth: int, shown: Shown) -> Any:  # noqa: ANN401 - JSON
     def inner(one: object) -> Any:  # noqa: ANN401 - JSON
-        return _plain(one, depth, shown)
+        return _to_json(one, depth, shown)
 
     if isinstance(value, Mapping):
         items = cast("Mapping[object, object]", value).items()
@@ -121,7 +121,7 @@ def _container(value: object, depth: int, shown: Shown) -> Any:  # noqa: ANN401 
         return {name: inner(getattr(value, name)) for name in type(value).model_fields}
     if shown is None:
         named = type(value).__name__
-        raise NotPlain(f"{'bytes' if named in ('bytes', 'bytearray') else 'a ' + named}, which is no JSON")
+        raise NotJson(f"{'bytes' if named in ('bytes', 'bytearray') else 'a ' + named}, which is no JSON")
     if isinstance(value, sqlite3.Connection | sqlite3.Cursor):
         connection = value if isinstance(value, sqlite3.Connection) else value.connection
         if any(connection is one for one in shown):
@@ -167,8 +167,8 @@ def _key(key: object, shown: Shown) -> str:
     if shown is None and not isinstance(
         key, int | float | bool | enum.Enum | datetime.date | uuid.UUID | None
     ):
-        raise NotPlain("an object whose keys are no texts")
-    plain = _plain(key, DEEPEST, []) if not isinstance(key, tuple) else repr(cast(object, key))
+        raise NotJson("an object whose keys are no texts")
+    plain = _to_json(key, DEEPEST, []) if not isinstance(key, tuple) else repr(cast(object, key))
     return plain if isinstance(plain, str) else repr(plain)
 
 
@@ -180,7 +180,7 @@ def _number(value: float, shown: Shown) -> float | str:
     if math.isfinite(value):
         return value
     if shown is None:
-        raise NotPlain(f"{value}, which is no JSON")
+        raise NotJson(f"{value}, which is no JSON")
     return repr(value)
 
 

@@ -1,4 +1,4 @@
-"""One budget of time and bytes for making a bundle, whatever its tools are and however they behave."""
+"""A budget of time and bytes for making a bundle, which holds for any tools, also those that hang."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from genenv.errors import UsageError
 from genenv.progress import advance
-from genenv.tools.worlds.base import GONE, TOOK_TOO_LONG, Call, LoadedWorld, Outcome, Played, anew
+from genenv.tools.worlds.base import GONE, TOOK_TOO_LONG, Call, LoadedWorld, Outcome, Played, play_uncached
 
 MOST_TOOLS = 512
-"""More than any agent is shown."""
+"""Maximum number of tools in a world."""
 _SILENT = 3
 """A tool that so often took too long, or ended its process, is called no more."""
 _ALL_SILENT = 6
@@ -23,7 +23,7 @@ _SILENT_SAID = f"It was not called again: {_SILENT} calls took too long, or ende
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What making a bundle may take."""
+    """Limits for making a bundle."""
 
     seconds: float = 3600.0
     """Of time, until its tasks are drawn; those that were found by then are kept."""
@@ -35,7 +35,7 @@ USUAL = Limits()
 
 
 class Budget:
-    """What is left of limits.
+    """The budget that is left while a bundle is made.
 
     Args:
         limits: they count from now on.
@@ -96,7 +96,7 @@ class Budget:
 
 
 class BoundedWorld:
-    """A world that is called within a budget; a tool that does not answer is soon called no more.
+    """A world that spends a budget; a tool that repeatedly does not answer is not called again.
 
     Args:
         world: it.
@@ -140,9 +140,9 @@ class BoundedWorld:
         """See `World`."""
         return self._within(calls, lambda some: self._world.play(some, watch=watch))
 
-    def again(self, calls: Sequence[Call]) -> Played:
-        """See `Remembers`."""
-        return self._within(calls, lambda some: anew(self._world, some))
+    def play_uncached(self, calls: Sequence[Call]) -> Played:
+        """See `CachingWorld`."""
+        return self._within(calls, lambda some: play_uncached(self._world, some))
 
     def _within(self, calls: Sequence[Call], play: Callable[[Sequence[Call]], Played]) -> Played:
         able = next((n for n, call in enumerate(calls) if self._silent[call.tool] >= _SILENT), len(calls))

@@ -1,4 +1,8 @@
-"""What `genenv env new --from` names: where tools are to be had, and what a bundle keeps of it."""
+"""What `genenv env new --from` can name: Python files, MCP servers and OpenAPI documents.
+
+An origin copies what its tools need into a new bundle. The bundle then holds a source (`sources`), which
+opens the tools again in each run.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +16,9 @@ from typing import Protocol
 from genenv.errors import UsageError
 from genenv.tools.worlds.base import LoadedWorld
 from genenv.tools.worlds.limits import Budget
-from genenv.tools.worlds.mcp.origin import McpOrigin
-from genenv.tools.worlds.mcp.remote import RemoteOrigin
+from genenv.tools.worlds.mcp.origin import McpOrigin, RemoteOrigin
+from genenv.tools.worlds.openapi.document import fetched, is_address
 from genenv.tools.worlds.openapi.mock_world import MockWorld
-from genenv.tools.worlds.openapi.reading import fetched, is_address
 from genenv.tools.worlds.openapi.service import Service, ServiceOrigin
 from genenv.tools.worlds.python import NotStarted, PythonWorld
 from genenv.tools.worlds.recorded import MOST_SENT
@@ -29,17 +32,17 @@ _FILES = 64
 _MISSING_MODULE = re.compile(r"\(module ([\w.]+)\)$")
 
 
-class Origin(Protocol):
-    """Where tools are to be had."""
+class ToolOrigin(Protocol):
+    """Where the tools of a new bundle come from."""
 
     @property
     def label(self) -> str:
-        """What is named while it is loaded."""
+        """The name shown in progress messages."""
         ...
 
     @property
     def warning(self) -> str:
-        """What happens now, before it does."""
+        """A warning shown before the tools are called."""
         ...
 
     def bring(self, files: Path, budget: Budget | None = None) -> Source:
@@ -55,9 +58,9 @@ class Origin(Protocol):
         ...
 
     def complete(self, world: LoadedWorld, source: Source, files: Path) -> Source | None:
-        """Look at what was found out by calling the tools; None if nothing changes.
+        """Complete the bundle after the tools were called; None if nothing changes.
 
-        Else the folder holds more, or the tools are to be opened in another way: all is to be tried again.
+        Otherwise files were added or the source changed, and exploration has to start again.
         """
         ...
 
@@ -70,8 +73,8 @@ def origin_of(
     writes: bool = False,
     service: Service | None = None,
     most: int | None = None,
-) -> Origin:
-    """Read what `--from` says.
+) -> ToolOrigin:
+    """Parse the argument of `--from`.
 
     Args:
         text: it.
@@ -121,7 +124,7 @@ def origin_of(
     )
 
 
-def let_write(origin: Origin, folders: Sequence[str | Path]) -> None:
+def let_write(origin: ToolOrigin, folders: Sequence[str | Path]) -> None:
     """Let tools write in further folders.
 
     Args:
@@ -160,16 +163,16 @@ class PythonOrigin:
 
     @property
     def label(self) -> str:
-        """See `Origin`."""
+        """See `ToolOrigin`."""
         return self._file.name
 
     @property
     def warning(self) -> str:
-        """See `Origin`."""
+        """See `ToolOrigin`."""
         return "its tools are called now, in a process of their own and on copies of their files"
 
     def bring(self, files: Path, budget: Budget | None = None) -> Source:
-        """See `Origin`: the file, and what it imports and reads in its folder."""
+        """See `ToolOrigin`: the file, and what it imports and reads in its folder."""
         del budget
         file = self._file
         if not file.is_file():
@@ -194,7 +197,7 @@ class PythonOrigin:
         )
 
     def complete(self, world: LoadedWorld, source: Source, files: Path) -> Source | None:
-        """See `Origin`: what tools wanted to read when they were called is copied."""
+        """See `ToolOrigin`: what tools wanted to read when they were called is copied."""
         return source if _brought(world.asked, self._beside, files) else None
 
 
@@ -212,16 +215,16 @@ class CodeOrigin:
 
     @property
     def label(self) -> str:
-        """See `Origin`."""
+        """See `ToolOrigin`."""
         return _CODE
 
     @property
     def warning(self) -> str:
-        """See `Origin`."""
+        """See `ToolOrigin`."""
         return PythonOrigin(Path(_CODE)).warning
 
     def bring(self, files: Path, budget: Budget | None = None) -> Source:
-        """See `Origin`: a file that holds them, and what that imports and reads."""
+        """See `ToolOrigin`: a file that holds them, and what that imports and reads."""
         del budget
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / _CODE
@@ -229,7 +232,7 @@ class CodeOrigin:
             return self._as_file(file).bring(files)
 
     def complete(self, world: LoadedWorld, source: Source, files: Path) -> Source | None:
-        """See `Origin`: what tools wanted to read when they were called is copied."""
+        """See `ToolOrigin`: what tools wanted to read when they were called is copied."""
         return self._as_file(files / _CODE).complete(world, source, files)
 
     def _as_file(self, file: Path) -> PythonOrigin:
@@ -251,16 +254,16 @@ class OpenApiOrigin:
 
     @property
     def label(self) -> str:
-        """See `Origin`."""
+        """See `ToolOrigin`."""
         return self._source.rstrip("/").rsplit("/", 1)[-1]
 
     @property
     def warning(self) -> str:
-        """See `Origin`."""
+        """See `ToolOrigin`."""
         return "its operations are called now on mock tables; nothing is sent to the service"
 
     def bring(self, files: Path, budget: Budget | None = None) -> Source:
-        """See `Origin`: the document as it is today."""
+        """See `ToolOrigin`: the document as it is today."""
         del budget
         text = fetched(self._source)
         MockWorld(text, self.label, self._only)
@@ -270,7 +273,7 @@ class OpenApiOrigin:
         return OpenApiSource(file=file, only=self._only)
 
     def complete(self, world: LoadedWorld, source: Source, files: Path) -> Source | None:
-        """See `Origin`: a document is whole."""
+        """See `ToolOrigin`: a document is whole."""
         del world, source, files
         return None
 

@@ -1,4 +1,4 @@
-"""What every process that holds tools gets: a private folder, limits, and an environment without secrets."""
+"""Sandboxes for tool processes: a private folder, resource limits, and no secrets in the environment."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ENDING_S = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Permits:
-    """What a process of tools was found to be able to do."""
+    """The rights that a tool process was found to have."""
 
     network: bool
     """It can reach the network."""
@@ -162,7 +162,7 @@ T = TypeVar("T")
 
 
 class Thread:
-    """A thread with an event loop, for what is asynchronous."""
+    """An event loop in its own thread, for coroutines called from synchronous code."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()

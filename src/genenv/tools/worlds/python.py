@@ -1,7 +1,7 @@
-"""Tools of a Python file, in a process of their own.
+"""A tool environment from a Python file, whose tools run in a sandboxed child process.
 
-Without network and able to write in its scratch folder only where the system allows that, with limits of
-memory and time. A call that hangs ends the process, not the run.
+Where the system allows it, the process has no network and writes in its scratch folder only. Memory and time
+are limited. A call that hangs ends the process, not the run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Any, cast
 
 from genenv.errors import EnvironmentCodeError, UsageError
 from genenv.tools.worlds.base import GONE, Call, Outcome, Played, Tool, usable
-from genenv.tools.worlds.jsonable import NotPlain, Row, state_of, tables_of
+from genenv.tools.worlds.jsonable import NotJson, Row, state_of, tables_of
 from genenv.tools.worlds.processes import Scratch, ended_with, environment
 from genenv.types import JsonObject
 
@@ -353,7 +353,7 @@ def content_of(path: Path) -> Any:  # noqa: ANN401 - JSON
     try:
         if path.stat().st_size <= _MOST_FOLDER_BYTES:
             content = path.read_bytes()
-            with contextlib.suppress(NotPlain, RecursionError, MemoryError, sqlite3.Error, csv.Error):
+            with contextlib.suppress(NotJson, RecursionError, MemoryError, sqlite3.Error, csv.Error):
                 return state_of(_parsed(path, content))
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -384,7 +384,7 @@ def _bounded(database: sqlite3.Connection) -> Callable[[sqlite3.Cursor, Row], Ro
         nonlocal left
         left -= sum(len(one) if isinstance(one, str | bytes) else 8 for one in cells)
         if left < 0:
-            raise NotPlain("rows that are too large")
+            raise NotJson("rows that are too large")
         return cells
 
     database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_FOLDER_BYTES)

@@ -31,10 +31,7 @@ from typing import Any, cast
 from pydantic import ValidationError
 
 from genenv.tools.worlds.base import TOOK_TOO_LONG
-from genenv.tools.worlds.jsonable import TOOLS_MODULE, NotPlain, is_code, result_of, state_of
-from genenv.tools.worlds.launch import limit
-from genenv.tools.worlds.python import Folder
-from genenv.tools.worlds.python_signatures import (
+from genenv.tools.worlds.in_process import (
     Described,
     NoTool,
     described,
@@ -42,6 +39,9 @@ from genenv.tools.worlds.python_signatures import (
     public_classes,
     public_functions,
 )
+from genenv.tools.worlds.jsonable import TOOLS_MODULE, NotJson, is_code, result_of, state_of
+from genenv.tools.worlds.launch import limit
+from genenv.tools.worlds.python import Folder
 
 MOST_CHARS = 64_000
 """Of a result. More is an error for the agent, who could not read it."""
@@ -94,7 +94,7 @@ def _answer(tools: Tools, request: Mapping[str, Any]) -> dict[str, object]:
                 before = after
             outcomes.append(outcome)
         return {"outcomes": outcomes, "state": tools.state(state)}
-    except (NotPlain, _NotCopied) as error:
+    except (NotJson, _NotCopied) as error:
         return {"refused": f"the tools' state cannot be read: it holds {error}"}
 
 
@@ -220,7 +220,7 @@ class Tools:
             result = result_of(answer)
             if len(json.dumps(result, ensure_ascii=False)) > MOST_CHARS:
                 return {"error": f"The result is longer than {MOST_CHARS} characters."}
-        except NotPlain as error:
+        except NotJson as error:
             return {"error": f"The tool returned {error}."}
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - a user's own code
             return {"error": _said(error)}

@@ -1,4 +1,4 @@
-"""A service that cannot be copied: its answers are recorded when a bundle is made, and replayed in training.
+"""Remote services: responses are recorded while a bundle is made and replayed in training.
 
 Its state cannot be seen. What was written represents it: two episodes that wrote the same come to the same
 end. Tools that read are recorded as they answer before anything is written, and answer nothing after it.
@@ -100,7 +100,7 @@ class Recording(BaseModel, frozen=True, extra="forbid"):
 
 
 class RecordedWorld:
-    """Tools that answer as they were recorded.
+    """A world that replays recorded responses.
 
     Args:
         recording: what was recorded.

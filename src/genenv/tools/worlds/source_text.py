@@ -1,4 +1,4 @@
-"""The source of what a program or a notebook defines: of functions and classes, and of what binds a name."""
+"""Write functions or a class from a notebook or program, with all that they use, to a Python file."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ def _folder_of(tool: Tool) -> Path:
 
 @dataclass(slots=True)
 class _Found:
-    """What has been written so far."""
+    """Collects the definitions that the file needs, in order."""
 
     homes: frozenset[str]
     """Modules whose own definitions are written; of others is imported."""

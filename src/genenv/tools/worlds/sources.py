@@ -1,7 +1,7 @@
-"""Where the tools of a bundle come from: what its first file says of them, and how they are opened.
+"""The `[source]` table of `bundle.toml`: which tools a bundle has, and how they are opened.
 
-One class a kind. Another kind is another class here, in `Source`, and one in `origins`, which brings what it
-needs into a bundle.
+Each kind of source is a class here and part of `Source`. Its counterpart in `origins` copies what it needs
+into a new bundle.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field, field_validator
 
 from genenv.tools.worlds.base import LoadedWorld
-from genenv.tools.worlds.in_process import OwnWorld
+from genenv.tools.worlds.in_process import InProcessWorld
 from genenv.tools.worlds.mcp.world import McpWorld, Running
+from genenv.tools.worlds.openapi.document import fetched
 from genenv.tools.worlds.openapi.mock_world import MockWorld
-from genenv.tools.worlds.openapi.reading import fetched
 from genenv.tools.worlds.python import CALL_S, PythonWorld
 from genenv.tools.worlds.recorded import RecordedWorld, Recording
 
@@ -70,7 +70,7 @@ class PackageSource(BaseModel, frozen=True, extra="forbid"):
     def open(self, files: Path, call_s: float = CALL_S) -> LoadedWorld:
         """See `PythonSource`: no call takes long here."""
         del files, call_s
-        return OwnWorld(self.object)
+        return InProcessWorld(self.object)
 
 
 class OpenApiSource(BaseModel, frozen=True, extra="forbid"):

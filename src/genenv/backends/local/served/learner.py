@@ -1,14 +1,9 @@
 # pyright: standard
 """One client's adapter as it trains: losses by name, summed over tokens, as the Tinker protocol defines them.
 
-    cross_entropy:        -w log pi(t)
-    importance_sampling:  -rho_t A                                        rho_t = pi(t) / q(t)
-    ppo:                  -min(rho_t A, clip(rho_t, low, high) A)
-    cispo:                -stop(clip(rho_t, low, high)) A log pi(t)
-    dro:                  -(A log pi(t) - beta / 2 (log pi(t) - log q(t))^2)
-
-q is the policy that sampled, `logprobs`; A `advantages`; w `weights`. In the last four `weights` or `mask`,
-where they are given, multiply. These are the definitions that Thinking Machines documents for Tinker.
+The formulas are `genenv.algorithms.losses.WIRE_LOSSES`, here on tensors. `logprobs` are those of the policy
+that sampled. Under all losses but `cross_entropy`, `weights` or `mask` multiply where they are given.
+Log-ratios are not bounded, as Thinking Machines documents for Tinker.
 
 Shapes: N = tokens of the flat row, M = targets, U = targets that differ, W = width.
 """
@@ -24,25 +19,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from genenv.algorithms.losses import CLIP, WIRE_LOSSES, LossTerms
 from genenv.algorithms.settings import OptimizerConfig
 from genenv.backends.local.attention import Layout
 from genenv.backends.local.optimizer import Optimizer
 from genenv.backends.local.packing import Bundle, Packed, micro_batches, within_memory
 from genenv.backends.local.policy_weights import ServedWeights
-from genenv.backends.served import LOSSES, AdamParams, AdapterShape, Example, ForwardResult, Loss, Numbers
+from genenv.backends.served import AdamParams, AdapterShape, Example, ForwardResult, Loss, Numbers
 from genenv.errors import UsageError, unknown_name
 
-CLIP = {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2}
-"""Between what ratios are held, where the client says nothing else."""
-
-_CONFIGS: Mapping[str, Mapping[str, float]] = {
-    "cross_entropy": {},
-    "importance_sampling": {},
-    "ppo": CLIP,
-    "cispo": CLIP,
-    "dro": {"beta": float("nan")},
-}
-"""Of each loss the numbers it reads, and their defaults; NaN: it has none."""
 _OF_SAMPLES = ("advantages", "logprobs")
 _FACTORS = ("weights", "mask")
 
@@ -259,9 +244,9 @@ def checked(loss: Loss) -> dict[str, float]:
     Raises:
         UsageError: there is no such loss, or no such number of it.
     """
-    if loss.name not in LOSSES:
-        raise unknown_name("loss", loss.name, LOSSES)
-    known = _CONFIGS[loss.name]
+    if loss.name not in WIRE_LOSSES:
+        raise unknown_name("loss", loss.name, WIRE_LOSSES)
+    known = WIRE_LOSSES[loss.name].settings
     for name in loss.config:
         if name not in known:
             raise unknown_name(f"setting of the loss {loss.name}", name, known)
@@ -287,7 +272,7 @@ def check_example(example: Example, loss: Loss, place: int) -> None:
     for name in needed:
         if name not in example.inputs:
             raise UsageError(f"datum {place}: the loss {loss.name} needs {name!r} in loss_fn_inputs")
-    known = {*needed, *_FACTORS, *(CLIP if "clip_low_threshold" in _CONFIGS[loss.name] else ())}
+    known = {*needed, *_FACTORS, *(CLIP if WIRE_LOSSES[loss.name].settings is CLIP else ())}
     for name, values in example.inputs.items():
         if name not in known:
             raise unknown_name(f"input of the loss {loss.name} in datum {place}", name, known)
@@ -344,18 +329,15 @@ class Terms:
             name: torch.from_numpy(np.concatenate(parts)).to(self._device)
             for name, parts in self._columns.items()
         }
-        factor_M = column["factor"]
-        if self.name == "cross_entropy":
-            return -logprobs_M * factor_M
-        advantage_M = column["advantages"]
-        log_ratio_M = logprobs_M - column["logprobs"]
-        if self.name == "dro":
-            penalty_M = 0.5 * self._config["beta"] * log_ratio_M.square()
-            return -(logprobs_M * advantage_M - penalty_M) * factor_M
-        ratio_M = log_ratio_M.exp()
-        if self.name == "importance_sampling":
-            return -ratio_M * advantage_M * factor_M
-        held_M = torch.clamp(ratio_M, column["clip_low_threshold"], column["clip_high_threshold"])
-        if self.name == "cispo":
-            return -held_M.detach() * logprobs_M * advantage_M * factor_M
-        return -torch.minimum(ratio_M * advantage_M, held_M * advantage_M) * factor_M
+        of_samples = self.name != "cross_entropy"
+        terms = LossTerms(
+            logprob=logprobs_M,
+            old=column["logprobs"] if of_samples else None,
+            advantage=column["advantages"] if of_samples else None,
+            low=column.get("clip_low_threshold"),
+            high=column.get("clip_high_threshold"),
+            sequence_mean=lambda values_M: values_M,
+            beta=self._config.get("beta", 0.0),
+            bounded=False,
+        )
+        return WIRE_LOSSES[self.name].function(terms) * column["factor"]

@@ -1,1 +1,1 @@
-"""MCP servers as worlds: a process that is spoken to over stdio, and the folder that it works in."""
+"""MCP servers as tool environments: local servers over stdio, and remote ones over HTTP."""

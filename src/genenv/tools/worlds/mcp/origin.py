@@ -1,22 +1,45 @@
-"""An MCP server that a bundle is made of: how it is named, brought, and found to be best played."""
+"""Bring an MCP server into a new bundle: a local command and its folder, or a recorded remote server."""
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import random
 import re
 import shlex
 import shutil
+import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import wait
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from genenv.errors import UsageError, first_line
-from genenv.tools.discover.nondeterminism import differing
-from genenv.tools.worlds.base import Call, LoadedWorld, Played
-from genenv.tools.worlds.limits import Budget
+from genenv.tools.discover.exploring import differing
+from genenv.tools.worlds.base import Call, LoadedWorld, Outcome, Played, usable
+from genenv.tools.worlds.limits import USUAL, Budget
+from genenv.tools.worlds.mcp.server import (
+    START_S,
+    Traffic,
+    client_class,
+    failure_of,
+    listed,
+    outcome_of,
+    over_http,
+    tool_of,
+)
 from genenv.tools.worlds.mcp.world import McpWorld, Running
-from genenv.tools.worlds.sources import McpSource, Source
+from genenv.tools.worlds.processes import Thread
+from genenv.tools.worlds.python_child import MOST_CHARS
+from genenv.tools.worlds.recorded import MOST_SENT, Ended, NoAnswer, may_write, record
+from genenv.tools.worlds.sources import McpSource, RecordedSource, Source
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp.types import Tool as McpTool
+
 
 _COMPARED, _AT_LEAST, _COMPARED_S = 24, 6, 30.0
 """Programs that are played in a process that was used and in a new one; fewer where new ones take long."""
@@ -26,7 +49,7 @@ _SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 
 
 class McpOrigin:
-    """An MCP server.
+    """A local MCP server, started by a command.
 
     Args:
         command: its words.
@@ -62,16 +85,16 @@ class McpOrigin:
 
     @property
     def label(self) -> str:
-        """See `Origin`."""
+        """See `ToolOrigin`."""
         return self._command[0].rsplit("/", 1)[-1]
 
     @property
     def warning(self) -> str:
-        """See `Origin`."""
+        """See `ToolOrigin`."""
         return "the server is started now, and its tools are called on copies of its folder"
 
     def bring(self, files: Path, budget: Budget | None = None) -> Source:
-        """See `Origin`: the initial content. What has to fetch something first is let do so once."""
+        """See `ToolOrigin`: the initial content. What has to fetch something first is let do so once."""
         del budget
         if self._folder is None:
             files.mkdir(parents=True)
@@ -96,7 +119,7 @@ class McpOrigin:
         )
 
     def complete(self, world: LoadedWorld, source: Source, files: Path) -> Source | None:
-        """See `Origin`: whether a process that was used plays like a new one; if not, all is played anew."""
+        """See `ToolOrigin`: compare a reused process with a new one; if they differ, use new processes."""
         if not isinstance(world, McpWorld) or not isinstance(source, McpSource) or source.fresh:
             return None
         fresh = source.model_copy(update={"fresh": True})
@@ -126,11 +149,11 @@ def _starts(source: McpSource, files: Path) -> bool:
 
 def _alike(used: McpWorld, fresh: McpWorld, fresher: McpWorld, program: Sequence[Call]) -> bool:
     """Whether a used process plays a program like a new one, but for what differs between new ones."""
-    first, mine = fresh.again(program), used.again(program)
+    first, mine = fresh.play_uncached(program), used.play_uncached(program)
     if (first.outcomes, first.state) == (mine.outcomes, mine.state):
         return True
     time.sleep(1.1)
-    second = fresher.again(program)
+    second = fresher.play_uncached(program)
     return _places(first, mine) <= _places(first, second)
 
 
@@ -152,3 +175,142 @@ def _absolute(word: str) -> str:
     path = Path(word)
     is_file = path.is_file() or ("/" in word and path.exists())
     return str(path.absolute()) if is_file and not word.startswith("-") else word
+
+
+_CALL_S = 30.0
+_REFUSED = "it may write (it has no readOnlyHint), and --allow-writes was not given"
+
+
+class RemoteOrigin:
+    """An MCP server over streamable HTTP.
+
+    Args:
+        address: of the server.
+        writes: whether tools that may write are called too.
+        most: so many calls at most are sent.
+    """
+
+    def __init__(self, address: str, *, writes: bool = False, most: int = MOST_SENT) -> None:
+        self._address, self._writes, self._most = address, writes, most
+
+    @property
+    def label(self) -> str:
+        """See `ToolOrigin`."""
+        return self._address
+
+    @property
+    def warning(self) -> str:
+        """See `ToolOrigin`."""
+        told = "the server is asked now, and its answers are kept"
+        return told + (
+            "; tools that write are called for real, each different call once"
+            if self._writes
+            else "; tools that may write are left out"
+        )
+
+    def bring(self, files: Path, budget: Budget | None = None) -> Source:
+        """See `ToolOrigin`: what it answers is recorded."""
+        server, budget = RemoteServer(self._address), budget or Budget(USUAL)
+        budget.received += server.traffic.received  # its list of tools
+
+        def send(call: Call) -> Outcome:
+            with budget.spending(lambda: server.traffic.received):
+                return server.send(call)
+
+        try:
+            tools, left_out = usable({one.name: partial(tool_of, one) for one in server.tools})
+            refused = {name: _REFUSED for name, one in tools.items() if may_write(one) and not self._writes}
+            kept = {name: one for name, one in tools.items() if name not in refused}
+            if not kept:
+                reasons = "; ".join(f"{name}: {why}" for name, why in left_out.items())[:400]
+                raise UsageError(
+                    f"all tools of {self._address} may write: none has a readOnlyHint; --allow-writes has "
+                    "them called for real"
+                    if tools
+                    else f"{self._address} gives no tools: {reasons or 'it lists none'}"
+                )
+            record(kept, send, {**left_out, **refused}, random.Random("recording"), self._most).save(files)
+        finally:
+            server.close()
+        return RecordedSource(address=self._address)
+
+    def complete(self, world: LoadedWorld, source: Source, files: Path) -> Source | None:
+        """See `ToolOrigin`: what was recorded is all there is."""
+        del world, source, files
+        return None
+
+
+class RemoteServer:
+    """A connection to a server that has said which tools it has.
+
+    Args:
+        address: of it.
+
+    Raises:
+        UsageError: nothing answers there, or it speaks no MCP.
+    """
+
+    def __init__(self, address: str) -> None:
+        client_class()
+        self._address, self._thread = address, Thread()
+        self.traffic = Traffic()
+        self.tools: list[McpTool] = []
+        self._client: Client | None = None
+        self._stop = asyncio.Event()
+        self._failure = "it ended"
+        ready = threading.Event()
+        self._serving = self._thread.start(self._serve(ready))
+        self._serving.add_done_callback(lambda _: ready.set())
+        in_time = ready.wait(START_S)
+        if self._client is None:
+            self.close()
+            failure = self._failure if in_time else f"it did not answer within {START_S:g} s"
+            raise UsageError(f"{address} gives no tools: {failure}")
+
+    async def _serve(self, ready: threading.Event) -> None:
+        from httpx2 import HTTPError
+        from mcp import MCPError
+
+        try:
+            streams = over_http(self._address, self.traffic)
+            async with client_class()(streams, cache=None) as client:
+                self.tools = await listed(client)
+                self._client = client
+                ready.set()
+                await self._stop.wait()
+        except* (MCPError, HTTPError, OSError, ValueError, RuntimeError) as group:
+            self._failure = failure_of(group)
+
+    def send(self, call: Call) -> Outcome:
+        """What the server answers.
+
+        Raises:
+            NoAnswer: it takes too long, or the connection is gone.
+        """
+        from mcp import MCPError
+        from mcp.types import CONNECTION_CLOSED
+
+        if self._client is None or self._serving.done():
+            raise Ended(f"it does not answer any more: {self._failure}")
+        answer = self._thread.start(self._client.call_tool(call.tool, dict(call.args)))
+        try:
+            return outcome_of(answer.result(_CALL_S), MOST_CHARS)
+        except TimeoutError as error:
+            answer.cancel()
+            raise NoAnswer("it took too long") from error
+        except (MCPError, RuntimeError, ValueError) as error:
+            if isinstance(error, MCPError) and error.code == CONNECTION_CLOSED:
+                raise Ended("it does not answer any more") from error
+            return Outcome(error=" ".join(str(error).split())[:500] or "The call was refused.")
+
+    def close(self) -> None:
+        """End the connection."""
+        if self._client is None:  # it has not said which tools it has, and is not waited for
+            self._serving.cancel()
+        self._thread.start(_set(self._stop))
+        wait([self._serving], 10)
+        self._thread.close()
+
+
+async def _set(event: asyncio.Event) -> None:
+    event.set()

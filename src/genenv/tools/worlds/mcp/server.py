@@ -1,4 +1,4 @@
-"""A running MCP server: its process, and the official client that talks to it from a thread of its own."""
+"""A running MCP server: its process, and the official client, which runs in its own thread."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 from genenv.errors import UsageError
 from genenv.tools.worlds.base import Outcome, Tool
-from genenv.tools.worlds.jsonable import NotPlain, result_of
+from genenv.tools.worlds.jsonable import NotJson, result_of
 from genenv.tools.worlds.processes import Thread
 from genenv.types import Json, JsonObject
 from genenv.untrusted.schemas import BadSchema, Validator, plain_schema
@@ -278,7 +278,7 @@ def outcome_of(answer: CallToolResult | str, most_chars: int) -> Outcome:
         return Outcome(error=told[:most_chars] or "The tool failed.")
     try:
         result = result_of(_result(answer))
-    except NotPlain as error:
+    except NotJson as error:
         return Outcome(error=f"The tool returned {error}.")
     if isinstance(result, str) and _ERROR.match(result):
         return Outcome(error=result[:most_chars])

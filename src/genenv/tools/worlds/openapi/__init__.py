@@ -1,1 +1,1 @@
-"""OpenAPI documents as worlds: tools of their operations, mock tables of their resources."""
+"""OpenAPI documents as tool environments: a tool for each operation, on mock tables or a recorded service."""

@@ -1,4 +1,4 @@
-"""A world of mock tables made from an OpenAPI document: one interpreter, no code that anybody generated.
+"""A tool environment made from an OpenAPI document: operations run on mock tables, without generated code.
 
 Operations list, find, make, change and delete records, as their paths and methods say (`resources`).
 Nothing is sent anywhere. Arguments have passed the operation's schema; what is referred to has to be there.
@@ -17,9 +17,9 @@ from typing import cast
 from genenv.errors import UsageError
 from genenv.tools.discover.state_values import words_of
 from genenv.tools.worlds.base import Call, Outcome, Played, Tool
-from genenv.tools.worlds.openapi.answers import Teller
+from genenv.tools.worlds.openapi.document import Document, operations
+from genenv.tools.worlds.openapi.http_client import AnswerBuilder
 from genenv.tools.worlds.openapi.parameters import Parameters, chosen, field_of
-from genenv.tools.worlds.openapi.reading import Document, operations
 from genenv.tools.worlds.openapi.resources import Action, Does, Resources, Table
 from genenv.tools.worlds.openapi.rows import MOMENT, Record, State, first_state, new_key, valued
 from genenv.tools.worlds.openapi.shapes import plain
@@ -33,7 +33,7 @@ class _Refused(Exception):
 
 
 class MockWorld:
-    """The tools of a document.
+    """A world whose tools are the operations of an OpenAPI document, on mock tables.
 
     Args:
         text: the document.
@@ -79,7 +79,7 @@ class MockWorld:
             self._beginning = json.dumps(self._first)
             self._sorted = json.dumps(self._first, sort_keys=True)
             self._actions = {one.operation.name: one for one in kept}
-            self._tellers = {tool: Teller(one.answer, tool) for tool, one in self._actions.items()}
+            self._tellers = {tool: AnswerBuilder(one.answer, tool) for tool, one in self._actions.items()}
             self.tools: dict[str, Tool] = {tool: self._parameters[tool].tool for tool in self._actions}
             faults = {
                 tool: fault for tool in self.tools if tool not in checked and (fault := self._fault(tool))
@@ -304,7 +304,7 @@ def _belongs(record: Record, owner: Mapping[str, Json]) -> bool:
     return all(str(record.get(name)) == str(value) for name, value in owner.items())
 
 
-def _part_told(teller: Teller, part: Json) -> Json:
+def _part_told(teller: AnswerBuilder, part: Json) -> Json:
     """What is answered about a part of a record, which may be anything."""
     if isinstance(part, dict):
         return teller.told([part], several=False)

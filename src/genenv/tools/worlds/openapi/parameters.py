@@ -1,4 +1,4 @@
-"""The arguments of an operation on mock tables: which an agent is shown, and what of a record each is."""
+"""The arguments of a tool made from an operation, and the field of a record that each one sets or filters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from genenv.tools.discover.state_values import singular, words_of
 from genenv.tools.worlds.base import Tool
-from genenv.tools.worlds.openapi.reading import Parameter, argument_name
+from genenv.tools.worlds.openapi.document import Parameter, argument_name
 from genenv.tools.worlds.openapi.resources import Action, Does, Table
 from genenv.tools.worlds.openapi.rows import varied
 from genenv.tools.worlds.openapi.shapes import is_fixed, plain, properties_of

@@ -1,4 +1,4 @@
-"""The tables behind a document: which resources there are, and what each operation does to them.
+"""Infer mock tables from an OpenAPI document: its resources, and what each operation does to them.
 
 The paths say it, as REST has it: `/orders` is a table, `/orders/{orderId}` one record of it,
 `/orders/{orderId}/items` a table whose records belong to an order, and a POST to `/orders/{orderId}/cancel`
@@ -15,7 +15,7 @@ from typing import Any
 
 from genenv.tools.discover.state_values import singular, words_of
 from genenv.tools.language.words import VERBS
-from genenv.tools.worlds.openapi.reading import Operation, is_blank
+from genenv.tools.worlds.openapi.document import Operation, is_blank
 from genenv.tools.worlds.openapi.shapes import (
     IDS,
     KEYS,
@@ -121,7 +121,7 @@ class _Place:
 
 
 class Resources:
-    """What is read out of a document's operations.
+    """The tables and actions inferred from the operations of a document.
 
     Args:
         operations: all of them.

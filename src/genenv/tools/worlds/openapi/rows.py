@@ -1,4 +1,4 @@
-"""The rows that a mock world begins with, drawn by the schemas of their fields."""
+"""Initial rows of the mock tables, drawn from the JSON schemas of their fields."""
 
 from __future__ import annotations
 

@@ -1,33 +1,277 @@
-"""The operations of a document at a real service: asked when a bundle is made, never in training."""
+"""Tools of a real HTTP service: called and recorded while a bundle is made, replayed in training."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from urllib.parse import urlsplit
+from typing import Any, cast
+from urllib.parse import quote, urlencode, urlsplit
 
 from genenv.errors import UsageError
 from genenv.texts import masked
-from genenv.tools.worlds.base import Call, LoadedWorld, Outcome
+from genenv.tools.discover.state_values import words_of
+from genenv.tools.worlds.base import Call, LoadedWorld, Outcome, Tool
 from genenv.tools.worlds.limits import USUAL, Budget
-from genenv.tools.worlds.openapi.answers import TOO_LONG, outcome_of
-from genenv.tools.worlds.openapi.asking import TOO_LARGE, Asker, NotTaken, Wait
-from genenv.tools.worlds.openapi.headers import Headers
+from genenv.tools.worlds.openapi.document import (
+    FORM,
+    Document,
+    Operation,
+    Parameter,
+    argument_name,
+    fetched,
+    is_address,
+    is_json,
+    operations,
+)
+from genenv.tools.worlds.openapi.http_client import (
+    TOO_LARGE,
+    TOO_LONG,
+    Headers,
+    HttpClient,
+    Request,
+    UnusableAnswer,
+    Wait,
+    outcome_of,
+)
 from genenv.tools.worlds.openapi.parameters import DEPRECATED, MOST_TOOLS
-from genenv.tools.worlds.openapi.reading import Document, Operation, fetched, is_address, operations
-from genenv.tools.worlds.openapi.requests import Requests, reads
+from genenv.tools.worlds.openapi.shapes import plain
 from genenv.tools.worlds.recorded import MOST_SENT, MOST_WRITTEN, Ended, NoAnswer, record
 from genenv.tools.worlds.sources import RecordedSource, Source
+from genenv.types import Json, JsonObject
+
+_MOST_OPTIONAL = 8
+"""Arguments that can be left out."""
+_BODY = "body"
+_SIZES = frozenset(
+    ("limit", "perpage", "pagesize", "pagelimit", "size", "maxresults", "count", "first", "top", "take")
+)
+"""Parameters that say how many records are listed at once."""
+_FEW = 10
+_CHANGES = frozenset(
+    (
+        *("add", "cancel", "create", "delete", "disable", "enable", "login", "logoff", "logout", "pay"),
+        *("purge", "refund", "register", "remove", "reset", "restart", "revoke", "send", "shutdown"),
+        *("signin", "signout", "submit", "subscribe", "transfer", "trigger", "unlock", "unsubscribe"),
+        *("update", "upload", "withdraw"),
+    )
+)
+"""How operations begin that change something, whatever their method."""
+_BETWEEN: Mapping[str, str] = {"form": ",", "simple": ",", "spaceDelimited": " ", "pipeDelimited": "|"}
+_HEADER = re.compile(r"[\x20-\x7e]+")
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """An argument: which parameter of the operation it is."""
+
+    argument: str
+    parameter: Parameter
+
+
+class Requests:
+    """Converts tool calls of one operation to HTTP requests.
+
+    Args:
+        operation: it.
+        given: names of headers that go along anyway, in small letters.
+    """
+
+    def __init__(self, operation: Operation, given: Collection[str] = ()) -> None:
+        self._operation, self._given = operation, given
+        self.problem = _problem(operation, given)
+        """Why it cannot be called; None: it can."""
+        self._slots = [] if self.problem else list(_slots(operation, given))
+
+    @property
+    def tool(self) -> Tool:
+        """As the agent knows it."""
+        one = self._operation
+        properties: dict[str, Json] = {slot.argument: slot.parameter.schema for slot in self._slots}
+        required: list[Json] = [slot.argument for slot in self._slots if slot.parameter.required]
+        schema: JsonObject = {"type": "object", "properties": properties}
+        return Tool(
+            name=one.name,
+            description=one.told or " ".join(words_of(one.name)),
+            parameters={**schema, "required": required} if required else schema,
+            writes=not reads(one),
+        )
+
+    @property
+    def shorter(self) -> Requests | None:
+        """The same where few records are asked for at once, if that can be said."""
+        for number, one in enumerate(self._operation.parameters):
+            bare = plain(one.name) in _SIZES and one.schema.get("type") == "integer"
+            if bare and "enum" not in one.schema and one.place == "query" and not one.required:
+                kept = {name: told for name, told in one.schema.items() if name in ("type", "description")}
+                most = one.schema.get("maximum")
+                few = min(_FEW, most) if isinstance(most, int) and most > 0 else _FEW
+                schema = {**kept, "minimum": 1, "maximum": few}
+                listed = list(self._operation.parameters)
+                listed[number] = replace(one, required=True, schema=schema)
+                return Requests(replace(self._operation, parameters=tuple(listed)), self._given)
+        return None
+
+    def of(self, args: Mapping[str, Json]) -> Request:
+        """The request that a call is.
+
+        Raises:
+            NotTaken: a value cannot stand where it belongs.
+        """
+        path, query, headers = self._operation.path, list[tuple[str, str]](), dict[str, str]()
+        fields: dict[str, Json] = {}
+        blanks: dict[str, str] = {}
+        for slot in self._slots:
+            one, value = slot.parameter, args.get(slot.argument)
+            if value is None:
+                continue
+            match one.place:
+                case "path":
+                    blanks[one.name] = _in_path(one, value)
+                case "query":
+                    query += _in_query(one, value)
+                case "header":
+                    headers[one.name] = _in_header(one, value)
+                case _:
+                    fields[one.name] = value
+        target = _filled(path, blanks)
+        if query:
+            target += "?" + urlencode(query, quote_via=quote)
+        body = None
+        if self._operation.sends:
+            headers["content-type"] = FORM if self._operation.sends == FORM else "application/json"
+            is_form = self._operation.sends == FORM
+            body = (urlencode(_pairs(fields)) if is_form else json.dumps(fields, ensure_ascii=False)).encode()
+        return Request(method=self._operation.method.upper(), target=target, headers=headers, body=body)
+
+
+def reads(operation: Operation) -> bool:
+    """Whether an operation only reads: a GET whose name does not say that it changes something."""
+    last = operation.segments[-1] if operation.segments else ""
+    named = {one[0] for text in (operation.name, last.lower()) if (one := re.match(r"[a-z]+", text))}
+    return operation.method == "get" and not named & _CHANGES
+
+
+def _problem(operation: Operation, given: Collection[str]) -> str | None:
+    if operation.problem:
+        return operation.problem
+    if not operation.path.startswith("/"):
+        return "its path does not begin with /"
+    if operation.answers and not any(map(is_json, operation.answers)):
+        return f"it answers {operation.answers[0]}, and no JSON"
+    for one in operation.aside:
+        if one.required and one.place == "cookie":
+            return f"it needs the cookie {one.name}, and none is sent"
+        if one.required and one.name.lower() not in given and _is_secret(one):
+            return f"it needs the header {one.name}; give it with --header '{one.name}: $VARIABLE'"
+    return None
+
+
+def _is_secret(parameter: Parameter) -> bool:
+    return bool({"key", "apikey", "token", "secret", "auth"} & set(words_of(parameter.name)))
+
+
+def _slots(operation: Operation, given: Collection[str]) -> Iterator[_Slot]:
+    """The arguments, with names that Python takes; of those that can be left out some."""
+    taken: set[str] = set()
+    optional = 0
+    for one in (*operation.parameters, *operation.aside, *_of_body(operation)):
+        if one.place == "cookie" or (one.place == "header" and one.name.lower() in given):
+            continue
+        if not one.required:
+            unsaid = one.place == "header" and not {"enum", "examples"} & set(one.schema)
+            optional += not unsaid
+            if unsaid or one.schema.get("type") == "object" or optional > _MOST_OPTIONAL:
+                continue
+        name = argument_name(one.name)
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        yield _Slot(name, one)
+
+
+def _of_body(operation: Operation) -> Iterator[Parameter]:
+    """The fields of what is sent; where the document requires none of them the first says something."""
+    sent = operation.body or {}
+    fields = cast("Mapping[str, dict[str, Any]]", sent.get("properties", {}))
+    single = [name for name, schema in fields.items() if schema.get("type") not in ("array", "object")]
+    required = set(cast("Sequence[str]", sent.get("required", ()))) or set(single[:1])
+    for name, schema in fields.items():
+        yield Parameter(name=name, place=_BODY, required=name in required, schema=schema)
+
+
+# how values are written
+
+
+def _in_path(one: Parameter, value: Json) -> str:
+    text = _joined(one, value)
+    if not text:
+        raise UnusableAnswer(f"{one.name} must not be empty.")
+    return quote(text, safe="")
+
+
+def _filled(path: str, blanks: Mapping[str, str]) -> str:
+    """The path with its values; it stays below the service's address."""
+    literal = re.split(r"(\{[^}]+\})", path)
+    parts = [
+        blanks.get(part[1:-1], "") if part.startswith("{") else quote(part, safe="/:@!$&'()*+,;=~%")
+        for part in literal
+    ]
+    target = "/" + "".join(parts).lstrip("/")
+    if any(part in (".", "..") for part in target.split("/")):
+        raise UnusableAnswer("A part of a path must not be . or ..")
+    return target
+
+
+def _in_header(one: Parameter, value: Json) -> str:
+    text = _joined(one, value).strip()
+    if not _HEADER.fullmatch(text):
+        raise UnusableAnswer(f"{one.name} has to be plain characters.")
+    return text
+
+
+def _in_query(one: Parameter, value: Json) -> list[tuple[str, str]]:
+    style = one.style or "form"
+    explode = one.explode if one.explode is not None else style == "form"
+    if one.as_json:
+        return [(one.name, _joined(one, value))]
+    if isinstance(value, Mapping) and style == "deepObject":
+        return [(f"{one.name}[{name}]", _text(inner)) for name, inner in value.items()]
+    if isinstance(value, Mapping) and explode:
+        return [(name, _text(inner)) for name, inner in value.items()]
+    if isinstance(value, list) and explode:
+        return [(one.name, _text(inner)) for inner in value]
+    return [(one.name, _joined(one, value))]
+
+
+def _pairs(fields: Mapping[str, Json]) -> list[tuple[str, str]]:
+    """A form's fields."""
+    listed = [(name, one if isinstance(one, list) else [one]) for name, one in fields.items()]
+    return [(name, _text(inner)) for name, values in listed for inner in values]
+
+
+def _joined(one: Parameter, value: Json) -> str:
+    """A value as one text."""
+    if one.as_json:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    between = _BETWEEN.get(one.style, ",")
+    if isinstance(value, Mapping):
+        return between.join(part for name, inner in value.items() for part in (name, _text(inner)))
+    return between.join(map(_text, value)) if isinstance(value, list) else _text(value)
+
+
+def _text(value: Json) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """A service that is asked for real.
+    """The address and headers of a real HTTP service.
 
     Args:
         address: what the document's paths go after.
@@ -69,12 +313,12 @@ class ServiceOrigin:
 
     @property
     def label(self) -> str:
-        """See `Origin`."""
+        """See `ToolOrigin`."""
         return self._address
 
     @property
     def warning(self) -> str:
-        """See `Origin`."""
+        """See `ToolOrigin`."""
         told = f"{self._address} is asked now, {self._most} requests at most, and its answers are kept"
         return told + (
             f"; what writes is called for real, each different call once, {MOST_WRITTEN} at most"
@@ -83,12 +327,12 @@ class ServiceOrigin:
         )
 
     def bring(self, files: Path, budget: Budget | None = None) -> Source:
-        """See `Origin`: what it answers is recorded."""
+        """See `ToolOrigin`: what it answers is recorded."""
         name = self._document.rstrip("/").rsplit("/", 1)[-1]
         document = Document(self._headers.safe(fetched(self._document)), name)
         requests, left_out = self._chosen(operations(document), name)
-        asker = Asker(self._address, self._headers, self._most, self._wait)
-        line = _Line(requests, asker, self._headers, budget or Budget(USUAL))
+        asker = HttpClient(self._address, self._headers, self._most, self._wait)
+        line = _RecordingConnection(requests, asker, self._headers, budget or Budget(USUAL))
         try:
             line.shorten()
             tools = {one: made.tool for one, made in requests.items()}
@@ -102,7 +346,7 @@ class ServiceOrigin:
         return RecordedSource(address=self._address, headers=self._service.headers)
 
     def complete(self, world: LoadedWorld, source: Source, files: Path) -> Source | None:
-        """See `Origin`: what was recorded is all there is."""
+        """See `ToolOrigin`: what was recorded is all there is."""
         del world, source, files
         return None
 
@@ -134,10 +378,12 @@ class ServiceOrigin:
         return chosen, left_out
 
 
-class _Line:
-    """What is said to a service, and what it answers."""
+class _RecordingConnection:
+    """Sends tool calls to the service while a bundle is made."""
 
-    def __init__(self, requests: dict[str, Requests], asker: Asker, headers: Headers, budget: Budget) -> None:
+    def __init__(
+        self, requests: dict[str, Requests], asker: HttpClient, headers: Headers, budget: Budget
+    ) -> None:
         self._requests, self._asker, self._headers, self._budget = requests, asker, headers, budget
         self._known: dict[str, Outcome] = {}
         """What calls without arguments were answered before anything was recorded."""
@@ -155,7 +401,7 @@ class _Line:
             with self._budget.spending(lambda: self._asker.received):
                 reply = self._asker.ask(self._requests[call.tool].of(call.args))
             return outcome_of(reply, self._headers)
-        except NotTaken as error:
+        except UnusableAnswer as error:
             return Outcome(error=str(error))
 
     def shorten(self) -> None:

@@ -1,4 +1,4 @@
-"""Where the fields of a record are in what is sent and what comes back.
+"""Locate the fields of a record in request and response bodies.
 
 Services wrap records: `{"service": {...}}`, `{"data": {"type": ..., "attributes": {...}}}`,
 `{"items": [{"track": {...}}]}`. Fields are read through such envelopes, so that a tool takes them by name,
@@ -53,7 +53,7 @@ Fields = Mapping[str, Field]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What an operation answers."""
+    """The declared response of an operation."""
 
     schema: Schema
     """All of it."""
@@ -172,7 +172,7 @@ def is_fixed(schema: Schema) -> bool:
 def answer_of(
     schema: Schema | None, word: str, references: Collection[str] = (), *, listing: bool
 ) -> Answer | None:
-    """What an operation answers; None: the document does not say.
+    """The declared response of an operation; None if the document declares none.
 
     Args:
         schema: of the JSON that comes back.

@@ -1,0 +1,296 @@
+"""The agent's update batches: GRPO from rollouts, and supervised learning from demonstrations.
+
+    A_i = r_i - mean(r)            "centred"     (Dr. GRPO, arXiv:2503.20783)
+    A_i = (r_i - mean(r)) / std(r) "normalised"  (GRPO, arXiv:2402.03300)
+    A_i = (r_i - mean(r)) / mean(r) "max_rl"     (maximum-likelihood RL, arXiv:2602.02710)
+
+Every sampled token of rollout i has advantage A_i. The weights say whether all tokens of an update count
+alike ("token"), or all rollouts ("sequence", or "constant" as in Dr. GRPO: no division by a rollout's
+length).
+
+Chat templates drop the thoughts of earlier turns. What is sampled after such a drop has another context, so
+one conversation may be several sequences (`readings`); each sampled token counts in the one it was sampled
+in.
+
+Shapes: G = rollouts of a task.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol, cast
+
+from genenv.algorithms.datum import Datum, Objective, UpdateBatch
+from genenv.algorithms.settings import GrpoConfig
+from genenv.errors import UsageError
+from genenv.plugins import own_part
+from genenv.types import Choices, Group, Trace
+
+
+class AgentCredit(Protocol):
+    """What `agent.algorithm` names: the update batch of the agent from a round's rollouts."""
+
+    def __call__(
+        self,
+        groups: Sequence[Group],
+        solutions: Mapping[str, Trace],
+        config: GrpoConfig,
+        *,
+        temperature: float,
+    ) -> UpdateBatch:
+        """See `grpo_credit`."""
+        ...
+
+
+def agent_credit(config: GrpoConfig) -> AgentCredit:
+    """The function that `agent.algorithm` names."""
+    if config.algorithm in ALGORITHMS:
+        return ALGORITHMS[config.algorithm]
+    takes = ("groups", "solutions", "config", "*", "temperature")
+    return cast(AgentCredit, own_part("agent.algorithm", config.algorithm, takes=takes))
+
+
+def grpo_credit(
+    groups: Sequence[Group],
+    solutions: Mapping[str, Trace],
+    config: GrpoConfig,
+    *,
+    temperature: float,
+) -> UpdateBatch:
+    """What rollouts teach, and beside them a demonstration of their task (DAPG, arXiv:1709.10087).
+
+    Args:
+        groups: rollouts; those that broke off for no fault of the agent's do not count.
+        solutions: of some tasks, by id; of tasks that were not rolled out too. They teach what no rollout has
+            found.
+        config: how rewards are compared, and what counts alike.
+        temperature: of the sampling.
+
+    Returns:
+        The data of each task that has something to teach.
+    """
+    left = dict(solutions)
+    units: list[list[Datum]] = []
+    for group in groups:
+        advantages = _advantages(group, config)
+        unit: list[Datum] = []
+        if any(advantages) or (advantages and not config.skip_zero_advantage):
+            pairs = zip(group.valid, advantages, strict=True)
+            unit = [datum for trace, value in pairs for datum in _rollout(trace, value, config, temperature)]
+        if (solution := left.pop(group.task.id, None)) is not None:
+            unit += imitate(solution)
+        units += [unit] if unit else []
+    units += [imitate(solution) for solution in left.values()]
+    return UpdateBatch(
+        units=units,
+        objective=Objective(
+            clip_low=config.clip_low,
+            clip_high=config.clip_high,
+            kl_coefficient=config.kl_coefficient,
+            kl="k3",
+            entropy_coefficient=config.entropy_coefficient,
+        ),
+        steps=steps_of(len(units), config),
+        epochs=config.epochs,
+        coefficients={config.loss: 1.0, "nll": config.guidance_coefficient},
+        loss_tokens=config.loss_tokens if config.loss_average == "constant" else None,
+        importance_cap=config.importance_cap or None,
+    )
+
+
+Advantage = Callable[[Sequence[float]], Sequence[float]]
+"""From the rewards of a group, [G >= 2], to the advantage of each rollout, [G]."""
+
+
+def centred(rewards_G: Sequence[float]) -> list[float]:
+    """A_i = r_i - mean(r), the advantage of Dr. GRPO (arXiv:2503.20783); all zero when the group agrees."""
+    mean = math.fsum(rewards_G) / len(rewards_G)
+    found = [reward - mean for reward in rewards_G]
+    return found if max(map(abs, found)) >= 1e-9 else [0.0] * len(rewards_G)
+
+
+def normalised(rewards_G: Sequence[float]) -> list[float]:
+    """A_i = (r_i - mean(r)) / (std(r) + 1e-4), GRPO (arXiv:2402.03300).
+
+    The standard deviation is the sample's (G - 1), with 1e-4 added, as TRL and the GRPO paper's code have it.
+    """
+    found = centred(rewards_G)
+    if not any(found):
+        return found
+    spread = math.sqrt(math.fsum(c * c for c in found) / (len(found) - 1))
+    return [c / (spread + 1e-4) for c in found]
+
+
+def max_rl(rewards_G: Sequence[float]) -> list[float]:
+    """A_i = (r_i - mean(r)) / mean(r), maximum-likelihood RL (arXiv:2602.02710); rewards must be >= 0.
+
+    For rewards of 0 and 1 the expected gradient approaches that of log p, p the success rate, as G grows.
+    """
+    mean = math.fsum(rewards_G) / len(rewards_G)
+    return [c / mean if c else 0.0 for c in centred(rewards_G)]
+
+
+ADVANTAGES: Mapping[str, Advantage] = {"normalised": normalised, "centred": centred, "max_rl": max_rl}
+"""What `agent.advantage` and `simulator.advantage` name."""
+
+
+def group_advantages(rewards_G: Sequence[float], name: str) -> list[float]:
+    """Advantages of a group by the name of a function: of `ADVANTAGES`, or `module:function` of the user's.
+
+    Raises:
+        UsageError: the user's function cannot be found, or gives another number of advantages.
+    """
+    if name in ADVANTAGES:
+        return list(ADVANTAGES[name](rewards_G))
+    found = list(cast(Advantage, own_part("agent.advantage", name, takes=("rewards",)))(rewards_G))
+    if len(found) != len(rewards_G) or not all(map(math.isfinite, found)):
+        raise UsageError(
+            f"{name} gave {found} for {len(rewards_G)} rewards; an advantage is one finite number for each"
+        )
+    return found
+
+
+def zero_advantage_rate(groups: Sequence[Group], config: GrpoConfig) -> float:
+    """Share of the groups with something to compare whose rewards all agree; 0 where there is none."""
+    compared = [row for group in groups if (row := _advantages(group, config))]
+    return sum(not any(row) for row in compared) / len(compared) if compared else 0.0
+
+
+def _advantages(group: Group, config: GrpoConfig) -> list[float]:
+    """One for each valid rollout; none where there is nothing to compare."""
+    of = config.advantage_of
+    rewards = [float(trace.success) if of == "success" else trace.reward for trace in group.valid]
+    return group_advantages(rewards, config.advantage) if len(rewards) > 1 else []
+
+
+def _rollout(trace: Trace, advantage: float, config: GrpoConfig, temperature: float) -> list[Datum]:
+    share = 1.0 / max(1, trace.response_tokens) if config.loss_average == "sequence" else 1.0
+    return [
+        Datum(
+            prompt_ids=one.token_ids[: one.prompt_tokens],
+            completion_ids=one.token_ids[one.prompt_tokens :],
+            weights=tuple(share if flag else 0.0 for flag in one.sampled[one.prompt_tokens :]),
+            advantages=(advantage,) * (len(one.token_ids) - one.prompt_tokens),
+            old_logprobs=one.logprobs[one.prompt_tokens :],
+            loss=config.loss,
+            temperature=temperature,
+            choices=choices_of(one),
+            version=one.version,
+        )
+        for one in readings(trace)
+    ]
+
+
+def imitate(solution: Trace) -> list[Datum]:
+    """A demonstration, played as a trace: the replies count, what the environment says does not.
+
+    At temperature 1, whatever the sampling: imitated below it, the scores would flatten until what is sampled
+    is as random as the model was at 1.
+    """
+    return [_imitated(one) for one in readings(solution)]
+
+
+def _imitated(solution: Trace) -> Datum:
+    start = solution.prompt_tokens
+    return Datum(
+        prompt_ids=solution.token_ids[:start],
+        completion_ids=solution.token_ids[start:],
+        weights=tuple(map(float, solution.sampled[start:])),
+        loss="nll",
+        choices=choices_of(solution),
+    )
+
+
+def choices_of(trace: Trace) -> tuple[Choices, ...]:
+    """What a trace's replies were held to, by place in its completion: the policy that acts is that one."""
+    return tuple(replace(one, start=one.start - trace.prompt_tokens) for one in trace.choices)
+
+
+def imitation_credit(
+    groups: Sequence[Group], solutions: Mapping[str, Trace], config: GrpoConfig, *, temperature: float
+) -> UpdateBatch:
+    """`sft`: demonstrations alone. Rollouts are made, measured, and teach nothing.
+
+    Args:
+        groups: rollouts.
+        solutions: by the id of their task.
+        config: how many steps.
+        temperature: of the sampling; imitation is at 1.
+    """
+    return _supervised_batch([imitate(solution) for solution in solutions.values()], config)
+
+
+def rejection_credit(
+    groups: Sequence[Group], solutions: Mapping[str, Trace], config: GrpoConfig, *, temperature: float
+) -> UpdateBatch:
+    """`rft`: the agent's own successes, each different one of a task once, and demonstrations if asked for.
+
+    Rejection sampling fine-tuning (Yuan et al., arXiv:2308.01825; RAFT, arXiv:2304.06767).
+
+    Args:
+        groups: rollouts; of those that succeed the first with its tokens counts.
+        solutions: by the id of their task.
+        config: how many steps.
+        temperature: of the sampling; imitation is at 1.
+    """
+    own = [
+        trace
+        for group in groups
+        for trace in {trace.token_ids: trace for trace in reversed(group.valid) if trace.success}.values()
+    ]
+    return _supervised_batch([imitate(trace) for trace in [*own, *solutions.values()]], config)
+
+
+def steps_of(units: int, config: GrpoConfig) -> int:
+    """Optimizer steps of a pass over so many groups or solutions."""
+    return -(-units // config.groups_per_step) if config.groups_per_step else config.updates_per_epoch
+
+
+def _supervised_batch(units: Sequence[Sequence[Datum]], config: GrpoConfig) -> UpdateBatch:
+    return UpdateBatch(
+        units=units,
+        objective=Objective(kl_coefficient=config.kl_coefficient, kl="k3"),
+        steps=steps_of(len(units), config),
+        epochs=config.epochs,
+        coefficients={"nll": 1.0},
+    )
+
+
+def readings(trace: Trace) -> Iterator[Trace]:
+    """The sequences of a trace; the trace itself where nothing was left out of its later turns."""
+    if not trace.left_out:
+        yield trace
+        return
+    bounds = [0, *sorted({span.since for span in trace.left_out}), len(trace.token_ids)]
+    for start, end in itertools.pairwise(bounds):
+        gone = {
+            place for span in trace.left_out if span.since <= start for place in range(span.start, span.end)
+        }
+        places = [place for place in range(end) if place not in gone]
+        sampled = tuple(place >= start and trace.sampled[place] for place in places)
+        if any(sampled):
+            yield replace(
+                trace,
+                token_ids=tuple(trace.token_ids[place] for place in places),
+                sampled=sampled,
+                logprobs=tuple(trace.logprobs[place] for place in places),
+                prompt_tokens=bisect.bisect_left(places, trace.prompt_tokens),
+                choices=tuple(
+                    replace(one, start=bisect.bisect_left(places, one.start))
+                    for one in trace.choices
+                    if start <= one.start < end
+                ),
+                left_out=(),
+            )
+
+
+ALGORITHMS: Mapping[str, AgentCredit] = {
+    "grpo": grpo_credit,
+    "sft": imitation_credit,
+    "rft": rejection_credit,
+}
+"""What `agent.algorithm` names."""

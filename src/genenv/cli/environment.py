@@ -1,0 +1,127 @@
+"""`genenv check` tests the promises of an environment; `genenv play` lets a person try one of its tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from genenv.cli.console import Overrides, begin, next_line
+from genenv.cli.progress import ConsoleReporter
+from genenv.config.run import RunConfig, load_config
+from genenv.environments import load_environment
+from genenv.environments.base import Environment, OutOfTurns
+from genenv.errors import UsageError
+from genenv.evaluation.environment_check import BROKEN, GOOD, Finding, HasFindings, Pace, check_environment
+from genenv.gate.gate import base_tasks
+from genenv.texts import inert
+from genenv.types import Message, Task
+
+_STYLES = {GOOD: "green", BROKEN: "bold red"}
+
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="ENVIRONMENT",
+        help="An environment's name, package.module:Class for one of your own, an environment of others "
+        "(openenv:http://HOST:PORT, verifiers:TASKSET), or a run's TOML file.",
+        show_default=False,
+    ),
+]
+Number = Annotated[int, typer.Option("--n", min=1, help="How many tasks of each kind to look at.")]
+Wanted = Annotated[
+    str, typer.Option("--task", help="Id of the task; left out, one at random.", show_default=False)
+]
+
+
+def check(env: Name, n: Number = 100, overrides: Overrides = []) -> None:  # noqa: B006 - Typer's form
+    """Say whether an environment keeps what it promises. No model takes part."""
+    begin(f"checking {env}")
+    config = config_of(env, overrides)
+    table = Table(title=inert(f"{config.environment.name}: what it promises"), title_justify="left")
+    for column in ("what", "state", "seen"):
+        table.add_column(column, overflow="fold" if column == "seen" else "ellipsis")
+    found: list[Finding] = []
+    environment = load_environment(config.environment.name, config.environment.settings)
+    more = environment.findings() if isinstance(environment, HasFindings) else ()
+    for one in itertools.chain(
+        check_environment(environment, config, n=n, pace=Pace(ConsoleReporter())), more
+    ):
+        found.append(one)
+        table.add_row(
+            one.what, Text(one.state, style=_STYLES.get(one.state, "yellow")), Text(inert(one.seen))
+        )
+    Console(highlight=False).print(table)
+    if any(one.state == BROKEN for one in found):
+        raise typer.Exit(1)
+
+
+def config_of(name: str, overrides: Sequence[str]) -> RunConfig:
+    """The settings of a run with this environment: from a file, or the defaults."""
+    if name.endswith(".toml") and Path(name).is_file():
+        return load_config(Path(name), overrides)
+    return load_config(None, [f"environment.name={name}", *overrides])
+
+
+class _Ended(Exception):
+    """The input has ended."""
+
+
+def play(env: Name, task: Wanted = "", overrides: Overrides = []) -> None:  # noqa: B006 - Typer's form
+    """Attempt a task yourself: what the agent is told, and the verdict on what you reply."""
+    begin(f"looking for a task of {env}")
+    config = config_of(env, overrides)
+    environment = load_environment(config.environment.name, config.environment.settings)
+    tasks = base_tasks(environment, environment.seeds(), seed=config.run.seed)
+    chosen = _chosen(tasks, task)
+    typer.echo(f"task {chosen.id}; a reply may have several lines, an empty line ends it\n")
+    replies = asyncio.run(_replies(environment, chosen))
+    verdict = environment.check(chosen, replies)
+    typer.echo(f"\n{'solved' if verdict.success else 'not solved'}: {inert(verdict.explanation)}")
+    if not verdict.success and chosen.oracle:
+        typer.echo("\na solution:\n" + inert("\n".join(chosen.oracle)))
+
+
+def _chosen(tasks: dict[str, Task], wanted: str) -> Task:
+    known = {task.id: task for task in tasks.values()}
+    if not known:
+        raise UsageError("the environment has no base data that is a task of its own")
+    if not wanted:
+        return random.choice(list(known.values()))
+    if wanted not in known:
+        raise UsageError(f"there is no task {wanted!r}; they are called like {next(iter(known))!r}")
+    return known[wanted]
+
+
+async def _replies(env: Environment, task: Task) -> Sequence[str]:
+    """The person's replies, turn by turn."""
+    replies: list[str] = []
+
+    async def ask(messages: Sequence[Message]) -> str:
+        for message in messages:
+            typer.echo(f"[{message.role}]\n{inert(message.content)}\n")
+        replies.append(_reply())
+        return replies[-1]
+
+    with contextlib.suppress(_Ended, OutOfTurns):
+        await env.episode(task).run(ask)
+    return replies
+
+
+def _reply() -> str:
+    """Lines up to an empty one."""
+    lines: list[str] = []
+    while (line := next_line("" if lines else "> ")) and line.strip():
+        lines.append(line)
+    if not lines:
+        raise _Ended
+    return "\n".join(lines)

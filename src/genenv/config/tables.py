@@ -1,0 +1,317 @@
+"""Settings as nested tables: TOML files and `key=value` words are read, checked, merged and written.
+
+A wrong key or value ends in one sentence: what is wrong, and what is allowed or may have been meant.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import logging
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar, cast
+
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from genenv.errors import UsageError, unknown_name
+from genenv.settings import allowed, section_of
+from genenv.texts import masked
+from genenv.types import Json, JsonObject
+from genenv.untrusted.documents import Unreadable, read_toml
+
+RENAMED = {
+    "curriculum.temperature": "curriculum.rwr_lambda",
+    "domain": "environment",
+    "shift.domain": "shift.environment",
+}
+"""Settings and sections of older versions, and their names now. The old names work for one release."""
+_LOG = logging.getLogger(__name__)
+
+_SYNONYMS: Mapping[str, Sequence[str]] = {
+    other: names.split()
+    for names, others in {
+        "lr": "learning_rate learningrate step_size init_lr actor_lr",
+        "lr_schedule": "lr_scheduler lr_scheduler_type scheduler schedule lr_decay_style",
+        "batch groups_per_step tokens_per_microbatch": "batch_size bs train_batch_size minibatch_size "
+        "mini_batch_size per_device_train_batch_size",
+        "tokens_per_microbatch": "micro_batch_size microbatch_size gradient_accumulation_steps grad_accum",
+        "activation_gib": "gradient_checkpointing",
+        "epochs": "epoch num_epochs n_epochs num_train_epochs ppo_epochs num_iterations",
+        "rounds": "steps num_steps max_steps total_steps num_rounds n_rounds iterations num_train_steps",
+        "warmup.steps": "warmup_steps num_warmup_steps warmup_ratio",
+        "rollouts": "num_generations group_size num_rollouts n_rollouts samples_per_prompt num_samples n",
+        "kl_coefficient": "beta kl kl_coef kl_coeff kl_beta kl_penalty kl_weight init_kl_coef kl_loss_coef",
+        "entropy_coefficient": "entropy entropy_coef entropy_coeff entropy_bonus",
+        "clip_high clip_low": "clip clip_range cliprange clip_ratio clip_eps eps_clip epsilon epsilon_high",
+        "max_grad_norm": "grad_clip gradient_clipping clip_grad clip_grad_norm max_norm grad_norm",
+        "betas": "adam_betas adam_beta1 adam_beta2",
+        "max_new_tokens": "max_tokens max_completion_length max_response_length response_length max_length "
+        "max_gen_tokens",
+        "context_tokens": "max_prompt_length max_seq_len max_seq_length max_model_len context_length seq_len "
+        "max_context",
+        "temperature": "temp sampling_temperature",
+        "model": "model_name model_name_or_path base_model model_path model_id pretrained",
+        "lora_rank": "rank lora_r r lora_dim",
+        "lora_alpha": "alpha",
+        "lora_targets": "target_modules lora_target_modules",
+        "tuning": "lora use_lora use_peft full_finetuning",
+        "dtype": "precision torch_dtype bf16 fp16",
+        "seed": "random_seed rng_seed",
+        "eval_every": "eval_steps eval_interval eval_freq eval_frequency test_freq",
+        "eval_tasks": "eval_size num_eval eval_samples",
+        "keep_checkpoints": "save_total_limit save_steps save_every save_freq",
+        "max_turns": "max_rounds max_interactions turns",
+        "wandb": "use_wandb report_to",
+        "address addresses": "base_url api_base url endpoint server_url",
+        "concurrency at_once": "num_workers max_concurrency workers",
+    }.items()
+    for other in others.split()
+}
+"""Names of settings in other libraries, and the ends of their keys here."""
+_MOST_NAMED = 2
+"""Most settings that a sentence suggests where several may have been meant."""
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+def read_tables(path: Path) -> dict[str, Json]:
+    """The contents of a TOML file, unchecked; a name without a file is one of those that come with genenv.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    bundled = bundled_configs()
+    if not path.is_file() and str(path) in bundled:
+        path = bundled[str(path)]
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder; name a TOML file, or one of {', '.join(bundled)}")
+    try:
+        return read_toml(path.read_text(encoding="utf-8"), str(path))
+    except FileNotFoundError as err:
+        raise UsageError(f"there is no file {path}; {_named(path, bundled)}") from err
+    except (Unreadable, UnicodeDecodeError) as err:
+        why = str(err) if isinstance(err, Unreadable) else f"{path} is not valid TOML: {err}"
+        raise UsageError(f"{why}; mend it or name another file") from err
+    except OSError as err:
+        raise UsageError(f"cannot read {path}: {err.strerror}; name a TOML file that you may read") from err
+
+
+def _named(path: Path, bundled: Collection[str]) -> str:
+    """A suggestion for a file that does not exist."""
+    close = difflib.get_close_matches(path.stem, bundled, n=1, cutoff=0.6)
+    if close:
+        return f"did you mean {close[0]!r}, which comes with genenv?"
+    return f"name a TOML file, or one that comes with genenv: {', '.join(bundled)}"
+
+
+def bundled_configs() -> dict[str, Path]:
+    """The configurations that come with genenv, by name: in the package, or in `configs/` of a clone."""
+    package = Path(__file__).parents[1]
+    folder = next((f for f in (package / "configs", package.parents[1] / "configs") if f.is_dir()), package)
+    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
+
+
+def apply_override(document: dict[str, Json], override: str) -> None:
+    """Set one `a.b=c` in nested tables.
+
+    Raises:
+        UsageError: it has another form, or sets a value where a section belongs.
+    """
+    dotted, equals, raw = override.partition("=")
+    keys = [key.strip() for key in dotted.split(".")]
+    if not equals or not all(keys):
+        raise UsageError(f"--set takes key=value, such as curriculum.alpha=0.6, not {override!r}")
+    put(document, ".".join(keys), _parsed(raw.strip()), context=f"--set {override}: ")
+
+
+def _parsed(raw: str) -> Json:
+    """A TOML value; other text is taken as it is."""
+    try:
+        found = read_toml(f"value = {raw}", "the value")
+    except Unreadable:
+        return raw
+    return found["value"] if found.keys() == {"value"} else raw
+
+
+def put(tables: dict[str, Json], key: str, value: Json, *, context: str = "") -> None:
+    """Set a dotted key in nested tables.
+
+    Args:
+        tables: the nested tables; missing ones are made.
+        key: such as `curriculum.alpha`.
+        value: of the setting.
+        context: start of the error sentence: who sets the value.
+
+    Raises:
+        UsageError: there is a value where a section belongs.
+    """
+    *sections, last = key.split(".")
+    for depth, section in enumerate(sections, start=1):
+        inner = tables.setdefault(section, {})
+        if not isinstance(inner, dict):
+            raise UsageError(f"{context}{'.'.join(sections[:depth])!r} is a value, not a section")
+        tables = inner
+    tables[last] = value
+
+
+def flat(tables: JsonObject) -> dict[str, Json]:
+    """Values of nested tables by dotted key, in their order."""
+    found: dict[str, Json] = {}
+    for key, value in tables.items():
+        if isinstance(value, Mapping):
+            found |= {f"{key}.{inner}": below for inner, below in flat(value).items()}
+        else:
+            found[key] = value
+    return found
+
+
+def merged(beneath: Mapping[str, Json], above: Mapping[str, Json]) -> dict[str, Json]:
+    """Nested tables with the values of others above them; `above` wins."""
+    found = dict(beneath)
+    for key, value in above.items():
+        below = found.get(key)
+        found[key] = (
+            merged(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+        )
+    return found
+
+
+def dump_tables(tables: JsonObject) -> str:
+    """Nested tables as TOML."""
+    return "\n".join(_toml_lines(tables, "")).lstrip("\n") + "\n"
+
+
+def _toml_lines(table: JsonObject, prefix: str) -> Iterator[str]:
+    """Values first, then a block for each section."""
+    for key, value in table.items():
+        if not isinstance(value, Mapping):
+            yield f"{key} = {toml_value(value)}"
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield f"\n[{prefix}{key}]"
+            yield from _toml_lines(value, f"{prefix}{key}.")
+
+
+def toml_value(value: Json) -> str:
+    """A value in TOML, on one line."""
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Mapping):
+        inner = (f"{toml_value(key)} = {toml_value(one)}" for key, one in value.items())
+        return f"{{{', '.join(inner)}}}"
+    if isinstance(value, Sequence):
+        return f"[{', '.join(map(toml_value, value))}]"
+    return repr(value)
+
+
+def renamed(tables: Mapping[str, Json], *, warn: bool = False) -> dict[str, Json]:
+    """Tables with settings of older versions under their present names.
+
+    Args:
+        tables: of a file; a later value of one setting wins.
+        warn: log one line for each old name.
+    """
+    found: dict[str, Json] = {}
+    seen = dict[str, str]()
+    for key, value in flat(tables).items():
+        old = next((old for old in RENAMED if key == old or key.startswith(f"{old}.")), None)
+        if old is not None:
+            seen[old] = RENAMED[old]
+        put(found, key if old is None else RENAMED[old] + key.removeprefix(old), value)
+    for old, new in seen.items() if warn else ():
+        _LOG.warning("%r is now called %r in settings; the old name works until the next release", old, new)
+    return found
+
+
+def check_keys(document: JsonObject, known: Sequence[str]) -> None:
+    """Refuse the first key that is no setting, and a value where a section belongs.
+
+    Raises:
+        UsageError: names the key, and the one that may have been meant.
+    """
+    sections = {".".join(key.split(".")[:depth]) for key in known for depth in range(1, key.count(".") + 1)}
+    pending = list(document.items())
+    for key, value in pending:
+        if key not in sections:
+            if key not in known:
+                raise _unknown(key, known, sections)
+        elif isinstance(value, Mapping):
+            pending += [(f"{key}.{inner}", below) for inner, below in value.items()]
+        else:
+            raise UsageError(f"{key!r} is a section, not a value; write [{key}] and its settings below")
+
+
+def _unknown(key: str, known: Sequence[str], sections: Collection[str]) -> UsageError:
+    """Name the setting that may be meant.
+
+    First choice is one of the same section, by spelling or by its name elsewhere; then one of another
+    section; then the most similar.
+    """
+    section, _, last = key.rpartition(".")
+    siblings = [name for name in known if name.rpartition(".")[0] == section]
+    slip = difflib.get_close_matches(key, siblings, n=1, cutoff=0.9)
+    synonyms = _SYNONYMS.get(last.lower().replace("-", "_"), ())
+    elsewhere = [name for name in known if name.rpartition(".")[2] == last]
+    meant = [name for synonym in synonyms for name in known if f".{name}".endswith(f".{synonym}")]
+    inside = [name for name in meant if section and name.startswith(f"{section}.")]
+    in_section = [name for name in inside if name in siblings] or inside
+    candidates = known if section in sections else [*known, *sections]
+    close = (
+        [*in_section, *slip]
+        or _agent_first(elsewhere)
+        or _agent_first(meant)
+        or difflib.get_close_matches(key, candidates, n=1, cutoff=0.6)
+    )
+    if close:
+        return UsageError(
+            f"unknown setting {key!r}; did you mean {' or '.join(map(repr, close[:_MOST_NAMED]))}?"
+        )
+    return unknown_name("setting", key, siblings if section else sections)
+
+
+def _agent_first(keys: Sequence[str]) -> list[str]:
+    """Keys with those of the agent first, and nested ones last."""
+    return sorted(keys, key=lambda key: (key.count("."), not key.startswith("agent.")))
+
+
+def validated(model: type[_Model], values: Mapping[str, object], prefix: str) -> _Model:
+    """A section of settings made from values.
+
+    Raises:
+        UsageError: a value is not allowed; says which setting, and what is.
+    """
+    try:
+        return model.model_validate(values)
+    except ValidationError as err:
+        first, more = err.errors()[0], err.error_count() - 1
+        others = f" (and {more} more {'setting is' if more == 1 else 'settings are'} wrong)" if more else ""
+        raise UsageError(_sentence(model, values, first, prefix) + others) from err
+
+
+def _sentence(model: type[BaseModel], values: Mapping[str, object], error: ErrorDetails, prefix: str) -> str:
+    """The error in one sentence: which setting, its value, what is allowed."""
+    holder, value, key = model, cast(object, values), prefix
+    for part in error["loc"]:
+        name = str(part)
+        key += name
+        value = cast(Mapping[str, object], value)[name] if isinstance(value, Mapping) else error["input"]
+        inner = section_of(holder.model_fields[name])
+        if inner is None:
+            if error["type"] == "value_error":  # of a check of its own, which says more than a type does
+                return f"setting {key!r}: {error['msg'].removeprefix('Value error, ')}"
+            return not_allowed(key, value, holder.model_fields[name])
+        holder, key = inner, f"{key}."
+    return f"section {key.rstrip('.')!r}: {error['msg'].removeprefix('Value error, ')}"
+
+
+def not_allowed(key: str, value: object, field: FieldInfo) -> str:
+    """The sentence about a value that is out of range."""
+    shown = masked(json.dumps(value, ensure_ascii=False, default=str))
+    return (
+        f"setting {key!r} is {shown if len(shown) <= 80 else shown[:77] + '...'}; allowed: {allowed(field)}"
+    )

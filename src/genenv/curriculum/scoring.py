@@ -1,0 +1,203 @@
+"""Success rates and rewards of what the simulator wrote: p_hat and R_env of batches, or of single tasks.
+
+GenEnv eq. (2) and (3). A `Unit` is what has one success rate: all variations written for one context, or one
+task (`curriculum.p_hat_scope`).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from genenv.curriculum.settings import CurriculumConfig
+from genenv.curriculum.simulator_rewards import find_env_reward, handed_out
+from genenv.curriculum.stats import BetaPosterior
+from genenv.types import (
+    Context,
+    Generation,
+    Group,
+    Proposal,
+    Rejection,
+    Scored,
+    Task,
+    TaskBatch,
+    Trace,
+)
+
+BAND_TOLERANCE = 1e-9
+"""Rates are fractions, and 0.5 - 0.4 is not 0.1 in binary: the edge of the band belongs to it."""
+_LEAST = 0.01
+"""Of a prior's pseudo-counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What has one success rate: a batch, or a single task."""
+
+    successes: int
+    attempts: int
+    rewards: tuple[float, ...]
+    """[rollouts] what the agent is trained on."""
+    generations: tuple[Generation, ...]
+    predicted_rate: float | None = None
+    """The success rate that a probe predicted; None where it does not count."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anything is known of its success rate."""
+        return self.attempts > 0 or self.predicted_rate is not None
+
+    def reward(self, config: CurriculumConfig) -> float:
+        """R_env in [0, 1]; 0 where nothing is known of the success rate."""
+        if not self.is_known:
+            return 0.0
+        name = config.env_reward if self.attempts or config.env_reward != "variance" else "learnability"
+        return find_env_reward(name)(self.successes, self.attempts, self.rewards, self._informed(config))
+
+    def rate(self, config: CurriculumConfig) -> float:
+        """The share of successes, a predicted rate counting as so many rollouts as it does."""
+        weight = config.foretold_attempts if self.predicted_rate is not None else 0.0
+        return (self.successes + weight * (self.predicted_rate or 0.0)) / (self.attempts + weight)
+
+    def passes_filter(self, config: CurriculumConfig) -> bool:
+        """By the posterior's mean, if so set: with few rollouts it lies nearer to the prior's than p_hat."""
+        if not self.is_known:
+            return False
+        config = self._informed(config)
+        posterior = BetaPosterior.of(self.successes, self.attempts, config.prior)
+        rate = posterior.mean if config.posterior else self.successes / self.attempts
+        return in_band(rate, config.alpha, config.k_min)
+
+    def _informed(self, config: CurriculumConfig) -> CurriculumConfig:
+        """The settings with a prior that says what was predicted, as so many rollouts would."""
+        if self.predicted_rate is None:
+            return config
+        counts = (rate * config.foretold_attempts for rate in (self.predicted_rate, 1 - self.predicted_rate))
+        prior = tuple(max(_LEAST, count) for count in counts)
+        return config.model_copy(update={"prior": prior, "posterior": True})
+
+
+def score_batch(
+    context: Context, proposals: Sequence[Proposal], groups: Sequence[Group], config: CurriculumConfig
+) -> TaskBatch:
+    """Score what the simulator wrote for one context: p_hat and R_env over the whole batch (GenEnv eq. 2, 3).
+
+    Args:
+        context: what the simulator was told.
+        proposals: everything it wrote for that context; rejected ones have no rollouts.
+        groups: the rollouts of those that became tasks. Rollouts that ended in an error or a timeout do not
+        count.
+        config: `env_reward` names the reward; `posterior` decides between that of p_hat and its expectation.
+
+    Raises:
+        ValueError: a proposal of another context, or a group whose task none of the proposals became.
+    """
+    if strangers := [p.generation.id for p in proposals if p.generation.context_id != context.id]:
+        raise ValueError(f"generations of another context than {context.id}: {', '.join(strangers)}")
+    own = {proposal.outcome.id for proposal in proposals if isinstance(proposal.outcome, Task)}
+    if strangers := [group.task.id for group in groups if group.task.id not in own]:
+        raise ValueError(f"tasks that no proposal of {context.id} became: {', '.join(strangers)}")
+    return _scored(context, proposals, groups, config)
+
+
+def _scored(
+    context: Context, proposals: Sequence[Proposal], groups: Sequence[Group], config: CurriculumConfig
+) -> TaskBatch:
+    unit = _unit([trace for group in groups for trace in group.valid], ())
+    return TaskBatch(
+        context=context,
+        proposals=tuple(proposals),
+        groups=tuple(groups),
+        p_hat=unit.successes / unit.attempts if unit.attempts else None,
+        env_reward=unit.reward(config),
+    )
+
+
+def score_batches(
+    contexts: Sequence[Context],
+    proposals: Sequence[Proposal],
+    groups: Sequence[Group],
+    config: CurriculumConfig,
+) -> list[TaskBatch]:
+    """Score what was written in a round, context by context; groups of other tasks are left out."""
+    attempted = {group.task.id: group for group in groups}
+    written: dict[str, list[Proposal]] = {context.id: [] for context in contexts}
+    for proposal in proposals:
+        if (own := written.get(proposal.generation.context_id)) is not None:
+            own.append(proposal)
+    batches: list[TaskBatch] = []
+    for context in contexts:
+        own = written[context.id]
+        tasks = [p.outcome.id for p in own if isinstance(p.outcome, Task)]
+        tried = [attempted[name] for name in tasks if name in attempted]
+        batches.append(_scored(context, own, tried, config))
+    return batches
+
+
+def scored(batches: Sequence[TaskBatch], config: CurriculumConfig, rng: random.Random) -> list[Scored]:
+    """Every generation of a round with its own reward, whatever the scope: for algorithms that compare them.
+
+    One that is no task has 0. Left out is what nothing is known of: a task without rollouts, which no probe
+    looked at.
+
+    Args:
+        batches: what a round wrote and how the agent did on it.
+        config: reward, and whether a predicted rate counts.
+        rng: hands the rewards out where they are to be shuffled (the control).
+    """
+    known = [unit for batch in batches for unit in tasks_of(batch, config) if unit.is_known]
+    paid = handed_out([unit.reward(config) for unit in known], config, rng)
+    rewards = {unit.generations[0].id: reward for unit, reward in zip(known, paid, strict=True)}
+    rates = {unit.generations[0].id: unit.rate(config) for unit in known}
+    for batch in batches:
+        rewards |= {p.generation.id: 0.0 for p in batch.proposals if isinstance(p.outcome, Rejection)}
+    return [
+        Scored(generation=p.generation, reward=rewards[p.generation.id], rate=rates.get(p.generation.id))
+        for batch in batches
+        for p in batch.proposals
+        if p.generation.id in rewards
+    ]
+
+
+def units_of(batch: TaskBatch, config: CurriculumConfig) -> list[Unit]:
+    """The parts of a batch that have a success rate of their own."""
+    return tasks_of(batch, config) if config.p_hat_scope == "task" else [whole(batch)]
+
+
+def whole(batch: TaskBatch) -> Unit:
+    """A batch as one unit, with all its rollouts."""
+    written = {p.outcome.id: p.generation for p in batch.proposals if isinstance(p.outcome, Task)}
+    tried = {group.task.id: valid for group in batch.groups if (valid := group.valid)}
+    together = [trace for valid in tried.values() for trace in valid]
+    return _unit(together, tuple(written[name] for name in tried))
+
+
+def tasks_of(batch: TaskBatch, config: CurriculumConfig) -> list[Unit]:
+    """Each task of a batch as a unit of its own."""
+    tried = {group.task.id: group.valid for group in batch.groups}
+    return [
+        _unit(
+            tried.get(p.outcome.id, ()),
+            (p.generation,),
+            p.predicted_rate if config.foretold_attempts else None,
+        )
+        for p in batch.proposals
+        if isinstance(p.outcome, Task)
+    ]
+
+
+def _unit(
+    valid: Sequence[Trace], generations: tuple[Generation, ...], predicted_rate: float | None = None
+) -> Unit:
+    rewards = tuple([trace.reward for trace in valid])
+    return Unit(sum([trace.success for trace in valid]), len(valid), rewards, generations, predicted_rate)
+
+
+def in_band(p_hat: float, alpha: float, k_min: float) -> bool:
+    """Whether a rate is close enough to the target to teach the simulator: |p_hat - alpha| <= k_min.
+
+    GenEnv section 2.3. It concerns the simulator's updates only, never the agent's. The edge counts as
+    inside.
+    """
+    return abs(p_hat - alpha) <= k_min + BAND_TOLERANCE

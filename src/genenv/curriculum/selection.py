@@ -1,0 +1,253 @@
+"""What the simulator and the agent learn from, and the metrics of what the simulator wrote in a round.
+
+Shapes: N = generations of one update.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+import numpy as np
+
+from genenv.curriculum.scoring import Unit, in_band, tasks_of, units_of, whole
+from genenv.curriculum.settings import CurriculumConfig
+from genenv.curriculum.simulator_rewards import handed_out
+from genenv.types import (
+    Group,
+    Rejection,
+    RejectReason,
+    SimulatorSample,
+    Task,
+    TaskBatch,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """What the simulator learns from in one update; empty when nothing survived."""
+
+    samples: tuple[SimulatorSample, ...] = ()
+    """[N] valid generations; the weights sum to 1."""
+    env_rewards: tuple[float, ...] = ()
+    """[N] the reward behind each weight."""
+    dropped: int = 0
+    """Batches (or tasks, at task scope) outside the band, or without any rollout."""
+    weight_contrast: float = 1.0
+    """Largest weight over smallest."""
+    effective_samples: float = 0.0
+    """Kish's effective sample size, at most N."""
+
+
+def select(batches: Sequence[TaskBatch], config: CurriculumConfig, rng: random.Random) -> Selection:
+    """Choose the generations that the simulator learns from, and weigh them (GenEnv section 2.3).
+
+    At batch scope every valid generation of a batch has that batch's reward; at task scope each has its own.
+    Units outside the band are dropped when the filter is on. Rejected generations earn 0 and are not
+    imitated, and a task that was never rolled out to an end shows nothing, so it is not imitated either.
+    With `full_novelty` a generation that is closer than that to another of the archive earns the share
+    novelty / full_novelty of its reward: near-copies of a seed are valid and easy to write, and imitating
+    them alike teaches the simulator to copy.
+
+    Args:
+        batches: what a round wrote and how the agent did on it.
+        config: scope, filter, reward and weighting.
+        rng: hands the rewards out where they are to be shuffled (the control).
+    """
+    units = [unit for batch in batches for unit in units_of(batch, config)]
+    kept = [
+        unit for unit in units if unit.is_known and (not config.band_filter or unit.passes_filter(config))
+    ]
+    dropped = len(units) - len(kept)
+    paid = handed_out([unit.reward(config) for unit in kept], config, rng)
+    pairs = [(g, reward) for unit, reward in zip(kept, paid, strict=True) for g in unit.generations]
+    if not pairs:
+        return Selection(dropped=dropped)
+    novelty = {p.generation.id: p.novelty for batch in batches for p in batch.proposals}
+    rewards = [reward * _newness(novelty[generation.id], config) for generation, reward in pairs]
+    weights = _weights([generation.context_id for generation, _ in pairs], rewards, config)
+    return Selection(
+        samples=tuple(
+            SimulatorSample(generation=generation, weight=weight)
+            for (generation, _), weight in zip(pairs, weights, strict=True)
+        ),
+        env_rewards=tuple(rewards),
+        dropped=dropped,
+        weight_contrast=weight_contrast(weights),
+        effective_samples=effective_samples(weights),
+    )
+
+
+def _weights(contexts: Sequence[str], rewards: Sequence[float], config: CurriculumConfig) -> list[float]:
+    """[N] weights that sum to 1; within contexts: each has the same share of it, by how much it wrote."""
+    shared = contexts if config.rwr_within == "context" else [""] * len(contexts)
+    members: dict[str, list[int]] = {}
+    for place, name in enumerate(shared):
+        members.setdefault(name, []).append(place)
+    weights = [0.0] * len(rewards)
+    for places in members.values():
+        own = [rewards[place] for place in places]
+        found = rwr_weights(own, rwr_lambda=config.rwr_lambda, standardise=config.standardise_rewards)
+        for place, weight in zip(places, found, strict=True):
+            weights[place] = weight * len(places) / len(rewards)
+    return weights
+
+
+def _newness(novelty: float | None, config: CurriculumConfig) -> float:
+    """The share of its reward that a generation keeps: all of it from `full_novelty` on."""
+    if novelty is None or not config.full_novelty:
+        return 1.0
+    return min(1.0, novelty / config.full_novelty)
+
+
+def trained_groups(groups: Sequence[Group], new: Sequence[Task], config: CurriculumConfig) -> Sequence[Group]:
+    """The groups that the agent learns from: all, or of the new tasks those inside the band."""
+    if not config.agent_band:
+        return groups
+    names = {task.id for task in new}
+    return [group for group in groups if group.task.id not in names or _inside(group, config)]
+
+
+def _inside(group: Group, config: CurriculumConfig) -> bool:
+    tried = len(group.valid)
+    return tried > 0 and in_band(group.successes / tried, config.alpha, config.k_min)
+
+
+def band_divides(attempts: int, alpha: float, k_min: float) -> bool:
+    """Whether p_hat of so many rollouts can fall inside the band, and can fall outside it.
+
+    p_hat is one of 0, 1/n, ... 1. Where all of these lie inside the band, or none does, a share of batches
+    in the band says nothing of the batches: with alpha 0.5 and k_min 0.1, three rollouts never fall inside.
+    """
+    inside = [in_band(k / attempts, alpha, k_min) for k in range(attempts + 1)] if attempts else []
+    return any(inside) and not all(inside)
+
+
+def rwr_weights(env_rewards: Sequence[float], *, rwr_lambda: float, standardise: bool = False) -> list[float]:
+    r"""Weigh the simulator's own tasks by how well they matched the agent's level.
+
+    w_i = exp(lambda * R_i) / sum_j exp(lambda * R_j): the reward-weighted regression weights of
+    GenEnv (arXiv:2512.19682, section 2.3). At 0 every task counts alike and the step is plain fine-tuning.
+
+    Behind the filter all R_i lie within 2% of each other, and so do the weights. With `standardise`, R_i is
+    replaced by (R_i - mean) / std, so lambda counts in standard deviations; when all agree, all
+    weights are equal.
+
+    Args:
+        env_rewards: [N] rewards R_i in [0, 1], one per generation. Dimensionless.
+        rwr_lambda: the paper's lambda, >= 0. Dimensionless.
+        standardise: whether to subtract the mean and divide by the (population) standard deviation first.
+
+    Returns:
+        [N] weights in [0, 1], in input order, summing to 1.
+
+    Raises:
+        ValueError: no rewards, one that is not finite, or a negative lambda.
+    """
+    if not env_rewards:
+        raise ValueError("there are no rewards to weigh")
+    if not all(map(math.isfinite, env_rewards)):
+        raise ValueError(f"every reward must be finite, got {list(env_rewards)}")
+    if not 0 <= rwr_lambda < math.inf:
+        raise ValueError(f"rwr_lambda must be finite and >= 0, got {rwr_lambda}")
+    rewards_N = np.asarray(env_rewards, dtype=np.float64)
+    centred_N = rewards_N - rewards_N.max()  # the largest exponent is 0: nothing overflows
+    if standardise:
+        spread = float(rewards_N.std())
+        equal = spread <= 1e-12 * max(1.0, float(np.abs(rewards_N).max()))
+        centred_N = np.zeros_like(rewards_N) if equal else centred_N / spread
+    weights_N = np.exp(rwr_lambda * centred_N)
+    return (weights_N / weights_N.sum()).tolist()
+
+
+def weight_contrast(weights: Sequence[float]) -> float:
+    """The largest weight over the smallest: 1 when rewards did not matter, about 1e307 when one vanished.
+
+    Raises:
+        ValueError: no weights.
+    """
+    if not weights:
+        raise ValueError("there are no weights to compare")
+    return max(weights) / max(min(weights), sys.float_info.min)  # finite: it is logged as JSON
+
+
+def effective_samples(weights: Sequence[float]) -> float:
+    """Kish's effective sample size, (sum w)^2 / sum w^2.
+
+    N when all weights agree, 1 when one has it all, 0 without weights.
+    """
+    squares = math.fsum(weight**2 for weight in weights)
+    return math.fsum(weights) ** 2 / squares if squares > 0 else 0.0
+
+
+def curriculum_metrics(
+    batches: Sequence[TaskBatch], selection: Selection, config: CurriculumConfig
+) -> dict[str, float]:
+    """The metrics of what the simulator wrote in a round. A mean over nothing is left out.
+
+    Both scopes of p_hat are measured, whichever is in use.
+    """
+    proposals = [proposal for batch in batches for proposal in batch.proposals]
+    tasks = [proposal.outcome for proposal in proposals if isinstance(proposal.outcome, Task)]
+    reasons = Counter(p.outcome.reason for p in proposals if isinstance(p.outcome, Rejection))
+    by_batch = [unit for batch in batches if (unit := whole(batch)).attempts]
+    by_task = [unit for batch in batches for unit in tasks_of(batch, config) if unit.attempts]
+    return {
+        **_mean_of("simulator/valid_rate", (isinstance(p.outcome, Task) for p in proposals)),
+        **{f"simulator/rejected/{reason}": float(reasons[reason]) for reason in RejectReason},
+        **_mean_of("simulator/in_band_rate", in_band_flags(by_batch, config)),
+        **_mean_of("simulator/in_band_rate_task", in_band_flags(by_task, config)),
+        **_mean_of("simulator/env_reward", (b.env_reward for b in batches if not _passed_over(b))),
+        **_mean_of(
+            "simulator/novelty",
+            (p.novelty for p in proposals if isinstance(p.outcome, Task) and p.novelty is not None),
+        ),
+        "simulator/selected": float(len(selection.samples)),
+        "simulator/dropped": float(selection.dropped),
+        "simulator/weight_contrast": selection.weight_contrast,
+        "simulator/effective_samples": selection.effective_samples,
+        **_mean_of("curriculum/p_hat_mean", (unit.successes / unit.attempts for unit in by_batch)),
+        "curriculum/p_hat_batches": float(len(by_batch)),
+        **_mean_of("curriculum/p_hat_task_agree", (unit.successes in (0, unit.attempts) for unit in by_task)),
+        **_spread("curriculum/p_hat_spread", [unit.successes / unit.attempts for unit in by_batch]),
+        **_spread("curriculum/p_hat_task_spread", [unit.successes / unit.attempts for unit in by_task]),
+        **_skill_shares(tasks),
+    }
+
+
+def _passed_over(batch: TaskBatch) -> bool:
+    """Whether tasks were written, and none was chosen to be rolled out."""
+    return not batch.groups and any(isinstance(p.outcome, Task) for p in batch.proposals)
+
+
+def in_band_flags(units: Sequence[Unit], config: CurriculumConfig) -> list[bool]:
+    """Whether p_hat itself lies in the band, for each unit with enough rollouts to fall on either side."""
+    alpha, k_min = config.alpha, config.k_min
+    telling = [unit for unit in units if band_divides(unit.attempts, alpha, k_min)]
+    return [in_band(unit.successes / unit.attempts, alpha, k_min) for unit in telling]
+
+
+def _mean_of(name: str, values: Iterable[float]) -> Mapping[str, float]:
+    collected = [float(value) for value in values]
+    return {name: fmean(collected)} if collected else {}
+
+
+def _spread(name: str, values: Sequence[float]) -> Mapping[str, float]:
+    if not values:
+        return {}
+    mean = fmean(values)
+    return {name: math.sqrt(fmean((value - mean) ** 2 for value in values))}
+
+
+def _skill_shares(tasks: Sequence[Task]) -> Mapping[str, float]:
+    """The share of new tasks that exercise each skill. One that rises to 1 says that diversity is going."""
+    if not tasks:
+        return {}
+    counts = Counter(skill for task in tasks for skill in set(task.skills))
+    shares = {f"tasks/share/{skill}": count / len(tasks) for skill, count in sorted(counts.items())}
+    return {**shares, **({"curriculum/skill_share_max": max(shares.values())} if shares else {})}

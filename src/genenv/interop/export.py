@@ -1,0 +1,396 @@
+"""`genenv export-env`: the tasks of an environment or a run as a Python package for other trainers.
+
+The package holds rows, settings, and a few lines for each trainer.
+"""
+
+from __future__ import annotations
+
+import json
+import keyword
+import random
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from genenv.cli.console import Overrides, begin
+from genenv.cli.environment import config_of
+from genenv.cli.progress import ConsoleReporter
+from genenv.config.run import RunConfig, load_config
+from genenv.environments import close_environment, environment_config, environment_names, load_environment
+from genenv.environments import is_folder as is_folder
+from genenv.environments.base import Environment
+from genenv.errors import UsageError
+from genenv.files import check_writable, filled
+from genenv.gate.gate import base_tasks
+from genenv.interop.exported import ABOUT, BUNDLE, CALLS, About, row_of
+from genenv.progress import Reporter, staged
+from genenv.runs.folder import RunFolder
+from genenv.runs.store.store import PoolStore
+from genenv.texts import json_line
+from genenv.types import Origin, Rejection, Task
+
+_INIT = '''"""Written by `genenv export-env`. As a module of verifiers: a taskset and its harness."""
+
+from pathlib import Path
+from typing import Any
+
+__all__ = ["GenenvHarness", "GenenvTaskset"]
+
+FOLDER = Path(__file__).parent / "data"
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from genenv.interop.verifiers import classes
+
+    globals()["GenenvTaskset"], globals()["GenenvHarness"] = classes(FOLDER)
+    return globals()[name]
+'''
+_TRL = '''"""For TRL: GRPOTrainer(..., reward_funcs=reward, environment_factory=Environment)."""
+
+from functools import partial
+
+from genenv.interop import trl
+
+from . import FOLDER
+
+Environment = trl.environment_class(FOLDER)
+reward = trl.reward_function(FOLDER)
+dataset = partial(trl.dataset, FOLDER)
+with_tools = trl.with_tools
+'''
+_OPENENV = '''"""For OpenEnv: uvicorn PACKAGE.openenv_app:app --port 8000"""
+
+from genenv.interop import openenv
+
+from . import FOLDER
+
+app = openenv.app(FOLDER)
+'''
+_GYM = '''"""For Gymnasium: import PACKAGE.gym_env; gymnasium.make("genenv/PACKAGE-v0")"""
+
+from genenv.interop import gym
+
+from . import FOLDER
+
+ENV_ID = gym.register("PACKAGE", FOLDER)
+'''
+_PYPROJECT = """\
+[project]
+name = "PACKAGE"
+version = "0.1.0"
+description = "An environment that genenv export-env wrote"
+requires-python = ">=3.11"
+dependencies = ["genenv"]
+
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[tool.hatch.build.targets.wheel]
+packages = ["PACKAGE"]
+"""
+_OPENENV_YAML = """\
+spec_version: 1
+name: PACKAGE
+type: space
+runtime: fastapi
+app: PACKAGE.openenv_app:app
+port: 8000
+"""
+
+FILES: Mapping[str, str] = {
+    "{package}/__init__.py": _INIT,
+    "{package}/trl_env.py": _TRL,
+    "{package}/openenv_app.py": _OPENENV,
+    "{package}/gym_env.py": _GYM,
+    "pyproject.toml": _PYPROJECT,
+    "openenv.yaml": _OPENENV_YAML,
+}
+"""Text by path; PACKAGE stands for the name of the package."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What the README says."""
+
+    package: str
+    environment: str
+    train: int
+    held_out: int
+    settings: Mapping[str, object]
+    replies: str
+    """How a reply to a task is written, in sentences."""
+
+
+def readme(told: Told) -> str:
+    """How to use it, for people."""
+    settings = ", ".join(f"{key} = {json.dumps(value)}" for key, value in told.settings.items()) or "defaults"
+    return f"""\
+# {told.package}
+
+Written by `genenv export-env` of the environment `{told.environment}` ({settings}): {told.train} tasks for
+training, {told.held_out} for measuring. A row (`{told.package}/data/*.jsonl`) holds everything that an
+attempt begins with, and code grades it: equal rows and equal replies get equal verdicts, in genenv and in
+each of these.
+
+```sh
+pip install -e .    # beside genenv, without its extra mcp: verifiers and OpenEnv want another one
+```
+
+**TRL**
+
+```python
+from {told.package}.trl_env import Environment, dataset, reward, with_tools
+from trl import GRPOConfig, GRPOTrainer
+
+model, tokenizer = with_tools("smollm2-135m")    # or a folder, or a name on the hub: Qwen/Qwen3-0.6B
+trainer = GRPOTrainer(model, processing_class=tokenizer, reward_funcs=reward, train_dataset=dataset(),
+                      environment_factory=Environment, args=GRPOConfig(output_dir="out"))
+trainer.train()
+```
+
+TRL refuses a model whose chat template offers no tools, such as SmolLM2's. `with_tools` gives one that knows
+ChatML the template of Qwen3. Where a task is one reply without tools, leave `environment_factory` out.
+
+**verifiers**
+
+```sh
+vf-eval {told.package} --env.agent.runtime.type subprocess --model MODEL --client.base-url URL --no-push
+```
+
+**OpenEnv**
+
+```sh
+uvicorn {told.package}.openenv_app:app --port 8000
+```
+
+A WebSocket is a session: `reset(seed=3)` or `reset(task_id=..., split="held_out")`, then
+`step({{"content": ..., "tool_calls": [...]}})` until `done`.
+
+**Gymnasium**
+
+```python
+import gymnasium
+import {told.package}.gym_env
+
+env = gymnasium.make("genenv/{told.package}-v0")
+text, info = env.reset(seed=3)
+text, reward, terminated, truncated, info = env.step(reply)
+```
+
+{told.replies}
+"""
+
+
+_NATIVE: Mapping[str, str] = {"style": "native", "mode": "multi"}
+"""What other trainers expect where an environment can do it: native tools, results in later turns."""
+
+
+_TAKEN = frozenset({"datasets", "genenv", "gymnasium", "openenv", "trl", "verifiers"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Export:
+    """What is written."""
+
+    environment: str
+    """An environment's name, the folder of a bundle, or `package.module:Class`."""
+    settings: Mapping[str, object]
+    """The environment's own."""
+    asked: frozenset[str] = frozenset()
+    """Which of them somebody has asked for; others give way to what trainers want."""
+    train: int | None = None
+    """At most so many tasks for training; None: all."""
+    held_out: int | None = None
+    """At most so many for measuring."""
+    generated: Sequence[Task] = ()
+    """Tasks that a run's simulator wrote; their specs are built anew with these settings."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What was written."""
+
+    package: str
+    """The name of the Python package."""
+    train: int
+    held_out: int
+    refused: int
+    """Specs of a run that are no tasks with these settings."""
+
+
+def write(
+    folder: Path, export: Export, tasks: Callable[[Environment], Iterable[Task]], reporter: Reporter
+) -> Written:
+    """Write an environment.
+
+    Args:
+        folder: where; it must not be there yet.
+        export: of what.
+        tasks: the base tasks of an environment.
+        reporter: is told how far it is.
+
+    Raises:
+        UsageError: the folder is there already, or there are no tasks.
+    """
+    if folder.exists():
+        raise UsageError(f"{folder} is there already; choose another name, or remove it")
+    check_writable(folder)
+    package = _package(folder.name)
+    settings = native(export)
+    with filled(folder) as aside:
+        data = aside / package / "data"
+        data.mkdir(parents=True)
+        name = _carried(export.environment, data)
+        env = load_environment(name, environment_config(name).model_validate(settings))
+        with staged(reporter, "building tasks", items=len(env.seeds()), unit="tasks"):
+            train = list(tasks(env))[: export.train]
+            again = [one for one in (_again(env, task) for task in export.generated) if one is not None]
+            held_out = list(env.held_out())[: export.held_out]
+        if not train and not again:
+            raise UsageError(f"{export.environment} has no tasks with these settings")
+        counts = (
+            _rows(data / "train.jsonl", env, [*train, *again]),
+            _rows(data / "held_out.jsonl", env, held_out),
+        )
+        inside = BUNDLE if is_folder(name) else name
+        about = About(name=package, environment=inside, settings=settings)
+        (data / ABOUT).write_text(json.dumps(about.model_dump(), indent=1) + "\n", encoding="utf-8")
+        told = Told(
+            package=package,
+            environment=export.environment,
+            train=counts[0],
+            held_out=counts[1],
+            settings=settings,
+            replies=_how_to_reply(env, [*train, *again][0]),
+        )
+        for path, text in FILES.items():
+            file = aside / path.format(package=package)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text.replace("PACKAGE", package), encoding="utf-8")
+        (aside / "README.md").write_text(readme(told), encoding="utf-8")
+        close_environment(env)
+    return Written(
+        package=package, train=counts[0], held_out=counts[1], refused=len(export.generated) - len(again)
+    )
+
+
+def native(export: Export) -> dict[str, object]:
+    """The environment's settings that are not its defaults; unset ones are as trainers expect them."""
+    kind = environment_config(export.environment)
+    ours = export.environment in environment_names() or is_folder(export.environment)
+    fits = ours and "style" in kind.model_fields
+    wanted = {key: value for key, value in _NATIVE.items() if fits and key not in export.asked}
+    chosen = kind.model_validate({**export.settings, **wanted})
+    return chosen.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+
+
+def _how_to_reply(env: Environment, task: Task) -> str:
+    """How a reply in text is written, with one to a task as an example where a solution is known."""
+    how = CALLS if getattr(env.episode(task), "tools", ()) else "A reply is text, as the messages ask for it."
+    if not task.oracle:
+        return how
+    return f"{how} The first reply of a solution of `{task.id}`:\n\n```\n{task.oracle[0]}\n```"
+
+
+def _package(name: str) -> str:
+    found = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_").lower()
+    if not found.isidentifier() or keyword.iskeyword(found):
+        raise UsageError(f"{name!r} cannot be the name of a Python package; choose a folder like desk_env")
+    if found in _TAKEN or found in sys.stdlib_module_names:
+        raise UsageError(f"{found!r} is the name of another Python package; choose a folder like desk_env")
+    return found
+
+
+def _carried(env: str, data: Path) -> str:
+    """A bundle is copied along; returns the name under which the environment is opened."""
+    if not is_folder(env):
+        return env
+    shutil.copytree(env, data / BUNDLE, ignore=shutil.ignore_patterns("__pycache__", "train.toml"))
+    return str(data / BUNDLE)
+
+
+def _again(env: Environment, task: Task) -> Task | None:
+    """A generated task, built anew: with other settings its messages are others."""
+    spec = env.spec.model_validate(task.spec)
+    built = env.build(spec, task_id=task.id, lineage=task.lineage, rng=random.Random(task.id))
+    return None if isinstance(built, Rejection) else built
+
+
+def _rows(file: Path, env: Environment, tasks: Sequence[Task]) -> int:
+    with file.open("w", encoding="utf-8") as to:
+        for task in tasks:
+            to.write(json_line(row_of(env, task)) + "\n")
+    return len(tasks)
+
+
+KEPT = "nothing was written"
+"""What there is of its work when it ends early."""
+
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="ENVIRONMENT|RUN",
+        help="An environment's name, a bundle's folder, a run's TOML file, or a run: then the tasks that its "
+        "simulator wrote come along.",
+        show_default=False,
+    ),
+]
+Out = Annotated[
+    Path, typer.Option("--out", help="The folder that is made: a Python package.", show_default=False)
+]
+Train = Annotated[
+    int | None, typer.Option("--tasks", min=1, help="At most so many base tasks; left out, all.")
+]
+HeldOut = Annotated[
+    int | None, typer.Option("--held-out", min=1, help="At most so many for measuring; left out, all.")
+]
+
+
+def export_env(
+    source: Source,
+    out: Out,
+    tasks: Train = None,
+    held_out: HeldOut = None,
+    overrides: Overrides = [],  # noqa: B006 - Typer's form
+) -> None:
+    """Write the tasks of an environment as an environment of TRL, verifiers, OpenEnv and Gymnasium."""
+    begin(f"exporting {source}")
+    run = Path(source) if (Path(source) / "config.toml").is_file() else None
+    config = config_of(source, overrides) if run is None else _of_run(run, overrides)
+    given = {word.partition("=")[0].strip().removeprefix("environment.") for word in overrides}
+    export = Export(
+        environment=config.environment.name,
+        settings=config.environment.settings.model_dump(mode="json", exclude_none=True),
+        asked=frozenset(given),
+        train=tasks,
+        held_out=held_out,
+        generated=[] if run is None else _generated(run),
+    )
+
+    def base(env: Environment) -> Iterable[Task]:
+        return base_tasks(env, env.seeds(), seed=config.run.seed).values()
+
+    written = write(out, export, base, ConsoleReporter())
+    left = f"; {written.refused} specs of the run are no tasks with these settings" if written.refused else ""
+    typer.echo(
+        f"{out}: {written.train} tasks for training, {written.held_out} for measuring{left}; "
+        f"{out / 'README.md'} says how TRL, verifiers, OpenEnv and Gymnasium use it"
+    )
+
+
+def _of_run(run: Path, overrides: Overrides) -> RunConfig:
+    return load_config(RunFolder.open(run).config, overrides)
+
+
+def _generated(run: Path) -> list[Task]:
+    with PoolStore.open(RunFolder.open(run).pool, create=False) as store:
+        return list(store.tasks(origin=Origin.GENERATED))

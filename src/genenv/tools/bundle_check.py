@@ -1,0 +1,107 @@
+"""`genenv check` for a bundle: which tools succeed, how tasks use them, and how fast they are."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from statistics import median
+
+from genenv.evaluation.environment_check import GOOD, POOR, Finding
+from genenv.tools.discover.recipes import FRESH
+from genenv.tools.discover.state_values import words_of
+from genenv.tools.spec import Program
+from genenv.tools.toolbox import Toolbox
+from genenv.tools.worlds.base import Call, play_uncached
+
+_TIMED = 20
+"""Programs that are timed."""
+_SLOW_MS = 300.0
+"""A start of an attempt that takes longer is slow."""
+
+
+def check_tools(env: Toolbox) -> Iterator[Finding]:
+    """Look at a bundle's tools, and at all of its tasks.
+
+    Args:
+        env: the bundle as an environment.
+    """
+    programs = [*env.bundle.base.values(), *env.bundle.held_out.values()]
+    yield _succeeding(env)
+    yield _sources(env)
+    yield _coverage(env, programs)
+    yield _spread(programs)
+    yield _speed(env, programs)
+
+
+def _succeeding(env: Toolbox) -> Finding:
+    known, failed = env.graph.recipes, env.graph.failures
+    never = [name for name in env.world.tools if name not in known]
+    seen = f"{len(known)} of {len(env.world.tools)}"
+    if never:
+        seen += f"; {_few(f'{name} ({failed[name][:60]})' if name in failed else name for name in never)}"
+    return Finding(what="tools that succeed", state=POOR if never else GOOD, seen=seen)
+
+
+def _sources(env: Toolbox) -> Finding:
+    """Ids that no state holds and no tool finds: an agent could only guess them."""
+    blind = [
+        f"{parameter} of {recipe.tool}"
+        for recipe in env.graph.recipes.values()
+        for parameter, way in recipe.ways.items()
+        if way == FRESH and not recipe.writes and "id" in words_of(parameter)
+    ]
+    seen = f"{_few(blind)} could only be guessed" if blind else "all can be found in the state"
+    return Finding(what="ids that tools ask for", state=POOR if blind else GOOD, seen=seen)
+
+
+def _coverage(env: Toolbox, programs: Sequence[Program]) -> Finding:
+    graph = env.graph
+    called = {step.tool for program in programs for step in program.calls}
+    linked = {
+        (program.calls[use.call].tool, step.tool, use.parameter)
+        for program in programs
+        for step in program.calls
+        for use in step.uses
+    }
+    links = {(link.reader, link.user, link.parameter) for link in graph.links}
+    missing = [name for name in graph.recipes if name not in called]
+    seen = f"{len(called)} of {len(graph.recipes)} tools, {len(linked & links)} of {len(links)} links"
+    if missing:
+        seen += f"; none calls {_few(missing)}"
+    return Finding(what="what tasks call", state=POOR if missing else GOOD, seen=seen)
+
+
+def _spread(programs: Sequence[Program]) -> Finding:
+    calls = Counter(program.n_calls for program in programs)
+    chained, asked = (
+        sum(program.chained for program in programs),
+        sum(program.answer for program in programs),
+    )
+    seen = ", ".join(
+        f"{count} of {number} call{'s' * (number > 1)}" for number, count in sorted(calls.items())
+    )
+    seen += f"; {chained} chain, {asked} ask for an answer"
+    return Finding(what="difficulty", state=GOOD if len(calls) > 1 else POOR, seen=seen)
+
+
+def _speed(env: Toolbox, programs: Sequence[Program]) -> Finding:
+    starts, steps = list[float](), list[float]()
+    for program in programs[:_TIMED]:
+        calls = [Call(tool=step.tool, args=dict(step.args)) for step in (*program.before, *program.calls)]
+        began = time.perf_counter()
+        play_uncached(env.world, ())
+        started = time.perf_counter()
+        play_uncached(env.world, calls)
+        starts.append(1000 * (started - began))
+        steps.append(1000 * max(0.0, time.perf_counter() - started - (started - began)) / max(1, len(calls)))
+    if not starts:
+        return Finding(what="speed", state=POOR, seen="there are no tasks")
+    seen = f"{median(starts):.1f} ms to start an attempt, {median(steps):.1f} ms a call"
+    return Finding(what="speed", state=GOOD if median(starts) < _SLOW_MS else POOR, seen=seen)
+
+
+def _few(names: Iterable[str]) -> str:
+    listed = list(names)
+    more = f" and {len(listed) - 4} more" if len(listed) > 4 else ""
+    return ", ".join(listed[:4]) + more

@@ -1,0 +1,420 @@
+"""Let a model write wordings for the tools of a bundle, and keep those that pass all checks.
+
+Code checks each wording first (`Rules`, `Trial`). Then comes a round trip: in a new conversation the same
+model must name the tool that the text asks for, twice, with the tools in two orders.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import random
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from genenv.chat.assistant import Assistant
+from genenv.errors import GenenvError, RolloutError, UsageError
+from genenv.evaluation.config import load_evaluation_config
+from genenv.evaluation.models import ENDPOINT, assistant
+from genenv.files import write_whole
+from genenv.progress import Reporter, advance, staged
+from genenv.seeding import generator, stream
+from genenv.texts import masked, tallied
+from genenv.threads import run_with_own_loop as apart
+from genenv.tools.bundle import Bundle, toml_key
+from genenv.tools.check import misstated
+from genenv.tools.environment import Tools
+from genenv.tools.generate.fresh_values import fresh
+from genenv.tools.language.wording import ARGUMENTS, Said, blanks_of, clause, instruction, said
+from genenv.tools.language.wording_rules import Reason, Refusal, Rules, named, naming, proposed, writing
+from genenv.tools.settings import ToolsConfig
+from genenv.tools.spec import Program
+from genenv.types import Json, Lineage, Message, Origin, Task
+
+_TOKEN = re.compile(
+    r"\"\"\"(?:\\.|[^\\])*?\"\"\"|'''.*?'''|\"(?:\\.|[^\"\\\n])*\"|'[^'\n]*'|#[^\n]*|\[|\]|[^\"'#\[\]]+",
+    re.DOTALL,
+)
+_KEY = re.compile(
+    r"(?:[ \t\r\n]++|#[^\n]*+)*+(\"(?:\\.|[^\"\\\n])*\"|'[^'\n]*'|[A-Za-z0-9_-]+)[ \t]*=[ \t]*(?=\[)"
+)
+
+
+def with_more(text: str, tool: str, more: Sequence[str]) -> str:
+    """The file's text with wordings added to a tool's.
+
+    Args:
+        text: lists of texts by name, as TOML that was read without error.
+        tool: whose wordings they are; one that is not there yet comes last.
+        more: new ones.
+    """
+    if not more:
+        return text
+    place = _list_of(text, tool)
+    if place is None:
+        listed = ", ".join(map(_quoted, more))
+        return f"{text}{'' if not text or text.endswith(chr(10)) else chr(10)}{toml_key(tool)} = [{listed}]\n"
+    start, last, end = place
+    lines = re.match(r"\[[ \t]*(?:#[^\n]*)?\r?\n([ \t]*)", text[start:])
+    tail = text[last:end]
+    comma = "" if last == start + 1 or "," in re.sub(r"#[^\n]*", "", tail) else ","
+    if lines is None:
+        added = ", ".join(map(_quoted, more))
+        return f"{text[:last]}{'' if last == start + 1 else ', '}{added}{text[last:]}"
+    tail = tail.rstrip(" \t")
+    added = "".join(f"{lines[1]}{_quoted(one)},\n" for one in more)
+    return f"{text[:last]}{comma}{tail}{'' if tail.endswith(chr(10)) else chr(10)}{added}{text[end:]}"
+
+
+def _list_of(text: str, tool: str) -> tuple[int, int, int] | None:
+    """Where a tool's list begins, where the last text in it ends, and where its closing bracket is."""
+    place = 0
+    while match := _KEY.match(text, place):
+        ours = tomllib.loads(f"{match[1]} = 0").popitem()[0] == tool
+        start = place = match.end()
+        last, depth = start + 1, 0
+        while token := _TOKEN.match(text, place):
+            place = token.end()
+            depth += {"[": 1, "]": -1}.get(token[0], 0)
+            if token[0][0] in "\"'":
+                last = place
+            if not depth:
+                break
+        if ours:
+            return start, last, place - 1
+    return None
+
+
+def _quoted(wording: str) -> str:
+    return json.dumps(wording, ensure_ascii=False)
+
+
+_SAMPLES = 8
+
+
+class Trial:
+    """Checks a new wording on the tasks of a bundle: the gate must accept their new texts.
+
+    Args:
+        env: the bundle; it has to take all of its programs.
+    """
+
+    def __init__(self, env: Tools) -> None:
+        self._env = env
+        self._tasks: list[tuple[Program, Task]] = []
+
+    @property
+    def size(self) -> int:
+        """How many tasks there are to play."""
+        return len(self._env.bundle.base) + len(self._env.bundle.held_out)
+
+    def play(self) -> None:
+        """Play all tasks, once; those count whose text the gate lets pass in the tools' first wordings."""
+        self._tasks = list(self._played())
+
+    def _played(self) -> Iterator[tuple[Program, Task]]:
+        bundle = self._env.bundle
+        for origin, programs in ((Origin.SEED, bundle.base), (Origin.HELD_OUT, bundle.held_out)):
+            for name, program in programs.items():
+                advance(items=1)
+                rng, lineage = random.Random(name), Lineage(origin=origin)
+                task = self._env.build(program, task_id=name, lineage=lineage, rng=rng)
+                if isinstance(task, Task) and misstated(self._env, self._said(program, task, {})) is None:
+                    yield program, task
+
+    def problem(self, name: str, wording: str) -> str | None:
+        """Why the gate refuses a task that is said so; None if it refuses none.
+
+        Args:
+            name: of the tool.
+            wording: of it.
+        """
+        for program, task in self._tasks:
+            if any(step.tool == name for step in program.calls):
+                rejection = misstated(self._env, self._said(program, task, {name: [wording]}))
+                if rejection is not None:
+                    return f"the gate refuses a task of it: {rejection.explanation.rstrip('.')}"
+        return None
+
+    def _said(self, program: Program, task: Task, wordings: Mapping[str, Sequence[str]]) -> Task:
+        speech = dataclasses.replace(self._env.speech(program), wordings=wordings)
+        request = said(self._env.world.tools, program, speech, random.Random(task.id))
+        payload = {**task.payload, "implied": [list(names) for names in request.implied]}
+        messages = (Message(role="user", content=request.text),)
+        return dataclasses.replace(task, messages=messages, payload=payload)
+
+    def sample(self, name: str, wording: str, rng: random.Random) -> str:
+        """What a user says who asks for one call so: values of the bundle's own tasks in the blanks.
+
+        Args:
+            name: of the tool.
+            wording: of it.
+            rng: chooses the values.
+        """
+        tool = self._env.world.tools[name]
+        known: list[Mapping[str, Json]] = [
+            step.args
+            for program in self._env.bundle.base.values()
+            for step in program.calls
+            if step.tool == name
+        ]
+        found: dict[str, Json] = {}
+        for one in rng.sample(known, min(_SAMPLES, len(known))):
+            found = {**one, **found}
+        named = dict.fromkeys([*blanks_of(wording), *sorted(tool.required)])
+        args = {
+            one: found[one] if one in found else fresh(tool, one, rng) for one in named if one != ARGUMENTS
+        }
+        return instruction([clause(Said(tool=tool, args=args), [wording], rng).text], [], rng)
+
+
+_TEMPERATURE = 0.7
+_TOKENS_EACH, _TOKENS_BESIDE = 48, 128
+_TOKENS_OF_A_NAME = 256
+_MORE = 2
+"""So many times what was asked for is looked at; a reply of ten thousand lines is not."""
+_EXAMPLES = 2
+
+
+@dataclass(slots=True)
+class Added:
+    """Wordings written for one tool: how many were read, kept and refused."""
+
+    tool: str
+    before: int = 0
+    """How many it had."""
+    read: int = 0
+    """How many the model wrote."""
+    kept: list[str] = field(default_factory=list[str])
+    refused: list[tuple[str, Refusal]] = field(default_factory=list[tuple[str, Refusal]])
+    """Wordings that are not kept, and why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Settings of `write_wordings`: which model writes, and how many wordings."""
+
+    by: str
+    """Who writes: as for `genenv.load_agent`, or `BASE_URL#MODEL`."""
+    each: int = 6
+    """So many wordings each tool is to have; those that are there count."""
+    seed: int = 0
+    """Of all that is drawn."""
+    overrides: Sequence[str] = ()
+    """Settings of how the model is loaded and asked, `key=value` each."""
+
+
+def write_wordings(folder: Path, wanted: Wanted, reporter: Reporter) -> list[Added]:
+    """Have wordings written for the tools of a bundle that have too few, and keep those that pass.
+
+    Args:
+        folder: the bundle.
+        wanted: by whom, and how many.
+        reporter: is told how far it is.
+
+    Returns:
+        What came of it, by tool; empty where every tool has enough.
+
+    Raises:
+        UsageError: it is no bundle, the model cannot be had, or nothing that it wrote passes.
+        GenenvError: it stopped answering; what was kept until then is in the file.
+    """
+    env = Tools(ToolsConfig(most_calls=8), folder)
+    try:
+        work = _Work(env, wanted, reporter)
+        if not work.lacking:
+            return []
+        done = apart(work.done)
+    finally:
+        if "world" in vars(env):
+            env.world.close()
+    if not any(one.kept for one in done):
+        raise UsageError(f"no wording passes that {masked(wanted.by)} wrote: {_told(done)}")
+    return done
+
+
+def reasons(done: Sequence[Added]) -> Counter[Reason]:
+    """How many wordings were refused, by reason."""
+    return Counter(refusal.reason for one in done for _, refusal in one.refused)
+
+
+def _told(done: Sequence[Added]) -> str:
+    refused = tallied(reasons(done))
+    example = next((f"; {text[:80]!r}: {why.why}" for one in done for text, why in one.refused), "")
+    return f"{sum(one.read for one in done)} were read{', refused: ' if refused else ''}{refused}{example}"
+
+
+class _Work:
+    """Asks for the wordings of some tools at a time."""
+
+    _assistant: Assistant
+    _rules: Rules
+    _free: asyncio.Semaphore
+    """Of questions."""
+    _places: asyncio.Semaphore
+    """Of tools: some are done early, whatever becomes of the others."""
+
+    def __init__(self, env: Tools, wanted: Wanted, reporter: Reporter) -> None:
+        self._env, self._wanted, self._reporter = env, wanted, reporter
+        self._file = env.bundle.path / "wordings.toml"
+        self._trial = Trial(env)
+        self._tried: dict[str, list[str]] = {}
+        self._stopped: tuple[str, RolloutError] | None = None
+        known = env.bundle.wordings
+        self.lacking = [
+            name
+            for name in env.graph.recipes
+            if name in env.world.tools and len(known.get(name, ())) < wanted.each
+        ]
+        """Tools that have too few."""
+
+    def done(self) -> list[Added]:
+        """All that is lacking, as far as the model has it."""
+        by, given = as_policy(self._wanted.by), self._wanted.overrides
+        usual = (f"sampling.temperature={_TEMPERATURE}", 'endpoint.tools="text"')
+        settings = load_evaluation_config([*usual, *given])
+        with staged(self._reporter, f"loading {masked(by)}", items=None, unit=""):
+            self._assistant = assistant(by, settings.policy, settings.endpoint, settings.sampling)
+        world = self._env.world
+        with staged(self._reporter, "playing tasks", items=self._trial.size, unit="tasks"):
+            self._rules = Rules(world.tools, self._env.graph, world.play([]).state)
+            self._trial.play()
+        with staged(self._reporter, "writing wordings", items=len(self.lacking), unit="tools"):
+            return asyncio.run(self._all())
+
+    async def _all(self) -> list[Added]:
+        many = self._assistant.concurrency(many_turns=False)
+        self._free = asyncio.Semaphore(many)
+        self._places = asyncio.Semaphore(max(1, many // self._wanted.each))
+        done = [Added(tool=name) for name in self.lacking]
+        try:
+            await asyncio.gather(*(self._tool(added, done) for added in done))
+        finally:
+            if isinstance(self._assistant, _Closes):
+                await self._assistant.close()
+        if self._stopped is not None:
+            name, problem = self._stopped
+            kept = sum(len(one.kept) for one in done)
+            raise GenenvError(
+                f"{masked(self._wanted.by)} gave no answer about {name}: {problem}; {kept} wordings that "
+                f"passed before are in {self._file}; typed again, it goes on from there"
+            ) from problem
+        return done
+
+    async def _tool(self, added: Added, done: Sequence[Added]) -> None:
+        """One tool; where the model stops answering, it is not asked again."""
+        async with self._places:
+            try:
+                await self._one(added)
+            except RolloutError as problem:
+                self._stopped = self._stopped or (added.tool, problem)
+            else:
+                advance(items=1, note=f"{sum(len(one.kept) for one in done)} kept")
+
+    async def _one(self, added: Added) -> None:
+        """The wordings of a tool; those that pass are written to the file, whatever becomes of the others."""
+        name, each = added.tool, self._wanted.each
+        present = self._known().get(name, [])
+        added.before = len(present)
+        rng = generator(self._wanted.seed, "words", name, added.before)
+        tool, parameters = self._env.world.tools[name], self._rules.parameters(name)
+        examples = rng.sample(present, min(_EXAMPLES, len(present)))
+        request = writing(tool, parameters, examples, each)
+        reply = await self._asked(request, _TOKENS_EACH * each + _TOKENS_BESIDE, name, added.before)
+        found = proposed(reply, parameters)
+        added.read = len(found)
+        waiting = found[: _MORE * each]
+        while waiting and (room := each - added.before - len(added.kept)) > 0:
+            good = self._good(added, waiting, room)
+            await self._try(added, good)
+        beyond = Refusal(reason=Reason.MORE, why="there are enough")
+        added.refused += [(text, beyond) for text in (*waiting, *found[_MORE * each :])]
+
+    def _good(self, added: Added, waiting: list[str], room: int) -> list[str]:
+        """The next wordings that code finds nothing wrong with; they and those before them wait no longer."""
+        known, name = self._known(), added.tool
+        for tool, texts in self._tried.items():
+            known[tool] = [*known.get(tool, ()), *texts]
+        good = self._tried[name] = []
+        known.setdefault(name, [])
+        while waiting and len(good) < room:
+            text = waiting.pop(0)
+            refusal = self._problem(name, text, known)
+            if refusal is None:
+                good.append(text)
+                known[name].append(text)
+            else:
+                added.refused.append((text, refusal))
+        return good
+
+    async def _try(self, added: Added, good: Sequence[str]) -> None:
+        """Put wordings to the round trip, and those that pass into the file.
+
+        Raises:
+            RolloutError: there was no answer to one of them.
+        """
+        asked = [self._round_trip(added.tool, text) for text in good]
+        verdicts = await asyncio.gather(*asked, return_exceptions=True)
+        passed = [text for text, verdict in zip(good, verdicts, strict=True) if verdict is None]
+        if passed:
+            text = self._file.read_bytes().decode("utf-8")
+            write_whole(self._file, with_more(text, added.tool, passed))
+        added.kept += passed
+        for text, verdict in zip(good, verdicts, strict=True):
+            if isinstance(verdict, Refusal):
+                added.refused.append((text, verdict))
+            elif verdict is not None:
+                raise verdict
+
+    def _known(self) -> dict[str, list[str]]:
+        """What the file says now: somebody may edit it meanwhile."""
+        return Bundle(self._env.bundle.path, self._env.bundle.about).wordings
+
+    def _problem(self, name: str, text: str, known: Mapping[str, Sequence[str]]) -> Refusal | None:
+        """What code finds wrong with a wording."""
+        refusal = self._rules.problem(name, text, known)
+        if refusal is None and (why := self._trial.problem(name, text)) is not None:
+            return Refusal(reason=Reason.GATE, why=why)
+        return refusal
+
+    async def _round_trip(self, name: str, wording: str) -> Refusal | None:
+        """Whether the model itself takes what a user would say for a request for this tool, twice."""
+        rng = generator(self._wanted.seed, "round trip", name, wording)
+        tools = list(self._env.world.tools.values())
+        rng.shuffle(tools)
+        request = self._trial.sample(name, wording, rng)
+        for listed in (tools, tools[::-1]):
+            asked = naming(request, listed)
+            reply = await self._asked(asked, _TOKENS_OF_A_NAME, name, wording, listed[0].name)
+            answer = named(reply, self._env.world.tools)
+            if answer != name:
+                return Refusal(reason=Reason.ROUND_TRIP, why=f"it is taken to ask for {answer or 'no tool'}")
+        return None
+
+    async def _asked(self, request: str, max_tokens: int, *names: object) -> str:
+        """The answer to a question in a conversation of its own.
+
+        Raises:
+            RolloutError: there is none.
+        """
+        talk = self._assistant.talk(stream(self._wanted.seed, "words", *names))
+        async with self._free:
+            if self._stopped is not None:
+                raise RolloutError("it gave no answer before")
+            return (await talk([{"role": "user", "content": request}], max_tokens=max_tokens)).text
+
+
+@runtime_checkable
+class _Closes(Protocol):
+    async def close(self) -> None: ...
+
+
+def as_policy(by: str) -> str:
+    """The name of a policy; an address needs no `openai:` before it."""
+    return f"{ENDPOINT}{by}" if by.startswith(("http://", "https://")) else by

@@ -1,0 +1,236 @@
+"""A bundle's tools and all that is known of them: how they can be called, asked for and compared.
+
+Tasks are drawn, built, graded and audited from this. The environment (`Tools`) adds base data and episodes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import date as Day
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
+
+from genenv.environments.base import Options
+from genenv.tools.bundle import Bundle
+from genenv.tools.calls import Known
+from genenv.tools.discover.recipes import Graph
+from genenv.tools.discover.state_values import leaves, stands_at
+from genenv.tools.generate.plans import (
+    DrawingContext,
+    ProgramSampler,
+    Rules,
+    day_of,
+    plans,
+    reads_last,
+    sizes_shown,
+)
+from genenv.tools.language.wording import MEASURING_MANNERS, Manner, Request, RequestStyle, left_out, said
+from genenv.tools.settings import ToolsConfig
+from genenv.tools.spec import Gap, Program, Use
+from genenv.tools.worlds.base import Call, Played, Tool, World
+from genenv.types import Json, JsonObject, Seed
+
+_HELD_OUT_PARTS = 5
+"""One program in this many, by its calls, is for measuring alone."""
+
+
+class Toolbox:
+    """A bundle's tools under one environment's settings.
+
+    Args:
+        settings: see `ToolsConfig`.
+        folder: of the bundle.
+    """
+
+    name: ClassVar[str] = "tools"
+    counts_calls: ClassVar[bool] = False
+    """Whether more calls than the solution has fail where there is one reply, though they do no harm."""
+
+    def __init__(self, settings: ToolsConfig | None = None, folder: Path | str = "") -> None:
+        self.settings = settings or ToolsConfig()
+        self.bundle = Bundle.open(Path(folder))
+
+    @cached_property
+    def world(self) -> World:
+        """The tools, ready to be called."""
+        return self.bundle.world(self.settings.call_s)
+
+    @cached_property
+    def graph(self) -> Graph:
+        """How they can be called; nobody calls what makes the states to begin in."""
+        graph, starts = self.bundle.graph, self.bundle.about.starts
+        if starts is None or starts.tool not in graph.recipes:
+            return graph
+        kept = {tool: one for tool, one in graph.recipes.items() if tool != starts.tool}
+        links = tuple(one for one in graph.links if starts.tool not in (one.reader, one.user))
+        return replace(graph, recipes=kept, links=links)
+
+    @property
+    def wordings(self) -> Mapping[str, Sequence[str]]:
+        """How each is asked for, in tasks for training."""
+        return self.bundle.wordings
+
+    def wordings_of(self, *, measuring: bool) -> Mapping[str, Sequence[str]]:
+        """How each is asked for in tasks of one side; those for measuring may have wordings of their own."""
+        other = self.bundle.measuring_wordings if measuring else None
+        return self.wordings if other is None else other
+
+    @cached_property
+    def has_gaps(self) -> bool:
+        """Whether there are tasks that nothing solves."""
+        return bool(self.bundle.about.alike) or any(
+            left_out(tool, self.wordings) for tool in self.world.tools.values()
+        )
+
+    def is_for_measuring(self, program: Program) -> bool:
+        """Whether a program may only be a held-out task: by its state, or by its calls."""
+        starts = self.bundle.about.starts
+        if starts is None:
+            return is_for_measuring(program)
+        state = starts.state_of(program)
+        return state is not None and state in starts.states(measuring=True)
+
+    @cached_property
+    def kept_texts(self) -> frozenset[str]:
+        """Texts that people give in tasks for measuring alone."""
+        measuring, training = (
+            {text for texts in spoken_values.kinds(None).values() for text in texts if isinstance(text, str)}
+            for spoken_values in (self.bundle.measuring_spoken_values, self.bundle.spoken_values)
+        )
+        return frozenset(measuring - training)
+
+    @property
+    def beginning(self) -> tuple[Call, ...]:
+        """Calls that make a state to begin in, where no program says which: the first one there is."""
+        starts = self.bundle.about.starts
+        return (starts.call(0),) if starts else ()
+
+    def today(self, before: Program | Sequence[Call]) -> Day | None:
+        """The day on which a program begins, or that it is after some calls, where that is known."""
+        name = self.bundle.about.today
+        if not name:
+            return None
+        played = self.begun(before) if isinstance(before, Program) else self.world.play(before)
+        return day_of(played.state, name)
+
+    def begun(self, program: Program) -> Played:
+        """What the calls before a program come to."""
+        return self.world.play([Call(tool=one.tool, args=dict(one.args)) for one in program.before])
+
+    def values(self, program: Program) -> Mapping[str, list[Json]]:
+        """What there is to be named when a program begins, by kind: of the state, and of what people say."""
+        state, bundle = self.begun(program).state, self.bundle
+        other = bundle.measuring_spoken_values
+        spoken_values = other if other.values and self.is_for_measuring(program) else bundle.spoken_values
+        return {**leaves(state), **spoken_values.kinds(day_of(state, bundle.about.today))}
+
+    def speech(self, program: Program, *, measuring: bool = False) -> RequestStyle:
+        """How a program is asked for."""
+        bundle, today, spoken_values = self.bundle, self.today(program), self.bundle.spoken_values
+        wordings = self.wordings_of(measuring=measuring)
+        manner = Manner(
+            quoted=bundle.about.quoted, **(MEASURING_MANNERS if wordings is not self.wordings else {})
+        )
+
+        def in_words(tool: str, name: str, value: Json, form: str) -> Sequence[str]:
+            return spoken_values.in_words(self.graph.recipes[tool].ways.get(name, ""), value, form, today)
+
+        def usual(reader: str, user: str, use: Use) -> bool:
+            return any(
+                (link.reader, link.user, link.parameter) == (reader, user, use.parameter)
+                and stands_at(use.path, link.kind)
+                for link in self.graph.links
+            )
+
+        return RequestStyle(wordings=wordings, manner=manner, in_words=in_words, usual=usual)
+
+    def said(self, program: Program, rng: random.Random, *, measuring: bool = False) -> Request:
+        """What a user says who wants a program done."""
+        return said(self.world.tools, program, self.speech(program, measuring=measuring), rng)
+
+    @cached_property
+    def known(self) -> Known:
+        """The tools, and their parameters in order."""
+        return {name: list(tool.properties) for name, tool in self.world.tools.items()}
+
+    def comparable(self, state: Json) -> Json:
+        """A state without what is declared volatile."""
+        return self.bundle.comparable(state)
+
+    def dumped(self, program: Program) -> JsonObject:
+        """A program as a spec; where every task has a solution it does not say so."""
+        return program.model_dump(mode="json", exclude=None if self.has_gaps else {"gap"})
+
+    def tools_in_prompt(self, seed: Seed) -> Mapping[str, Tool]:
+        """The tools in a simulator's prompt: of the seed's groups, where there are some, else all."""
+        groups = self.bundle.about.groups
+        used = {step.tool for step in Program.model_validate(seed.spec).calls}
+        near = {one for tools in groups.values() if not used.isdisjoint(tools) for one in tools}
+        tools = self.world.tools
+        return {name: tool for name, tool in tools.items() if name in near | used} if groups else tools
+
+    def options(self, subject: str) -> Options:
+        """All parameters of tasks that begin with a call of one tool."""
+        if subject not in self._known_options:
+            self._known_options[subject] = _options(self, subject)
+        return self._known_options[subject]
+
+    @cached_property
+    def _known_options(self) -> dict[str, Options]:
+        return {}
+
+    def walker(self, *, measuring: bool = False) -> ProgramSampler:
+        """Draws programs, for training or for measuring."""
+        bundle, about = self.bundle, self.bundle.about
+        around = DrawingContext(
+            starts=about.starts,
+            today=about.today,
+            spoken_values=bundle.measuring_spoken_values if measuring else bundle.spoken_values,
+            wordings=self.wordings_of(measuring=measuring),
+            measuring=measuring,
+        )
+        return ProgramSampler(self.world, self.graph, around)
+
+
+def is_for_measuring(program: Program) -> bool:
+    """Whether a program may only be a held-out task: by its calls, whatever the state before them.
+
+    What leaves something out has few calls that differ: of that the state counts, too.
+    """
+    steps = program.calls if program.gap == "none" else (*program.before, *program.calls)
+    text = json.dumps([step.model_dump(mode="json") for step in steps], sort_keys=True)
+    return hashlib.sha256(text.encode()).digest()[0] % _HELD_OUT_PARTS == 0
+
+
+def _options(toolbox: Toolbox, subject: str) -> Options:
+    graph, settings, about = toolbox.graph, toolbox.settings, toolbox.bundle.about
+    found: list[dict[str, Sequence[Json]]] = []
+    single, n_tools = settings.mode == "single", len(toolbox.world.tools)
+    rules = Rules(most_calls=settings.most_calls, together=about.together)
+    for (n, chained), written in plans(graph, subject, random.Random(subject), rules).items():
+        for answer in (False, True):
+            fitting = [plan for plan in written if not answer or reads_last(graph, plan)]
+            if fitting and not (single and (chained or answer)):
+                shape: dict[str, Sequence[Json]] = {
+                    "n_calls": (n,),
+                    "chained": (chained,),
+                    "answer": (answer,),
+                    "n_tools": sizes_shown(n_tools, n, about.shown),
+                }
+                gaps = _gaps(toolbox, subject) if n == 1 and not answer else ()
+                if toolbox.has_gaps:
+                    shape["gap"] = ("none", *gaps)
+                found.append({**shape, "tools": fitting})
+    return tuple(found)
+
+
+def _gaps(toolbox: Toolbox, subject: str) -> Sequence[Gap]:
+    """In which ways a call of a tool can have no solution."""
+    withheld: Sequence[Gap] = ("no_tool",) if toolbox.bundle.about.alike else ()
+    incomplete = left_out(toolbox.world.tools[subject], toolbox.wordings)
+    return (*withheld, *(("missing_info",) if incomplete else ()))

@@ -1,0 +1,484 @@
+"""Read an OpenAPI 3 document from a file or URL and resolve its references.
+
+Documents that people publish break the standard in small ways, and a strict parser refuses them for a field
+that nobody needs. So this one looks at what it uses, and leaves out, with a reason, what it cannot read.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import keyword
+import re
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from genenv.errors import UsageError, first_line
+from genenv.untrusted.documents import MOST_BYTES, as_list, as_object, read_document
+from genenv.untrusted.schemas import fits_keyword, part_at
+
+_TIMEOUT_S = 30.0
+_DEEPEST = 16
+"""Schemas within schemas."""
+_MOST_NODES = 2000
+"""Of one schema with all that it holds."""
+_KEPT = (
+    *("type", "enum", "const", "format", "minimum", "maximum", "multipleOf", "default"),
+    *("exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength", "minItems", "maxItems"),
+)
+"""What of a schema is told to an agent, and held to."""
+_HOLDING = ("properties", "items")
+_PYTHON: Mapping[str, tuple[type, ...]] = {"string": (str,), "integer": (int,), "number": (int, float)}
+_TOLD = 160
+"""Characters of a description."""
+
+Node = Mapping[str, Any]
+
+
+def is_address(text: str) -> bool:
+    """Whether a document is named by where it is on the web."""
+    return text.startswith(("https://", "http://"))
+
+
+def fetched(source: str) -> str:
+    """The text of a document.
+
+    Args:
+        source: a path, or an address.
+
+    Raises:
+        UsageError: it cannot be had.
+    """
+    try:
+        if is_address(source):
+            with urllib.request.urlopen(source, timeout=_TIMEOUT_S) as answer:  # noqa: S310 - http(s) alone
+                content = cast(bytes, answer.read(MOST_BYTES + 1))
+        else:
+            with Path(source).open("rb") as file:
+                content = file.read(MOST_BYTES + 1)
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        raise UsageError(f"{source} cannot be read: {first_line(error)}") from error
+    if len(content) > MOST_BYTES:
+        raise UsageError(f"{source} is larger than {MOST_BYTES >> 20} MiB")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{source} is no text in UTF-8") from error
+
+
+class Document:
+    """An OpenAPI 3 document.
+
+    Args:
+        text: JSON or YAML.
+        name: how people know it.
+
+    Raises:
+        UsageError: it is none.
+    """
+
+    def __init__(self, text: str, name: str) -> None:
+        root = read_document(text, name)
+        if not isinstance(root, Mapping):
+            raise UsageError(f"{name} is no OpenAPI 3 document, but {type(root).__name__}")
+        self._root: Node = root
+        version = self._root.get("openapi")
+        if not str(version or "").startswith("3."):
+            older = "swagger" in self._root
+            raise UsageError(
+                f"{name} is of Swagger 2; convert it to OpenAPI 3 first"
+                if older
+                else f"{name} is no OpenAPI 3 document: it has no `openapi: 3.…`"
+            )
+        self._left = 0
+        self.missing: set[str] = set()
+        """References that lead nowhere, since this was cleared: to other files, or to what is not there."""
+        paths = self._root.get("paths")
+        if not isinstance(paths, Mapping) or not paths:
+            raise UsageError(f"{name} describes no paths")
+        self.paths: Mapping[str, Node] = {
+            str(path): cast(Node, item)
+            for path, item in cast(Node, paths).items()
+            if isinstance(self.resolved(item), Mapping)
+        }
+
+    def resolved(self, node: object) -> Any:  # noqa: ANN401 - JSON
+        """A node, or what it refers to in the document; an empty one where that is nothing (`missing`)."""
+        for _ in range(_DEEPEST):
+            reference = cast(Node, node).get("$ref") if isinstance(node, Mapping) else None
+            if not isinstance(reference, str):
+                return cast(Any, node)
+            node = self._at(reference)
+        return {}
+
+    def _at(self, reference: str) -> object:
+        if reference.startswith("#/") and (found := part_at(self._root, reference[2:])) is not None:
+            return found[0]
+        self.missing.add(reference)
+        return {}
+
+    def schema(self, node: object, *, writing: bool) -> dict[str, Any]:
+        """A schema without references or alternatives, cut where it holds itself.
+
+        Of alternatives the first is taken, parts of `allOf` are one.
+
+        Args:
+            node: of the document.
+            writing: whether it is of what is sent: without what only the server sets, else the other way.
+        """
+        self._left = _MOST_NODES
+        return self._schema(node, writing, ())
+
+    def _schema(self, node: object, writing: bool, inside: tuple[str, ...]) -> dict[str, Any]:
+        self._left -= 1
+        if self._left < 0 or len(inside) > _DEEPEST:
+            return {}
+        reference = cast(Node, node).get("$ref") if isinstance(node, Mapping) else None
+        if isinstance(reference, str):
+            if reference in inside:
+                return {}
+            inside = (*inside, reference)
+        else:
+            inside = (*inside, "")
+        found = self.resolved(cast(object, node))
+        if not isinstance(found, Mapping):
+            return {}
+        schema = self._merged(cast(Node, found), inside)
+        kept: dict[str, Any] = {key: schema[key] for key in _KEPT if key in schema}
+        _modern(kept, schema)
+        properties = schema.get("properties")
+        if isinstance(properties, Mapping):
+            shown = self._shown(cast(Node, properties), writing=writing)
+            inner = {str(name): self._schema(one, writing, inside) for name, one in shown.items()}
+            kept |= {"type": "object", "properties": inner}
+            required = [
+                one for one in as_list(schema.get("required")) if isinstance(one, str) and one in inner
+            ]
+            if required:
+                kept["required"] = required
+        elif "items" in schema or kept.get("type") == "array":
+            kept |= {"type": "array", "items": self._schema(schema.get("items", {}), writing, inside)}
+        return {key: one for key, one in kept.items() if key in _HOLDING or fits_keyword(key, one)}
+
+    def _shown(self, properties: Node, *, writing: bool) -> dict[str, object]:
+        """The fields that are sent, or that come back.
+
+        An id that only the server sets is sent all the same where nothing else would be, for then it says
+        which record is meant.
+        """
+        schemas = {name: self.resolved(one) for name, one in properties.items()}
+        nodes = {name: cast(Node, one) for name, one in schemas.items() if isinstance(one, Mapping)}
+        hidden = "readOnly" if writing else "writeOnly"
+        shown = [name for name in properties if name not in nodes or nodes[name].get(hidden) is not True]
+        if writing and all(name in nodes and _only(nodes[name]) for name in shown):
+            shown += [name for name in properties if name == "id" and name not in shown]
+        return {name: cast(object, properties[name]) for name in shown}
+
+    def _merged(self, schema: Node, inside: tuple[str, ...]) -> Node:
+        """With the parts of `allOf`, and the first of the alternatives, or all where each is one value."""
+        parts = [*as_list(schema.get("allOf"))]
+        for key in ("oneOf", "anyOf"):
+            ways = as_list(schema.get(key))
+            real = [way for way in ways if as_object(self.resolved(way)).get("type") != "null"]
+            listed = [value for way in real for value in _only(as_object(self.resolved(way)))]
+            parts += [{"enum": listed}] if real and len(listed) == len(real) else real[:1]
+        if not parts:
+            return schema
+        whole: dict[str, Any] = {}
+        for part in parts:
+            _join(whole, self._part(part, inside))
+        _join(whole, {key: one for key, one in schema.items() if key not in ("allOf", "oneOf", "anyOf")})
+        return whole
+
+    def _part(self, node: object, inside: tuple[str, ...]) -> Node:
+        """A part of a schema, whatever it refers to."""
+        self._left -= 1
+        reference = cast(Node, node).get("$ref") if isinstance(node, Mapping) else None
+        if self._left < 0 or len(inside) > _DEEPEST or (reference is not None and reference in inside):
+            return {}
+        found = self.resolved(cast(object, node))
+        return (
+            self._merged(cast(Node, found), (*inside, str(reference or "")))
+            if isinstance(found, Mapping)
+            else {}
+        )
+
+
+def _join(whole: dict[str, Any], part: Node) -> None:
+    """Lay a part of a schema over what there is; fields of both are kept."""
+    fields: dict[str, Any] = {**as_object(whole.get("properties")), **as_object(part.get("properties"))}
+    required = [*as_list(whole.get("required")), *as_list(part.get("required"))]
+    other = {json.dumps(one, sort_keys=True) for one in as_list(part.get("enum"))}
+    allowed = [one for one in as_list(whole.get("enum")) if json.dumps(one, sort_keys=True) in other]
+    whole |= part
+    whole |= {"properties": fields} if fields else {}
+    whole |= {"required": required} if required else {}
+    whole |= {"enum": allowed} if allowed else {}
+
+
+def _only(schema: Node) -> Sequence[object]:
+    """The one value that a schema allows, if it names one."""
+    if "const" in schema:
+        return (schema["const"],)
+    listed = as_list(schema.get("enum"))
+    return listed if len(listed) == 1 else ()
+
+
+def _modern(kept: dict[str, Any], schema: Node) -> None:
+    """Say in today's JSON schema what OpenAPI 3.0 says in its own words."""
+    kind = kept.get("type")
+    if isinstance(kind, list):
+        kept["type"] = next((one for one in cast("list[str]", kind) if one != "null"), "string")
+    if isinstance(listed := kept.get("enum"), list):
+        kept["enum"] = [one for one in cast("list[object]", listed) if one is not None]
+    for bound, limit in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+        if isinstance(kept.get(bound), bool) and kept.pop(bound) and limit in kept:
+            kept[bound] = kept.pop(limit)
+    examples = schema.get("examples")
+    if not isinstance(examples, list):
+        examples = [schema["example"]] if "example" in schema else []
+    fitting = _PYTHON.get(str(kept.get("type")), ())
+    examples = [one for one in cast("list[object]", examples) if isinstance(one, fitting)][:4]
+    if examples:
+        kept["examples"] = examples
+    pattern = schema.get("pattern")
+    if pattern is not None:
+        kept["pattern"] = pattern
+    told = " ".join(str(schema.get("description") or "").split())
+    if told:
+        kept["description"] = told if len(told) <= _TOLD else told[: _TOLD - 1].rsplit(" ", 1)[0] + "…"
+    if kept.get("default", 0) is None:
+        del kept["default"]
+
+
+METHODS = ("get", "post", "put", "patch", "delete")
+FORM = "application/x-www-form-urlencoded"
+_JSON = re.compile(rf"application/(?:[\w.+-]+\+)?json|\*/\*|{FORM}")
+_OF_THE_PROTOCOL = frozenset({"accept", "content-type", "authorization"})
+"""Names of headers that are no parameters, as the standard has it."""
+
+_MISSING = "it needs {}, which is not in the document; put all into one file (such as with `redocly bundle`)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """A parameter in the path, the query, a header or a cookie."""
+
+    name: str
+    place: str
+    """path, query, header or cookie."""
+    required: bool
+    schema: dict[str, Any]
+    style: str = ""
+    """How lists and objects are written; empty: as is usual in its place."""
+    explode: bool | None = None
+    """Whether each item is written by itself; None: as is usual for its style."""
+    as_json: bool = False
+    """Whether it is written as JSON."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """An operation as the document describes it."""
+
+    name: str
+    """An identifier, unique in the document."""
+    method: str
+    path: str
+    told: str
+    """What it does, in a sentence."""
+    parameters: tuple[Parameter, ...]
+    """In the path and the query."""
+    aside: tuple[Parameter, ...] = ()
+    """In headers and cookies."""
+    body: dict[str, Any] | None
+    """Schema of the JSON that is sent."""
+    sends: str = ""
+    """The media type of what is sent."""
+    result: dict[str, Any] | None
+    """Schema of the JSON that comes back."""
+    answers: tuple[str, ...] = ()
+    """Media types of what comes back, where the document names them."""
+    problem: str | None = None
+    """Why it cannot be a tool."""
+    deprecated: bool = False
+    """Whether the document says that it should not be used any more."""
+
+    @property
+    def segments(self) -> tuple[str, ...]:
+        """Parts of the path."""
+        return tuple(part for part in self.path.split("/") if part)
+
+
+def argument_name(name: str) -> str:
+    """A name that Python takes for an argument: `filter[status]` is `filter_status`, `from` is `from_`."""
+    name = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_") or "value"
+    name = f"_{name}" if name[0].isdigit() else name
+    return f"{name}_" if keyword.iskeyword(name) else name
+
+
+def is_blank(segment: str) -> bool:
+    """Whether a part of a path stands for a value."""
+    return segment.startswith("{") and segment.endswith("}")
+
+
+def operations(document: Document) -> Iterator[Operation]:
+    """All operations, in the order of the document."""
+    taken: set[str] = set()
+    for path, node in document.paths.items():
+        document.missing.clear()
+        item = cast(Node, document.resolved(node))
+        if document.missing:
+            yield _elsewhere(path, document.missing.pop(), taken)
+        for method in METHODS:
+            one = document.resolved(item.get(method))
+            if isinstance(one, Mapping):
+                name = _named(cast(Node, one), method, path, taken)
+                taken.add(name)
+                yield _operation(document, name, method, path, (item, cast(Node, one)))
+
+
+def _elsewhere(path: str, reference: str, taken: set[str]) -> Operation:
+    """A path whose operations are in another file."""
+    name = _named({}, "get", path, taken)
+    taken.add(name)
+    problem = _MISSING.format(reference)
+    return Operation(
+        name=name, method="get", path=path, told="", parameters=(), body=None, result=None, problem=problem
+    )
+
+
+def _named(node: Node, method: str, path: str, taken: set[str]) -> str:
+    """Its `operationId` as an identifier, or one made of method and path."""
+    told = str(node.get("operationId") or "")
+    if not re.search(r"[A-Za-z]", told):
+        parts = [re.sub(r"\W+", "_", part.strip("{}")) for part in path.split("/") if part]
+        told = "_".join([method, *parts])
+    words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+", told)
+    name = "_".join(words).lower()[:60] or method
+    number = 2
+    while name in taken:
+        name = f"{name.rstrip('0123456789_')}_{number}"
+        number += 1
+    return name
+
+
+def _operation(document: Document, name: str, method: str, path: str, nodes: tuple[Node, Node]) -> Operation:
+    item, node = nodes
+    parameters: dict[str, Parameter] = {}
+    aside: dict[tuple[str, str], Parameter] = {}
+    problem: str | None = None
+    document.missing.clear()
+    for one in (*as_list(item.get("parameters")), *as_list(node.get("parameters"))):
+        told = document.resolved(one)
+        if not isinstance(told, Mapping):
+            continue
+        found = _parameter(document, cast(Node, told))
+        if found.place in ("path", "query"):
+            parameters[found.name] = found
+        elif found.place == "cookie" or found.name.lower() not in _OF_THE_PROTOCOL:
+            aside[found.place, found.name.lower()] = found
+    for blank in re.findall(r"\{([^}]+)\}", path):
+        parameters.setdefault(
+            blank, Parameter(name=blank, place="path", required=True, schema={"type": "string"})
+        )
+    body, sends = None, ""
+    if method != "get" and isinstance(sent := document.resolved(node.get("requestBody")), Mapping):
+        sends, body = _content(document, cast(Node, sent), writing=True)
+        if body is None and cast(Node, sent).get("content"):
+            problem = "it takes no JSON"
+        elif body is not None and body.get("type") == "array":
+            problem = "it takes a list of records at once"
+    result = _result(document, node)
+    if document.missing and problem is None:
+        problem = _MISSING.format(sorted(document.missing)[0])
+    summary = " ".join(str(node.get("summary") or node.get("description") or "").split())
+    return Operation(
+        name=name,
+        method=method,
+        path=path,
+        told=re.split(r"(?<=[a-z)])\.\s", summary, maxsplit=1)[0].rstrip(".")[:120],
+        parameters=tuple(parameters.values()),
+        aside=tuple(aside.values()),
+        body=body,
+        sends=sends,
+        result=result,
+        answers=_answers(document, node),
+        problem=problem,
+        deprecated=node.get("deprecated") is True,
+    )
+
+
+def _parameter(document: Document, told: Node) -> Parameter:
+    node = told.get("schema")
+    as_json = node is None and isinstance(told.get("content"), Mapping)
+    if node is None:  # a parameter may have a content instead
+        content: object = told.get("content")
+        node = as_object(next(iter(as_object(content).values()), None)).get("schema", {})
+    schema = document.schema(node, writing=True)
+    schema.setdefault("type", "string")
+    if told.get("description") and "description" not in schema:
+        schema["description"] = " ".join(str(told["description"]).split())[:160]
+    example = told.get("example")
+    if example is not None and not isinstance(example, Mapping | list):
+        schema.setdefault("examples", [example])
+    return Parameter(
+        name=str(told.get("name") or ""),
+        place=str(told.get("in") or ""),
+        required=bool(told.get("required")) or told.get("in") == "path",
+        schema=schema,
+        style=str(told.get("style") or ""),
+        explode=told["explode"] if isinstance(told.get("explode"), bool) else None,
+        as_json=as_json,
+    )
+
+
+def _content(document: Document, node: Node, *, writing: bool) -> tuple[str, dict[str, Any] | None]:
+    """The media type and the schema of what is sent or comes back as JSON."""
+    content = node.get("content")
+    if not isinstance(content, Mapping):
+        return "", None
+    for kind, one in cast("Mapping[str, object]", content).items():
+        if _JSON.match(str(kind)) and isinstance(one, Mapping) and "schema" in one:
+            schema = document.schema(cast(Node, one)["schema"], writing=writing)
+            return str(kind), schema if schema.get("type") in ("object", "array", None) else None
+    return "", None
+
+
+def _result(document: Document, node: Node) -> dict[str, Any] | None:
+    """Of the first success that has a content."""
+    for answer in _successes(document, node):
+        _, schema = _content(document, answer, writing=False)
+        if schema:
+            return schema
+    return None
+
+
+def _answers(document: Document, node: Node) -> tuple[str, ...]:
+    """Of the first success that has a content."""
+    for answer in _successes(document, node):
+        content = answer.get("content")
+        if isinstance(content, Mapping) and content:
+            return tuple(map(str, cast(Node, content)))
+    return ()
+
+
+def _successes(document: Document, node: Node) -> Iterator[Node]:
+    """What the document says of answers, successes first."""
+    responses = node.get("responses")
+    if not isinstance(responses, Mapping):
+        return
+    told = cast("Mapping[object, object]", responses)
+    good = sorted((str(code), one) for code, one in told.items() if str(code).startswith("2"))
+    for _, one in [*good, ("default", told.get("default"))]:
+        answer = document.resolved(one)
+        if isinstance(answer, Mapping):
+            yield cast(Node, answer)
+
+
+def is_json(kind: str) -> bool:
+    """Whether a media type is one of JSON, or any."""
+    return kind != FORM and _JSON.match(kind) is not None

@@ -1,0 +1,284 @@
+"""One round: `Producer` samples tasks and rollouts, `Learner` updates both policies from them.
+
+With `run.staleness` rounds are produced ahead of the one that is learned from. The state of the task pool
+then runs ahead too, so a `Produced` round keeps what its commit needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any
+
+from genenv.agent.policy import Agent
+from genenv.algorithms.agent_credit import agent_credit, zero_advantage_rate
+from genenv.algorithms.simulator_credit import simulator_credit
+from genenv.config.run import RunConfig
+from genenv.curriculum.prediction import Choice, History, Predicted
+from genenv.curriculum.scoring import score_batches, scored
+from genenv.curriculum.selection import Selection, curriculum_metrics, select, trained_groups
+from genenv.curriculum.simulator_rewards import in_round
+from genenv.environments.base import Environment
+from genenv.progress import Reporter
+from genenv.runs.metrics import Stages, rollout_metrics
+from genenv.runs.store.records import Evaluation
+from genenv.seeding import generator
+from genenv.simulator.policy import Simulator, simulator_prompt, spec_schemas
+from genenv.training.policies import Policies, together
+from genenv.training.task_pool import TaskPool, Tasks
+from genenv.types import Context, Generation, Group, JsonObject, Profile, Scored, Seed, Task, TaskBatch
+
+
+async def evaluate(
+    agent: Agent, env: Environment, held_out: Sequence[Task], stage: Stages
+) -> list[Evaluation]:
+    """One greedy rollout of each held-out task."""
+    with stage("eval", "held-out tasks", items=len(held_out), unit="tasks"):
+        groups = await agent.solve(env, held_out)
+    return [
+        Evaluation(
+            task_id=group.task.id,
+            success=trace.success,
+            reward=trace.reward,
+            replies=trace.replies,
+            explanation=trace.explanation,
+        )
+        for group in groups
+        for trace in group.traces
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Produced:
+    """A round before anybody has learned from it."""
+
+    number: int
+    contexts: Sequence[Context]
+    generations: Sequence[Generation]
+    batches: Sequence[TaskBatch]
+    groups: Sequence[Group]
+    """All rollouts."""
+    trained: Sequence[Group]
+    """Those that the agent learns from."""
+    selection: Selection
+    """What the simulator learns from by `rwr`."""
+    replayed: Sequence[Task]
+    """Whose demonstrations the agent sees again."""
+    profile: Profile
+    """How the agent did before these rollouts, as the simulator was told."""
+    entered: Sequence[Evaluation]
+    """Of another environment, before the first round in it."""
+    metrics: Mapping[str, float]
+    seconds: Mapping[str, float]
+    """Of its stages."""
+    state: JsonObject
+    """What the run knew after it, apart from weights."""
+
+
+class Ahead:
+    """Tasks by id: of committed rounds, and of those that are produced and not committed yet."""
+
+    def __init__(self, committed: Tasks, rounds: Mapping[int, Produced]) -> None:
+        self._committed, self._rounds = committed, rounds
+
+    def task(self, task_id: str) -> Task:
+        """The task of that id."""
+        ahead = (group.task for one in self._rounds.values() for group in one.groups)
+        return next((task for task in ahead if task.id == task_id), None) or self._committed.task(task_id)
+
+
+class Producer:
+    """Produces rounds, in order."""
+
+    def __init__(
+        self, config: RunConfig, env: Environment, policies: Policies, pool: TaskPool, reporter: Reporter
+    ) -> None:
+        self.config, self.env, self.policies, self.pool = config, env, policies, pool
+        self.reporter = reporter
+
+    async def produce(self, number: int, tasks: Tasks) -> Produced:
+        """Sample a round with the weights that were published last; the task pool takes its rollouts in.
+
+        Args:
+            number: of the round, the one after that which was produced last.
+            tasks: that may come back in it.
+        """
+        config, pool, simulator = self.config, self.pool, self.policies.simulator
+        stage = Stages(self.reporter, number, config.run.rounds)
+        entered = await self._entered(number, stage)
+        contexts = pool.contexts(number)
+        specs = len(contexts) * config.simulator.variations
+        with stage("propose", "writing tasks", items=specs, unit="specs"):
+            generations = await simulator.propose(self.env, contexts)
+        with stage("gate"):
+            proposals = pool.gate.admit(contexts, generations)
+        written = [proposal.outcome for proposal in proposals if isinstance(proposal.outcome, Task)]
+        base, back = pool.revisited(number, tasks)
+        predicted = await self._predicted([*written, *base], stage)
+        if predicted is not None:
+            proposals = predicted.noted(proposals)
+        chosen = pool.chosen(number, written, base, {} if predicted is None else predicted.rates)
+        groups = await self._attempted(number, chosen, back, stage)
+        new = pool.joined(groups, written)
+        wanted = in_round(config.curriculum, number, config.run.rounds)
+        batches = score_batches(contexts, proposals, groups, wanted)
+        selection = select(batches, wanted, generator(pool.seed, "shuffled", number))
+        replayed, profile = pool.replayed(number, groups, tasks), pool.profile
+        probed = {} if predicted is None else predicted.metrics(written, [group.task for group in groups])
+        probed |= pool.observe(number, groups, {task.id for task in new}, predicted)
+        sampler, elsewhere = self.policies.agent.sampler, simulator.tokens_sampled_elsewhere()
+        return Produced(
+            number=number,
+            contexts=contexts,
+            generations=generations,
+            batches=batches,
+            groups=groups,
+            trained=trained_groups(groups, new, wanted),
+            selection=selection,
+            replayed=replayed,
+            profile=profile,
+            entered=entered,
+            metrics={
+                **curriculum_metrics(batches, selection, wanted),
+                **rollout_metrics(groups, batches, sampler, self.env, elsewhere=elsewhere),
+                **probed,
+                **{f"agent/skill/{name}": rate for name, rate in pool.stats.profile().success.items()},
+                **({"agent/eval_at_shift": fmean(one.success for one in entered)} if entered else {}),
+            },
+            seconds=stage.seconds,
+            state=pool.state(),
+        )
+
+    async def _entered(self, number: int, stage: Stages) -> list[Evaluation]:
+        """How the agent does in another environment, where this is the first round in it."""
+        if not self.pool.enter(number) or not self.config.run.eval_every:
+            return []
+        return await evaluate(self.policies.agent, self.env, self.pool.held_out, stage)
+
+    async def _predicted(self, candidates: Sequence[Task], stage: Stages) -> Predicted | None:
+        """Success rates of candidates, as far as they can be predicted; None where nobody wants to know."""
+        predictor = self.pool.predictor
+        if predictor is None:
+            return None
+        if isinstance(predictor, History):
+            return predictor.predict(candidates)
+        with stage("probe", "looking at", items=len(candidates), unit="tasks"):
+            return predictor.predict(*await self.policies.agent.likelihoods(self.env, candidates))
+
+    async def _attempted(
+        self, number: int, chosen: Choice, back: Sequence[Task], stage: Stages
+    ) -> list[Group]:
+        """Rollouts of the tasks of a round, and at candidates in the stead of those that taught nothing."""
+        groups, tasks = list[Group](), [*chosen.new, *chosen.base, *back]
+        while tasks:
+            items = len(tasks) * self.config.agent.rollouts
+            with stage("rollout", "attempting", items=items, unit="attempts"):
+                found = await self.policies.agent.roll_out(self.env, tasks, round_=number)
+            groups += found
+            tasks = chosen.instead_of(found)
+        await self.policies.check_samples()
+        return groups
+
+
+Update = Callable[[], Coroutine[Any, Any, Mapping[str, float]]]
+
+
+class Learner:
+    """Has both policies learn. Neither samples with what it has learned before it is published."""
+
+    def __init__(self, config: RunConfig, env: Environment, policies: Policies) -> None:
+        self.config, self.env, self.policies = config, env, policies
+
+    async def learn(self, produced: Produced, stage: Stages) -> Mapping[str, float]:
+        """Both updates of a round; returns their metrics, and how freely the simulator decided in it.
+
+        That can be known only where nothing was learned since: not of a round that was in flight.
+        """
+        number, decision_metrics = produced.number, dict[str, float]()
+        if not self.config.run.staleness:
+            schemas = spec_schemas(self.env, produced.contexts)
+            decision_metrics |= await self.policies.simulator.decision_metrics(produced.generations, schemas)
+        learned = await self.both(
+            lambda: self.agent_learns(number, produced.trained, produced.replayed, stage),
+            lambda: self.simulator_learns(
+                number, produced.batches, produced.selection, produced.profile, stage
+            ),
+        )
+        return {**decision_metrics, **learned}
+
+    async def agent_learns(
+        self, number: int, groups: Sequence[Group], replayed: Sequence[Task], stage: Stages
+    ) -> Mapping[str, float]:
+        """The agent's update.
+
+        Args:
+            number: of the round.
+            groups: rollouts.
+            replayed: other tasks whose demonstrations it sees again.
+            stage: times it.
+        """
+        agent, config = self.policies.agent, self.config.agent
+        if not config.train:
+            return {"agent/zero_advantage_rate": zero_advantage_rate(groups, config)}
+        sequences = len(replayed) + sum(len(g.traces) + (config.guidance != "none") for g in groups)
+        with stage("agent_update", "agent learns", items=sequences * config.epochs, unit="sequences"):
+            known = await agent.solutions(self.env, groups, replayed)
+            batch = agent_credit(config)(groups, known, config, temperature=config.temperature)
+            metrics = await agent.learn(batch, round_=number, rounds=self.config.run.rounds)
+        guided = sum(group.task.id in known for group in groups)
+        return {
+            **metrics,
+            "agent/zero_advantage_rate": zero_advantage_rate(groups, config),
+            "agent/guided_rate": guided / len(groups) if groups else 0.0,
+            "agent/replayed": float(len(known) - guided),
+            "agent/imitated": float(sum(datum.loss == "nll" for datum in batch.data)),
+        }
+
+    async def simulator_learns(
+        self, number: int, batches: Sequence[TaskBatch], selection: Selection, profile: Profile, stage: Stages
+    ) -> Mapping[str, float]:
+        """The simulator's update, where it learns.
+
+        Args:
+            number: of the round.
+            batches: what was written, and how the agent did on it.
+            selection: of it, weighed.
+            profile: how the agent did.
+            stage: times it.
+        """
+        simulator, config = self.policies.simulator, self.config.simulator
+        if not simulator.learns:
+            return {}
+        wanted = in_round(self.config.curriculum, number, self.config.run.rounds)
+        earned = scored(batches, wanted, generator(self.config.run.seed, "shuffled", number))
+        if config.algorithm == "hindsight" and isinstance(simulator, Simulator):
+            seeds = {batch.context.id: batch.context.seed for batch in batches}
+            earned = [
+                self._in_hindsight(simulator, seeds[one.generation.context_id], profile, one)
+                for one in earned
+            ]
+        schemas = spec_schemas(self.env, [batch.context for batch in batches])
+        credit = simulator_credit(config)
+        batch = credit(selection.samples, schemas, config, temperature=config.temperature, scored=earned)
+        specs = len(batch.data) * config.epochs
+        with stage("simulator_update", "simulator learns", items=specs, unit="specs"):
+            return await simulator.learn(batch, round_=number, rounds=self.config.run.rounds)
+
+    def _in_hindsight(self, simulator: Simulator, seed: Seed, profile: Profile, one: Scored) -> Scored:
+        """With the prompt that asks for the rate which the task came to, to the nearest tenth."""
+        if one.rate is None:
+            return one
+        messages = self.env.simulator_messages(seed, profile, round(one.rate, 1))
+        return replace(one, prompt_ids=simulator_prompt(simulator.sampler, messages))
+
+    async def both(self, *updates: Update) -> Mapping[str, float]:
+        """Both updates, concurrently where the policies have devices of their own; tokens are added up."""
+        if self.policies.apart:
+            found = await together(*(update() for update in updates))
+        else:
+            found = [await update() for update in updates]
+        trained = sum(metrics.get("tokens/trained", 0.0) for metrics in found)
+        return {name: value for metrics in found for name, value in metrics.items()} | {
+            "tokens/trained": trained
+        }
