@@ -48,7 +48,9 @@ OWNERS = {
 }
 """Where the settings of a section are read: a name that another section has too does not count there."""
 
-OWNERS |= {name: (f"evaluation/{name}.py", f"benchmarks/{name}/") for name in sections() if name not in OWNERS}
+OWNERS |= {
+    name: (f"evaluation/{name}.py", f"benchmarks/{name}/") for name in sections() if name not in OWNERS
+}
 OWNERS |= {
     "endpoint": ("clients/",),
     "sampling": ("clients/", "sampling.py", "evaluation/evaluate.py", "backends/settings.py"),
