@@ -199,7 +199,7 @@ def test_a_server_of_actions_can_describe_them_in_any_way(fuzz: Fuzz) -> None:
         if isinstance(schema, dict):
             actions = actions_of(schema)
             actions.read(reply)
-            actions.uninformed([], random.Random(0))
+            actions.random_reply([], random.Random(0))
             random_call([{"function": {"name": "a", "parameters": schema}}], random.Random(0))
 
     fuzz(st.tuples(schemas(), st.text()), read)
