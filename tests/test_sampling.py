@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import fields
 
+from genenv.backends.served import PromptRequest
 from genenv.backends.settings import SamplingConfig
 from genenv.sampling import COLDEST, SampleRequest, SamplingFields, SamplingParams, sampling_params
 from genenv.servers.tinker.requests import SamplingParamsBody
 from genenv.servers.vllm import SamplingBody
-from genenv.tools.generate.make_bundle import Asked
 
 NAMES = {one.name for one in fields(SamplingParams)}
 
@@ -17,7 +17,7 @@ def test_requests_settings_and_both_protocols_have_all_parameters() -> None:
     assert {name: one.default for name, one in SamplingFields.model_fields.items()} == {
         one.name: one.default for one in fields(SamplingParams)
     }
-    for kind in (SampleRequest, Asked):
+    for kind in (SampleRequest, PromptRequest):
         assert {one.name for one in fields(kind)} >= NAMES
     for body in (SamplingConfig, SamplingParamsBody, SamplingBody):
         assert set(body.model_fields) >= NAMES

@@ -110,7 +110,7 @@ def centred(rewards_G: Sequence[float]) -> list[float]:
     """A_i = r_i - mean(r), the advantage of Dr. GRPO (arXiv:2503.20783); all zero when the group agrees."""
     mean = math.fsum(rewards_G) / len(rewards_G)
     found = [reward - mean for reward in rewards_G]
-    return found if max(map(abs, found)) >= 1e-9 else [0.0] * len(rewards_G)
+    return [0.0] * len(rewards_G) if max(map(abs, found)) < 1e-9 else found  # NaN: the update is skipped
 
 
 def normalised(rewards_G: Sequence[float]) -> list[float]:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from genenv.backends.vllm.fleet import check_policies
+from genenv.backends.vllm.client import check_policies
 from genenv.cli.console import Config, Overrides, begin, check_named
 from genenv.cluster.hosts import Needs, Plan
 from genenv.cluster.on_ray import Typed, play

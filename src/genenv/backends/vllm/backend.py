@@ -17,8 +17,8 @@ from genenv.backends.base import Opened, Role
 from genenv.backends.local.backend import open_on_all_ranks
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.backends.settings import ADAPTERS_PREFIX, PolicyConfig
-from genenv.backends.vllm.client import LOST, Broken, Card, Forgot, Unfit
-from genenv.backends.vllm.fleet import Fleet, check_policies
+from genenv.backends.vllm.client import LOST, Broken, Card, Forgot, Unfit, check_policies
+from genenv.backends.vllm.fleet import Fleet
 from genenv.backends.vllm.policy import PublishingTrainer, ServedPolicy, VllmSampler, WeightChecks
 from genenv.environments.base import Environment
 from genenv.errors import GenenvError, UsageError

@@ -20,6 +20,7 @@ import pydantic_core
 from pydantic import BaseModel, Field, StrictFloat, StrictInt, StrictStr, ValidationError
 
 from genenv.backends.sampler_check import completion_problem
+from genenv.backends.settings import PolicyConfig
 from genenv.errors import RolloutError, UsageError, first_line
 from genenv.texts import inert
 
@@ -319,3 +320,16 @@ def why(error: BaseException | None) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
     return "nothing" if error is None else (first_line(error) or type(error).__name__)
+
+
+def check_policies(policy: PolicyConfig) -> None:
+    """Refuse players that servers cannot hold: they have one base, and adapters on it.
+
+    Raises:
+        UsageError: these are such.
+    """
+    if policy.tuning != "lora" or policy.simulator_model is not None:
+        raise UsageError(
+            "servers hold one base and adapters on it: add --set policy.tuning=lora, and leave "
+            "policy.simulator_model out"
+        )

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from genenv.backends.settings import PolicyConfig, VllmConfig
+from genenv.backends.settings import VllmConfig
 from genenv.backends.vllm.client import (
     LOST,
     MOST_BYTES,
@@ -608,16 +608,3 @@ class Fleet:
         """Leave a server alone for a while."""
         log.warning("%s does not answer (%s): its requests go elsewhere", server.address, why(error))
         server.lost()
-
-
-def check_policies(policy: PolicyConfig) -> None:
-    """Refuse players that servers cannot hold: they have one base, and adapters on it.
-
-    Raises:
-        UsageError: these are such.
-    """
-    if policy.tuning != "lora" or policy.simulator_model is not None:
-        raise UsageError(
-            "servers hold one base and adapters on it: add --set policy.tuning=lora, and leave "
-            "policy.simulator_model out"
-        )
