@@ -40,7 +40,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from genenv.backends.vllm.fleet import remove_address, write_address
+from genenv.backends.vllm.client import remove_address, write_address
 from genenv.config.run import load_config
 from genenv.runs.checkpoint import MANIFEST, checkpoints
 from genenv.runs.store.store import PoolStore

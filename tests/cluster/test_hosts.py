@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from genenv.backends.vllm.fleet import read_addresses
+from genenv.backends.vllm.client import read_addresses
 from genenv.cluster import hosts
 from genenv.cluster.child import Child
 from genenv.cluster.hosts import Needs, News, Plan, ServerHost, TrainerHost, prepare, sees

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import httpx2
 
 from genenv.backends.settings import PolicyConfig
-from genenv.backends.vllm.fleet import remove_address, write_address
+from genenv.backends.vllm.client import remove_address, write_address
 from genenv.cluster.child import Child
 from genenv.config.run import load_config
 from genenv.errors import GenenvError, UsageError

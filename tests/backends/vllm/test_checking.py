@@ -20,7 +20,7 @@ from genenv.backends.local.served.models import LoadedBase
 from genenv.backends.settings import PolicyConfig
 from genenv.backends.vllm import fleet as fleets
 from genenv.backends.vllm import fleet as servers
-from genenv.backends.vllm.fleet import write_address
+from genenv.backends.vllm.client import write_address
 from genenv.backends.vllm.policy import VllmSampler
 from genenv.errors import GenenvError, RolloutError, UsageError
 from genenv.sampling import SampleRequest

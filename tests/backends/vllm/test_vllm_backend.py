@@ -18,8 +18,7 @@ from genenv.algorithms.datum import Objective
 from genenv.backends.local.served.models import LoadedBase
 from genenv.backends.settings import PolicyConfig
 from genenv.backends.vllm import fleet as fleets
-from genenv.backends.vllm.client import Refused
-from genenv.backends.vllm.fleet import read_addresses, remove_address, write_address
+from genenv.backends.vllm.client import Refused, read_addresses, remove_address, write_address
 from genenv.backends.vllm.policy import VllmSampler
 from genenv.errors import GenenvError, UsageError
 from genenv.sampling import SampleRequest

@@ -9,8 +9,11 @@ Shapes: T = sampled tokens.
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -333,3 +336,43 @@ def check_policies(policy: PolicyConfig) -> None:
             "servers hold one base and adapters on it: add --set policy.tuning=lora, and leave "
             "policy.simulator_model out"
         )
+
+
+_SUFFIX = ".address"
+_LOOKS_LIKE_ONE = re.compile(r"https?://[^\s/@?#]+")
+
+
+def write_address(folder: Path, name: str, address: str) -> None:
+    """Say where a server is now; what it said before is replaced as a whole.
+
+    Args:
+        folder: `policy.vllm.addresses_folder`; made when it is missing.
+        name: the server's, which stays when it begins anew elsewhere.
+        address: its base URL.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    unseen = folder / f".{name}.{os.getpid()}"
+    unseen.write_text(address + "\n", encoding="utf-8")
+    unseen.replace(folder / f"{name}{_SUFFIX}")
+
+
+def remove_address(folder: Path, name: str) -> None:
+    """Say that a server is nowhere at present."""
+    (folder / f"{name}{_SUFFIX}").unlink(missing_ok=True)
+
+
+def read_addresses(folder: Path) -> tuple[str, ...]:
+    """All addresses in a folder, in the order of the servers' names; none where it cannot be read.
+
+    A file that holds no address, such as one that others see before it is whole, is left out; and so is one
+    with a user name or a password, as addresses are written into logs.
+    """
+    found: list[str] = []
+    try:
+        for file in sorted(folder.glob(f"*{_SUFFIX}")):
+            address = file.read_text(encoding="utf-8", errors="replace").strip().rstrip("/")
+            if _LOOKS_LIKE_ONE.fullmatch(address):
+                found.append(address)
+    except OSError:  # a disk that is away for a moment: what was known before stays known
+        return ()
+    return tuple(dict.fromkeys(found))

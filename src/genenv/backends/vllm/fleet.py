@@ -17,8 +17,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
-import re
 import time
 import weakref
 import zlib
@@ -56,8 +54,6 @@ from genenv.http.guard import key_headers
 
 log = logging.getLogger(__name__)
 
-_SUFFIX = ".address"
-_LOOKS_LIKE_ONE = re.compile(r"https?://[^\s/@?#]+")
 _SPREAD = 8
 """Requests of one prompt go to one server, which reads it once, unless that has so many more to do."""
 _MEET_TIMEOUT_S = 30.0
@@ -70,42 +66,6 @@ _REFRESH_S = 1.0
 _KEPT = "committed rounds are kept, continue with --resume"
 _USUAL_TOKENS = 16
 """So many a completion has at most where a request does not say it, as in vLLM."""
-
-
-def write_address(folder: Path, name: str, address: str) -> None:
-    """Say where a server is now; what it said before is replaced as a whole.
-
-    Args:
-        folder: `policy.vllm.addresses_folder`; made when it is missing.
-        name: the server's, which stays when it begins anew elsewhere.
-        address: its base URL.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    unseen = folder / f".{name}.{os.getpid()}"
-    unseen.write_text(address + "\n", encoding="utf-8")
-    unseen.replace(folder / f"{name}{_SUFFIX}")
-
-
-def remove_address(folder: Path, name: str) -> None:
-    """Say that a server is nowhere at present."""
-    (folder / f"{name}{_SUFFIX}").unlink(missing_ok=True)
-
-
-def read_addresses(folder: Path) -> tuple[str, ...]:
-    """All addresses in a folder, in the order of the servers' names; none where it cannot be read.
-
-    A file that holds no address, such as one that others see before it is whole, is left out; and so is one
-    with a user name or a password, as addresses are written into logs.
-    """
-    found: list[str] = []
-    try:
-        for file in sorted(folder.glob(f"*{_SUFFIX}")):
-            address = file.read_text(encoding="utf-8", errors="replace").strip().rstrip("/")
-            if _LOOKS_LIKE_ONE.fullmatch(address):
-                found.append(address)
-    except OSError:  # a disk that is away for a moment: what was known before stays known
-        return ()
-    return tuple(dict.fromkeys(found))
 
 
 _REST_S = 5.0
