@@ -46,6 +46,7 @@ from genenv.backends.vllm.client import (
     most_bytes,
     parse_cards,
     parse_completion,
+    read_addresses,
     refusal_text,
     why,
 )
