@@ -28,9 +28,9 @@ HANGING = """
     def begin(self, *arguments, round_, **options):
         if round_ == 2:
             {patch} = hang
-        return attempt(self, *arguments, round_=round_, **options)
+        return roll_out(self, *arguments, round_=round_, **options)
 
-    attempt, Agent.attempt = Agent.attempt, begin
+    roll_out, Agent.roll_out = Agent.roll_out, begin
     fakes.few_base_data()
     opening.load_players = fakes.scripted_players
     Path(sys.argv[2]).write_text(fakes.SETTINGS.format(rounds=3))

@@ -48,7 +48,7 @@ def test_a_folder_without_the_right_to_write_is_refused(tmp_path: Path) -> None:
         ("generate", "demo", "--out", NOWHERE / "tasks.jsonl"),
         ("eval", "held-out", "--policy", "smollm2-135m", "--set", "held_out.config=demo", "--out", NOWHERE),
         ("export-env", "tool_calling", "--out", NOWHERE.with_name("some_env")),
-        ("environment", "new", NOWHERE, "--from", "{tools}"),
+        ("env", "new", NOWHERE, "--from", "{tools}"),
         ("lab", "--seeds", "1000000", "--out", NOWHERE),
     ],
     ids=lambda words: words[0],

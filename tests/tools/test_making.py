@@ -119,7 +119,7 @@ def test_every_stage_that_can_be_counted_is(tmp_path: Path) -> None:
 def test_a_bundle_without_tasks_ends_with_status_1_and_says_what_to_change(tmp_path: Path) -> None:
     (tmp_path / "tools.py").write_text(NOTHING)
     words = (
-        "environment",
+        "env",
         "new",
         tmp_path / "lamps",
         "--from",
@@ -177,14 +177,14 @@ STOPPED = """
     ("module", "owner", "method", "times", "said"),
     [
         (
-            "exploring",
+            "discover.exploring",
             "Explorer",
             "explore",
             1,
             "nothing of {folder} is kept, and the same command begins anew",
         ),
         (
-            "drawing",
+            "generate.make_bundle",
             "Drawing",
             "passing",
             30,
@@ -208,7 +208,7 @@ def test_an_interrupt_says_what_is_kept(
     assert done.stderr.splitlines()[-1].startswith("genenv: stopped; ")
     assert said.format(folder=folder) in done.stderr.splitlines()[-1]
     assert "round" not in done.stderr
-    assert folder.is_dir() == (module == "drawing")
+    assert folder.is_dir() == (module == "generate.make_bundle")
     assert not (tmp_path / ".doors.new").exists()
     if folder.is_dir():
         assert 0 < len(Bundle.open(folder).base) < 30

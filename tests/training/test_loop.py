@@ -445,7 +445,7 @@ def test_the_loop_takes_under_a_second_and_no_torch(tmp_path: Path) -> None:
         sys.path.insert(0, {str(Path(__file__).parents[1])!r})
         import training.test_loop as t
         from pathlib import Path
-        loop = t.build(t.resolve(t.SETTINGS), Path(sys.argv[1]))
+        loop = t.build(t.parse_config(t.SETTINGS), Path(sys.argv[1]))
         start = time.process_time()
         loop.run()
         print(time.process_time() - start, "torch" in sys.modules, "transformers" in sys.modules)
