@@ -267,6 +267,26 @@ def test_no_other_package_takes_a_name_of_genenvs_own(site: Path) -> None:
     assert done.stdout.startswith("genenv.")
 
 
+@pytest.mark.long
+def test_the_file_of_another_project_above_an_installation_hides_no_part(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "somebody-elses"\n', encoding="utf-8")
+    shutil.copytree(SRC, tmp_path / "vendor" / "genenv", ignore=shutil.ignore_patterns("__pycache__"))
+    info = tmp_path / "vendor" / "genenv-0.dist-info"  # as `pip install --target vendor` leaves it
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: genenv\nVersion: 0\n", encoding="utf-8")
+    points = "[genenv.backends]\nscripted = genenv.backends.scripted:open_scripted\n"
+    (info / "entry_points.txt").write_text(points, encoding="utf-8")
+    code = "from genenv.plugins import parts; print(parts('backends')['scripted'])"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "vendor")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "genenv.backends.scripted:open_scripted\n"
+
+
 @pytest.mark.parametrize(
     "group", ["environments", "environment_kinds", "backends", "benchmarks", "commands", "exporters"]
 )

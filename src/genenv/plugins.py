@@ -23,8 +23,9 @@ from genenv.errors import EnvironmentCodeError, GenenvError, UsageError, first_l
 
 Group = Literal["environments", "environment_kinds", "backends", "benchmarks", "commands", "exporters"]
 
-_SOURCE = Path(__file__).parents[2] / "pyproject.toml"
-"""In a checkout the file itself is read: what an editable installation wrote down may be older."""
+_PROJECT = Path(__file__).parents[2] / "pyproject.toml"
+"""In a checkout the file itself is read: what an editable installation wrote down may be older. Elsewhere
+there is no such file here, or it is that of another project, into whose folder genenv was installed."""
 
 
 @cache
@@ -33,27 +34,27 @@ def parts(group: Group) -> Mapping[str, str]:
 
     A name that genenv itself uses cannot be taken by another distribution.
     """
-    ours, others = dict(_of_checkout(group)), dict[str, str]()
+    checkout = _entry_points_of_checkout(_PROJECT)
+    ours = {} if checkout is None else dict(checkout.get(f"genenv.{group}", {}))
+    others: dict[str, str] = {}
     for point in entry_points(group=f"genenv.{group}"):
-        is_ours = point.dist is not None and point.dist.name == "genenv"
-        if not is_ours:
+        if point.dist is None or point.dist.name != "genenv":
             others[point.name] = point.value
-        elif not _SOURCE.is_file():
+        elif checkout is None:
             ours[point.name] = point.value
-    return {**ours, **{name: others[name] for name in sorted(others) if name not in ours}}
-
-
-def _of_checkout(group: Group) -> Mapping[str, str]:
-    if not _SOURCE.is_file():
-        return {}
-    found = _checkout().get(f"genenv.{group}", {})
-    return {name: str(where) for name, where in found.items()}
+    return ours | {name: others[name] for name in sorted(others) if name not in ours}
 
 
 @cache
-def _checkout() -> Mapping[str, Mapping[str, object]]:
-    project = tomllib.loads(_SOURCE.read_text(encoding="utf-8")).get("project", {})
-    return project.get("entry-points", {}) if project.get("name") == "genenv" else {}
+def _entry_points_of_checkout(file: Path) -> Mapping[str, Mapping[str, str]] | None:
+    """The entry points that genenv's own `pyproject.toml` declares; None where that is not the file."""
+    if not file.is_file():
+        return None
+    try:
+        project = tomllib.loads(file.read_text(encoding="utf-8")).get("project", {})
+    except ValueError:  # of another project, and damaged
+        return None
+    return project.get("entry-points", {}) if project.get("name") == "genenv" else None
 
 
 def load(where: str) -> object:
