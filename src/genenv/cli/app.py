@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Generator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 import typer
 import typer.main
@@ -88,6 +88,16 @@ class _Commands(TyperGroup):
         with one_sentence(lambda: str(ctx.meta.get(_TYPED, ""))):
             return super().invoke(ctx)
 
+    def format_help(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self,
+        ctx: typer.Context,
+        formatter: Any,  # noqa: ANN401 - see above
+    ) -> None:
+        """The help of all commands; only then are their sources read for it."""
+        for name, command in self.commands.items():
+            command.help = _about(COMMANDS[name])
+        super().format_help(ctx, formatter)
+
     def resolve_command(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, ctx: typer.Context, args: list[str]
     ) -> tuple[str | None, TyperCommand, list[str]]:
@@ -137,8 +147,8 @@ def _about(where: str) -> str:
     return (ast.get_docstring(found[0]) or "").partition("\n")[0] if found else ""
 
 
-for _name, _where in COMMANDS.items():
-    app.command(_name, help=_about(_where))(_line_of_help)
+for _name in COMMANDS:
+    app.command(_name)(_line_of_help)
 
 
 def _print_version(wanted: bool) -> None:
