@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
+from genenv.backends.local.assistant import LocalAssistant
 from genenv.backends.local.packing import Bundle, Packed
 from genenv.backends.scripted import END, ScriptedSampler
 from genenv.backends.settings import SamplingConfig
 from genenv.chat.sampler import ThoughtLimit
-from genenv.clients.local import LocalAssistant
 from genenv.rollout.driver import Sampling, demonstration, roll_out
 from genenv.sampling import Completion, SampleRequest
 from genenv.simulator.policy import simulator_prompt

@@ -1,1 +1,1 @@
-"""Text in, text out: endpoints and local models behind one interface."""
+"""Text in, text out: OpenAI-compatible endpoints."""

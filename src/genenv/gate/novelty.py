@@ -165,7 +165,7 @@ class Archive:
     These are its words and its pairs of neighbouring words, lower-cased; one is kept as a number, the places
     of its words in the archive's vocabulary. The answer is exact, the time to find it grows far more slowly
     than the archive: the latest texts are compared one by one, older ones have an inverted index each some
-    thousand (`genenv.gate.postings`).
+    thousand (`Postings`).
     """
 
     def __init__(self) -> None:
