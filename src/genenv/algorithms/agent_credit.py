@@ -1,8 +1,8 @@
 """The agent's update batches: GRPO from rollouts, and supervised learning from demonstrations.
 
-    A_i = r_i - mean(r)            "centred"     (Dr. GRPO, arXiv:2503.20783)
-    A_i = (r_i - mean(r)) / std(r) "normalised"  (GRPO, arXiv:2402.03300)
-    A_i = (r_i - mean(r)) / mean(r) "max_rl"     (maximum-likelihood RL, arXiv:2602.02710)
+    A_i = r_i - mean(r)              "centred"     (Dr. GRPO, arXiv:2503.20783)
+    A_i = (r_i - mean(r)) / std(r)   "normalised"  (GRPO, arXiv:2402.03300)
+    A_i = (r_i - mean(r)) / mean(r)  "max_rl"      (maximum-likelihood RL, arXiv:2602.02710)
 
 Every sampled token of rollout i has advantage A_i. The weights say whether all tokens of an update count
 alike ("token"), or all rollouts ("sequence", or "constant" as in Dr. GRPO: no division by a rollout's
@@ -138,15 +138,22 @@ ADVANTAGES: Mapping[str, Advantage] = {"normalised": normalised, "centred": cent
 """What `agent.advantage` and `simulator.advantage` name."""
 
 
-def group_advantages(rewards_G: Sequence[float], name: str) -> list[float]:
+def group_advantages(
+    rewards_G: Sequence[float], name: str, *, setting: str = "agent.advantage"
+) -> list[float]:
     """Advantages of a group by the name of a function: of `ADVANTAGES`, or `module:function` of the user's.
+
+    Args:
+        rewards_G: of the rollouts of a task, or of the specs of a context; two at least.
+        name: of the function.
+        setting: that names it, for the sentence about a wrong one.
 
     Raises:
         UsageError: the user's function cannot be found, or gives another number of advantages.
     """
     if name in ADVANTAGES:
         return list(ADVANTAGES[name](rewards_G))
-    found = list(cast(Advantage, own_part("agent.advantage", name, takes=("rewards",)))(rewards_G))
+    found = list(cast(Advantage, own_part(setting, name, takes=("rewards",)))(rewards_G))
     if len(found) != len(rewards_G) or not all(map(math.isfinite, found)):
         raise UsageError(
             f"{name} gave {found} for {len(rewards_G)} rewards; an advantage is one finite number for each"

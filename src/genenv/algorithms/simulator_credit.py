@@ -99,13 +99,11 @@ def context_grpo_credit(
 ) -> UpdateBatch:
     """GRPO of the simulator: what was written for one context is compared with each other.
 
-        A_i = r_i - mean(r), or that over std(r):  r_i in [0, 1] the reward of generation i, 0 if it is no
-        task L_t = -min(rho_t A, clip(rho_t) A),        rho_t = pi(t) / pi_old(t), among the tokens the
-        grammar allows
+        A_i = r_i - mean(r), or that over std(r)     r_i in [0, 1]: reward of generation i, 0 if it is no task
+        L_t = -min(rho_t A, clip(rho_t) A)           rho_t = pi(t) / pi_old(t), among what the grammar allows
 
     The mean over a context is the baseline, so that no generation is paid for the seed it was given. What was
-    drawn at random (`simulator.explore`) is learned where it is better than the mean, and left out where it
-    is
+    drawn at random (`simulator.explore`) is learned where it is better than the mean, and left out where it is
     worse: the simulator did not write it.
 
     Args:
@@ -125,7 +123,7 @@ def context_grpo_credit(
     units: list[list[Datum]] = []
     for members in contexts.values():
         rewards = [one.reward for one in members]
-        advantages = group_advantages(rewards, config.advantage)
+        advantages = group_advantages(rewards, config.advantage, setting="simulator.advantage")
         if any(advantages):
             pairs = zip(members, advantages, strict=True)
             taught = [(one, value) for one, value in pairs if value > 0 or not one.generation.drawn]
