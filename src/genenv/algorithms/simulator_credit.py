@@ -103,8 +103,8 @@ def context_grpo_credit(
         L_t = -min(rho_t A, clip(rho_t) A)           rho_t = pi(t) / pi_old(t), among what the grammar allows
 
     The mean over a context is the baseline, so that no generation is paid for the seed it was given. What was
-    drawn at random (`simulator.explore`) is learned where it is better than the mean, and left out where it is
-    worse: the simulator did not write it.
+    drawn at random (`simulator.explore`) is learned where it is better than the mean, and left out where it
+    is worse: the simulator did not write it.
 
     Args:
         samples: what the curriculum has chosen and weighed, which this algorithm does not look at.

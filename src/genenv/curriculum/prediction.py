@@ -135,7 +135,18 @@ class _ProbeState(BaseModel, extra="forbid"):
 
 
 class Probe:
-    """What likelihoods say about success rates."""
+    """Predicts success rates from how likely the agent finds demonstrations.
+
+    Every task comes with a solution that was executed and checked. The likelihood of its tokens under the
+    agent, exp(L) at the sampling temperature, is the chance that a rollout is that solution to the letter. It
+    is a lower bound of the success rate, and equal to it where no other reply is right. Scoring a known reply
+    costs a small part of G rollouts. What the bound misses is fitted to past rollouts:
+
+        logit p = a + b logit exp(L)        (a, b) near (0, 1) until rollouts say otherwise
+
+    PROPEL (arXiv:2606.18284) trains a predictor of success rates for the same end. SPEED (arXiv:2506.09016)
+    and DAPO (arXiv:2503.14476) roll out more tasks than they learn from. Here only a and b are fitted.
+    """
 
     def __init__(self) -> None:
         self._state = _ProbeState(offset=0.0, slope=1.0, seen=[])
@@ -240,7 +251,15 @@ class _HistoryState(BaseModel, extra="forbid"):
 
 
 class History:
-    """What rollouts say about the success rates of other tasks.
+    """Predicts success rates from earlier rollouts of tasks with the same skills, without model calls.
+
+    A logistic regression on a task's skills (kinds of operations, length, number of calls) is fitted after
+    each round to all rollouts; older ones count less:
+
+        logit p = a + sum of w_s over the task's skills s        penalised by |w|^2 / 2
+
+    It tells kinds of tasks apart, not single tasks. With random variations to choose from it is the task
+    bandit: the baseline of a trained simulator.
 
     Args:
         config: `profile_decay`, by which what is known counts less each round.

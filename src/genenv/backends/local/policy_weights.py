@@ -344,7 +344,10 @@ class PolicyWeights:
 
 
 class ServedWeights(PolicyWeights):
-    """One adapter."""
+    """The weights of one served adapter: PEFT's in the layers, and its own of the output layer if asked for.
+
+    scores = h W^T + s (h A^T) B^T        W: the frozen output layer; A, B: its adapter; s = alpha / rank
+    """
 
     def __init__(self, model: LocalModel, adapter: str, shape: AdapterShape, seed: int) -> None:
         """An adapter that is attached to a model, and a fresh one of its output layer.

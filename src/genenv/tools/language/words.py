@@ -183,7 +183,10 @@ def day_names(today: Day, days: int) -> tuple[str, ...]:
 
 
 def day_phrases(today: Day, days: int) -> tuple[str, ...]:
-    """Ways to say when something is that happens so many days after today."""
+    """Ways to say when something is that happens so many days after today, none of them ambiguous.
+
+    "Next Friday" is said only across the end of a week, and "on Friday" never a week ahead.
+    """
     if days == 0:
         return ("today",)
     weekday = f"{today + timedelta(days=days):%A}"
@@ -231,7 +234,20 @@ class Dates(BaseModel, frozen=True, extra="forbid"):
 
 
 class SpokenValues(BaseModel, frozen=True, extra="forbid"):
-    """Values that users mention (`values.toml`), and ways to say values in words."""
+    """Values that users mention, and ways to say values in words: `values.toml` of a bundle.
+
+        [values]
+        person = ["Nora Lind", "Omar Haddad"]
+        mail = [["Lunch plans", "Shall we try the new place?"], ["Keys", "They are with the neighbor"]]
+        date = { days = [2, 4, 6] }    # so many days after today
+
+        [words.minutes]
+        30 = "half an hour"
+
+    Each list is a kind of values that a recipe can name, `said.person`. Of rows each column is a kind,
+    `said.mail[0]`, and the columns that one call takes are of the same row. Dates and times have words
+    anyway.
+    """
 
     values: Mapping[str, Dates | tuple[JsonValue, ...]] = {}
     words: Mapping[str, Mapping[str, str]] = {}

@@ -192,7 +192,11 @@ _EXTENDED, _LENGTH = 0x4000, 0x0FFF
 
 
 def staged(raw: bytes) -> str | None:
-    """Mode, digest, stage and path of what is staged, a line each; None: it is of another version."""
+    """The staging area of a Git repository, as `git ls-files --stage` prints it; None: of another version.
+
+    The bytes of `.git/index` differ whenever the same is staged again: they hold times and places on the
+    disk.
+    """
     try:
         mark, version, count = _HEADER.unpack_from(raw)
         if mark != MARK or version not in (2, 3):

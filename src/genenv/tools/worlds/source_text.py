@@ -1,4 +1,9 @@
-"""Write functions or a class from a notebook or program, with all that they use, to a Python file."""
+"""Write functions or a class from a notebook or program, with all that they use, to a Python file.
+
+The file is text, so that a bundle stays a folder that people can read and edit. Of the modules that define
+the tools it has the source of functions and classes, and the present values of data. Data without a literal
+form are made again by their own line; everything else is imported.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Home: heating, lights, doors, alarms and a vacuum robot."""
+"""Apps at home: devices, music, files, and conversions of units, money and dates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Shop: a catalog, a cart and orders. Prices are kept in cents."""
+"""Apps around money: a shop, a bank, and trips. Amounts are kept in cents.
+
+Of trips few flights are stored: the id of any other spells its route and day, and its price and time follow
+from the id. So searching changes nothing, and what was found can be booked.
+"""
 
 from __future__ import annotations
 

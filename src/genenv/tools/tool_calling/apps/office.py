@@ -1,4 +1,7 @@
-"""Calendar: events with a title, a day, a start and a length. A title stands for its earliest event."""
+"""Office apps: a calendar, contacts with messages, e-mail, and notes with to-dos.
+
+In the calendar a title stands for its earliest event.
+"""
 
 from __future__ import annotations
 
