@@ -23,7 +23,7 @@ PositiveCount = Annotated[float, Field(ge=0.01, le=10_000)]
 
 
 class CurriculumConfig(Settings, frozen=True):
-    """How tasks are rewarded, chosen and repeated; `presets` has the corrections of the published method."""
+    """How tasks are rewarded, chosen and repeated; `PRESETS` has the published and the corrected values."""
 
     env_reward: EnvRewardName = "alpha"
     """The simulator's reward as a function of a success rate: the paper's R_env, or another one; see
@@ -62,7 +62,8 @@ class CurriculumConfig(Settings, frozen=True):
     those of a difficulty that is steered towards alpha; or the choice of a user-defined class
     (`SeedChooser`)."""
     agent_band: bool = False
-    """Train the agent only on those new tasks whose success rate is in the band, and on all base tasks."""
+    """Train the agent only on those new tasks whose success rate is in the band. Base and repeated tasks
+    always count."""
     seed_trim: float = Field(default=0.0, ge=0, le=0.45)
     """Share of the easiest seeds, and share of the hardest, that are not varied (`filtering_k`)."""
     seed_temperature: float = Field(default=12.0, ge=0, le=1000)
