@@ -1,6 +1,6 @@
-"""Player 2 acts: episodes as coroutines, every token kept exactly as it was sampled.
+"""Rolls out the agent policy: episodes as coroutines, with every token kept exactly as it was sampled.
 
-A failed episode is data: it becomes a trace with a stop reason. Anything else propagates.
+A failed episode becomes a trace with a stop reason. Any other exception propagates.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from genenv.seeding import stream
 from genenv.types import Choices, Group, JsonObject, LeftOut, Message, StopReason, Task, Trace
 
 CHARS_A_TOKEN = 64
-"""Text with more characters for each token of the window does not fit; it is not tokenized to see that."""
+"""Maximum characters per token of the context window. Longer prompts are rejected without tokenizing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How the agent answers."""
+    """The sampling parameters of rollouts."""
 
     temperature: float
     max_new_tokens: int
     timeout_s: float
-    """Of the environment alone: the time the model takes does not count."""
+    """Time limit for the environment, in seconds. The model's sampling time does not count."""
     seed: int
 
 
 class _EpisodeOver(Exception):
-    """The episode cannot have another turn."""
+    """Raised to end an episode that cannot have another turn."""
 
     def __init__(self, reason: StopReason) -> None:
         super().__init__(reason)
@@ -44,10 +44,10 @@ class _EpisodeOver(Exception):
 
 
 class _Clock:
-    """Ends an episode whose environment takes too long. It stands still while the model samples.
+    """Ends an episode whose environment takes too long. The clock stops while the model samples.
 
-    Sampling for other episodes may keep the event loop from an environment that waits for something; that
-    time is the model's too.
+    Sampling for other episodes may block the event loop while this environment waits. That time does not
+    count either.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -56,12 +56,12 @@ class _Clock:
         self._loop = asyncio.get_running_loop()
 
     def start(self) -> None:
-        """The environment's turn begins."""
+        """Start the clock: the environment is working."""
         self._end_s = self._now() + self._left_s
         self._timer = self._loop.call_later(self._left_s, self._ring)
 
     def stop(self) -> float:
-        """The environment's turn is over; returns the seconds it has left."""
+        """Stop the clock and return the environment's remaining seconds."""
         self._timer.cancel()
         self._left_s = self._end_s - self._now()
         return self._left_s
@@ -79,7 +79,7 @@ class _Clock:
 
 @dataclass(slots=True)
 class _Conversation:
-    """One episode's tokens, turn after turn."""
+    """The tokens of one episode, collected turn by turn."""
 
     sampler: Sampler
     sampling: Sampling
@@ -88,7 +88,7 @@ class _Conversation:
     max_turns: int = 1
     tools: Sequence[JsonObject] = ()
     possible: Callable[[], Sequence[str]] = tuple
-    """The replies among which the next one must be; none: anything."""
+    """Returns the possible next replies. Empty: any reply."""
     itself: Conversation = field(default_factory=Conversation)
     version: int | None = None
     token_ids: list[int] = field(default_factory=list)
@@ -96,16 +96,16 @@ class _Conversation:
     logprobs: list[float] = field(default_factory=list)
     choices: list[Choices] = field(default_factory=list)
     replies: list[str] = field(default_factory=list)
-    """As the environment got them and a check reads them."""
+    """The agent's replies, as the environment receives them and the checker reads them."""
     messages: list[Message] = field(default_factory=list)
-    """What was said after the prompt."""
+    """All messages after the prompt."""
     turns: list[tuple[int, int, int]] = field(default_factory=list)
-    """Where each turn's prompt begins and ends, and where its reply ends."""
+    """For each turn: start of its prompt, end of its prompt, end of its reply."""
     left_out: list[LeftOut] = field(default_factory=list)
     prompt_tokens: int = 0
 
     async def ask(self, messages: Sequence[Message]) -> str:
-        """Append messages, sample the reply, append it."""
+        """Append messages, sample the reply, append the reply and return its text."""
         if sum(len(m.content) for m in messages) > CHARS_A_TOKEN * self.sampler.context_tokens:
             raise _EpisodeOver(StopReason.CONTEXT)
         after = self.replies[-1] if self.replies else ""
@@ -133,7 +133,7 @@ class _Conversation:
             conversation=self.itself,
             last=len(self.replies) + 1 >= self.max_turns,
         )
-        if self.clock.stop() <= 0:  # an environment that never awaits gives the clock no chance to ring
+        if self.clock.stop() <= 0:  # the clock cannot interrupt an environment that never awaits
             raise TimeoutError
         completion = await self.sampler.sample(request)
         self.clock.start()
@@ -148,7 +148,7 @@ class _Conversation:
         return self.replies[-1]
 
     def _leave_out(self, role: str) -> None:
-        """Drop what the template drops of earlier turns when a message of a role follows: their thoughts."""
+        """Mark the tokens of earlier turns that the template drops before a message of this role."""
         now, kept = len(self.token_ids), list[tuple[int, int, int]]()
         for begin, asked, end in self.turns:
             prompt, reply = self.token_ids[begin:asked], self.token_ids[asked:end]
@@ -160,7 +160,7 @@ class _Conversation:
         self.turns = kept
 
     def _seen(self) -> tuple[int, ...]:
-        """The conversation as the next turn sees it."""
+        """Return the tokens of the conversation that the next turn sees."""
         seen, at = list[int](), 0
         for span in sorted(self.left_out, key=lambda one: one.start):
             seen += self.token_ids[at : span.start]
@@ -168,7 +168,7 @@ class _Conversation:
         return (*seen, *self.token_ids[at:])
 
     def _answer(self, completion: Completion) -> str:
-        """What of a reply the environment hears: no thoughts, and calls of the model's own form as text."""
+        """Return the environment's view of a reply: no thoughts, and native tool calls converted to text."""
         answer = answer_of(
             completion.text, opened=bool(self.sampler.end_of_thought), finished=completion.finished
         )
@@ -181,13 +181,13 @@ class _Conversation:
 
 
 def tools_of(episode: Episode) -> Sequence[JsonObject]:
-    """The tools that the model's chat template is to offer; none where messages describe them."""
+    """Return the tools for the model's chat template; empty if messages describe them."""
     tools: Sequence[JsonObject] = getattr(episode, "tools", ())  # isinstance of a protocol takes 30 us
     return tools
 
 
 def choices_of(episode: Episode) -> Sequence[str]:
-    """The replies that are possible now; none where any text is."""
+    """Return the replies that are possible in the next turn; empty if any text is."""
     choices: Sequence[str] = getattr(episode, "choices", ())
     return choices
 
@@ -200,14 +200,14 @@ async def roll_out(
     rollouts: int,
     sampling: Sampling,
 ) -> list[Group]:
-    """All rollouts of all tasks, concurrently.
+    """Roll out all tasks concurrently and return one group of traces per task.
 
     Args:
-        env: plays and grades.
-        sampler: answers.
-        tasks: [N].
+        env: the environment that runs and grades the episodes.
+        sampler: the model that replies.
+        tasks: [N] tasks.
         rollouts: rollouts per task, G.
-        sampling: how it answers; its seed and the task's id name the random stream of each rollout.
+        sampling: sampling parameters. Its seed and the task's id name the random stream of each rollout.
 
     Returns:
         [N] groups of G traces, in the order of the tasks.
@@ -227,19 +227,19 @@ async def roll_out(
 
 
 async def demonstration(env: Environment, sampler: Sampler, task: Task) -> Trace:
-    """The oracle's solution of a task as a trace, in the sampler's tokens; its log-probabilities are all 0.
+    """Return a task's demonstration as a trace, in the sampler's tokens, with log-probabilities of 0.
 
     Args:
-        env: plays and grades.
-        sampler: its chat format and tokens; nothing is sampled.
-        task: has a solution, as every task that passed the gate.
+        env: the environment that runs and grades the episode.
+        sampler: provides the chat format and the tokenizer; it samples nothing.
+        task: a task with a known solution, as every task that passed the gate.
     """
     sampling = Sampling(temperature=0.0, max_new_tokens=0, timeout_s=_GUIDE_TIMEOUT_S, seed=0)
     return await _episode(env, _Oracle(sampler, task.oracle), task, f"{task.id}/oracle", sampling)
 
 
 class _Oracle:
-    """A sampler that gives known replies, one after the other, in another sampler's tokens."""
+    """A sampler that returns given replies one after another, in another sampler's tokens."""
 
     def __init__(self, sampler: Sampler, replies: Sequence[str]) -> None:
         self.encode_reply, self.end_round = sampler.encode_reply, sampler.end_round
@@ -261,7 +261,7 @@ class _Oracle:
 
     async def sample(self, request: SampleRequest) -> Completion:
         text = next(self._replies, "")
-        if self.end_of_thought and not self._tools:  # with tools the template's own form has it
+        if self.end_of_thought and not self._tools:  # with tools the template adds it
             text = CLOSING + text
         ids = self.encode_reply(text, self._tools)
         if len(request.prompt_ids) + len(ids) > self.context_tokens:
@@ -331,12 +331,12 @@ NO_ROOM_FOR_SOLUTION = "The known solution does not fit into the context window.
 _NO_ROOM_FOR_REPLY = "The task's prompt leaves no room for a reply in the context window."
 
 GRADED = (StopReason.DONE, StopReason.MAX_TURNS)
-"""Why a rollout ended that the environment's check says something of."""
+"""Stop reasons of rollouts that the environment's checker grades."""
 UNFINISHED = {
     StopReason.LENGTH: "The reply reached the token limit before it ended.",
     StopReason.CONTEXT: "The conversation no longer fits into the context window.",
 }
-"""What is said of a rollout that the policy's limits ended: it failed."""
+"""Explanations of rollouts that failed because they hit a limit of the policy."""
 
 NO_ROOM = {NO_ROOM_FOR_SOLUTION, _NO_ROOM_FOR_REPLY, UNFINISHED[StopReason.CONTEXT]}
-"""What is said of a solution that is right and too long for the policy."""
+"""Explanations of correct solutions that are too long for the policy."""

@@ -1,4 +1,4 @@
-"""Open what training and task writing need: check model names, open the environment, load both policies."""
+"""Prepares training and task writing: checks model names, opens the environment, loads both policies."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def check_models(config: RunConfig) -> None:
     """Refuse model names that do not exist, before anything is loaded.
 
     Raises:
-        UsageError: names the one that is spelt most alike.
+        UsageError: a model does not exist. The message suggests the most similar name.
     """
     if config.policy.backend != "local":
         return
@@ -47,14 +47,16 @@ def check_models(config: RunConfig) -> None:
 
 
 def open_environment(config: RunConfig, reporter: Reporter | None = None) -> Environment:
-    """Open the environment, which may shift in a later round. Too few seeds are refused before models load.
+    """Open the environment, and if it shifts in a later round, the later environment too.
+
+    Too few seeds are refused before models are loaded.
 
     Args:
         config: settings of the run.
         reporter: shows which tasks the settings leave out.
 
     Raises:
-        GenenvError: it cannot be loaded, or has too few seeds.
+        GenenvError: an environment cannot be loaded, or has too few seeds.
     """
     env, later = _env(config, config.environment.settings, reporter), config.later_environment()
     contexts, curriculum = config.simulator.contexts, config.curriculum
@@ -75,7 +77,7 @@ def _env(config: RunConfig, settings: BaseModel, reporter: Reporter | None) -> E
 
 
 def load_players(config: RunConfig, env: Environment, reporter: Reporter) -> Policies:
-    """Load both policies, and show that models are being loaded.
+    """Load both policies and show that models are being loaded.
 
     Args:
         config: settings of the run.
@@ -83,7 +85,7 @@ def load_players(config: RunConfig, env: Environment, reporter: Reporter) -> Pol
         reporter: shows the progress.
 
     Raises:
-        UsageError: a model cannot be loaded or used here.
+        UsageError: a model cannot be loaded or used on this machine.
     """
     policy = config.policy
     loaded = policy.model if policy.backend == "local" else f"{policy.backend} players"
@@ -92,10 +94,10 @@ def load_players(config: RunConfig, env: Environment, reporter: Reporter) -> Pol
 
 
 def build_players(config: RunConfig, env: Environment) -> Policies:
-    """Build the agent, the source of its tasks and their warm-up, on the backend of the settings.
+    """Build the agent, the source of its tasks and the warm-up on the backend that the settings name.
 
     Raises:
-        UsageError: a model cannot be loaded or used here, or a source of tasks cannot be opened.
+        UsageError: a model cannot be loaded or used on this machine, or a source of tasks cannot be opened.
     """
     seed = config.run.seed
     ahead = config.run.staleness > 0
@@ -127,7 +129,7 @@ def build_players(config: RunConfig, env: Environment) -> Policies:
 
 
 def _source(config: RunConfig) -> TaskSource:
-    """The source of tasks where no model of this run writes them."""
+    """Return the source of tasks if it is not a model of this run."""
     writing, seed = config.simulator, config.run.seed
     each = 1 if writing.per_seed else writing.variations
     if writing.source == "variation":
@@ -145,7 +147,7 @@ def _source(config: RunConfig) -> TaskSource:
 
 
 def _once(config: RunConfig, source: TaskSource) -> TaskSource:
-    """The source itself, or, with `per_seed`, one that draws from a fixed number of its specs per seed."""
+    """Return the source; with `per_seed`, wrapped to draw from a fixed number of specs per seed."""
     writing = config.simulator
     if not writing.per_seed:
         return source

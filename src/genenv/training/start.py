@@ -1,4 +1,4 @@
-"""Start a training run, or resume one: what `genenv train` and `genenv.train` call."""
+"""Starts or resumes a training run; the implementation of `genenv train` and `genenv.train`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from genenv.training.resuming import check_length, for_training, possible, recor
 Say = Callable[[str], None]
 
 SERVER = "server.jsonl"
-"""File in a run's folder: one line per start with what is known of the remote server that samples."""
+"""File in a run's folder with one line per start: what is known of the remote server that samples."""
 
 
 def start(
@@ -42,14 +42,14 @@ def start(
     """Train a new run to its end.
 
     Args:
-        config: its settings; automatic ones are decided here, once.
-        path: its folder, which is created when nothing else can fail.
+        config: settings of the run. Automatic values are decided once, in this function.
+        path: folder of the run. It is created only after everything that can fail has succeeded.
         reporter: shows the progress.
         file: the file that the settings were read from.
         origin: a round of another run to start from.
 
     Raises:
-        GenenvError: it cannot start, or cannot go on; the sentence says why.
+        GenenvError: the run cannot start or cannot continue. The message says why.
     """
     folder = RunFolder.vacant(path)
     opening.check_models(config)
@@ -79,21 +79,22 @@ def go_on(
     overrides: Sequence[str] = (),
     other_arithmetic: bool = False,
 ) -> str | None:
-    """Train a run through the rounds that are left.
+    """Resume a run and train its remaining rounds.
 
     Args:
-        path: the run.
+        path: folder of the run.
         reporter: shows the progress.
         say: called with notes for the user.
-        file: the CONFIG of the run; changes in it that would affect results are refused.
-        overrides: `key=value` each.
-        other_arithmetic: whether this machine may lack what the run was computed with.
+        file: the CONFIG of the run. Changes in it that would affect results are refused.
+        overrides: settings as `key=value`.
+        other_arithmetic: whether results may change in their last digits, because this machine lacks
+            something that the run was computed with.
 
     Returns:
-        A sentence where no round was left.
+        A sentence if no round was left, otherwise None.
 
     Raises:
-        GenenvError: it cannot go on; the sentence says why.
+        GenenvError: the run cannot continue. The message says why.
     """
     folder = RunFolder.open(path)
     change = for_training(folder, file, overrides, other_arithmetic=other_arithmetic)
@@ -116,7 +117,7 @@ def go_on(
 
 
 def _finished(folder: RunFolder, config: RunConfig) -> tuple[int, Sequence[str]] | None:
-    """The number of rounds of a finished run, and the notes of its repair; None when rounds are left."""
+    """Return the number of rounds of a finished run and notes on its repair; None if rounds are left."""
     notes: list[str] = []
     with folder.lock():
         last = read_last_round(folder.pool)
@@ -135,14 +136,14 @@ def _train(
     create: Callable[[RunConfig], None] | None = None,
     proven: Callable[[RunConfig, int | None], None] | None = None,
 ) -> None:
-    """Train through all rounds that are left.
+    """Train all remaining rounds.
 
     Args:
         config: the settings.
         folder: the run.
         reporter: shows the progress.
-        create: creates the folder of a new run, when nothing else can fail; called with the final settings.
-        proven: called with them and the last round of a resumed run, once that is verified.
+        create: creates the folder of a new run, once nothing else can fail; called with the final settings.
+        proven: called with the final settings and the last committed round, once a resumed run is verified.
     """
     with contextlib.ExitStack() as opened:
         env = opening.open_environment(config, reporter)
@@ -164,6 +165,6 @@ def _train(
 
 
 def _check_tools(env: Environment, players: Policies, config: RunConfig) -> None:
-    """Refuse a model whose chat template cannot offer the environment's tools, before a run starts."""
+    """Refuse a model whose chat template does not support the environment's tools, before a run starts."""
     for task in base_tasks(env, env.seeds()[:1], seed=config.run.seed).values():
         players.agent.sampler.render(task.messages, first=True, tools=tools_of(env.episode(task)))
