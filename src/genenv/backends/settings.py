@@ -180,8 +180,8 @@ class PolicyConfig(Settings, frozen=True):
         le=100_000_000,
         json_schema_extra=may_change("memory at a time; sums in another order differ in their last digits"),
     )
-    """Tokens of one forward and backward pass; lower it when memory runs out. 0: 4,096, or on a GPU as many
-    as fit into half of its memory."""
+    """Tokens of one forward and backward pass; lower it when memory runs out. 0: 4,096; on a GPU 16,384, or with
+    compiled layers as many as fit into half of its memory."""
     activation_gib: float = Field(
         default=0.0,
         ge=0,
@@ -189,7 +189,7 @@ class PolicyConfig(Settings, frozen=True):
         json_schema_extra=may_change("memory at a time; what is computed twice is the same"),
     )
     """Memory for the activations of a backward pass; beyond it, layers are recomputed (gradient
-    checkpointing). 0: a quarter of the memory."""
+    checkpointing). 0: a quarter of the memory; with compiled layers three quarters of what is free."""
     max_batch_rows: int = Field(
         default=0,
         ge=0,

@@ -93,8 +93,8 @@ async def _open(service: Service, config: PolicyConfig, roles: Sequence[Role], s
         trainers=trainers,
         settled=config,
         parallel_updates=True,
-        # # If a client cannot load a saved state, a new client replaces it. The weights that the old client
-        # # published may then vanish while they are sampled from.
+        # If a client cannot load a saved state, a new client replaces it. The weights that the old client
+        # published may then vanish while they are sampled from.
         async_rollouts=all(one.live_load for one in facts.values()),
         close=service.close,
         found={"server": service.address, "models": {model: one.said() for model, one in facts.items()}},

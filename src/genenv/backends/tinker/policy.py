@@ -246,7 +246,7 @@ class TinkerTrainer:
         if moments == "none":
             await self._open(path, optimizer=False)
             self._steps, self._ramped = 0, True
-            await self._publish_sampler()  # # the weights that the old client published may vanish with it
+            await self._publish_sampler()  # the weights that the old client published may vanish with it
         self._known.clear()
 
     async def publish(self) -> int:
@@ -422,10 +422,10 @@ class TinkerTrainer:
         if not gap <= MAX_GAP:
             raise ServerError(f"{what}: its log-probabilities are {gap:.2f} nats from those that it scores")
         if gap <= max(ROUNDING_GAP, OLDER_RATIO * self.base.gap):
-            return  # # no larger than the gap between sampler and trainer at equal weights
+            return  # no larger than the gap between sampler and trainer at equal weights
         try:
             older = await self._scored_alone(datum, before)
-        except (ServerError, ValueError):  # # the server may have released the previous weights
+        except (ServerError, ValueError):  # the server may have released the previous weights
             return
         if is_older(gap, mean_gap([done.logprobs], [older]), tokens=len(done.token_ids)):
             raise ServerError(f"{what}, but from those before; committed rounds are kept")

@@ -306,7 +306,7 @@ class _Mover:
                 more = await self._moved(loss, whole, 0.75 * rate)
                 if abs(more / moved - 0.75) <= _STRAIGHT:
                     longer = await self._moved(loss, whole, rate, eps=10 * _EPS)
-                    return rate if longer < moved / 5 else 0.0  # # else the server ignores eps
+                    return rate if longer < moved / 5 else 0.0  # else the server ignores eps
             rate, moved = rate / 2, half
             if moved <= 0:
                 break

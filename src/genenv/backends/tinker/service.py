@@ -137,7 +137,7 @@ def reason(error: BaseException) -> str:
     """Return the cause of a failed request in one line."""
     if isinstance(error, TimeoutError):
         return str(error) or "no answer in time"
-    refused = error.__cause__ if isinstance(error, ValueError) else error  # # the SDK wraps refusals
+    refused = error.__cause__ if isinstance(error, ValueError) else error  # the SDK wraps refusals
     if isinstance(refused, tinker.APIStatusError):
         return _refusal(refused)
     if isinstance(error, tinker.APIConnectionError):
@@ -191,7 +191,7 @@ def _check_health(address: str) -> None:
             "(`genenv tinker-server`), or set policy.tinker.address"
         ) from error
     if answer.status_code in (401, 403):
-        return  # # the official server requires a key even for this request
+        return  # the official server requires a key even for this request
     if answer.status_code != 200 or "json" not in answer.headers.get("content-type", ""):
         raise UsageError(
             f"what answers at {address} is no Tinker server: {url} says status {answer.status_code}, "
@@ -261,7 +261,7 @@ class States:
             try:
                 alive.add(str(json.loads(file.read_text(encoding="utf-8"))["state"]))
             except (OSError, ValueError, KeyError, TypeError):
-                return  # # an unreadable file may name any state
+                return  # an unreadable file may name any state
         for gone in self._saved - alive:
             await self.delete(gone)
             self._saved.discard(gone)
@@ -288,7 +288,7 @@ class States:
 
         try:
             await self._service.within(client.holder.run_coroutine_threadsafe(unload()), "free an adapter")
-        except Exception as error:  # # noqa: BLE001 - this wastes a slot but must not end the run
+        except Exception as error:  # noqa: BLE001 - this wastes a slot but must not end the run
             log.debug("an adapter's place was not freed: %s", first_line(error))
 
     async def delete(self, path: str) -> None:
@@ -296,7 +296,7 @@ class States:
         try:
             asked = self._service.client.create_rest_client().delete_checkpoint_from_tinker_path_async(path)
             await self._service.within(asked, "delete a state")
-        except Exception as error:  # # noqa: BLE001 - this wastes disk but must not end the run
+        except Exception as error:  # noqa: BLE001 - this wastes disk but must not end the run
             log.debug("%s was not deleted: %s", path, first_line(error))
 
 

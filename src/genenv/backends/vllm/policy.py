@@ -235,7 +235,7 @@ class PublishingTrainer:
     async def publish_current(self) -> None:
         """Have every server load the present weights; adapters beyond `policy.vllm.kept` are unloaded."""
         version = self._own.weights.version
-        name = f"{self._name}-{self._count}-v{version}"  # # a repeated version may be of other weights
+        name = f"{self._name}-{self._count}-v{version}"  # a repeated version may be of other weights
         self._count += 1
         folder = self._folder / name
         self._own.weights.write_adapter(folder)
