@@ -39,7 +39,7 @@ class Role:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """The samplers and trainers of both policies, as a backend opens them, and what it supports."""
+    """The samplers and trainers of both policies, as a backend opens them, and its abilities."""
 
     samplers: Mapping[str, Sampler]
     """The sampler of each role, by role name."""

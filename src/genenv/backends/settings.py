@@ -180,8 +180,8 @@ class PolicyConfig(Settings, frozen=True):
         le=100_000_000,
         json_schema_extra=may_change("memory at a time; sums in another order differ in their last digits"),
     )
-    """Tokens of one forward and backward pass; lower it when memory runs out. 0: 4,096; on a GPU 16,384, or with
-    compiled layers as many as fit into half of its memory."""
+    """Tokens of one forward and backward pass; lower it when memory runs out. 0: 4,096; on a GPU 16,384,
+    or with compiled layers as many as fit into half of its memory."""
     activation_gib: float = Field(
         default=0.0,
         ge=0,
@@ -226,8 +226,8 @@ AUTOMATIC: Mapping[str, str | int] = {
     "attention": "auto",
     "decoder": "auto",
 }
-"""Settings of `PolicyConfig` with the value that leaves the choice to the machine or the model. All of them
-change the last digits of results, so a run records what was chosen."""
+"""Settings of `PolicyConfig` that can be chosen automatically, each with the value that requests this. All of
+them change the last digits of results, so a run records the choices."""
 
 OF_THE_MACHINE = ("device", "dtype", "threads", "compiled")
 """Settings in `AUTOMATIC` that are chosen before a model is loaded."""

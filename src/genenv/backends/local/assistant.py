@@ -83,7 +83,7 @@ class LocalAssistant:
 
 
 class LocalTalk:
-    """One conversation with a local model."""
+    """One conversation with a local model (implements `Talk`)."""
 
     def __init__(self, assistant: LocalAssistant, seed: int, *, keep: bool) -> None:
         self.native_tools = assistant.native_tools

@@ -10,8 +10,8 @@ threads, the backward pass of `tensor[index]` adds up repeated indices in a rand
 
 Shapes: N = tokens in the flat row, B = bundles (prompts, conversations), R = completions (rows; each
 continues a prompt), L = layers, P = longest prompt, C = longest completion, S = most completions of a bundle
-or most new tokens of a conversation, T = tokens of a row or conversation so far, H = query heads, K =
-key/value heads, Q = H / K, D = head size.
+or most new tokens of a conversation, T = tokens of a row or conversation so far, H = query heads,
+K = key/value heads, Q = H / K, D = head size.
 """
 
 from __future__ import annotations

@@ -227,7 +227,7 @@ class Part:
 
 
 class _Adapter:
-    """The adapters of the same name on joint projections."""
+    """The adapters of one name on the layers of a `Projection`."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self.pairs = [(part.down_rI, part.up_Or) for part in parts]

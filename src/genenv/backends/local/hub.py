@@ -29,8 +29,8 @@ from genenv.errors import UsageError, first_line
 EMBEDDED_HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"
 """The embedded model's name on the hub."""
 PATIENCE_S = 2.0
-"""Timeout of the hub's answer, seconds. The check gives up after twice this time, whatever name resolution
-does."""
+"""Timeout of the hub's answer, seconds. The check gives up after twice this time, even if name resolution
+hangs."""
 _LIKE = 0.6
 _HTTP_ERROR: type[Exception] = HfHubHTTPError.__bases__[0]
 """The base of all errors of the HTTP library that the hub's client uses."""

@@ -36,9 +36,9 @@ class Tokens:
     nll_M: Tensor
     """True if the loss is `nll`."""
     loss: Loss | None
-    """The policy-gradient loss of the other tokens; None if all are `nll`."""
+    """The policy-gradient loss of the tokens that are not `nll`; None if all are."""
     lengths: tuple[int, ...]
-    """Number of these tokens in each sequence."""
+    """Number of tokens with a nonzero weight in each sequence."""
 
     @staticmethod
     def of(data: Sequence[Datum], device: torch.device) -> Tokens:

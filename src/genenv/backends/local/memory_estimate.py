@@ -67,7 +67,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """One part of the memory estimate."""
+    """One part of the memory estimate, in bytes, with the settings that determine it."""
 
     name: str
     bytes: float

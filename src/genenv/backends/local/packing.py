@@ -15,9 +15,9 @@ decides which tokens attend to which:
 The same comparison with the smallest and largest `end` of a block of keys says whether a whole block of
 queries attends to that block. Fast attention kernels use this to skip blocks.
 
-Shapes: N = tokens in the flat row (of a tree: padded to whole blocks), B = bundles, R = completions (rows), P
-= longest prompt, C = longest completion, S = most completions of a bundle; of a tree M = completion tokens, S
-= N / `BLOCK`.
+Shapes: N = tokens in the flat row (of a tree: padded to whole blocks), B = bundles, R = completions (rows),
+P = longest prompt, C = longest completion, S = most completions of a bundle; of a tree M = completion tokens,
+S = N / `BLOCK`.
 """
 
 from __future__ import annotations
@@ -213,9 +213,9 @@ class Blocks:
     """The blocks of keys that each block of queries attends to, in the form of flex attention."""
 
     counts_S: Tensor
-    """[1, 1, S] number of these blocks, int32."""
+    """[1, 1, S] number of key blocks that each query block attends to, int32."""
     indices_SS: Tensor
-    """[1, 1, S, S] indices of all blocks, these first, int32."""
+    """[1, 1, S, S] all key blocks for each query block, first those that it attends to, int32."""
 
     @staticmethod
     def of(chosen_SS: Tensor) -> Blocks:

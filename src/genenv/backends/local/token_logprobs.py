@@ -222,7 +222,7 @@ def kl_between(
 
 
 def in_pieces(function: Callable[..., Tensor], *tensors: Tensor, rows: int = HEAD_ROWS) -> Tensor:
-    """Apply a function of vocabulary size to pieces of rows; the backward pass recomputes each piece.
+    """Apply a function that computes logits to pieces of rows; the backward pass recomputes them.
 
     Args:
         function: takes a piece of each tensor, returns a value for each of its rows.

@@ -42,11 +42,11 @@ _ABOUT = 1.8
 _TRIES = 8
 """Maximum number of learning rates tried to reach that target."""
 _STRAIGHT = 0.05
-"""Linearity: at 1/2 and 3/4 of the learning rate, the movement may miss 1/2 and 3/4 by this much."""
+"""Linearity: at 1/2 and 3/4 of the learning rate, the rise may miss 1/2 and 3/4 by this much."""
 _HALVINGS = 10
-"""How often a learning rate is halved to reach linearity; beyond, rounding would dominate the movement."""
+"""How often a learning rate is halved to reach linearity; beyond, rounding would dominate the rise."""
 _NEAR = 0.12
-"""Tolerance of a ratio of movements, as steps are not infinitely small."""
+"""Relative tolerance of a measured ratio, as steps are not infinitely small."""
 _GAP = 0.5
 """Nats; above this gap, sampler and trainer are not the same model."""
 _TOKENS = 24
@@ -57,24 +57,24 @@ _LEARNED = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """The measured behavior of a server."""
+    """The measured behavior of a server. A rise is that of a sequence's log-likelihood in one step."""
 
     sdk: str
     """Version of the Tinker SDK."""
     losses: Mapping[str, str]
     """`yes` for each supported loss, else the server's refusal."""
     scales: Mapping[str, float] = field(default_factory=dict[str, float])
-    """Per loss: movement at half the weight, relative to the full weight; 0.5 if weights count.
+    """Per loss: rise at half the weight, relative to the full weight; 0.5 if weights count.
 
     Empty if it cannot be measured, for example if the server ignores eps.
     """
     adds_up: Mapping[str, float] = field(default_factory=dict[str, float])
-    """Per loss: sum of the movements by two halves of a sequence, relative to the whole; 1 under sums."""
+    """Per loss: summed rises by the two halves of a sequence, relative to the whole; 1 under sums."""
     tails: Mapping[str, float] = field(default_factory=dict[str, float])
-    """Per loss: movement with a tail of the same length and weight 0, relative to no tail; 1 under sums, 0.5
+    """Per loss: rise with a tail of the same length and weight 0, relative to no tail; 1 under sums, 0.5
     if the server divides by a sequence's length."""
     copies: Mapping[str, float] = field(default_factory=dict[str, float])
-    """Per loss: movement by two copies at half the weight, relative to one; 1 under sums, 0.5 if the server
+    """Per loss: rise by two copies at half the weight, relative to one copy; 1 under sums, 0.5 if the server
     divides by the number of sequences."""
     scored: int = 0
     """Number of log-probabilities that a sampler returns for n tokens, minus n."""

@@ -314,7 +314,7 @@ def check_choices(ids: tuple[int, ...], among: Sequence[tuple[int, ...]], most: 
     """Check that a completion is one of the given choices, or a prefix of one if it was cut off.
 
     Raises:
-        Unfit: it is not.
+        Unfit: the completion is neither.
     """
     if among and ids not in among and not any(len(ids) == most and one[:most] == ids for one in among):
         raise Unfit("answers with a reply that is none of those that were possible")

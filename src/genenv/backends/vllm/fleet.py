@@ -81,7 +81,7 @@ _LONGEST_FULL_S = 8.0
 
 @dataclass(slots=True)
 class Server:
-    """One vLLM server, with what is known of its state."""
+    """One vLLM server of a `Fleet`, with its last known state."""
 
     address: str
     busy: int = 0
@@ -91,29 +91,29 @@ class Server:
     full_until: float = 0.0
     full_s: float = _FULL_S
     full_since: float | None = None
-    """Time since which it has refused requests because it is full; None if it accepted the last one."""
+    """Time since which the server has been full; None if it accepted the last request."""
     adapters: dict[str, Path] = field(default_factory=dict[str, Path])
-    """The adapters that it has loaded, with their folders."""
+    """The adapters that the server has loaded, with their folders."""
     named: bool = True
-    """Whether settings or the address folder still name it; if not, its requests are sent elsewhere."""
+    """Whether settings or the address folder still name the server; if not, requests go elsewhere."""
     checked: bool = False
-    """Whether it was checked to sample from the right weights since its last known start."""
+    """Whether the server passed the check of its weights since its last known start."""
     excluded: str = ""
-    """Why it gets no more requests; empty if it is in use."""
+    """Why the server gets no more requests; empty if it is in use."""
 
     def lost(self) -> None:
-        """Note that it did not answer: it rests, and may have restarted and lost its adapters."""
+        """Note that the server did not answer: it rests, and may have restarted and lost its adapters."""
         self.rests_until, self.rest_s = time.monotonic() + self.rest_s, min(2 * self.rest_s, _LONGEST_REST_S)
         self.forgot()
 
     def full(self, most_s: float) -> bool:
-        """Note that it is at its capacity: it rests for a moment, and keeps its adapters.
+        """Note that the server is full: it rests for a moment, and keeps its adapters.
 
         Args:
-            most_s: how long it may stay full, seconds.
+            most_s: how long the server may stay full, seconds.
 
         Returns:
-            Whether it has been full for no longer than that.
+            Whether the server has been full for no longer than `most_s`.
         """
         now = time.monotonic()
         if (
@@ -125,16 +125,16 @@ class Server:
         return now - self.full_since <= most_s
 
     def forgot(self) -> None:
-        """Note that it restarted: it has no adapters, must be checked, and may serve another model."""
+        """Note that the server restarted: it has no adapters, and must be checked again."""
         self.adapters.clear()
         self.checked = False
 
     def found(self) -> None:
-        """Note that it answers again."""
+        """Note that the server answers again."""
         self.rests_until, self.rest_s = 0.0, _REST_S
 
     def served(self) -> None:
-        """Note that it answered a request, so that it neither rests nor is full."""
+        """Note that the server answered a request, so it is neither lost nor full."""
         self.found()
         self.full_until, self.full_s, self.full_since = 0.0, _FULL_S, None
 
@@ -220,8 +220,8 @@ class Fleet:
         """Return the models that a server lists.
 
         Raises:
-            UsageError: it lists none.
-            NO_ADDRESS, LOST, Broken: it does not answer, or is full.
+            UsageError: the list is empty.
+            NO_ADDRESS, LOST, Broken: the server does not answer, or is full.
         """
         asked = self._connections().get(server.address, "/v1/models", timeout_s=_MEET_TIMEOUT_S)
         try:
@@ -399,7 +399,7 @@ class Fleet:
             raise Unfit(server.excluded)
 
     async def _choose_server(self, ids: Sequence[int]) -> Server:
-        """Wait for an answering server; equal prompts get the same one unless it is much busier."""
+        """Return a free server, after a wait if needed; equal prompts get the same unless it is busier."""
         until = time.monotonic() + self.config.timeout_s
         while True:
             now = time.monotonic()
@@ -530,10 +530,10 @@ class Fleet:
             waiting.cancel()
 
     def _with_valid_key(self, answer: Answer) -> Answer:
-        """Return the answer, unless it says that the key is missing or wrong.
+        """Return an answer, unless it says that the API key is missing or wrong.
 
         Raises:
-            Unfit: it says so.
+            Unfit: the key is missing or wrong.
         """
         if answer.status == 401:
             raise Unfit(

@@ -292,8 +292,8 @@ class WeightChecks:
         """Check a server that has just appeared or restarted.
 
         Raises:
-            Unfit: it samples from other weights, or accepts only shorter sequences than this run needs.
-            LOST: it does not answer.
+            Unfit: the server samples from other weights, or accepts only shorter sequences than the run has.
+            LOST: the server does not answer.
         """
         try:
             cards = await self._fleet.cards(server)

@@ -51,7 +51,7 @@ def check(kernels: Kernels) -> None:
 
 
 _Draw = Callable[..., Tensor]
-"""Returns a random tensor of a shape."""
+"""Function that returns a random tensor of the given shape."""
 _Case = tuple[str, Tensor, Tensor]
 """Name of the check, result of the compiled code, and result of torch."""
 
@@ -173,7 +173,7 @@ def find() -> Kernels | str:
 
 
 class _NoCompiler(Exception):
-    """There is no C++ compiler."""
+    """No C++ compiler was found."""
 
 
 def _reason(error: Exception) -> str:

@@ -8,9 +8,9 @@ compiled functions take addresses. So number format and shape of every tensor ar
 TypeError for another number format, ValueError for another shape or device. `kernels.cpp` checks that index
 tensors stay within the bounds of the data.
 
-Shapes: N = tokens, W = width, I = inputs, O = outputs, r = rank, R = rows, B = prompts, H = query heads, K =
-key/value heads, D = head size, P = room for prompt tokens, T = room for new tokens, V = vocabulary, C =
-chunks of it.
+Shapes: N = tokens, W = width, I = inputs, O = outputs, r = rank, R = rows, B = prompts, H = query heads,
+K = key/value heads, D = head size, P = room for prompt tokens, T = room for new tokens, V = vocabulary,
+C = chunks of it.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class Ops(Protocol):
         self, joint: Tensor, up: Tensor, norms: tuple[Tensor, Tensor, float] | None,
         angles: tuple[Tensor, Tensor], pages: tuple[Tensor, Tensor], state: RowState,
     ) -> Tensor:  # fmt: skip
-        """Return [R, H, D] queries of a joint product; keys and values are written to their pages."""
+        """Split a joint QKV product: write keys and values to their pages, return queries [R, H, D]."""
         ...
 
     def attend(self, query: Tensor, pages: tuple[Tensor, Tensor], state: RowState, scale: float) -> Tensor:
@@ -61,11 +61,11 @@ class Ops(Protocol):
     def embed(
         self, embedding: Tensor, state: RowState, residual: Tensor, norm: tuple[Tensor, float]
     ) -> Tensor:
-        """Return [R, W] the normed embedding of each row's token; the residual becomes the embedding."""
+        """Write the embeddings of the rows' tokens to the residual; return them normed, [R, W]."""
         ...
 
     def join(self, joint: Tensor, up: Tensor, residual: Tensor, norm: tuple[Tensor, float]) -> Tensor:
-        """Add a product to the residual, in place; return [R, W] its norm."""
+        """Add a product to the residual, in place; return the normed residual, [R, W]."""
         ...
 
     def gate(self, joint: Tensor, up: Tensor, inner: int) -> Tensor:

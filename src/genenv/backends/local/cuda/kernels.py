@@ -4,8 +4,8 @@
 Each is one launch that reads its inputs once. `ops` launches them. `reference` has the same operations in
 torch, with which tests compare them.
 
-Shapes: R = rows, W = width, I = inner width, O = outputs, r = rank of the adapters, H = query heads, K =
-key/value heads, D = head size, G = H / K, V = vocabulary, C = chunks of it, P = pages.
+Shapes: R = rows, W = width, I = inner width, O = outputs, r = rank of the adapters, H = query heads,
+K = key/value heads, D = head size, G = H / K, V = vocabulary, C = chunks of it, P = pages.
 """
 
 from __future__ import annotations

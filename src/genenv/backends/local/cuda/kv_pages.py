@@ -5,8 +5,8 @@ Keys and values of sampled sequences are in pages of one store, which is allocat
 shared by all its completions; a completion's tokens are in separate pages after them. Page 0 is never
 assigned: unused rows write to it.
 
-Shapes: L = layers, P = pages (of the store, or of a row), K = key/value heads, D = head size, B = prompts, T
-= tokens, R = rows, S = steps between two reads of the drawn tokens, V = vocabulary.
+Shapes: L = layers, P = pages (of the store, or of a row), K = key/value heads, D = head size, B = prompts,
+T = tokens, R = rows, S = steps between two reads of the drawn tokens, V = vocabulary.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ layers, which takes about a minute on a new machine, and compares the results wi
 `ROWS` states at a time are read twice: for the normalizer, and for the derivative. The derivative is stored
 in the logits' number format, and multiplied by the output layer to give the derivative by the states.
 
-Shapes: N = tokens in the flat row, M = tokens of completions (rows scored), R = rows of a piece, W = width, V
-= vocabulary.
+Shapes: N = tokens in the flat row, M = tokens of completions (rows scored), R = rows of a piece, W = width,
+V = vocabulary.
 """
 
 from __future__ import annotations

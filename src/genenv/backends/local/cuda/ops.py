@@ -56,7 +56,7 @@ class TritonOps:
         self, joint: Tensor, up: Tensor, norms: tuple[Tensor, Tensor, float] | None,
         angles: tuple[Tensor, Tensor], pages: tuple[Tensor, Tensor], state: RowState,
     ) -> Tensor:  # fmt: skip
-        """Return [R, H, D] queries of a joint product; keys and values are written to their pages."""
+        """Split a joint QKV product: write keys and values to their pages, return queries [R, H, D]."""
         rows, own = len(joint), self.heads
         query = joint.new_empty(rows, own.queries, own.size)
         block = 16
@@ -104,11 +104,11 @@ class TritonOps:
     def embed(
         self, embedding: Tensor, state: RowState, residual: Tensor, norm: tuple[Tensor, float]
     ) -> Tensor:
-        """Return [R, W] the normed embedding of each row's token; the residual becomes the embedding."""
+        """Write the embeddings of the rows' tokens to the residual; return them normed, [R, W]."""
         return self._join(residual, None, residual, norm, embedding, state.token_R, rank=0)
 
     def join(self, joint: Tensor, up: Tensor, residual: Tensor, norm: tuple[Tensor, float]) -> Tensor:
-        """Add a product to the residual, in place; return [R, W] its norm."""
+        """Add a product to the residual, in place; return the normed residual, [R, W]."""
         return self._join(joint, up, residual, norm, residual, residual, rank=self.rank)
 
     def _join(  # noqa: PLR0913

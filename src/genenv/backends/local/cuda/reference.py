@@ -29,7 +29,7 @@ class TorchOps:
         self, joint: Tensor, up: Tensor, norms: tuple[Tensor, Tensor, float] | None,
         angles: tuple[Tensor, Tensor], pages: tuple[Tensor, Tensor], state: RowState,
     ) -> Tensor:  # fmt: skip
-        """Return [R, H, D] queries of a joint product; keys and values are written to their pages."""
+        """Split a joint QKV product: write keys and values to their pages, return queries [R, H, D]."""
         rows, size = len(joint), self.size
         widths = [self.queries * size, self.keys * size, self.keys * size]
         parts = self._adapted(joint, up, widths)
@@ -69,12 +69,12 @@ class TorchOps:
     def embed(
         self, embedding: Tensor, state: RowState, residual: Tensor, norm: tuple[Tensor, float]
     ) -> Tensor:
-        """Return [R, W] the normed embedding of each row's token; the residual becomes the embedding."""
+        """Write the embeddings of the rows' tokens to the residual; return them normed, [R, W]."""
         residual.copy_(embedding[state.token_R[: len(residual)]])
         return _norm(residual, norm)
 
     def join(self, joint: Tensor, up: Tensor, residual: Tensor, norm: tuple[Tensor, float]) -> Tensor:
-        """Add a product to the residual, in place; return [R, W] its norm."""
+        """Add a product to the residual, in place; return the normed residual, [R, W]."""
         width = residual.shape[1]
         (product,) = self._adapted(joint, up.T, [width])
         residual.add_(product)

@@ -17,8 +17,9 @@ model's width:
 Adapters of layers with equal shapes are stacked, converted and scaled together once per pass, and so are
 their gradients. One by one this would take longer than a small update.
 
-Shapes: N = tokens in the flat row, S = blocks of it, L = layers of equal shapes, W = width, I = inputs, O =
-outputs, R = ranks of all adapters of a product together, H = query heads, K = key/value heads, D = head size.
+Shapes: N = tokens in the flat row, S = blocks of it, L = layers of equal shapes, W = width, I = inputs,
+O = outputs, R = ranks of all adapters of a product together, H = query heads, K = key/value heads, D = head
+size.
 """
 
 from __future__ import annotations
@@ -511,7 +512,7 @@ def _matrices(laid: Sequence[Laid | None]) -> list[Tensor | None]:
 
 
 class _Heads(torch.autograd.Function):
-    """Autograd function of the part before attention: returns inputs unchanged, queries, keys and values."""
+    """Autograd function of a layer's part before attention: returns its inputs, queries, keys, values."""
 
     @staticmethod
     def forward(  # type: ignore[override]
@@ -541,7 +542,7 @@ class _Heads(torch.autograd.Function):
 
 
 class _Rest(torch.autograd.Function):
-    """Autograd function of the part after attention."""
+    """Autograd function of a layer's part after attention: returns the layer's outputs."""
 
     @staticmethod
     def forward(  # type: ignore[override]

@@ -27,7 +27,7 @@ from genenv.sampling import COLDEST, Completion, SampleRequest, sampling_params
 from genenv.seeding import stream
 
 NOT_SCORED = -99999.0
-"""Log-probability in the protocol for a place that has no most probable tokens."""
+"""Log-probability in the protocol for a place without a prediction, such as the first."""
 _HEAD_ROWS = 256
 _EMPTY = Completion(token_ids=(), logprobs=(), text="", finished=False)
 """The completion if the prompt leaves no room for a token."""
