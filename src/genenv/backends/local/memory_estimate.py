@@ -2,7 +2,7 @@
 """Estimate of the device memory that a run needs for both policies, before any weight is loaded.
 
     weights     P b             the base, P parameters of b bytes; plus copies that are packed for the CPU
-                                each of n processes: Q b / n of the layers' Q, the rest, and two layers whole
+                                with n processes each: Q b / n of the layers' Q, the rest, two whole layers
     adapters    A (4 + 4 + 8)   of each policy: float32, gradients, both moments of AdamW; A 4 for a reference
     sampling    R T 2 L K d b   keys and values of R rows of T tokens, in L layers of K heads of size d
     learning    N b sum(kept)   activations of a backward pass over N tokens in all layers, or only inputs

@@ -46,7 +46,7 @@ _STRAIGHT = 0.05
 _HALVINGS = 10
 """How often a learning rate is halved to reach linearity; beyond, rounding would dominate the rise."""
 _NEAR = 0.12
-"""Relative tolerance of a measured ratio, as steps are not infinitely small."""
+"""Tolerance of a ratio that should be 0.5, in proportion for others: steps are not infinitely small."""
 _GAP = 0.5
 """Nats; above this gap, sampler and trainer are not the same model."""
 _TOKENS = 24
@@ -216,7 +216,7 @@ async def _found(
 def _unlikely(prompt: Sequence[int], tokens: Sequence[int]) -> Datum:
     """Return an improbable reply, whose likelihood can rise: the prompt and the sampled tokens, reversed.
 
-    The likelihood of a probable reply can barely rise, so that rounding would dominate its movement.
+    The likelihood of a probable reply can barely rise, so that rounding would dominate the rise.
     """
     said = (*prompt, *tokens)[::-1]
     reply = tuple(said[at % len(said)] for at in range(_LEARNED))
@@ -297,7 +297,7 @@ class _Mover:
         return wire.encoded(datum, logprobs=before, advantages=row)
 
     async def _found_rate(self, loss: tinker.types.LossFnType, start: float) -> float:
-        """Return the largest tried learning rate whose movement is linear; 0 if there is none."""
+        """Return the largest tried learning rate at which the rise is linear; 0 if there is none."""
         whole = [self._sequence(loss, [1.0] * len(self._before))]
         rate, moved = await self._far(loss, whole, start)
         for _ in range(_HALVINGS if moved else 0):
@@ -315,7 +315,7 @@ class _Mover:
     async def _far(
         self, loss: tinker.types.LossFnType, whole: Sequence[tinker.Datum], rate: float
     ) -> tuple[float, float]:
-        """Return a learning rate that moves the sequence far, and the movement, nats; 0 if none is found."""
+        """Return a learning rate that gives a large rise, and the rise in nats; 0 if none is found."""
         far = -_FAR * math.fsum(self._before)
         for _ in range(_TRIES):
             moved = await self._moved(loss, whole, rate)

@@ -273,7 +273,7 @@ class Forgot(Exception):
 
 
 def check_room(answer: Answer) -> None:
-    """Do nothing unless the server is at its capacity.
+    """Check that a server is not at its capacity.
 
     Raises:
         Busy: the status says so.
