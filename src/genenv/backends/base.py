@@ -1,4 +1,4 @@
-"""What a backend is: something that samples, something that learns, and how the two are opened by name.
+"""The interface of a backend: a sampler and a trainer for each policy, and how a backend is opened by name.
 
 Shapes: T = tokens of one sequence.
 """
@@ -23,53 +23,54 @@ from genenv.sampling import Sampler
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role:
-    """What a backend must know of a player to open it."""
+    """The settings of one policy that a backend needs to open it."""
 
     name: str
-    """`agent` or `simulator`: of the adapter, and of the folder in a checkpoint."""
+    """`agent` or `simulator`; names the policy's adapter and its folder in a checkpoint."""
     optimizer: OptimizerConfig
     reference: bool
-    """Whether a KL term holds on to the weights as they are at the start."""
+    """Whether the policy has a KL term to its initial weights, so that a reference model is needed."""
     ramped: bool
-    """Whether the first steps after its warm-up are shorter, which left no moments."""
+    """Whether the first steps after the warm-up are scaled by 1 - beta1^t, because AdamW's moments were
+    reset."""
     ahead: bool = False
-    """Whether it samples rounds to come while it learns from others."""
+    """Whether the policy samples future rounds while it trains on earlier ones (off-policy)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """Both players of a run, on a backend."""
+    """The samplers and trainers of both policies, as a backend opens them, and its abilities."""
 
     samplers: Mapping[str, Sampler]
-    """By role."""
+    """The sampler of each role, by role name."""
     trainers: Mapping[str, Trainer]
-    """By role."""
+    """The trainer of each role, by role name."""
     settled: PolicyConfig
-    """The settings with all decided that was left to the machine and the models."""
+    """The settings, with every `auto` value replaced by what was chosen for this machine and these models."""
     warms_up: bool = True
-    """Whether imitating known solutions makes a difference."""
+    """Whether supervised fine-tuning on demonstrations has any effect; False for scripted policies."""
     parallel_updates: bool = False
-    """Whether the two players have devices of their own, so that they can learn at the same time."""
+    """Whether the two policies train on separate devices, so that both can be updated at the same time."""
     async_rollouts: bool = False
-    """Whether samplers go on with the weights that were published while trainers learn."""
+    """Whether samplers can go on with the last published weights while trainers update theirs."""
     found: Mapping[str, object] = field(default_factory=dict[str, object])
-    """What was found out of a server, for the run's records."""
+    """Facts that were measured about a server, for the run's records."""
     check: Callable[[], Awaitable[None]] | None = None
-    """Holds what was sampled since the last check to the weights that it should be of; raises GenenvError.
-    None: samplers and trainers have the same weights."""
+    """Check that completions since the last check were sampled from the published weights; raises
+    GenenvError. None: no check is needed, as samplers and trainers share their weights."""
     close: Callable[[], Awaitable[None]] | None = None
-    """Ends connections, when the run is over; None: there are none."""
+    """Close all connections at the end of the run; None: there are none."""
 
 
 Open = Callable[[PolicyConfig, Sequence[Role], Environment, int], Opened]
-"""(settings, roles, the world of the tasks, seed of the run) -> both players; raises UsageError."""
+"""(settings, roles, environment of the tasks, seed of the run) -> both policies; raises UsageError."""
 
 
 def open_backend(config: PolicyConfig, roles: Sequence[Role], env: Environment, *, seed: int) -> Opened:
-    """Both players on the backend that the settings name.
+    """Open both policies on the backend that `config.backend` names.
 
     Raises:
-        UsageError: there is no such backend, or a model cannot be loaded or used here.
+        UsageError: there is no such backend, or a model cannot be loaded or used on it.
     """
     if torchrun.size() > 1 and config.backend != "vllm":
         raise UsageError(

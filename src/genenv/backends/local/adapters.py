@@ -1,8 +1,8 @@
 # pyright: standard
-"""Low-rank adapters on a model: which of its weights get one, and which stay frozen.
+"""LoRA adapters on a model: which weights get one, and which stay frozen.
 
-`auto` adapts every linear layer between embeddings and output layer, and the stacked weights of experts, as
-far as PEFT takes them. A weight's *kind* is its name without the number of its layer.
+`auto` adapts every linear layer between the embeddings and the output layer, and the stacked weights of
+experts, as far as PEFT supports them. A weight's *kind* is its name without the layer number.
 """
 
 from __future__ import annotations
@@ -27,22 +27,23 @@ from genenv.backends.settings import AUTO_TARGETS, PolicyConfig
 from genenv.errors import UsageError
 
 _STACKED = 3
-"""Dimensions of the weights of all experts together: [experts, inputs, outputs], or the other way round."""
+"""Number of dimensions of stacked expert weights: [experts, inputs, outputs] or [experts, outputs,
+inputs]."""
 _WORTH_SAYING = 0.01
-"""A smaller share of weights without adapters is not warned of."""
+"""Minimum share of unadapted weights for a warning."""
 _SHOWN = 4
-"""Kinds of weights that a sentence names."""
+"""Maximum number of kinds of weights that a warning names."""
 _NUMBER = re.compile(r"\.\d+(?=\.)")
 
 
 def add_lora_adapter(causal: Any, name: str, config: PolicyConfig, wrapped: Any = None) -> Any:  # noqa: ANN401
-    """A model with a fresh LoRA adapter, as PEFT makes it.
+    """Attach a fresh LoRA adapter to a model; return PEFT's wrapper of the model.
 
     Args:
         causal: the model, which is changed in place.
         name: of the adapter.
-        config: has its rank, scale and layers.
-        wrapped: what this function returned for the model before; None for the first adapter.
+        config: states rank, scale and layers of the adapter.
+        wrapped: the wrapper that the previous call returned; None for the first adapter.
 
     Raises:
         UsageError: the adapter settings do not fit this model.
@@ -74,9 +75,9 @@ def add_lora_adapter(causal: Any, name: str, config: PolicyConfig, wrapped: Any 
 
 
 def unadapted(causal: Any) -> dict[str, float]:  # noqa: ANN401
-    """Kinds of weights that no adapter touches, and their shares of all weights in layers; largest first.
+    """Return the kinds of weights without adapters and their shares of all layer weights, largest first.
 
-    Embeddings and the output layer do not count, nor do vectors.
+    Embeddings, the output layer and vectors do not count.
     """
     adapted = {
         f"{_bare(path)}.{getattr(module, 'parameter_name', 'weight')}"
@@ -93,7 +94,7 @@ def unadapted(causal: Any) -> dict[str, float]:  # noqa: ANN401
 
 
 def unadapted_sentence(without: Mapping[str, float]) -> str | None:
-    """A warning about weights without adapters; None where their share is tiny."""
+    """Return a warning about weights without adapters; None if their share is tiny."""
     share = sum(without.values())
     if share < _WORTH_SAYING:
         return None
@@ -106,12 +107,12 @@ def unadapted_sentence(without: Mapping[str, float]) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Weight:
-    """A matrix, or the stacked matrices of experts."""
+    """A weight matrix of a layer, or the stacked matrices of experts."""
 
     path: str
-    """Of the module that has it."""
+    """Name of the module that has the weight."""
     own: str
-    """What the module calls it."""
+    """Name of the weight in that module."""
     module: nn.Module
     value: nn.Parameter
 
@@ -121,7 +122,7 @@ class _Weight:
 
     @property
     def kind(self) -> str:
-        """The name without the numbers of layers, from the layers on."""
+        """The name from the layer list on, without layer numbers."""
         return _NUMBER.sub(".*", self.name).rpartition(".*.")[2]
 
     @property
@@ -135,7 +136,7 @@ class _Weight:
 
 
 def _weights(causal: Any) -> Iterator[_Weight]:  # noqa: ANN401
-    """Every weight between embeddings and output layer that is not a vector, adapters left out."""
+    """Yield every weight between embeddings and output layer but vectors and adapters."""
     ends = (causal.get_input_embeddings(), causal.get_output_embeddings())
     for path, module in causal.named_modules():
         if ".lora_" in path or ".base_layer" in path:
@@ -149,10 +150,10 @@ def _weights(causal: Any) -> Iterator[_Weight]:  # noqa: ANN401
 
 
 def _resolved(causal: Any, targets: str) -> tuple[str | list[str], list[str]]:  # noqa: ANN401
-    """Layers and stacked weights that a setting names, as PEFT wants them.
+    """Return the names of layers and of stacked weights that a setting selects, as PEFT expects them.
 
     Raises:
-        UsageError: with `auto`, there is none that PEFT takes.
+        UsageError: the setting is `auto`, and PEFT supports no weight of the model.
     """
     if targets == "all-linear":
         return targets, []
@@ -175,7 +176,7 @@ def _resolved(causal: Any, targets: str) -> tuple[str | list[str], list[str]]:  
 
 
 def _is_taken(config: Any, weight: _Weight) -> bool:  # noqa: ANN401
-    """Whether PEFT makes an adapter for a weight, and a second; tried on a model that has nothing else."""
+    """Return whether PEFT can attach two adapters to a weight, tried on a model that has only this weight."""
     alone = nn.Module()
     alone.config = config
     *parents, last = weight.path.split(".")
@@ -195,7 +196,7 @@ def _is_taken(config: Any, weight: _Weight) -> bool:  # noqa: ANN401
                 peft.inject_adapter_in_model(copy.copy(settings), alone, name)
     except ValueError:
         return False
-    # PEFT may have taken the name for another weight's, as it does for layers that are called like experts.
+    # PEFT may match the name to another weight, as for layers that are named like experts.
     return isinstance(alone.get_submodule(weight.path), BaseTunerLayer)
 
 
@@ -205,12 +206,12 @@ def _bare(path: str) -> str:
 
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
-    """Keep back what PEFT warns of and is no matter here."""
+    """Context manager: suppress irrelevant warnings of PEFT."""
     with warnings.catch_warnings():
         # PEFT uses names that transformers will rename.
         warnings.simplefilter("ignore", FutureWarning)
-        # It has patterns for architectures, some of which are for other layouts of their weights.
+        # PEFT has patterns for architectures, some of which are for other weight layouts.
         warnings.filterwarnings("ignore", message="The following (rank|alpha)_pattern keys")
-        # It finds out itself that a layer has its weights the other way round (GPT-2).
+        # PEFT detects by itself that a layer's weights are transposed (GPT-2).
         warnings.filterwarnings("ignore", message="fan_in_fan_out is set to")
         yield

@@ -1,9 +1,9 @@
 # pyright: standard
-"""The weights of one policy in a model: what trains, the reference of its KL terms, saving and loading.
+"""The weights of one policy in a model: trained parameters, reference of the KL terms, saving and loading.
 
-Both policies and both references are one set of weights: the agent is the base with the `agent` adapter, the
-simulator the base with the `simulator` adapter; the reference of both is the base with adapters off, or a
-frozen adapter that `anchor` makes. With full tuning each policy has a model of its own.
+Both policies and both references share one base. The agent is the base with the `agent` adapter, the
+simulator the base with the `simulator` adapter. A policy's reference is the base without adapter, or a frozen
+adapter that `anchor` makes. With full tuning each policy has a separate model.
 
 Shapes: M = tokens scored, V = vocabulary.
 """
@@ -36,9 +36,9 @@ from genenv.errors import DataError, UsageError
 
 ADAPTER = "adapter_model.safetensors"
 REFERENCE = "reference"
-"""Folder, inside a policy's checkpoint, of the reference of its KL term."""
+"""Folder in a policy's checkpoint with the reference of its KL term."""
 _WRITTEN = "written"
-"""Name of the adapter that holds weights of another version, of either policy."""
+"""Name of the adapter slot into which older versions of either policy are loaded for scoring."""
 _UNEMBED = "unembed.safetensors"
 _UNEMBED_NAMES = ("unembed.lora_A.weight", "unembed.lora_B.weight")
 
@@ -49,13 +49,13 @@ class PolicyWeights:
     def __init__(
         self, model: LocalModel, adapter: str | None, *, keep_reference: bool = True, learns: bool = True
     ) -> None:
-        """Weights of a policy on a model.
+        """Create the weights of a policy on a model.
 
         Args:
-            model: the weights.
-            adapter: the name of the policy's adapter; None when the whole model is its own.
-            keep_reference: full fine-tuning only: keep a copy of the initial weights for the KL terms.
-            learns: False where the whole model is only sampled.
+            model: the base, or the whole model.
+            adapter: name of the policy's adapter; None if the policy is the whole model.
+            keep_reference: full tuning only: keep a copy of the initial weights for the KL terms.
+            learns: full tuning only: False if the model is only sampled.
         """
         self.model, self.adapter = model, adapter
         self.version = 0
@@ -63,7 +63,7 @@ class PolicyWeights:
         self._initial: nn.Module | None = None
         self._anchored = False
         self._parameters: list[tuple[str, nn.Parameter]] | None = None
-        """Those of the adapter; going through all modules takes longer than a token."""
+        """The adapter's parameters, cached because a search through all modules takes longer than a token."""
         if adapter is None and learns:
             if keep_reference:
                 self._initial = copy.deepcopy(model.causal)
@@ -73,7 +73,7 @@ class PolicyWeights:
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
-        """This policy's weights in place."""
+        """Context manager: run the model with this policy's weights."""
         self.model.use(self.adapter)
         yield
 
@@ -84,7 +84,7 @@ class PolicyWeights:
 
     @contextlib.contextmanager
     def reference(self) -> Iterator[None]:
-        """The reference weights of both KL terms in place: those of the last `anchor`, or the bare base."""
+        """Context manager: run the model with the reference, from the last `anchor` or the bare base."""
         if self.adapter is None:
             if self._initial is None:
                 raise UsageError("this policy keeps no reference: set the KL coefficient to 0")
@@ -100,7 +100,7 @@ class PolicyWeights:
             finally:
                 self.model.use(self.adapter)
         else:
-            # The fused decoder reads `model.adapter`; PEFT would go through all modules.
+            # The fused decoder only reads `model.adapter`; PEFT would visit all modules.
             own = self.model.fused is not None
             with contextlib.nullcontext() if own else self.model.peft.disable_adapter():
                 self.model.adapter = None
@@ -111,7 +111,7 @@ class PolicyWeights:
 
     @contextlib.contextmanager
     def written(self, folder: Path) -> Iterator[None]:
-        """The weights in place that `write_adapter` wrote into a folder; the policy keeps its own.
+        """Context manager: run the model with an adapter from a folder of `write_adapter`.
 
         Raises:
             DataError: the folder is missing or damaged.
@@ -129,7 +129,7 @@ class PolicyWeights:
             self.model.use(self.adapter)
 
     def anchor(self) -> None:
-        """Make the present weights the reference: the policy as it is when co-evolution starts."""
+        """Make the present weights the reference; called when co-evolution starts."""
         if self.adapter is None:
             if self._initial is not None:
                 self._initial.load_state_dict(self.model.causal.state_dict())
@@ -148,7 +148,7 @@ class PolicyWeights:
         return f"{self.adapter}_initial"
 
     def parameters(self) -> list[tuple[str, nn.Parameter]]:
-        """Names and values of the parameters that train, in a fixed order."""
+        """Return the names and values of the trained parameters, in a fixed order."""
         if self._parameters is None or self.adapter is None:
             with self.active():
                 named = self.model.causal.named_parameters()
@@ -161,9 +161,9 @@ class PolicyWeights:
         return f".{self.adapter}." in name
 
     def frozen_head(self) -> Callable[[Tensor], Tensor]:
-        """The output layer of the weights in place, as a function that later steps do not change.
+        """Return the present output layer as a function that later steps do not change.
 
-        With adapters the output layer never changes; when it is trained, it is copied.
+        With adapters the output layer never changes; with full tuning it is copied.
         """
         if self.adapter is not None:
             return self.model.head
@@ -172,31 +172,31 @@ class PolicyWeights:
 
     @property
     def head_is_frozen(self) -> bool:
-        """Whether scores come from a linear output layer that never trains, as with adapters."""
+        """Whether logits come from a linear output layer that is never trained, as with adapters."""
         return self.adapter is not None and self.model.shaping.is_nothing
 
     def packed(self, bundles: Sequence[Bundle]) -> Packed | TokenTree:
-        """Bundles laid out for `completion_hidden`, the way that is fast here."""
+        """Lay out bundles for `completion_hidden`, as a tree if that is faster on this device."""
         return (TokenTree if self.runs_as_tree else Packed)(bundles, self.model.device)
 
     @property
     def runs_as_tree(self) -> bool:
-        """Whether learning runs over a tree of tokens; tried once."""
+        """Whether training runs over a tree of tokens; checked once."""
         return self.model.tree is not None and self.model.tree.works(self.adapter)
 
     def completion_hidden(self, packed: Packed | TokenTree) -> tuple[Tensor, Tensor]:
-        """[M, width] states that predict the completions' tokens, and [M] those tokens."""
+        """Return [M, width] the states that predict the completions' tokens, and [M] those tokens."""
         if isinstance(packed, TokenTree):
             if self.model.tree is None:
                 raise TypeError("this model does not run over a tree of tokens")
             return self.model.tree.hidden(packed, self.model.adapter), packed.tokens_M
-        # In torch's attention with and without gradients: equal weights get equal log-probabilities.
+        # Always with torch's attention, so that equal weights give equal log-probabilities.
         hidden_NW = self.model.hidden(packed.ids_1N, packed.positions_1N, Layout(packed=packed))
         at_M, tokens_M = packed.targets()
         return hidden_NW.index_select(0, at_M), tokens_M
 
     def logprobs(self, packed: Packed | TokenTree, *, temperature: float = 1.0) -> Tensor:
-        """[M] log-probabilities of the completions' tokens, row after row. Nats."""
+        """Return [M] log-probabilities of the completions' tokens, row after row. Nats."""
         return self.token_logprobs(*self.completion_hidden(packed), temperature=temperature)
 
     def token_logprobs(
@@ -207,13 +207,13 @@ class PolicyWeights:
         temperature: float = 1.0,
         allowed: Tensor | None = None,
     ) -> Tensor:
-        """[M] log-probabilities of tokens, from the states that `completion_hidden` gave for them. Nats.
+        """Return [M] log-probabilities of tokens, from the states that `completion_hidden` returned. Nats.
 
         Args:
             hidden_MW: the states.
             tokens_M: the tokens.
-            temperature: divides the scores.
-            allowed: [M, ceil(V / 32)] bit masks of the tokens that could be sampled; None when all could.
+            temperature: divides the logits.
+            allowed: [M, ceil(V / 32)] bit masks of the tokens that could be sampled; None if all could.
         """
         return self.token_scores(hidden_MW, tokens_M, temperature=temperature, allowed=allowed).logprobs_M
 
@@ -226,7 +226,7 @@ class PolicyWeights:
         allowed: Tensor | None = None,
         entropy: bool = False,
     ) -> Scores:
-        """As `token_logprobs`; and the entropy of what could be sampled, where it is asked for."""
+        """As `token_logprobs`, and the entropy over the tokens that could be sampled if requested."""
         if self.head_is_frozen:
             options = {"temperature": temperature, "allowed": allowed, "entropy": entropy}
             return self.frozen_scores(hidden_MW, tokens_M, **options)
@@ -253,7 +253,7 @@ class PolicyWeights:
         allowed: Tensor | None = None,
         entropy: bool = False,
     ) -> Scores:
-        """As `token_logprobs.frozen_scores` with the model's output layer, the way that is fast here."""
+        """See `token_logprobs.frozen_scores`; uses this model's output layer, compiled if possible."""
         scores = compiled_scores if self.runs_compiled else frozen_scores
         return scores(
             self.model.output,
@@ -267,22 +267,22 @@ class PolicyWeights:
 
     @property
     def runs_compiled(self) -> bool:
-        """Whether layers for learning are compiled."""
+        """Whether layers are compiled for training."""
         return self.runs_as_tree and self.model.tree is not None and self.model.tree.compile
 
     @property
     def tokens_per_microbatch(self) -> int:
-        """Of one forward and backward pass of learning."""
+        """Maximum tokens of one forward and backward pass in training."""
         return self.model.tokens_per_tree if self.runs_as_tree else self.model.tokens_per_microbatch
 
     def save(self, folder: Path) -> None:
-        """Write the policy's weights, and its reference: PEFT adapters, or whole models."""
+        """Write the policy's weights and reference to a folder: PEFT adapters, or whole models."""
         self._save(folder, self.adapter, self.model.causal)
         if self._anchored or self._initial is not None:
             self._save(folder / REFERENCE, self._anchor_name, self._initial)
 
     def write_adapter(self, folder: Path) -> None:
-        """Write the policy's adapter alone, in PEFT's format, for others to sample with."""
+        """Write only the policy's adapter, in PEFT's format, for servers to sample with."""
         self._save(folder, self.adapter, self.model.causal)
 
     def _save(self, folder: Path, adapter: str | None, causal: Any) -> None:  # noqa: ANN401
@@ -299,7 +299,7 @@ class PolicyWeights:
     def _adapter_state(self, adapter: str | None) -> dict[str, Tensor]:
         import peft
 
-        # Left to itself, PEFT asks the hub whether the vocabulary was changed.
+        # By default, PEFT asks the hub whether the vocabulary was changed.
         return peft.get_peft_model_state_dict(
             self.model.peft, adapter_name=str(adapter), save_embedding_layers=False
         )
@@ -310,11 +310,11 @@ class PolicyWeights:
         peft.set_peft_model_state_dict(self.model.peft, state, adapter_name=adapter)
 
     def load(self, folder: Path, *, reference: bool = True) -> None:
-        """Restore what `save` wrote.
+        """Restore the state that `save` wrote.
 
         Args:
-            folder: where.
-            reference: False for a policy that only samples, with an adapter: its reference is not read.
+            folder: the folder of `save`.
+            reference: False to skip the reference of an adapter that is only sampled.
 
         Raises:
             DataError: the folder is missing or damaged.
@@ -344,19 +344,19 @@ class PolicyWeights:
 
 
 class ServedWeights(PolicyWeights):
-    """The weights of one served adapter: PEFT's in the layers, and its own of the output layer if asked for.
+    """The weights of one served adapter: PEFT's in the layers, and optionally one on the output layer.
 
     scores = h W^T + s (h A^T) B^T        W: the frozen output layer; A, B: its adapter; s = alpha / rank
     """
 
     def __init__(self, model: LocalModel, adapter: str, shape: AdapterShape, seed: int) -> None:
-        """An adapter that is attached to a model, and a fresh one of its output layer.
+        """Create the weights of an attached adapter, and a fresh adapter of the output layer if requested.
 
         Args:
-            model: what it is attached to.
-            adapter: its name there.
-            shape: says whether the output layer has one.
-            seed: of its first weights.
+            model: the model that it is attached to.
+            adapter: name of the adapter in the model.
+            shape: states the rank, and whether the output layer is adapted.
+            seed: of the initial weights.
         """
         super().__init__(model, adapter)
         self.unembed: tuple[nn.Parameter, nn.Parameter] | None = None
@@ -365,17 +365,17 @@ class ServedWeights(PolicyWeights):
         if shape.unembed:
             vocabulary, width = model.output.weight.shape
             down = torch.empty(shape.rank, width)
-            bound = 1 / math.sqrt(width)  # as PEFT begins
+            bound = 1 / math.sqrt(width)  # PEFT's initialization
             down.uniform_(-bound, bound, generator=torch.Generator().manual_seed(seed))
             up = torch.zeros(vocabulary, shape.rank)
             self.unembed = (nn.Parameter(down.to(model.device)), nn.Parameter(up.to(model.device)))
 
     def parameters(self) -> list[tuple[str, nn.Parameter]]:
-        """Names and values of what learns, in a fixed order."""
+        """Return the names and values of the trained parameters, in a fixed order."""
         return super().parameters() + list(zip(_UNEMBED_NAMES, self.unembed or (), strict=False))
 
     def scores(self, hidden_MW: Tensor) -> Tensor:
-        """[M, V] scores of all tokens."""
+        """Return [M, V] logits."""
         if self.unembed is None:
             return self.model.scores(hidden_MW)
         down_rW, up_Vr = self.unembed
@@ -392,7 +392,7 @@ class ServedWeights(PolicyWeights):
         allowed: Tensor | None = None,
         entropy: bool = False,
     ) -> Scores:
-        """As `PolicyWeights`; with an adapter of the output layer, log-probabilities at temperature 1."""
+        """See `PolicyWeights`; if the output layer is adapted, temperature, masks and entropy are ignored."""
         if self.unembed is None:
             options = {"temperature": temperature, "allowed": allowed, "entropy": entropy}
             return super().token_scores(hidden_MW, tokens_M, **options)
@@ -403,14 +403,14 @@ class ServedWeights(PolicyWeights):
         return Scores(in_pieces(piece, hidden_MW, tokens_M), None, None)
 
     def save(self, folder: Path) -> None:
-        """Write the adapter, in the form of PEFT, and beside it that of the output layer."""
+        """Write the adapter in PEFT's format, and next to it the output layer's adapter."""
         super().save(folder)
         if self.unembed is not None:
             state = {name: value.detach() for name, value in zip(_UNEMBED_NAMES, self.unembed, strict=True)}
             safetensors.torch.save_file(state, folder / _UNEMBED)
 
     def load(self, folder: Path, *, reference: bool = True) -> None:
-        """Restore what `save` wrote; see `PolicyWeights.load`.
+        """Restore the state that `save` wrote; see `PolicyWeights.load`.
 
         Raises:
             DataError: the folder is damaged, or of another model or shape.
@@ -428,7 +428,7 @@ class ServedWeights(PolicyWeights):
 
 @contextlib.contextmanager
 def readable(place: Path) -> Iterator[None]:
-    """Turns what goes wrong while weights are read from a place into a DataError that names it."""
+    """Turn errors while weights are read into a DataError that names the place."""
     try:
         yield
     except (OSError, ValueError, RuntimeError, safetensors.SafetensorError) as error:
@@ -436,11 +436,11 @@ def readable(place: Path) -> Iterator[None]:
 
 
 def check_adapter(state: Mapping[str, Tensor], expected: Mapping[str, Tensor], place: Path) -> None:
-    """Check what was read of an adapter.
+    """Check the tensors that were read for an adapter.
 
     Raises:
-        DataError: it has not the names and shapes of `expected`, or holds numbers that are not finite; the
-            message names `place`.
+        DataError: names or shapes differ from `expected`, or a number is not finite; the message names
+            `place`.
     """
     if {k: v.shape for k, v in state.items()} != {k: v.shape for k, v in expected.items()}:
         raise DataError(f"the adapter in {place} belongs to another model or other LoRA settings")
@@ -449,10 +449,10 @@ def check_adapter(state: Mapping[str, Tensor], expected: Mapping[str, Tensor], p
 
 
 def _complete(path: Path, other_inputs: Sequence[str]) -> None:
-    """Make an adapter's settings the same in all processes, and right for the original model.
+    """Make an adapter's settings file deterministic, and valid for the original model.
 
-    PEFT writes the adapted layers in the order of a set. Their names may also match layers of modules that
-    were removed here.
+    PEFT writes the adapted layers in the order of a set. Layer names may also match modules that the original
+    model has and this one does not.
     """
     settings = json.loads(path.read_text(encoding="utf-8"))
     for targets in (settings["target_modules"], settings.get("target_parameters")):
