@@ -135,7 +135,7 @@ class ChatFormat:
         return self.plain.encode(text)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of sampled ids: thoughts as `<think>`, and of special tokens those that begin calls."""
+        """Return the text of sampled ids: thoughts in `<think>`, no special tokens except those of calls."""
         kept = [number for number in ids if number not in self._silent]
         # Some tokenizers "clean up" spaces before punctuation by default, which would change the text.
         text = self.tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False)

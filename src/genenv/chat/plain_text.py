@@ -86,7 +86,7 @@ class PlainText:
         return self._guards[mark]
 
     def _in_pieces(self, text: str, mark: str) -> tuple[int, ...]:
-        """Encode with a slow tokenizer: each hidden string is cut in two, so that neither half is a token."""
+        """Encode without a copy: each hidden string is cut in two, so that no half is a control token."""
         ids: list[int] = []
         for index, piece in enumerate(_hidden(mark).split(text)):
             halves = [piece] if index % 2 == 0 else _halves(self.control[int(piece)])

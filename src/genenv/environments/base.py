@@ -54,7 +54,7 @@ class OffersTools(Protocol):
 
 
 class OffersChoices(Protocol):
-    """An episode that allows only some replies: the policy samples, and is trained, on that set alone."""
+    """An episode that allows only some replies; the policy samples, and is trained, within that set."""
 
     @property
     def choices(self) -> Sequence[str]:
@@ -70,7 +70,7 @@ class Environment(Protocol):
 
     name: ClassVar[str]
     spec: ClassVar[type[BaseModel]]
-    """The model of what the simulator writes, with its grammar and parser. Difficulty fields come first."""
+    """The pydantic model of specs; defines the simulator's grammar and parser. Difficulty fields first."""
 
     config: ClassVar[type[BaseModel]]
     """The settings class (`genenv.settings.Settings`); the environment is constructed with an instance."""
@@ -136,10 +136,10 @@ class Environment(Protocol):
         ...
 
     def surface(self, task: Task) -> str:
-        """Return the text, as a set of words, that represents a task when its novelty is measured.
+        """Return the text that represents a task when its novelty is measured, compared as a set of words.
 
-        It is also compared with the texts of held-out tasks. It must contain what distinguishes tasks; if all
-        tasks share a wording, that is not the wording.
+        It is also compared with the texts of held-out tasks. The text must contain whatever distinguishes
+        tasks; if all tasks share one wording, it must not be the wording.
         """
         ...
 
@@ -149,7 +149,8 @@ class HasParameters(Protocol):
     """Extends `Environment` for environments that can generate a task from a few parameters."""
 
     parameters: ClassVar[type[BaseModel]]
-    """The model of what the simulator writes instead of `spec`: some fields of `spec`, difficulty first."""
+    """The pydantic model of parameters, which the simulator writes: some fields of `spec`, difficulty
+    first."""
 
     def parameter_options(self, seed: Seed) -> Options:
         """Return all parameters that suit a seed, which gives only the subject. Every combination works."""

@@ -12,7 +12,7 @@ from genenv.types import (
 
 
 def profile_line(profile: Profile, skills: tuple[str, ...]) -> str:
-    """Return the agent's success rates in a line: overall, the seed's skills, best, worst. Empty at first."""
+    """Return the agent's success rates (overall, seed's skills, best, worst) in a line; empty if unknown."""
     if profile.overall is None:
         return ""
     rates = profile.success

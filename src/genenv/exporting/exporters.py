@@ -99,7 +99,7 @@ class Written:
 
 
 class Exporter(Protocol):
-    """One form of an exported agent. It is made without arguments."""
+    """One form of an exported agent, implemented here and by other packages; needs no arguments."""
 
     port: ClassVar[int]
     """The port on which the servers of `servers` listen."""

@@ -96,7 +96,7 @@ def build(
 
 
 def skills_of(spec: HouseholdSpec) -> tuple[str, ...]:
-    """Return the skills of a spec: task, room size, "hidden" if it is. A task has its plan length too."""
+    """Return the skills of a spec: task, room size, and "hidden" if so. `build` adds the plan's length."""
     return (spec.task, f"size:{spec.size}", *(("hidden",) if spec.hidden else ()))
 
 

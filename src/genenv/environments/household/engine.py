@@ -122,7 +122,7 @@ class State:
     toggled: set[str] = field(default_factory=set)
     sliced: set[str] = field(default_factory=set)
     taken_from: set[tuple[str, str]] = field(default_factory=set)
-    """(item, receptacle) for items taken from it; TextWorld lists such an item as visible on the floor."""
+    """Pairs (item, receptacle) of past takes; TextWorld lists such an item as visible on the floor."""
 
 
 _SETS = ("opened", "clean", "hot", "cool", "toggled", "sliced", "taken_from")

@@ -274,7 +274,7 @@ def _goal(world: World) -> str:
 
 
 def pddl_problem(world: World) -> str:
-    """Return the world as a PDDL problem for `alfred.pddl` of the package alfworld."""
+    """Return a game as a PDDL problem for `alfred.pddl` of the package alfworld."""
     locations = [world.start, *dict.fromkeys(p.location for p in world.places)]
     rtypes = sorted({p.type for p in world.places} | set(_DECLARED[0]) | ({world.goal} & set(CAN_CONTAIN)))
     otypes = sorted(

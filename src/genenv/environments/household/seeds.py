@@ -159,7 +159,7 @@ def draft(plan: Plan, rng: random.Random) -> HouseholdSpec:
 
 
 def ways(plan: Plan) -> list[tuple[Sequence[str], Sequence[str]]]:
-    """Return the possible pairs of goal places and start places for a plan; empty if it is impossible."""
+    """Return the possible pairs of goal places and start places for a plan; empty if there are none."""
     room = plan.offered.room
     goals = goals_of(plan.task, plan.target, room, held_out=plan.held_out)
     found: list[tuple[Sequence[str], Sequence[str]]] = []

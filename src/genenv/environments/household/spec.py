@@ -160,33 +160,33 @@ _NAME = "[A-Z][A-Za-z]{1,24}"
 _LINE = rf"^{_NAME}( closed)?(: {_NAME}(, {_NAME}){{0,7}})?$"
 TaskName = Literal["pick", "look", "clean", "heat", "cool", "two"]
 MIN_WORDING, MAX_WORDING = 8, 240
-"""Characters, with blanks as with names."""
+"""Limits in characters, both with blanks and with names."""
 Size = Literal["small", "medium", "large"]
 SIZES: dict[Size, tuple[int, int]] = {"small": (2, 3), "medium": (4, 5), "large": (6, 8)}
 """Size -> minimum and maximum number of places in addition to the start and the goal."""
 
 
 class HouseholdSpec(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
-    """A household task. A place is written as `Fridge closed: Apple, Mug`, an empty one as `Shelf`."""
+    """A household task. A place is written as `Fridge closed: Apple, Mug`, an empty place as `Shelf`."""
 
     task: TaskName
-    """What must happen to the object: be put somewhere, be looked at under a lamp, be cleaned, heated or
-    cooled first; `two` of a kind must be put into one place."""
+    """The action on the object: put it somewhere (`pick`), look at it under a lamp, or clean, heat or cool it
+    before putting it down; for `two`, two objects of one type go into one place."""
     size: Size
-    """How many other places there are."""
+    """The number of other places."""
     hidden: bool
-    """True: each object of the target's type starts in a closed place. False: it starts in the open; of two,
-    at least one does."""
+    """True: each object of the target's type starts in a closed place. False: the object starts in an open
+    place; for `two`, at least one of the objects does."""
     target: str = Field(pattern=f"^{_NAME}$")
     """Type of the object."""
     start: str = Field(pattern=_LINE)
-    """The place where it starts; for `two`, the first of them."""
+    """The place where the object starts; for `two`, the place of the first object."""
     goal: str = Field(pattern=_LINE)
-    """The place where it must go; for `look`, the one with the lamp."""
+    """The place where the object must go; for `look`, the place with the lamp."""
     others: tuple[Annotated[str, Field(pattern=_LINE)], ...] = Field(max_length=12)
-    """All other places; the appliance that the task needs, or the second object, is in the first."""
+    """All other places; the first holds the second object or is the appliance, if the task needs one."""
     wording: str = Field(min_length=MIN_WORDING, max_length=MAX_WORDING)
-    """What the agent is told, with `<object>` and `<place>`, or `<lamp>`, for the names."""
+    """The task's text for the agent, with `<object>` and `<place>` (or `<lamp>`) in place of names."""
 
 
 def read_place(line: str) -> tuple[str, bool, tuple[str, ...]]:

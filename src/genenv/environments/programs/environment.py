@@ -2,8 +2,8 @@
 
 A task has about ten characters, such as `4306>ruf=`: reverse 4306, increase every digit by one, take the
 first. The right reply is the value, `7`. Difficulty depends on the operations, their number, and the length
-of the text. A random digit is right in a tenth of the rollouts, so reward alone is enough to learn from: a
-transformer of two layers learns most operations in half a minute.
+of the text. A random digit is right in a tenth of all rollouts, so RL works without demonstrations: a
+transformer of two layers learns much in half a minute.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class Programs(QuestionEnvironment):
         )
 
     def audit(self, task: Task, rng: random.Random) -> Rejection | None:
-        """The second check must agree, on a wrong value too."""
+        """Check that both checkers agree on the value and on a wrong value."""
         spec, value = ProgramSpec.model_validate(task.spec), str(task.payload["value"])
         (wrong,) = self.random_replies(task, rng)
         for said in (value, wrong):

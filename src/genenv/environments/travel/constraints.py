@@ -405,7 +405,7 @@ _FIRST = ("within_sandbox", "complete_information")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """The results of the 13 constraints on a plan."""
+    """The results of the 13 constraints for one plan."""
 
     problems: Mapping[str, str]
     """Constraint -> a sentence about its violation; constraints that are met are absent."""

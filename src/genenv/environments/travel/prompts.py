@@ -250,7 +250,7 @@ def _call(tool: str, *arguments: str) -> str:
 
 
 def _cut_lines(lines: Sequence[str], chars: int) -> str:
-    """The first lines that fit, and how many are left out."""
+    """Return the first lines that fit, and a note on the number of omitted ones."""
     if not lines:
         return _NONE
     kept: list[str] = []

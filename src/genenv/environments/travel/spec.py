@@ -51,7 +51,7 @@ class TravelSpec(BaseModel, frozen=True, extra="forbid"):
     destination: str
     """A city for 3 days, else a state."""
     start: int = Field(ge=1, le=29)
-    """The first day, in March 2022."""
+    """The day of March 2022 on which the trip starts."""
     room_rule: Rule | None = None
     """The activity that accommodations must allow."""
     room_type: Room | None = None
