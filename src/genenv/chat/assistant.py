@@ -57,7 +57,7 @@ class Reply:
 class Talk(Protocol):
     """One conversation with a model. Its state, such as a KV cache, affects speed only.
 
-    Implemented for local models and by `EndpointTalk`.
+    Implemented by `EndpointTalk`, and by `LocalTalk` for local models.
     """
 
     @property
