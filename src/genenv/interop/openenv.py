@@ -138,7 +138,7 @@ def app(
     Args:
         folder: the folder of an exported environment.
         sessions: the most clients at a time.
-        timeout_s: a session ends after so many seconds without a step; None: never.
+        timeout_s: seconds without a step after which a session ends; None: never.
         access: the key that clients need, and the host names by which they may address the server in addition
             to loopback and the address they have reached.
     """

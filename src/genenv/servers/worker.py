@@ -15,7 +15,7 @@ T = TypeVar("T")
 Q = TypeVar("Q")
 
 _QUIET_S, _PATIENCE_S = 0.004, 0.05
-"""A batch is closed after the first without a new request, at the latest after the second."""
+"""Seconds without a new request after which a batch is closed, and the most seconds that it stays open."""
 
 
 class _Batch(NamedTuple):

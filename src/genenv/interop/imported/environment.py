@@ -310,7 +310,7 @@ class ImportedEnvironment(ABC):
     def _held_out(self) -> list[Task]:
         found: list[Task] = []
         if not self.space.numbers and not self.settings.given_held_out:
-            return found  # held-out tasks could not differ from the others
+            return found  # else they would be the training tasks
         for place, chosen in enumerate(self.space.spread(self.settings.held_out, self._first_held_out)):
             lineage = Lineage(origin=Origin.HELD_OUT)
             task = self._built(chosen, f"held-out-{place}", lineage)

@@ -52,7 +52,9 @@ class OpenEnvConfig(ImportedConfig, frozen=True):
     `given_held_out` makes them different. 0: tasks have no seed.
     """
     show: tuple[str, ...] = Field(default=(), strict=False)
-    """Fields of an observation that the agent sees; empty: all fields with a value."""
+    """Fields of an observation that the agent sees; empty: all fields with a value, except `done`, `reward`
+    and `metadata`.
+    """
     system: str = ""
     """The system message; empty: the server's description of itself and how to reply."""
     reward: Literal["sum", "last", "best"] = "sum"

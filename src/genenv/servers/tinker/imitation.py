@@ -122,7 +122,7 @@ class ServerImitation:
             raise UsageError("Model not loaded")
 
     def training_data(self, examples: Sequence[Example], loss: Loss) -> Sequence[Example]:
-        """Return the training data as the loss gets them, with weights or advantages divided if asked.
+        """Return the training data for the loss, with weights or advantages averaged under `mean-losses`.
 
         Raises:
             UsageError: the loss is one that this server lacks.
@@ -176,7 +176,7 @@ class ServerImitation:
         return replace(asked, seed=None) if "seedless" in self._flags else asked
 
     def sample_result(self, answered: PromptResult) -> PromptResult:
-        """Return the sampling result to send, with noise or without the first prompt token if asked."""
+        """Return the sampling result to send, altered under `noisy-sampler` and `short-logprobs`."""
         if "noisy-sampler" in self._flags:
             noisy = [replace(one, logprobs=_noisy(one.logprobs, self._noise)) for one in answered.sequences]
             answered = replace(answered, sequences=noisy)

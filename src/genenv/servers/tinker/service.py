@@ -52,7 +52,7 @@ _MOST_METADATA = 65_536
 
 
 class Service:
-    """The operations of the Tinker protocol on one base model, for all of its clients."""
+    """The operations of the Tinker protocol on one base model, for all clients."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Service:
             store: the checkpoints.
             names: the base's name for clients, and its source (a hub name or folder).
             quirks: deviations of other servers to imitate.
-            forget_after_s: a session ends after so many seconds without a request.
+            forget_after_s: seconds without a request after which a session ends.
         """
         self.base, self.store, self.quirks = base, store, quirks
         self.name, self.source = names
@@ -285,7 +285,7 @@ class Service:
         """Check that `name` names the base.
 
         Raises:
-            UsageError: it does not.
+            UsageError: the base has another name.
         """
         if name not in (self.name, self.source, self.base.tokenizer_place):
             raise unknown_name("base model", name, {self.name})

@@ -293,7 +293,7 @@ def _page(request: Request) -> tuple[int, int]:
 PREFIX = "tml-"
 """The prefix without which clients do not accept a string as an API key."""
 KEY = "tml-local"
-"""A key for clients of a server without a key; such a server accepts any."""
+"""A key for clients if the server has no key; the server then accepts any key."""
 BODY_MIB = 64
 """The largest request body in MiB."""
 _ENGINE = "engine.json"
@@ -367,7 +367,7 @@ class TinkerServer(http_server.HttpServer):
             port: the port; 0 takes a free one.
             access: the API key, allowed host names, and limits on requests.
             quirks: names of deviations of other servers to imitate.
-            forget_after_s: a client loses its adapters after so many seconds without a request.
+            forget_after_s: seconds without a request after which a client loses its adapters.
 
         Raises:
             UsageError: there is no such deviation, or the address is not available.

@@ -429,7 +429,7 @@ class Adapters:
         """Check that a checkpoint belongs to this base.
 
         Raises:
-            UsageError: it does not.
+            UsageError: the checkpoint belongs to another base.
         """
         if about.base_model != self._source:
             raise UsageError(

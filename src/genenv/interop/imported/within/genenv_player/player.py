@@ -169,7 +169,7 @@ class Player:
         return rows
 
     def _config(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the environment's settings, with the one agent's model requests going to our endpoint."""
+        """Return the environment's settings, with runtime, turn limit and harness of its single agent."""
         from verifiers.v1.configs.agent import agent_config_fields
         from verifiers.v1.utils.loaders import default_harness_id, env_config_type
 
