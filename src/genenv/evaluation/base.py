@@ -22,7 +22,7 @@ from genenv.types import Json, JsonObject
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """One question of a benchmark."""
+    """One question of a benchmark, which is rolled out and graded."""
 
     id: str
     """An id that is unique in the benchmark and equal in all versions of genenv: results are joined by it."""
@@ -54,7 +54,7 @@ Graded = tuple[Item, Grade]
 
 
 class Benchmark(Protocol):
-    """Implemented by every benchmark; each evaluation creates a new instance."""
+    """A benchmark's items, rollouts and grades. Implemented in `genenv.benchmarks`, once per benchmark."""
 
     name: ClassVar[str]
     config: ClassVar[type[BaseModel]]
@@ -118,7 +118,7 @@ class Benchmark(Protocol):
 
 @runtime_checkable
 class Judged(Protocol):
-    """Implemented by benchmarks that can use a second model as a judge."""
+    """Implemented by benchmarks that can use a second model as a judge, such as Bamboogle."""
 
     judge: Assistant | None
     """The judge, set before the first rollout; None: no judge."""

@@ -30,7 +30,7 @@ without an answer.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """The stored result of one item."""
+    """The stored result of one item: a line of the results file."""
 
     id: str
     groups: Mapping[str, str]
@@ -61,7 +61,7 @@ _RECORD = TypeAdapter(Record)
 
 
 class Results:
-    """The record file and summary file of one evaluation."""
+    """The record file and summary file of one evaluation: opens, appends and replaces them."""
 
     def __init__(self, path: Path) -> None:
         """Set the paths of the files.
@@ -294,7 +294,7 @@ def as_json(figures: Sequence[Figure]) -> list[JsonObject]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The result of evaluating one benchmark."""
+    """The result of evaluating one benchmark, which the command shows and stores in the summary."""
 
     name: str
     results: Results

@@ -199,7 +199,7 @@ _TAKEN = frozenset({"datasets", "genenv", "gymnasium", "openenv", "trl", "verifi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
-    """The parameters of an export."""
+    """The parameters of an export, which `write` takes."""
 
     environment: str
     """The environment's name, the folder of a bundle, or `package.module:Class`."""

@@ -40,7 +40,9 @@ class About(BaseModel, frozen=True, extra="forbid"):
 
 
 class Session(StepwiseRollout):
-    """One rollout of a task, in OpenAI's chat format; sessions in several threads may share an environment.
+    """One rollout of a task, in OpenAI's chat format; the adapters for other trainers run it.
+
+    Sessions in several threads may share an environment.
 
     Args:
         exported: the environment of the task.

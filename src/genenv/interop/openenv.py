@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class ChatAction(Action):
-    """One reply of the agent: text and tool calls in OpenAI's format."""
+    """One reply of the agent, which a client sends to `step`: text and tool calls in OpenAI's format."""
 
     content: str = ""
     tool_calls: list[dict[str, Any]] = Field(default_factory=list)

@@ -26,7 +26,7 @@ class TaskData(vf.TaskData):
 
 
 class TaskState(vf.State):
-    """The result of a rollout."""
+    """The result of a rollout, from which `GenenvTask` takes reward and metric."""
 
     reward: float = 0.0
     success: bool = False

@@ -36,7 +36,7 @@ class HeldOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
-    """The facts that a run's report shows."""
+    """The facts that a run's report shows; the charts take them."""
 
     name: str
     model: str | None

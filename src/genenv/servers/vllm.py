@@ -198,7 +198,7 @@ def _check_tokens(where: str, ids: list[int] | tuple[int, ...], vocabulary: int)
 
 
 class Fault(GenenvError):
-    """The server failed, not the request: status 500."""
+    """Raised if the server failed, not the request: status 500."""
 
 
 def _failure(error: BaseException) -> GenenvError:
@@ -210,7 +210,7 @@ def _failure(error: BaseException) -> GenenvError:
 
 
 class Routes:
-    """The HTTP endpoints of the sampling server."""
+    """The HTTP endpoints of the sampling server; they run the model in the worker's thread."""
 
     def __init__(
         self, base: LoadedBase, worker: Worker, name: str, slow_s: float, *, folders: Folders, parser: Parser

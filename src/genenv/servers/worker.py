@@ -26,7 +26,7 @@ class _Batch(NamedTuple):
 
 
 class Worker:
-    """Runs work for a model in one thread, submitted from one event loop."""
+    """Runs work for a model in one thread, submitted from one event loop; both HTTP servers use it."""
 
     def __init__(self, name: str, failed: Callable[[BaseException], Any], slow_s: float = 0.0) -> None:
         """Start the thread.

@@ -60,10 +60,9 @@ def command_of(reply: str) -> str:
     """Return the command in a reply, in lower case; "" if there is none.
 
     The command is the text of the last `<action>...</action>`, as verl-agent parses replies. Without such a
-    tag,
-    it is the last line that begins with `>`, `Action:` or `Command:`, or else the first line with a letter;
-    thoughts (`<think>`, closed or not) are removed first. Labels, quotation marks, emphasis and a final
-    punctuation mark are removed.
+    tag, it is the last line that begins with `>`, `Action:` or `Command:`, or else the first line with a
+    letter; thoughts (`<think>`, closed or not) are removed first. Labels, quotation marks, emphasis and a
+    final punctuation mark are removed.
     """
     text = reply[-_MOST_CHARS:].lower()
     _, tag, tagged = text.rpartition("<action>")

@@ -2,9 +2,8 @@
 
 There are two forms of the same questions. ToolRL's form (arXiv:2504.13958, 597 questions) leaves out the
 searches for tools and asks for `<tool_call>` blocks. Each question has one recorded call, and a reply is
-right
-if any of its calls has the same name and exactly the same parameters. That is the rule of ToolRL's paper. Its
-published code parses some replies differently: the measure `toolrl_code`. The authors' form
+right if any of its calls has the same name and exactly the same parameters. That is the rule of ToolRL's
+paper. Its published code parses some replies differently: the measure `toolrl_code`. The authors' form
 (arXiv:2304.08244, 779 requests) asks for `API-Request: [...]`, executes the request on a fresh database and
 compares the results; `authors.py` explains the differences here.
 """

@@ -42,8 +42,7 @@ def calls_in(reply: str) -> list[Call]:
     """Return the calls of a reply in ToolRL's form.
 
     They are JSON objects in `<tool_call>` blocks outside `<think>`, in sequence or in a list. The last block
-    may
-    lack its end tag. Text that is not JSON is skipped up to the end of its line.
+    may lack its end tag. Text that is not JSON is skipped up to the end of its line.
     """
     found: list[Call | None] = []
     for block in _between(without_thoughts(reply[:MAX_REPLY_CHARS]), "<tool_call>", "</tool_call>"):

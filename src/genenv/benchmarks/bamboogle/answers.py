@@ -99,11 +99,9 @@ def final_answer(reply: str) -> str:
     r"""Extract the final answer from a reply.
 
     It is the content of the last `<answer>`. Else it follows the last "Answer:", "Answer - " at the start of
-    a
-    line, or "final answer is", on the same line or, if that is empty, on the next. Else it is the last
-    non-empty
-    line. If the last `\boxed{}` is in that text or after it, its content is the answer; without any of those
-    marks, the content of the reply's last box. Thoughts are ignored.
+    a line, or "final answer is", on the same line or, if that is empty, on the next. Else it is the last
+    non-empty line. If the last `\boxed{}` is in that text or after it, its content is the answer; without any
+    of those marks, the content of the reply's last box. Thoughts are ignored.
     """
     text = without_thoughts(reply[-MAX_REPLY_CHARS:])
     tagged = list(_TAGGED.finditer(text))

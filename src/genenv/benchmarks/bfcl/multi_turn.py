@@ -46,7 +46,7 @@ Turns = list[list[list[str]]]
 
 
 class Executor(Protocol):
-    """Executes a conversation's calls and keeps their effects: simulated APIs, or a memory."""
+    """Executes a conversation's calls and keeps their effects. Implemented by `World` and `_MemoryWorld`."""
 
     def run(self, calls: Sequence[str]) -> list[str]:
         """Execute calls in order, and return the result of each as text."""

@@ -57,7 +57,7 @@ _OPERATIONS: Mapping[type[ast.AST], Callable[..., Any]] = {
 
 
 class NeedsEvaluation(Exception):
-    """A value that the official decoder would evaluate as Python code; this replacement refuses."""
+    """Raised for a value that the official decoder would evaluate as Python code; it is not evaluated."""
 
     def __init__(self, text: str) -> None:
         """Build the message.
@@ -81,8 +81,7 @@ def constant(text: str) -> Any:  # noqa: ANN401
 
     Raises:
         NeedsEvaluation: the expression has names, calls or string formatting, or constants other than
-            numbers,
-            texts and lists of them.
+            numbers, texts and lists of them.
     """
     try:
         return _constant(_parsed(text))
@@ -91,7 +90,7 @@ def constant(text: str) -> Any:  # noqa: ANN401
 
 
 class _NotConstant(Exception):
-    """The expression is not constant."""
+    """Raised if an expression is not constant."""
 
 
 def _constant(node: ast.expr) -> Any:  # noqa: ANN401
@@ -324,8 +323,7 @@ def grade_calls(  # noqa: PLR0913 - the fields of a request
 
     Returns:
         `called`: whether there are calls; `valid` and `why`: whether they are right, and why not; `unread`:
-        why
-        likely calls could not be parsed.
+        why likely calls could not be parsed.
     """
     form = TEXT if TEXT in answer else NATIVE
     nothing = {"called": False, "valid": False, "unread": ""}

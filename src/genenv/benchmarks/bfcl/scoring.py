@@ -73,11 +73,9 @@ def figures(graded: Sequence[Graded]) -> list[Figure]:
     """Return the headline, then the official parts, then the categories.
 
     The headline combines the official parts whose categories were all measured, with their official weights;
-    its
-    name lists them. If no part is complete, it is the mean over all items. If every included category was
+    its name lists them. If no part is complete, it is the mean over all items. If every included category was
     measured, there is also the official overall, which counts missing categories as 0. The overall of v3
-    needs
-    only included categories. Format sensitivity is part of neither.
+    needs only included categories. Format sensitivity is part of neither.
     """
     scores, complete = by_category(graded), complete_parts(graded)
     found = _overall(complete, scores)
@@ -135,9 +133,8 @@ def _v3_parts(scores: Scores) -> list[Part]:
     """Return the parts of version 3's overall score: a third each for non-live, live and multi-turn.
 
     Source: `generate_leaderboard_csv` of bfcl-eval 2025.8.5, which was version 3. Non-live is the mean of
-    simple,
-    multiple, parallel, parallel_multiple and irrelevance; live, including (ir)relevance, is the mean over its
-    items.
+    simple, multiple, parallel, parallel_multiple and irrelevance; live, including (ir)relevance, is the mean
+    over its items.
     """
     return [
         *_means(SIMPLE, scores, 1 / 3 / 5),

@@ -178,7 +178,7 @@ def _found(question: Question, answer: Json) -> Mapping[str, Any]:
 
 
 class Unreadable(ValueError):
-    """The native calls cannot be parsed."""
+    """Raised if native calls cannot be parsed."""
 
 
 def _native_calls(calls: Any) -> list[dict[str, Any]]:  # noqa: ANN401

@@ -26,7 +26,7 @@ _WALL_S = 60
 
 
 class Stopped(Exception):
-    """A request exceeded its time or memory, or ended the process in another way."""
+    """Raised if a request exceeds its time or memory, or ends the process in another way."""
 
 
 class Worker:

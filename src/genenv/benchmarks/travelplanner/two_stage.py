@@ -40,7 +40,7 @@ SEARCHES: Final = (
 
 
 class Refused(Exception):
-    """A search has invalid arguments; the message is the observation."""
+    """Raised if a search has invalid arguments; the message is the observation."""
 
 
 class Searches:
@@ -224,7 +224,7 @@ def instruction(query: str, done: str) -> str:
 
 @dataclass(kw_only=True)
 class Agent:
-    """One rollout of the two-stage agent."""
+    """One rollout of the two-stage agent: its state, and the loop of steps."""
 
     query: str
     searches: Searches

@@ -62,7 +62,7 @@ class Unread:
 
 
 class _Stop(Exception):
-    """No value can be parsed at a position."""
+    """Raised if no value can be parsed at a position."""
 
     def __init__(self, at: int, why: str) -> None:
         super().__init__(why)
@@ -70,7 +70,7 @@ class _Stop(Exception):
 
 
 class _Exhausted(Exception):
-    """The limit of steps is reached."""
+    """Raised if the limit of steps is reached."""
 
 
 def values(text: str) -> Iterator[Found | Unread]:

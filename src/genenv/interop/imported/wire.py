@@ -33,15 +33,15 @@ _GOOD_BYE_S = 1.0
 
 
 class Gone(GenenvError):
-    """The connection has ended, or could not be made. The message continues a sentence."""
+    """Raised if the connection has ended or cannot be made. The message continues a sentence."""
 
 
 class NoWebSocket(GenenvError):
-    """The address answers, but not as a WebSocket server. The message continues a sentence."""
+    """Raised if the address does not answer as a WebSocket server. The message continues a sentence."""
 
 
 class TooSlow(GenenvError):
-    """No answer arrived in time."""
+    """Raised if no answer arrives in time."""
 
 
 class WebSocket:
@@ -172,15 +172,15 @@ class Answer:
 
 
 class Refused(Exception):
-    """The server rejects an action. The message is a full sentence."""
+    """Raised if the server rejects an action. The message is a full sentence."""
 
 
 class NoRoom(Exception):
-    """The server allows no further session."""
+    """Raised if the server allows no further session."""
 
 
 class _Error(Exception):
-    """An error that the server reports."""
+    """Raised for an error that the server reports."""
 
     def __init__(self, data: Mapping[str, Any]) -> None:
         self.code = str(data.get("code", ""))

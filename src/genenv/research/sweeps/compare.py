@@ -89,7 +89,7 @@ class SampleEfficiency:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The complete comparison of a set of runs."""
+    """The complete comparison of a set of runs, for the table and the page."""
 
     environment: str
     variants: Mapping[str, Sequence[MeasuredRun]]

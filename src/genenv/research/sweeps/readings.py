@@ -45,7 +45,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRun:
-    """The measurements of one run."""
+    """The measurements and metrics of one run, as `genenv compare` needs them."""
 
     path: Path
     variant: str

@@ -38,7 +38,7 @@ _ABOUT, _RUN = "checkpoint.json", "run.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointPath:
-    """The address of a checkpoint: the parts of its `tinker://` path."""
+    """The address of a checkpoint: the three parts of a `tinker://` path, by which clients refer to it."""
 
     run: str
     kind: Kind
@@ -111,7 +111,7 @@ def later(seconds: int | None) -> str | None:
 
 
 class CheckpointStore:
-    """The checkpoints and training runs of a server, read and written in one folder."""
+    """All checkpoints and training runs of a server, read and written in one folder; `Service` uses it."""
 
     def __init__(self, folder: Path) -> None:
         """Open a folder, and repair checkpoints that a killed process left half written.

@@ -44,7 +44,7 @@ _FORGETS_AFTER = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplacedResponse:
-    """A response sent in place of the regular one."""
+    """A response that `Routes` sends in place of the regular one."""
 
     status: int
     media_type: str
@@ -52,7 +52,7 @@ class ReplacedResponse:
 
 
 class ServerImitation:
-    """The deviations that a server shows; without names it behaves as the official service."""
+    """The deviations that a server imitates; without names it behaves as the official service."""
 
     def __init__(self, names: Sequence[str] = ()) -> None:
         """Parse the names of deviations, such as `slow:0.5`.

@@ -158,15 +158,15 @@ _RECORD = "ArrayRecord"
 
 
 class NotHere(UsageError):
-    """A request names something that does not exist: status 404."""
+    """Raised if a request names something that does not exist: status 404."""
 
 
 class TooMuch(UsageError):
-    """A limit of the server is reached: status 429."""
+    """Raised if a limit of the server is reached: status 429."""
 
 
 class NotServed(UsageError):
-    """This server does not implement a part of the protocol: status 501."""
+    """Raised if a part of the protocol is not implemented by this server: status 501."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

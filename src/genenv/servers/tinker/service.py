@@ -52,7 +52,7 @@ _MOST_METADATA = 65_536
 
 
 class Service:
-    """The operations of the Tinker protocol on one base model, for all clients."""
+    """The operations of the Tinker protocol on one base model, for all clients; `Routes` calls them."""
 
     def __init__(
         self,
@@ -385,7 +385,7 @@ def _asked(body: bodies.SampleBody) -> PromptRequest:
 
 
 class Library:
-    """The protocol's queries about runs, checkpoints, sessions and samplers, and changes to checkpoints."""
+    """Queries about runs, checkpoints, sessions and samplers, and changes to checkpoints; see `Service`."""
 
     def __init__(self, service: Service) -> None:
         self._service, self._store = service, service.store

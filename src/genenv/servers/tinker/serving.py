@@ -64,7 +64,7 @@ NOT_SERVED: Mapping[str, str] = {
 
 
 class Answer(NamedTuple):
-    """The status and body of a response."""
+    """The status and body of an HTTP response, before it is encoded."""
 
     status: int
     body: JsonObject | str | bytes | None
@@ -75,7 +75,7 @@ Endpoint = Callable[[Request, bytes], Awaitable[Answer]]
 
 
 class Routes:
-    """The HTTP endpoints of a service."""
+    """The HTTP endpoints of the Tinker protocol; each calls the service."""
 
     def __init__(self, service: Service, parser: Parser) -> None:
         self._service, self._library, self._parser = service, Library(service), parser
@@ -227,7 +227,7 @@ class Routes:
 
 
 class TooLarge(UsageError):
-    """The body is too large for its kind of request: status 413."""
+    """Raised if a body is too large for its kind of request: status 413."""
 
 
 def _written(reply: Reply, *, packed: bool) -> str | bytes:

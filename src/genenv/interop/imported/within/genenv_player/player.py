@@ -13,11 +13,11 @@ from .harness import REPLIES, said
 
 
 class Cannot(Exception):
-    """A rollout cannot be run as ordered. The message is a sentence."""
+    """Raised if a rollout cannot be run as ordered. The message is a sentence."""
 
 
 class Attempt:
-    """A rollout in progress."""
+    """A rollout in progress: its task and the reply that it waits for."""
 
     def __init__(self) -> None:
         self.task: asyncio.Task[None] | None = None
