@@ -357,7 +357,7 @@ async def ask_about_memory(
 
 
 def grade_memory(task: MemoryTask, answer: Json) -> Grade:
-    """Return whether the last message contains a possible answer; a filling conversation scores 0."""
+    """Grade a question about a memory: 1 if the last message contains a possible answer, else 0."""
     if not task.possible:
         return Grade(score=0.0, explanation="It fills the memory, and is not graded.")
     said = answer.get("said") if isinstance(answer, Mapping) else None
