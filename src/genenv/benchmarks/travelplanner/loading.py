@@ -1,7 +1,7 @@
 """Loads TravelPlanner's queries, reference information and tables.
 
 In sole planning, flights are those of the split's reference information: a plan may use no others, and the
-authors' table of all flights of 2022 is a download of 300 MB. Everything else is in the authors' tables.
+authors' table of all flights of 2022 is a download of 300 MB. All other data are in the authors' tables.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ _DAYS = (3, 5, 7)
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """Data that all questions of a split share."""
+    """The data that all questions of a split share."""
 
     places: Places
-    """Names and cities of its database, for parsing replies."""
+    """The names and cities of the split's database, for parsing replies."""
     texts: Sequence[str]
-    """Its queries in words, in order."""
+    """The text of each query, in order."""
     template: str | None = None
     """The authors' prompt for planning, with `prompt: authors`."""
     searching: str | None = None
     """The authors' prompt for searching, with `prompt: authors`."""
     searches: Searches | None = None
-    """The tools of the two-stage mode."""
+    """The search tools of the two-stage mode."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,17 +46,17 @@ class Question:
     """A query with the data for its prompt and its grade."""
 
     query: Query | None
-    """None: only the authors can grade it."""
+    """The parsed query; None in the test split, which only the authors can grade."""
     groups: Mapping[str, str]
-    """Its level and number of days, where the file has them."""
+    """The level and number of days, if the file has them."""
     text: str
     """The query in words."""
     information: str
     """The reference information, as in the authors' prompt."""
     database: Database
-    """Shared by all questions of a split."""
+    """The database, shared by all questions of a split."""
     number: int
-    """Its position in the split, from 1: the authors' `idx`."""
+    """The position in the split, from 1: the authors' `idx`."""
     split: Split
 
 
@@ -68,17 +68,17 @@ def read_questions(
     searching: str | None = None,
     two_stage: bool = False,
 ) -> list[Question]:
-    """The questions of a split, in the order of its file.
+    """Return the questions of a split, in the order of its file.
 
     Args:
-        data: the files.
-        split: its name.
+        data: the benchmark's files.
+        split: the name of the split.
         template: the authors' prompt for planning, if it is used.
         searching: the authors' prompt for searching, if it is used.
-        two_stage: load the tools, and the table of all flights.
+        two_stage: whether to load the tools, and the table of all flights.
 
     Raises:
-        DataError: a file is missing, changed or damaged; names file and line.
+        DataError: a file is missing, changed or damaged; the message names file and line.
     """
     name = f"{FOLDER}/{split}.csv"
     read = list(_rows(data, name))
@@ -98,10 +98,10 @@ def read_questions(
 
 
 def annotated_plans(data: DataFolder, split: str) -> list[str]:
-    """The human plans of a split as Python literals, in the order of the file.
+    """Return the human plans of a split as Python literals, in the order of the file.
 
     Raises:
-        DataError: as `read_questions`, or the file has no plans.
+        DataError: as for `read_questions`, or the file has no plans.
     """
     name = f"{FOLDER}/{split}.csv"
     return [
@@ -111,7 +111,7 @@ def annotated_plans(data: DataFolder, split: str) -> list[str]:
 
 
 def _rows(data: DataFolder, name: str) -> Iterator[tuple[int, Mapping[str, str]]]:
-    """Line numbers and cells of a file of comma-separated values."""
+    """Yield the line numbers and cells of a CSV file."""
     try:
         yield from rows(io.StringIO(data.read(name), newline=""))
     except BadRow as error:
@@ -133,7 +133,7 @@ def _question(
 def _ungraded(
     data: DataFolder, name: str, place: tuple[int, int], row: Mapping[str, str], split: Split
 ) -> Question:
-    """A query of the test split, of which only the text is known."""
+    """Return a question of the test split, of which only text and information are known."""
     number, line = place
     return data.reading(
         name,
@@ -151,10 +151,10 @@ def _ungraded(
 
 
 def _checked(query: Query, number: int, row: Mapping[str, str], split: Split) -> Question:
-    """The question of a row, after checks that its values are known to the rules.
+    """Return the question of a row, after checking that the rules know its values.
 
     Raises:
-        KeyError, ValueError: they are not.
+        KeyError, ValueError: a value is unknown.
     """
     wishes = {"house rule": (query.house_rule, HouseRule), "room type": (query.room_type, RoomType)}
     wishes["transportation"] = (query.transport, Transport)
@@ -180,14 +180,14 @@ def _checked(query: Query, number: int, row: Mapping[str, str], split: Split) ->
 
 
 def _cities(data: DataFolder) -> list[str]:
-    """The cities that can be searched for, in the order of their file."""
+    """Return the cities that can be searched for, in the order of their file."""
     return data.read(f"{FOLDER}/database/background/citySet.txt").strip().split("\n")
 
 
 def _database(data: DataFolder, split: str, *, whole: bool) -> Database:
-    """The tables, with hashes of their files; `whole` includes the table of all flights.
+    """Return the tables, after recording their files' hashes; `whole` includes the table of all flights.
 
-    The test split has no flights: its plans are parsed, and not graded.
+    The test split gets no flights: its plans are parsed, but not graded.
     """
     for table, names in FILES.items():
         if table != "flights" or whole:
@@ -204,7 +204,7 @@ def _database(data: DataFolder, split: str, *, whole: bool) -> Database:
 
 
 def _flights(data: DataFolder, name: str) -> list[Flight]:
-    """The flights of a split's reference information, without duplicates, in order."""
+    """Return the flights of a split's reference information, without duplicates, in order."""
     found: dict[Flight, None] = {}
     for flights in data.each_line(name, _flights_in):
         found |= flights
@@ -212,7 +212,7 @@ def _flights(data: DataFolder, name: str) -> list[Flight]:
 
 
 def _flights_in(information: Mapping[str, Any]) -> dict[Flight, None]:
-    """Those of one query. `There is no flight ...` stands for none."""
+    """Return the flights of one query. The text `There is no flight ...` means none."""
     lists = [value for key, value in information.items() if key.startswith("Flight from ")]
     return dict.fromkeys(_flight(row) for rows in lists if not isinstance(rows, str) for row in rows)
 

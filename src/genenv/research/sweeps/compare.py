@@ -1,4 +1,4 @@
-"""`genenv compare` for runs: variants held against each other at equal budgets, paired by seed and task."""
+"""`genenv compare` for runs: compares variants at equal budgets, paired by seed and held-out task."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ from genenv.statistics import LEVEL, Difference, difference, holm, ratio
 
 AT_THE_END = "the end"
 _ROUNDING = 1e-9
-"""The mean of three times 0.8 is more than 0.8."""
+"""Tolerance for rounding: the computed mean of three times 0.8 is more than 0.8."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """Two variants at one budget."""
+    """The difference in held-out success between two variants at one budget."""
 
     one: str
     other: str
     budget: str
     """`the end`, or a key of `BUDGETS`."""
     amount: float
-    """Of the budget, the mean over seeds; NaN at the end."""
+    """The amount of the budget, as the mean over seeds; NaN at the end."""
     means: tuple[float, float]
-    """Held-out success of both, over the seeds that both have."""
+    """Held-out success of both variants, the means over the seeds that both have."""
     difference: Difference
     adjusted: float
-    """Its p-value after Holm, over all pairs at this budget."""
+    """The p-value after Holm's correction over all pairs at this budget."""
     named: bool
-    """Whether the pair was named before the runs began, or asked for."""
+    """Whether the pair was named before the runs started, or requested."""
 
     def outcome(self) -> Literal["better", "worse", "within noise", "one seed"]:
-        """What is shown of the one against the other."""
+        """Return the conclusion about `one` relative to `other`."""
         if self.difference.seeds < 2:
             return "one seed"
         if self.adjusted >= LEVEL:
@@ -60,7 +60,7 @@ class Contrast:
         return "better" if self.difference.value > 0 else "worse"
 
     def verdict(self) -> str:
-        """In words: what is shown, what is within noise, and how many seeds would settle it."""
+        """Return the conclusion in words, with the number of seeds needed if it is within noise."""
         outcome, needed = self.outcome(), self.difference.needed
         if outcome == "one seed":
             return "one seed: nothing can be said of seeds"
@@ -73,45 +73,47 @@ class Contrast:
 
 @dataclass(frozen=True, slots=True)
 class SampleEfficiency:
-    """How many attempts two variants took to a level."""
+    """The ratio of rollouts that two variants need to reach a level of held-out success."""
 
     one: str
     other: str
     level: float
     ratio: tuple[float, float, float] | None
-    """Of one to the other with its interval, over seeds in which both reached it; None without two."""
+    """The ratio of `one` to `other` with its 95% interval, over seeds in which both reached the level; None
+    if there are fewer than two.
+    """
     missing: tuple[int, int]
-    """Seeds in which one, and the other, never reached it."""
+    """The numbers of seeds in which `one`, and `other`, never reached the level."""
     seeds: int
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Everything that runs say together."""
+    """The complete comparison of a set of runs, for the table and the page."""
 
     environment: str
     variants: Mapping[str, Sequence[MeasuredRun]]
-    """By name, in the order in which they came; runs by seed."""
+    """The runs of each variant, ordered by seed; variants are in order of appearance."""
     contrasts: Sequence[Contrast]
     sample_efficiency: Sequence[SampleEfficiency]
     recoveries: Sequence[Recovery] = ()
-    """Where the world has changed: how each variant has got over it."""
+    """How each variant recovered after a shift of the environment; empty if there was none."""
     recovery_contrasts: Sequence[RecoveryContrast] = ()
-    """And how the pairs differ in that."""
+    """The differences in recovery between the pairs of variants."""
     notes: Sequence[str] = field(default_factory=tuple[str, ...])
-    """What is missing or odd."""
+    """Notes about missing or unusual data."""
 
 
 def compare(paths: Sequence[Path], asked: Sequence[tuple[str, str]] = ()) -> Comparison:
-    """Compare runs.
+    """Compare runs in pairs of variants.
 
     Args:
         paths: folders of runs and sweeps.
-        asked: pairs to compare; left out, those that the sweeps named, or all variants against the first.
+        asked: pairs to compare; if empty, those that the sweeps named, or all variants with the first.
 
     Raises:
-        UsageError: fewer than two variants, different environments or held-out tasks, no seed in common, or a
-            pair names what is not there.
+        UsageError: there are fewer than two variants, different environments or held-out tasks, no seed in
+            common, or a pair names an unknown variant.
         DataError: a run is damaged.
     """
     readings, contrasts, notes = read_all(paths)
@@ -153,22 +155,22 @@ def compare(paths: Sequence[Path], asked: Sequence[tuple[str, str]] = ()) -> Com
 
 
 def paired(variants: Mapping[str, Sequence[MeasuredRun]], pair: tuple[str, str]) -> list[Pair]:
-    """The runs of two variants that have a seed in common, by seed."""
+    """Return the runs of two variants that have the same seed, by seed."""
     one, other = ({run.seed: run for run in variants[name]} for name in pair)
     return [(one[seed], other[seed]) for seed in sorted(one.keys() & other.keys())]
 
 
 def _finished(runs: Sequence[Pair]) -> list[Pair]:
-    """Those of which both have come to their end."""
+    """Return the pairs in which both runs are finished."""
     return [(one, other) for one, other in runs if one.finished and other.finished]
 
 
 def _contrast(
     variants: Mapping[str, Sequence[MeasuredRun]], pair: tuple[str, str], budget: str, *, named: bool
 ) -> Contrast | None:
-    """A pair at a budget; None where no seeds are paired, or nothing of it was spent.
+    """Return the contrast of a pair at a budget; None if no seeds are paired or the budget was not spent.
 
-    At the end are runs that have come to it: one that is not finished says nothing of where it will end.
+    Only finished runs count at the end, as the last result of an unfinished run is unknown.
     """
     runs = paired(variants, pair)
     if budget == AT_THE_END:
@@ -184,7 +186,7 @@ def _contrast(
             return None
         found = [run.measured[-1].scores if budget == AT_THE_END else run.at(budget, amount) for run in both]
         if any(tasks[0] not in of_run for of_run in found):
-            return None  # one has spent as much in the world before the shift already
+            return None  # one run had spent as much before the shift
         for side, of_run in zip(scores, found, strict=True):
             side.append([of_run[name] for name in tasks])
         amounts.append(amount)
@@ -195,7 +197,7 @@ def _contrast(
 
 
 def _reached(variants: Mapping[str, Sequence[MeasuredRun]], pair: tuple[str, str]) -> SampleEfficiency:
-    """Attempts to the mean level at which the other variant ends, or stands where no run has ended."""
+    """Compare rollouts to the level at which `other` ends, or is now if no pair of runs is finished."""
     runs = paired(variants, pair)
     ends = [other.measured[-1].mean for _, other in _finished(runs) or runs]
     level = fmean(ends) - _ROUNDING if ends else math.nan
@@ -207,7 +209,7 @@ def _reached(variants: Mapping[str, Sequence[MeasuredRun]], pair: tuple[str, str
 
 
 def _by_variant(readings: Sequence[MeasuredRun]) -> dict[str, list[MeasuredRun]]:
-    """Runs by variant and seed.
+    """Return the runs by variant, ordered by seed.
 
     Raises:
         UsageError: two runs of one variant have the same seed.
@@ -225,10 +227,10 @@ def _by_variant(readings: Sequence[MeasuredRun]) -> dict[str, list[MeasuredRun]]
 
 
 def _shared_environment(readings: Sequence[MeasuredRun]) -> str:
-    """The one environment of all runs, which measure on the same tasks.
+    """Return the name of the one environment of all runs, which share held-out tasks.
 
     Raises:
-        UsageError: there are several, or no task is measured by all.
+        UsageError: there are several environments, or no held-out task is measured by all runs.
     """
     if not readings:
         raise UsageError("none of these runs can be compared: no held-out task was measured in any")
@@ -279,7 +281,7 @@ COLUMNS = (
 
 
 def rows(comparison: Comparison) -> Iterator[tuple[str, ...]]:
-    """The cells of each contrast, in the order of `COLUMNS`."""
+    """Yield the cells of each contrast, in the order of `COLUMNS`."""
     for one in comparison.contrasts:
         found = one.difference
         yield (
@@ -298,7 +300,7 @@ def rows(comparison: Comparison) -> Iterator[tuple[str, ...]]:
 
 
 def findings(comparison: Comparison) -> list[str]:
-    """What is shown, in sentences: at equal attempts where they are known, else at the end."""
+    """Return the conclusions as sentences: at equal rollouts if known, else at the end."""
     budgets = [one.budget for one in comparison.contrasts]
     budget = "attempts" if "attempts" in budgets else AT_THE_END
     chosen = [one for one in comparison.contrasts if one.budget == budget]
@@ -343,7 +345,7 @@ METRIC_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class MetricContrast:
-    """Two variants by one metric: of each run the mean of its last rounds, paired by seed."""
+    """The difference in one metric between two variants: means over a run's last rounds, paired by seed."""
 
     metric: str
     one: str
@@ -351,10 +353,10 @@ class MetricContrast:
     means: tuple[float, float]
     difference: Difference
     adjusted: float
-    """Its p-value after Holm, over all pairs of this metric."""
+    """The p-value after Holm's correction over all pairs of this metric."""
 
     def outcome(self) -> str:
-        """What is shown of the one against the other."""
+        """Return the conclusion about `one` relative to `other`."""
         if self.difference.seeds < 2:
             return "one seed"
         if self.adjusted >= LEVEL:
@@ -363,13 +365,12 @@ class MetricContrast:
 
 
 def by_metric(comparison: Comparison, names: Sequence[str], *, last: int) -> list[MetricContrast]:
-    """The pairs of a comparison, by each of some metrics.
+    """Return the contrasts of a comparison's pairs in the given metrics.
 
     Args:
-        comparison: of runs.
-        names: of metrics.
-        last: how many rounds, the last ones of a run, its value is the mean of; those that lack it do not
-            count.
+        comparison: the comparison of runs.
+        names: the names of the metrics.
+        last: the number of last rounds to average for a run's value; rounds without the metric do not count.
 
     Raises:
         UsageError: no paired runs have a metric of this name.
@@ -390,7 +391,7 @@ def by_metric(comparison: Comparison, names: Sequence[str], *, last: int) -> lis
 
 
 def metric_rows(contrasts: Sequence[MetricContrast]) -> Iterator[tuple[str, ...]]:
-    """The cells of each, in the order of `METRIC_COLUMNS`."""
+    """Yield the cells of each contrast, in the order of `METRIC_COLUMNS`."""
     for one in contrasts:
         found = one.difference
         yield (

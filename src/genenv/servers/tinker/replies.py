@@ -1,7 +1,7 @@
-"""What clients are sent back, as JSON and as protobuf; and Protocol Buffers, as far as Tinker uses them.
+"""Responses to Tinker clients as JSON and protobuf, and the subset of Protocol Buffers that Tinker uses.
 
-A protobuf message is a row of fields. Each begins with its number and kind: 0 a whole number of seven bits a
-byte, 1 eight bytes, 2 a length and so many bytes, 5 four bytes.
+A protobuf message is a sequence of fields. Each begins with its number and its kind: 0 is a varint (seven
+bits per byte), 1 is eight bytes, 2 is a length followed by that many bytes, 5 is four bytes.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ log = logging.getLogger(__name__)
 VARINT, EIGHT, BYTES, FOUR = 0, 1, 2, 5
 _SEVEN = 0x7F
 _LONGEST = 10
-"""Bytes of a whole number of 64 bits."""
+"""The most bytes of a varint, which holds 64 bits."""
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
-    """(number, kind, value) of each field of a message; of those with four or eight bytes the bytes.
+    """Yield (number, kind, value) of each field of a message; the value is an int for varints, else bytes.
 
     Raises:
-        UsageError: this is no message.
+        UsageError: the data are not a protobuf message.
     """
     at, end = 0, len(data)
     while at < end:
@@ -69,10 +69,10 @@ def _damaged(why: str) -> UsageError:
 
 
 def bytes_of(value: int | bytes) -> bytes:
-    """A field that holds bytes.
+    """Return the bytes of a field.
 
     Raises:
-        UsageError: it is a number.
+        UsageError: the field holds a number.
     """
     if isinstance(value, int):
         raise _damaged("a number stands where bytes belong")
@@ -80,7 +80,7 @@ def bytes_of(value: int | bytes) -> bytes:
 
 
 def text_of(value: int | bytes) -> str:
-    """A field that holds text. Raises a UsageError where it is none."""
+    """Return the text of a field. Raises a UsageError if the field does not hold UTF-8."""
     try:
         return bytes_of(value).decode()
     except UnicodeDecodeError as error:
@@ -88,14 +88,14 @@ def text_of(value: int | bytes) -> str:
 
 
 def int_of(value: int | bytes) -> int:
-    """A field that holds a whole number, which may be negative. Raises a UsageError where it is none."""
+    """Return the signed integer of a varint field. Raises a UsageError if the field holds bytes."""
     if not isinstance(value, int):
         raise _damaged("bytes stand where a number belongs")
     return value - 2**64 if value >= 2**63 else value
 
 
 def double_of(value: int | bytes) -> float:
-    """A field that holds a number of eight bytes. Raises a UsageError where it is none."""
+    """Return the double of an eight-byte field. Raises a UsageError if the field holds anything else."""
     data = bytes_of(value)
     if len(data) != struct.calcsize("<d"):
         raise _damaged("a number has not eight bytes")
@@ -103,7 +103,7 @@ def double_of(value: int | bytes) -> float:
 
 
 def ints_of(kind: int, value: int | bytes) -> list[int]:
-    """One or several whole numbers: they may stand in one field together."""
+    """Return the integers of a field that holds a single varint, or several packed into bytes."""
     if kind == VARINT:
         return [int_of(value)]
     data, at, found = bytes_of(value), 0, list[int]()
@@ -114,7 +114,7 @@ def ints_of(kind: int, value: int | bytes) -> list[int]:
 
 
 def varint(value: int) -> bytes:
-    """A whole number, seven bits a byte."""
+    """Encode an integer as a varint, seven bits per byte."""
     value &= 2**64 - 1
     out = bytearray()
     while value > _SEVEN:
@@ -125,27 +125,27 @@ def varint(value: int) -> bytes:
 
 
 def put_int(number: int, value: int) -> bytes:
-    """A field with a whole number; none for 0, which is what a missing one means."""
+    """Encode a field with an integer; 0, the default of a missing field, is encoded as nothing."""
     return varint(number << 3 | VARINT) + varint(value) if value else b""
 
 
 def put_bytes(number: int, value: bytes) -> bytes:
-    """A field with bytes or a message."""
+    """Encode a field with bytes or a message."""
     return varint(number << 3 | BYTES) + varint(len(value)) + value
 
 
 def put_text(number: int, value: str) -> bytes:
-    """A field with text; none for an empty one."""
+    """Encode a field with text; an empty text is encoded as nothing."""
     return put_bytes(number, value.encode()) if value else b""
 
 
 def put_ints(number: int, values: list[int]) -> bytes:
-    """A field with several whole numbers; none for none."""
+    """Encode a field with packed integers; an empty list is encoded as nothing."""
     return put_bytes(number, b"".join(map(varint, values))) if values else b""
 
 
 def put_numbers(number: int, values: Mapping[str, float]) -> bytes:
-    """A map from names to numbers of eight bytes."""
+    """Encode a map from names to doubles."""
     return b"".join(
         put_bytes(number, put_text(1, name) + varint(2 << 3 | EIGHT) + struct.pack("<d", value))
         for name, value in values.items()
@@ -153,32 +153,32 @@ def put_numbers(number: int, values: Mapping[str, float]) -> bytes:
 
 
 FLOAT32, INT64 = 1, 2
-"""Number formats of tensors."""
+"""The protocol's numbers of tensor formats."""
 _RECORD = "ArrayRecord"
 
 
 class NotHere(UsageError):
-    """What a request names is not there: status 404."""
+    """Raised if a request names something that does not exist: status 404."""
 
 
 class TooMuch(UsageError):
-    """The server has as much of something as it may have: status 429."""
+    """Raised if a limit of the server is reached: status 429."""
 
 
 class NotServed(UsageError):
-    """The protocol has it, this server has not: status 501."""
+    """Raised if a part of the protocol is not implemented by this server: status 501."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonReply:
-    """An answer that is JSON for everybody."""
+    """A response that has only a JSON form."""
 
     json: Mapping[str, Json]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainReply:
-    """Of forward and forward_backward."""
+    """The response to forward and forward_backward."""
 
     scored: ForwardResult
     metrics: Mapping[str, float]
@@ -186,22 +186,22 @@ class TrainReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledReply:
-    """Of asample."""
+    """The response to asample."""
 
     answered: PromptResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedReply:
-    """A request that could not be done."""
+    """The response to a request that failed."""
 
     error: str
     category: str = "user"
-    """`user`, `server` or `unknown`."""
+    """Who caused the failure: `user`, `server` or `unknown`."""
 
     @staticmethod
     def of(error: BaseException) -> FailedReply:
-        """What a client is told of an error: what it can mend in one sentence; all else is logged, too."""
+        """Return the response for an error; an unexpected error is also logged."""
         if isinstance(error, GenenvError):
             return FailedReply(error=str(error))
         if isinstance(error, RuntimeError | MemoryError) and out_of_memory(error):
@@ -217,7 +217,7 @@ Reply = JsonReply | TrainReply | SampledReply | FailedReply
 
 
 def as_json(reply: Reply) -> Mapping[str, Json]:
-    """An answer in JSON."""
+    """Return a response as a JSON object."""
     match reply:
         case JsonReply():
             return reply.json
@@ -268,7 +268,7 @@ def _drew(answered: PromptResult) -> Mapping[str, Json]:
 
 
 def as_proto(reply: Reply) -> bytes | None:
-    """An answer in protobuf; None where it has no such form."""
+    """Return a response as protobuf, or None if it has only a JSON form."""
     match reply:
         case TrainReply():
             return (
@@ -283,7 +283,7 @@ def as_proto(reply: Reply) -> bytes | None:
 
 
 def _alike(scored: ForwardResult) -> list[list[tuple[Numbers, Numbers]]]:
-    """Neighbours whose tensors differ in length alone."""
+    """Group consecutive sequences whose tensors differ only in length."""
     pairs = zip(scored.logprobs, scored.losses, strict=True)
     return [list(part) for _, part in itertools.groupby(pairs, key=lambda pair: pair[0].shape[1:])]
 

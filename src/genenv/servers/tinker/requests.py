@@ -1,4 +1,4 @@
-"""What clients of a Tinker server send, in JSON and protobuf."""
+"""Requests of Tinker clients: their bodies, parsed from JSON and protobuf and checked against limits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from genenv.servers.tinker.replies import bytes_of, double_of, fields, int_of, i
 
 Name = Annotated[str, Field(max_length=1000)]
 Number = Annotated[int, Field(ge=0, lt=2**63)]
-"""Of a request, a model or a sampler, as its client counts them."""
+"""The number that a client counts up for its requests, models or samplers."""
 Seed = Annotated[int, Field(ge=-(2**63), lt=2**64)]
 Seconds = Annotated[int, Field(ge=1, le=3_000_000_000)]
 Ids = Annotated[list[int], Field(fail_fast=True)]
@@ -31,18 +31,18 @@ _MOST_STOPS, _STOP_CHARS = 256, 200
 
 
 class Body(BaseModel, extra="ignore", protected_namespaces=()):
-    """A JSON body; what newer clients add is left unread."""
+    """The base of all JSON bodies; fields that newer clients add are ignored."""
 
 
 class Addressed(Body):
-    """A request to one model, in the order of `seq_id`."""
+    """The base of requests to one model, which are processed in the order of `seq_id`."""
 
     model_id: Name
     seq_id: Number | None = None
 
 
 class AdamParamsBody(Body, allow_inf_nan=False):
-    """A step of AdamW."""
+    """The hyperparameters of one AdamW step."""
 
     learning_rate: float = Field(default=1e-4, ge=0)
     beta1: float = Field(default=0.9, ge=0, lt=1)
@@ -53,13 +53,13 @@ class AdamParamsBody(Body, allow_inf_nan=False):
 
 
 class StepBody(Addressed):
-    """optim_step."""
+    """The body of optim_step."""
 
     adam_params: AdamParamsBody
 
 
 class LoraBody(Body):
-    """The adapter that create_model asks for."""
+    """The LoRA adapter that create_model requests."""
 
     rank: int = Field(ge=1, le=1024)
     seed: Seed | None = None
@@ -69,7 +69,7 @@ class LoraBody(Body):
 
 
 class SessionBody(Body):
-    """create_session."""
+    """The body of create_session."""
 
     tags: Annotated[list[Name], Field(fail_fast=True, max_length=1000)] = []
     user_metadata: Metadata | None = None
@@ -77,13 +77,13 @@ class SessionBody(Body):
 
 
 class HeartbeatBody(Body):
-    """session_heartbeat."""
+    """The body of session_heartbeat."""
 
     session_id: Name
 
 
 class ModelBody(Body):
-    """create_model."""
+    """The body of create_model."""
 
     session_id: Name
     model_seq_id: Number
@@ -93,13 +93,13 @@ class ModelBody(Body):
 
 
 class OfModelBody(Body):
-    """get_info and unload_model."""
+    """The body of get_info and unload_model."""
 
     model_id: Name
 
 
 class SaveBody(Addressed):
-    """save_weights and save_weights_for_sampler."""
+    """The body of save_weights and save_weights_for_sampler."""
 
     path: Name | None = None
     ttl_seconds: Seconds | None = None
@@ -108,7 +108,7 @@ class SaveBody(Addressed):
 
 
 class LoadBody(Body):
-    """load_weights: into a model, or into one that is made for it."""
+    """The body of load_weights, which loads into an existing model or creates a model for the weights."""
 
     model_id: Name | None = None
     seq_id: Number | None = None
@@ -121,7 +121,7 @@ class LoadBody(Body):
 
 
 class SamplerBody(Body):
-    """create_sampling_session."""
+    """The body of create_sampling_session."""
 
     session_id: Name
     sampling_session_seq_id: Number
@@ -130,19 +130,19 @@ class SamplerBody(Body):
 
 
 class ChunkBody(Body):
-    """A piece of a model's input."""
+    """A chunk of a model's input: tokens, or something that this server refuses."""
 
     type: Name = "encoded_text"
     tokens: Ids = []
 
 
 class InputBody(Body):
-    """A model's input."""
+    """A model's input as chunks."""
 
     chunks: Annotated[list[ChunkBody], Field(fail_fast=True, max_length=_MOST_CHUNKS)]
 
     def ids(self) -> tuple[int, ...]:
-        """Its tokens. Raises a UsageError where it is not text alone."""
+        """Return the input's token ids. Raises a UsageError if a chunk is not text."""
         for chunk in self.chunks:
             if chunk.type != "encoded_text":
                 raise not_text(chunk.type)
@@ -150,7 +150,7 @@ class InputBody(Body):
 
 
 class SamplingParamsBody(SamplingFields, Body):
-    """How completions are drawn."""
+    """The sampling parameters of asample."""
 
     max_tokens: int | None = Field(default=None, ge=0)
     seed: Seed | None = None
@@ -160,7 +160,7 @@ class SamplingParamsBody(SamplingFields, Body):
     @field_validator("stop", mode="before")
     @classmethod
     def _check_stops(cls, stop: object) -> object:
-        """Each token of a completion is held against all of them."""
+        """Limit the number and length of stops, since each sampled token is compared with all of them."""
         several = cast("list[object]", stop if isinstance(stop, list) else [stop])
         if len(several) > _MOST_STOPS:
             raise ValueError(f"there are more than {_MOST_STOPS} stops")
@@ -171,7 +171,7 @@ class SamplingParamsBody(SamplingFields, Body):
 
 
 class SampleBody(Body):
-    """asample."""
+    """The body of asample."""
 
     num_samples: int = Field(default=1, ge=1, le=4096)
     prompt: InputBody
@@ -185,47 +185,47 @@ class SampleBody(Body):
 
 
 class FetchBody(Body):
-    """retrieve_future."""
+    """The body of retrieve_future."""
 
     request_id: Name
     allow_metadata_only: bool = False
 
 
 class PathBody(Body):
-    """weights_info."""
+    """The body of weights_info."""
 
     tinker_path: Name
 
 
 class TtlBody(Body):
-    """How long a checkpoint stays; null: for good."""
+    """The body that sets how many seconds a checkpoint is kept; null keeps it forever."""
 
     ttl_seconds: Seconds | None = None
 
 
 def not_text(kind: str) -> UsageError:
-    """The error for an input that is not text."""
+    """Return the error for an input chunk that is not text."""
     return UsageError(f"an input holds a chunk of type {kind!r}; this server takes text alone (encoded_text)")
 
 
 _DTYPES: Mapping[int, npt.DTypeLike] = {1: np.float32, 2: np.int64, 3: np.int32}
-"""Number formats of tensors by their number in the protocol."""
+"""The number formats of tensors, by their number in the protocol."""
 _NAMES: Mapping[str, npt.DTypeLike] = {"float32": np.float32, "int64": np.int64}
 _MOST_NUMBERS = 2**24
-"""Of one tensor, so that a shape alone cannot fill the memory."""
+"""The most numbers of one tensor, so that a shape without data cannot exhaust memory."""
 _MOST_DATA, _MOST_TENSORS = 16_384, 16
-"""Sequences of a request, and tensors of a sequence."""
+"""The most sequences of a request, and the most tensors of a sequence."""
 _MOST_TOKENS, _MOST_IN_ALL = 2**22, 2**26
-"""Tokens of all sequences of a request, and numbers of all tensors."""
+"""The most tokens and the most tensor elements of a request, over all its sequences."""
 _MOST_AXES = 8
 _EXACT = 2**53
-"""Whole numbers below are exact as JSON's numbers."""
+"""Integers below this bound are exact as JSON numbers (doubles)."""
 
 Array = npt.NDArray[np.generic]
 
 
 class TensorBody(Body):
-    """A tensor."""
+    """A dense or sparse tensor in JSON."""
 
     data: Annotated[list[float], Field(fail_fast=True)]
     dtype: Name
@@ -234,13 +234,13 @@ class TensorBody(Body):
     sparse_col_indices: Ids | None = None
 
     def array(self) -> Array:
-        """Its numbers. Raises a UsageError where they do not fit its shape."""
+        """Return the tensor as a dense array. Raises a UsageError if the numbers do not fit the shape."""
         if self.dtype not in _NAMES:
             raise UsageError(f"a tensor of {self.dtype!r}; this server reads {' and '.join(_NAMES)}")
         values = np.asarray(self.data, dtype=np.float64)
         if self.dtype == "int64" and not ((np.abs(values) < _EXACT) & (values == np.floor(values))).all():
             raise UsageError("a tensor of 'int64' holds numbers that are no whole numbers, or too large")
-        with np.errstate(over="ignore"):  # what is infinite then is refused where it counts
+        with np.errstate(over="ignore"):  # the loss refuses infinite values
             values = values.astype(_NAMES[self.dtype])
         if self.sparse_crow_indices is None:
             return _shaped(values, self.shape)
@@ -254,14 +254,14 @@ class TensorBody(Body):
 
 
 class DatumBody(Body):
-    """One sequence to learn from."""
+    """One training sequence: its tokens and the inputs of the loss."""
 
     model_input: InputBody
     loss_fn_inputs: Annotated[dict[Name, TensorBody], Field(max_length=_MOST_TENSORS)]
 
 
 class TrainInputBody(Body):
-    """What forward_backward learns from."""
+    """The training data of forward_backward and forward: sequences and a loss."""
 
     data: Annotated[list[DatumBody], Field(fail_fast=True, max_length=_MOST_DATA)]
     loss_fn: Name
@@ -269,7 +269,7 @@ class TrainInputBody(Body):
 
 
 class TrainBody(Addressed):
-    """forward_backward and forward, as older clients send them."""
+    """The JSON body of forward_backward and forward, sent by older clients."""
 
     forward_backward_input: TrainInputBody | None = None
     forward_input: TrainInputBody | None = None
@@ -277,7 +277,7 @@ class TrainBody(Addressed):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainRequest:
-    """Data to learn from, however they were sent."""
+    """A parsed request of forward or forward_backward, whether sent as JSON or as protobuf."""
 
     model_id: str
     seq_id: int | None
@@ -285,20 +285,20 @@ class TrainRequest:
     loss: Loss
     forward_only: bool
     size_bytes: int
-    """Of the body."""
+    """The size of the request's body."""
 
 
 class _Sizes:
-    """What a request may have of sequences, tokens and numbers."""
+    """Counts a request's tokens and tensor elements against the limits."""
 
     def __init__(self) -> None:
         self._tokens = self._numbers = 0
 
     def check(self, example: Example) -> Example:
-        """Count an example in.
+        """Count an example and return it.
 
         Raises:
-            UsageError: it is too much.
+            UsageError: the request exceeds a limit.
         """
         self._tokens += len(example.ids)
         self._numbers += example.targets.size + sum(values.size for values in example.inputs.values())
@@ -311,7 +311,7 @@ class _Sizes:
 
 
 def learn_of_json(data: bytes, *, forward_only: bool) -> TrainRequest:
-    """Data to learn from, in JSON. Raises a UsageError where they are none."""
+    """Parse a training request in JSON. Raises a UsageError if the body is not a valid request."""
     body = read(TrainBody, data)
     given = body.forward_input or body.forward_backward_input
     if given is None:
@@ -336,7 +336,7 @@ def learn_of_json(data: bytes, *, forward_only: bool) -> TrainRequest:
 
 
 def learn_of_proto(data: bytes) -> TrainRequest:
-    """Data to learn from, in protobuf. Raises a UsageError where they are none."""
+    """Parse a training request in protobuf. Raises a UsageError if the body is not a valid request."""
     found, sizes = _Proto(), _Sizes()
     for number, _, value in fields(data):
         if number == 1:
@@ -366,7 +366,7 @@ def learn_of_proto(data: bytes) -> TrainRequest:
 
 @dataclass
 class _Proto:
-    """A message that is being read."""
+    """The fields of a training request while its protobuf message is parsed."""
 
     model_id: str = ""
     seq_id: int = 0
@@ -436,12 +436,12 @@ def _shaped(values: Array, shape: list[int] | None) -> Array:
         raise UsageError(f"a tensor of {values.size} numbers, which are not of shape {shape}")
     try:
         return values.reshape(shape)
-    except (ValueError, OverflowError) as error:  # no numbers, in a shape that is too large
+    except (ValueError, OverflowError) as error:  # an empty tensor with a shape that is too large
         raise UsageError(f"a tensor of {values.size} numbers, which are not of shape {shape}") from error
 
 
 def _dense(values: Array, crow: Array, col: Array, shape: list[int]) -> Array:
-    """A tensor that was sent as compressed sparse rows."""
+    """Return the dense form of a tensor sent in compressed sparse row (CSR) format."""
     rows, columns = shape if len(shape) == 2 else (-1, -1)
     fits = min(rows, columns) >= 0 and rows * columns <= _MOST_NUMBERS and crow.size == rows + 1
     steps = np.diff(crow.astype(np.int64)) if fits else np.empty(0, np.int64)
@@ -472,12 +472,12 @@ def _example(inputs: Mapping[str, Array], ids: tuple[int, ...], place: int) -> E
 
 
 def addressed(data: bytes, *, proto: bool) -> Addressed | None:
-    """To which model a body goes, and in which turn; None where it does not say."""
+    """Return the model and sequence number that a body addresses, or None if they cannot be read."""
     with contextlib.suppress(UsageError):
         if not proto:
             return read(Addressed, data)
         found: dict[int, int | bytes] = {}
-        with contextlib.suppress(UsageError):  # what comes later may be damaged
+        with contextlib.suppress(UsageError):  # fields after the first two may be damaged
             for number, _, value in fields(data):
                 found.setdefault(number, value)
         return Addressed(model_id=text_of(found.get(1, b"")), seq_id=int_of(found.get(2, 0)) or None)

@@ -1,4 +1,4 @@
-"""HTTP routes of the Tinker protocol, and `genenv tinker-server` as a server of this process."""
+"""The HTTP routes of the Tinker protocol, and the server that runs them in this process."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ log = logging.getLogger(__name__)
 
 _PROTO, _JSON = "application/x-protobuf", "application/json"
 _PATIENCE_S = 20.0
-"""An answer is waited for so long, then the client asks again; it gives up after 45."""
+"""Seconds to wait for a result before the client is asked to retry; clients time out after 45."""
 _MOST_BYTES = 2**20
-"""Of a body that holds no data."""
+"""The largest body of a request without training data."""
 _BYTES_PER_TOKEN = 16
-"""A prompt of the longest sequence fits with so many bytes for each token."""
+"""Bytes allowed per token of context, so that the body of the longest prompt fits."""
 _KEY_HEADERS = ("x-api-key", "authorization")
 _PAGE, _DIGITS = 20, 9
 
@@ -60,28 +60,28 @@ NOT_SERVED: Mapping[str, str] = {
     "billing": "billing",
     "auth": "an exchange of keys for tokens",
 }
-"""Parts of the protocol that make no sense on one machine, by the first piece of their paths."""
+"""Parts of the protocol without meaning on one machine, by the first segment of their paths."""
 
 
 class Answer(NamedTuple):
-    """What is sent back."""
+    """The status and body of an HTTP response, before it is encoded."""
 
     status: int
     body: JsonObject | str | bytes | None
-    """As JSON, as JSON that is written already, or as protobuf."""
+    """A dict is encoded as JSON; a str is JSON already; bytes are protobuf; None is an empty body."""
 
 
 Endpoint = Callable[[Request, bytes], Awaitable[Answer]]
 
 
 class Routes:
-    """The endpoints of a service."""
+    """The HTTP endpoints of the Tinker protocol; each calls the service."""
 
     def __init__(self, service: Service, parser: Parser) -> None:
         self._service, self._library, self._parser = service, Library(service), parser
 
     def routes(self) -> list[Route]:
-        """All of them."""
+        """Return all routes of the protocol."""
         service = self._service
         found = [
             self._route("GET", "healthz", lambda _: {"status": "ok"}),
@@ -160,7 +160,7 @@ class Routes:
         return self._full("POST", path, endpoint)
 
     async def _read(self, body: type[AnyBody], sent: bytes, most: int = _MOST_BYTES) -> AnyBody:
-        """A JSON body. Raises a UsageError where it is none."""
+        """Parse a JSON body. Raises a UsageError if the body is malformed or too large."""
         if len(sent) > most:
             raise TooLarge(f"the body is larger than {most} bytes, which is too much for this request")
         return await self._parser(functools.partial(read, body), sent)
@@ -190,7 +190,7 @@ class Routes:
         return Answer(200, as_json(reply))
 
     def _full(self, method: str, path: str, endpoint: Endpoint) -> Route:
-        """A route; what its endpoint refuses is answered with a sentence."""
+        """Return a route that turns an endpoint's errors into a status and a sentence."""
         quirks, path = self._service.quirks, f"/api/v1/{path}"
 
         async def answer(request: Request) -> Response:
@@ -211,8 +211,8 @@ class Routes:
         return Route(path, answer, methods=[method])
 
     async def _skip(self, sent: bytes, *, proto: bool) -> None:
-        """A request was refused: those of its model that come after it do not wait for it."""
-        with contextlib.suppress(UsageError):  # who it is for cannot be read either
+        """Tell the service that a request was refused, so that later requests to its model do not wait."""
+        with contextlib.suppress(UsageError):  # its model cannot be read either
             to = await self._parser(functools.partial(bodies.addressed, proto=proto), sent)
             if to is not None:
                 self._service.refused(to)
@@ -227,11 +227,11 @@ class Routes:
 
 
 class TooLarge(UsageError):
-    """A body is too large for what it is: status 413."""
+    """Raised if a body is too large for its kind of request: status 413."""
 
 
 def _written(reply: Reply, *, packed: bool) -> str | bytes:
-    """A large answer, written in pieces, so that other threads are not held up."""
+    """Encode a large response in pieces, so that other threads are not blocked."""
     found = as_proto(reply) if packed else None
     return "".join(json.JSONEncoder().iterencode(as_json(reply))) if found is None else found
 
@@ -242,12 +242,12 @@ _CONFIG: JsonObject = {
     "proto_compress_fwdbwd": False,
     "parallel_fwdbwd_chunks": True,
 }
-"""Flags for clients; those left out are as they have them."""
+"""Flags of client/config; clients use their defaults for all other flags."""
 _NO_KEY = "there is no API key; set TINKER_API_KEY to anything that begins with tml-, such as tml-local"
 
 
 def application(service: Service, parser: Parser) -> Starlette:
-    """The server's application."""
+    """Return the ASGI application with all routes and its error handler."""
 
     async def refused(request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 500
@@ -280,7 +280,7 @@ def _status(error: GenenvError) -> int:
 
 
 def _page(request: Request) -> tuple[int, int]:
-    """Offset and limit of a list that is looked at."""
+    """Return offset and limit from the query of a paged list."""
     found: list[int] = []
     for name, default in (("offset", 0), ("limit", _PAGE)):
         said: Json = request.query_params.get(name, str(default))
@@ -291,20 +291,20 @@ def _page(request: Request) -> tuple[int, int]:
 
 
 PREFIX = "tml-"
-"""What clients take for a key begins with it."""
+"""The prefix without which clients do not accept a string as an API key."""
 KEY = "tml-local"
-"""A key that clients may have where the server has none; any will do."""
+"""A key for clients if the server has no key; the server then accepts any key."""
 BODY_MIB = 64
-"""The largest body of a request."""
+"""The largest request body in MiB."""
 _ENGINE = "engine.json"
 
 
 def open_base(policy: PolicyConfig, out: Path) -> ServedBase:
-    """Load the base, as it was last loaded for a folder: what the machine decides, down to the last digit.
+    """Load the base with the engine settings last chosen for a folder, so that results repeat exactly.
 
     Raises:
-        UsageError: it cannot be loaded or used here.
-        DataError: the folder's note of that is damaged.
+        UsageError: the base cannot be loaded or trained on this machine.
+        DataError: the folder's record of the settings is damaged.
     """
     from genenv.backends.local.model import resolve_settings
     from genenv.backends.local.served.models import ServedBase
@@ -333,13 +333,13 @@ def _kept(note: Path, source: str) -> dict[str, Json]:
 
 
 def source_of(model: str) -> str:
-    """What a base is called in checkpoints: a folder from the root on."""
+    """Return the name of a base in checkpoints: its hub name, or the absolute path of its folder."""
     path = Path(model).expanduser()
     return str(path.resolve()) if model not in BUILT_IN and path.is_dir() else model
 
 
 class TinkerServer(http_server.HttpServer):
-    """A server of one base."""
+    """An HTTP server that serves one base over the Tinker protocol."""
 
     types = ("application/json", "application/x-protobuf")
     keyless = ("/api/v1/healthz",)
@@ -357,27 +357,27 @@ class TinkerServer(http_server.HttpServer):
         quirks: Sequence[str] = (),
         forget_after_s: float = 600.0,
     ) -> None:
-        """Bind an address; nothing is answered yet.
+        """Bind an address; requests are answered once the server runs.
 
         Args:
-            base: what is served; one server at a time.
+            base: the model to serve; one server at a time may use it.
             out: the folder of the checkpoints.
-            name: what clients call the base; its own name where left out.
+            name: the base's name for clients; defaults to the name it was loaded by.
             host: the address.
-            port: 0 takes a free one.
-            access: who may use it, and how much of it.
-            quirks: manners of other servers, by name.
-            forget_after_s: a client of which nothing is heard for so long loses its adapters.
+            port: the port; 0 takes a free one.
+            access: the API key, allowed host names, and limits on requests.
+            quirks: names of deviations of other servers to imitate.
+            forget_after_s: seconds without a request after which a client loses its adapters.
 
         Raises:
-            UsageError: there is no such quirk, or the address is not to be had.
+            UsageError: there is no such deviation, or the address is not available.
         """
         source = source_of(base.model.source)
         served = name or base.model.source
         self._base, self._quirks, self._names = base, ServerImitation(quirks), (served, source)
         self._forget_after_s, self._store = forget_after_s, CheckpointStore(out)
         self.name = served
-        """What clients call the base."""
+        """The base's name for clients."""
         super().__init__(host, port, access)
 
     @contextlib.asynccontextmanager
