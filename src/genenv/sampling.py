@@ -123,7 +123,7 @@ class Sampler(Protocol):
             messages: the messages that are new in the conversation.
             first: whether they start the conversation. Later turns extend the exact ids sampled so far.
             tools: tools for the model's chat template. Calls are then text in the format of
-                `backends.chat.tool_format`.
+                `chat.template`.
             after: with tools, the assistant's reply that the messages follow.
 
         Raises:

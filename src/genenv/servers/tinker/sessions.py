@@ -62,7 +62,9 @@ class RequestOrder:
 
     def skip(self, number: int | None) -> None:
         """Skip a refused request, so that later requests do not wait for it."""
-        if number is not None and number >= self._next and len(self._early) < _MOST_EARLY:
+        if number is None or number < self._next or number in self._early:
+            return
+        if len(self._early) < _MOST_EARLY:
             loop = asyncio.get_running_loop()
             self.put(number, lambda: FailedReply(error="refused"), loop.create_future())
 
