@@ -6,69 +6,52 @@ import difflib
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Literal
+from typing import ClassVar
 
 import numpy as np
 
 from genenv.errors import UsageError
-from genenv.research.sweeps.readings import BUDGETS, MeasuredRun, read_all
-from genenv.research.sweeps.recovery import (
+from genenv.research.sweeps.contrasts import (
+    CELLS,
+    ROUNDING,
+    WITHIN_NOISE,
+    Contrast,
     Pair,
-    Recovery,
-    RecoveryContrast,
     counted,
     p_word,
+    with_holm,
+)
+from genenv.research.sweeps.readings import BUDGETS, MeasuredRun, read_all
+from genenv.research.sweeps.recovery import (
+    Recovery,
+    RecoveryContrast,
     recoveries,
     recovery_contrast_text,
     recovery_contrasts,
     recovery_text,
 )
-from genenv.statistics import LEVEL, Difference, difference, holm, ratio
+from genenv.statistics import difference, ratio
 
 AT_THE_END = "the end"
-_ROUNDING = 1e-9
-"""The mean of three times 0.8 is more than 0.8."""
 
 
 @dataclass(frozen=True, slots=True)
-class Contrast:
-    """Two variants at one budget."""
+class BudgetContrast(Contrast):
+    """Two variants by held-out success at one budget, paired by seed and task."""
 
-    one: str
-    other: str
     budget: str
     """`the end`, or a key of `BUDGETS`."""
     amount: float
     """Of the budget, the mean over seeds; NaN at the end."""
     means: tuple[float, float]
     """Held-out success of both, over the seeds that both have."""
-    difference: Difference
-    adjusted: float
-    """Its p-value after Holm, over all pairs at this budget."""
     named: bool
     """Whether the pair was named before the runs began, or asked for."""
 
-    def outcome(self) -> Literal["better", "worse", "within noise", "one seed"]:
-        """What is shown of the one against the other."""
-        if self.difference.seeds < 2:
-            return "one seed"
-        if self.adjusted >= LEVEL:
-            return "within noise"
-        return "better" if self.difference.value > 0 else "worse"
-
-    def verdict(self) -> str:
-        """In words: what is shown, what is within noise, and how many seeds would settle it."""
-        outcome, needed = self.outcome(), self.difference.needed
-        if outcome == "one seed":
-            return "one seed: nothing can be said of seeds"
-        if outcome != "within noise":
-            return f"{self.one} is {outcome}"
-        if needed is None:
-            return "within noise"
-        return f"within noise; if this is the true difference, {needed} seeds would show it"
+    more_less: ClassVar[tuple[str, str]] = ("better", "worse")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +75,7 @@ class Comparison:
     environment: str
     variants: Mapping[str, Sequence[MeasuredRun]]
     """By name, in the order in which they came; runs by seed."""
-    contrasts: Sequence[Contrast]
+    contrasts: Sequence[BudgetContrast]
     sample_efficiency: Sequence[SampleEfficiency]
     recoveries: Sequence[Recovery] = ()
     """Where the world has changed: how each variant has got over it."""
@@ -131,12 +114,10 @@ def compare(paths: Sequence[Path], asked: Sequence[tuple[str, str]] = ()) -> Com
             raise UsageError(f"there is no run of variant {name!r}; there are {', '.join(variants)}")
     if not named:
         notes.append(f"no comparison was named beforehand: every variant is held against {first}")
-    found: list[Contrast] = []
+    found: list[BudgetContrast] = []
     for budget in (AT_THE_END, *BUDGETS):
         rows = [_contrast(variants, pair, budget, named=named) for pair in pairs]
-        there = [row for row in rows if row is not None]
-        adjusted = holm([row.difference.p for row in there])
-        found += [replace(row, adjusted=p) for row, p in zip(there, adjusted, strict=True)]
+        found += with_holm([row for row in rows if row is not None])
     if not found:
         raise UsageError("no two of these runs have the same seed (run.seed): nothing is paired")
     notes += _unpaired(variants, pairs)
@@ -165,7 +146,7 @@ def _finished(runs: Sequence[Pair]) -> list[Pair]:
 
 def _contrast(
     variants: Mapping[str, Sequence[MeasuredRun]], pair: tuple[str, str], budget: str, *, named: bool
-) -> Contrast | None:
+) -> BudgetContrast | None:
     """A pair at a budget; None where no seeds are paired, or nothing of it was spent.
 
     At the end are runs that have come to it: one that is not finished says nothing of where it will end.
@@ -191,14 +172,14 @@ def _contrast(
     one, other = (np.array(side, dtype=np.float64) for side in scores)
     apart = difference(one, other)
     means = (float(one.mean()), float(other.mean()))
-    return Contrast(*pair, budget, fmean(amounts), means, apart, apart.p, named)
+    return BudgetContrast(*pair, apart, apart.p, budget, fmean(amounts), means, named)
 
 
 def _reached(variants: Mapping[str, Sequence[MeasuredRun]], pair: tuple[str, str]) -> SampleEfficiency:
     """Attempts to the mean level at which the other variant ends, or stands where no run has ended."""
     runs = paired(variants, pair)
     ends = [other.measured[-1].mean for _, other in _finished(runs) or runs]
-    level = fmean(ends) - _ROUNDING if ends else math.nan
+    level = fmean(ends) - ROUNDING if ends else math.nan
     took = [(one.spent_to_reach(level), other.spent_to_reach(level)) for one, other in runs]
     both = [(a, b) for a, b in took if a and b]
     value = ratio([a for a, _ in both], [b for _, b in both]) if len(both) > 1 else None
@@ -272,16 +253,12 @@ def _unfinished(readings: Sequence[MeasuredRun]) -> list[str]:
     ]
 
 
-COLUMNS = (
-    *("budget", "each", "variant", "against", "success", "against it"),
-    *("difference", "95% interval", "p (Holm)", "seeds", "verdict"),
-)
+COLUMNS = ("budget", "each", "variant", "against", "success", "against it", *CELLS)
 
 
 def rows(comparison: Comparison) -> Iterator[tuple[str, ...]]:
     """The cells of each contrast, in the order of `COLUMNS`."""
     for one in comparison.contrasts:
-        found = one.difference
         yield (
             one.budget,
             "" if one.budget == AT_THE_END else f"{one.amount:,.0f}",
@@ -289,11 +266,7 @@ def rows(comparison: Comparison) -> Iterator[tuple[str, ...]]:
             one.other,
             f"{one.means[0]:.1%}",
             f"{one.means[1]:.1%}",
-            f"{100 * found.value:+.1f}",
-            f"{100 * found.low:+.1f} to {100 * found.high:+.1f}",
-            p_word(one.adjusted),
-            str(found.seeds),
-            one.outcome(),
+            *one.cells(".1f", scale=100),
         )
 
 
@@ -310,13 +283,16 @@ def findings(comparison: Comparison) -> list[str]:
     ]
 
 
-def _contrast_text(one: Contrast) -> str:
+def _contrast_text(one: BudgetContrast) -> str:
+    """What is shown at a budget; within noise also how many seeds would settle it."""
     where = "at the end" if one.budget == AT_THE_END else f"at {one.amount:,.0f} {one.budget} each"
     found = one.difference
+    needed = found.needed if one.outcome() == WITHIN_NOISE else None
+    settled = f"; if this is the true difference, {needed} seeds would show it" if needed else ""
     return (
         f"{one.one} against {one.other}, {where}: {one.means[0]:.1%} and {one.means[1]:.1%}, "
         f"{100 * found.value:+.1f} points ({100 * found.low:+.1f} to {100 * found.high:+.1f}, "
-        f"p {p_word(one.adjusted)}, {counted(found.seeds, 'seed')}): {one.verdict()}."
+        f"p {p_word(one.adjusted)}, {counted(found.seeds, 'seed')}): {one.verdict()}{settled}."
     )
 
 
@@ -335,31 +311,15 @@ def _reached_text(one: SampleEfficiency) -> str:
     return f"{start}: {took}{left_out}."
 
 
-METRIC_COLUMNS = (
-    *("metric", "variant", "against", "mean", "against it"),
-    *("difference", "95% interval", "p (Holm)", "seeds", "verdict"),
-)
+METRIC_COLUMNS = ("metric", "variant", "against", "mean", "against it", *CELLS)
 
 
 @dataclass(frozen=True, slots=True)
-class MetricContrast:
+class MetricContrast(Contrast):
     """Two variants by one metric: of each run the mean of its last rounds, paired by seed."""
 
     metric: str
-    one: str
-    other: str
     means: tuple[float, float]
-    difference: Difference
-    adjusted: float
-    """Its p-value after Holm, over all pairs of this metric."""
-
-    def outcome(self) -> str:
-        """What is shown of the one against the other."""
-        if self.difference.seeds < 2:
-            return "one seed"
-        if self.adjusted >= LEVEL:
-            return "within noise"
-        return "higher" if self.difference.value > 0 else "lower"
 
 
 def by_metric(comparison: Comparison, names: Sequence[str], *, last: int) -> list[MetricContrast]:
@@ -384,26 +344,14 @@ def by_metric(comparison: Comparison, names: Sequence[str], *, last: int) -> lis
         ]
         if not rows:
             raise UsageError(_missing(name, comparison.variants))
-        adjusted = holm([row.difference.p for row in rows])
-        found += [replace(row, adjusted=p) for row, p in zip(rows, adjusted, strict=True)]
+        found += with_holm(rows)
     return found
 
 
 def metric_rows(contrasts: Sequence[MetricContrast]) -> Iterator[tuple[str, ...]]:
     """The cells of each, in the order of `METRIC_COLUMNS`."""
     for one in contrasts:
-        found = one.difference
-        yield (
-            one.metric,
-            one.one,
-            one.other,
-            *(f"{mean:.4g}" for mean in one.means),
-            f"{found.value:+.3g}",
-            f"{found.low:+.3g} to {found.high:+.3g}",
-            p_word(one.adjusted),
-            str(found.seeds),
-            one.outcome(),
-        )
+        yield (one.metric, one.one, one.other, *(f"{mean:.4g}" for mean in one.means), *one.cells(".3g"))
 
 
 def _metric_contrast(
@@ -415,7 +363,7 @@ def _metric_contrast(
         return None
     one_S1, other_S1 = known[:, :1], known[:, 1:]
     apart = difference(one_S1, other_S1)
-    return MetricContrast(name, *pair, (float(one_S1.mean()), float(other_S1.mean())), apart, apart.p)
+    return MetricContrast(*pair, apart, apart.p, name, (float(one_S1.mean()), float(other_S1.mean())))
 
 
 def _value(run: MeasuredRun, name: str, last: int) -> float:
