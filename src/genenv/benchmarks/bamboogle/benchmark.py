@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from genenv.benchmarks.bamboogle.answers import MAX_REPLY_CHARS, closeness, final_answer
 from genenv.chat.assistant import Assistant, ChatMessage, Reply, Talk
@@ -194,9 +194,10 @@ class Bamboogle(PlainBenchmark):
     splits: ClassVar[Mapping[str, str]] = {"all": "all 125 questions"}
     headline = "exact_match"
 
-    def __init__(self, settings: BamboogleConfig | None = None) -> None:
-        self._chosen = settings or BamboogleConfig()
-        super().__init__(self._chosen)
+    settings: BamboogleConfig
+
+    def __init__(self, settings: BaseModel | None = None) -> None:
+        super().__init__(settings)
         self.judge: Assistant | None = None
         """Set before the first rollout, it judges whether an answer means the right one: measure `judge`."""
         self._passages: SearchIndex | None = None
@@ -211,7 +212,7 @@ class Bamboogle(PlainBenchmark):
         """
         if split not in self.splits:
             raise UsageError(f"bamboogle has no split {split!r}; leave it out")
-        if self._chosen.mode == "search":
+        if self.settings.mode == "search":
             self._index()
         items = _read(data)
         _check_copies(data, [item.data for item in items])
@@ -220,31 +221,30 @@ class Bamboogle(PlainBenchmark):
     def _index(self) -> SearchIndex:
         """The index of the corpus, built once."""
         if self._passages is None:
-            if self._chosen.corpus is None:
+            if self.settings.corpus is None:
                 raise UsageError("mode search needs passages: set corpus to a JSONL file of them")
             require_search()
-            path = Path(self._chosen.corpus)
+            path = Path(self.settings.corpus)
             if not path.is_file():
-                raise UsageError(f"there is no file {self._chosen.corpus!r}; check the setting corpus")
+                raise UsageError(f"there is no file {self.settings.corpus!r}; check the setting corpus")
             self._passages = SearchIndex(load_corpus(path).passages.values())
             self._corpus_sum = hashlib.sha256(path.read_bytes()).hexdigest()
         return self._passages
 
     def many_turns(self, item: Item) -> bool:
         """Whether it may search."""
-        return self._chosen.mode == "search"
+        return self.settings.mode == "search"
 
     def most_replies(self, item: Item) -> int:
         """One before the searches, and one after each."""
-        return 1 + (self._chosen.max_searches if self.many_turns(item) else 0)
+        return 1 + (self.settings.max_searches if self.many_turns(item) else 0)
 
     async def attempt(self, item: Item, talk: Talk) -> Json:
         """Roll out the question, then ask the judge; returns both replies."""
         question: Question = item.data
         answer: dict[str, Json] = {}
-        if self._chosen.mode == "search":
-            chosen = self._chosen
-            limits = (chosen.max_searches, chosen.results, chosen.result_chars)
+        if self.settings.mode == "search":
+            limits = (self.settings.max_searches, self.settings.results, self.settings.result_chars)
             searching = Searching(self._index(), talk, limits=limits)
             answer["reply"] = (await searching.ask(question.text))[-MAX_REPLY_CHARS:]
             answer["searches"] = searching.used
@@ -277,7 +277,7 @@ class Bamboogle(PlainBenchmark):
 
     def describe(self) -> JsonObject:
         """The mode and its corpus, how answers are extracted, and the judge."""
-        found: dict[str, Json] = {"mode": self._chosen.mode, "answers": "boxes opened"}
+        found: dict[str, Json] = {"mode": self.settings.mode, "answers": "boxes opened"}
         if self._corpus_sum:
             found["corpus_sha256"] = self._corpus_sum
         if self.judge is not None:
