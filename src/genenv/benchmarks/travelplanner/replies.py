@@ -239,11 +239,6 @@ def read_reply(reply: str, places: Places) -> Reading:
     )
 
 
-def read_plan(reply: str, places: Places) -> list[dict[str, Json]]:
-    """The plan of a reply alone; empty for none."""
-    return read_reply(reply, places).plan
-
-
 _LATER = re.compile(r"\bdays?\W{1,6}\d|current.{0,2}city", re.IGNORECASE)
 
 
