@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
@@ -69,23 +69,10 @@ _TOOL: JsonObject = {
 }
 
 
-class Passages(Protocol):
-    """A search index."""
-
-    def search(self, query: str, *, results: int, chars: int) -> str:
-        """Passages, one a line, best first."""
-        ...
-
-
-async def ask(question: str, talk: Talk) -> str:
-    """Roll out a question in closed-book mode; returns the reply."""
-    return (await talk([{"role": "user", "content": _CLOSED_BOOK.format(question=question)}])).text
-
-
 class Searching:
     """One rollout with searches: by native tool calls where the model has them, else by lines of text."""
 
-    def __init__(self, passages: Passages, talk: Talk, *, limits: tuple[int, int, int]) -> None:
+    def __init__(self, passages: SearchIndex, talk: Talk, *, limits: tuple[int, int, int]) -> None:
         """Nothing is asked yet.
 
         Args:
@@ -139,9 +126,8 @@ class Searching:
         return self._passages.search(query[:_MAX_QUERY_CHARS], results=self._results, chars=self._chars)
 
 
-async def judged(question: str, right: str, given: str, talk: Talk) -> str:
-    """The judge's reply about an answer."""
-    text = _JUDGE.format(question=question, right=right, given=given)
+async def asked(talk: Talk, text: str) -> str:
+    """The reply to a single message."""
     return (await talk([{"role": "user", "content": text}])).text
 
 
@@ -249,13 +235,16 @@ class Bamboogle(PlainBenchmark):
             answer["reply"] = (await searching.ask(question.text))[-MAX_REPLY_CHARS:]
             answer["searches"] = searching.used
         else:
-            answer["reply"] = (await ask(question.text, talk))[-MAX_REPLY_CHARS:]
+            answer["reply"] = (await asked(talk, _CLOSED_BOOK.format(question=question.text)))[
+                -MAX_REPLY_CHARS:
+            ]
         if self.judge is not None:
             judge = self.judge.talk(zlib.crc32(item.id.encode()))
             given = final_answer(str(answer["reply"]))
             try:
-                verdict = await judged(question.text, " / ".join(question.right), given, judge)
-                answer["judge"] = verdict[:2_000]
+                right = " / ".join(question.right)
+                text = _JUDGE.format(question=question.text, right=right, given=given)
+                answer["judge"] = (await asked(judge, text))[:2_000]
             except ContextOverflow:
                 answer["judge"] = "no, the judge's window is too small"
         return answer
