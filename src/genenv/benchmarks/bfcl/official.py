@@ -202,7 +202,7 @@ def _given_snapshot(_: Any, config: Mapping[str, Any]) -> Any:  # noqa: ANN401
 @cache
 def checker() -> ModuleType:
     """The module that compares calls with possible answers."""
-    models = {TEXT: _model(underscore_to_dot=False), NATIVE: _model(underscore_to_dot=True)}
+    models = {form: SimpleNamespace(underscore_to_dot=form == NATIVE) for form in (TEXT, NATIVE)}
     others = {"bfcl_eval.constants.model_config": _module(MODEL_CONFIG_MAPPING=models)}
     return _copied("bfcl_eval.eval_checker.ast_eval.ast_checker", others)
 
@@ -253,10 +253,6 @@ def _module(**members: Any) -> ModuleType:  # noqa: ANN401
     module = ModuleType("stand_in")
     vars(module).update(members)
     return module
-
-
-def _model(*, underscore_to_dot: bool) -> SimpleNamespace:
-    return SimpleNamespace(underscore_to_dot=underscore_to_dot)
 
 
 def _called(text: str) -> Any:  # noqa: ANN401
