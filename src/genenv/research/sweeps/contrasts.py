@@ -38,7 +38,8 @@ class Contrast:
             return ONE_SEED
         if self.adjusted >= LEVEL:
             return WITHIN_NOISE
-        return self.more_less[self.difference.value < 0]
+        more, less = self.more_less
+        return more if self.difference.value > 0 else less
 
     def verdict(self) -> str:
         """The outcome in words."""
