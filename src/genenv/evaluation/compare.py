@@ -12,10 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from genenv.errors import DataError, UsageError
-from genenv.evaluation.results import FAILED, differences, figures_of, read_records, read_summary
+from genenv.evaluation.results import (
+    FAILED,
+    Results,
+    differences,
+    figures_of,
+    read_records,
+    read_summary,
+    records_beside,
+)
 from genenv.statistics import Figure, Part, weighted
 
-SUMMARY = ".summary.json"
 _POLICY_SETTINGS = ("native_tools", "chat_template_kwargs", "max_thinking_tokens", "context_tokens", "dtype")
 
 
@@ -50,7 +57,7 @@ def compare(paths: Sequence[Path]) -> Comparison:
     """
     if len(paths) < 2:
         raise UsageError("name at least two summaries to compare")
-    files = [_summary_path(path) for path in paths]
+    files = [Results(path).summary if path.suffix == ".jsonl" else path for path in paths]
     found = [read_summary(path) for path in files]
     kinds = list(dict.fromkeys(str(summary["benchmark"]) for summary in found))
     if len(kinds) > 1:
@@ -83,11 +90,6 @@ def _notable(first: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     return [*limits, *(f"policy.{name}" for name in settings)]
 
 
-def _summary_path(path: Path) -> Path:
-    """Return the summary's path: the path, or the summary next to a JSONL file."""
-    return path.with_suffix(SUMMARY) if path.suffix == ".jsonl" else path
-
-
 def _names(found: Sequence[Mapping[str, Any]], paths: Sequence[Path]) -> tuple[str, ...]:
     """Return column names: the policies' names, or the paths if policies repeat."""
     names = [str(summary.get("policy", {}).get("name", "")) for summary in found]
@@ -106,14 +108,10 @@ def _rows(found: Sequence[Mapping[str, Any]]) -> list[Row]:
 def _gain(first: Path, other: Path) -> Figure | None:
     """Return the mean difference of scores over the items that both have; None if they share none."""
     try:
-        left, right = (read_records(_items_path(path)) for path in (first, other))
+        left, right = (read_records(records_beside(path)) for path in (first, other))
     except DataError:
         return None
     both = [id_ for id_ in left if id_ in right and FAILED not in (left[id_].status, right[id_].status)]
     gains = [right[id_].score - left[id_].score for id_ in both]
     clusters = [left[id_].cluster or id_ for id_ in both]
     return weighted("gain", [Part(gains, clusters=clusters, bounds=(-1.0, 1.0))]) if both else None
-
-
-def _items_path(summary: Path) -> Path:
-    return summary.with_name(summary.name.removesuffix(SUMMARY) + ".jsonl")

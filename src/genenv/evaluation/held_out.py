@@ -49,6 +49,15 @@ class Limits:
     timeout_s: float
     """Seconds that the environment may take; the model's time is not counted."""
 
+    @classmethod
+    def of(cls, config: RunConfig) -> Self:
+        """Those of a run."""
+        return cls(
+            max_new_tokens=config.agent.max_new_tokens,
+            context_tokens=config.policy.context_tokens,
+            timeout_s=config.agent.episode_timeout_s,
+        )
+
 
 class _Truncated(Exception):
     """A reply reached the token limit."""
@@ -160,9 +169,10 @@ class HeldOut(PlainBenchmark):
     max_tokens = AgentConfig().max_new_tokens
     headline = "success"
 
-    def __init__(self, settings: HeldOutConfig | None = None) -> None:
-        self._chosen = settings or HeldOutConfig()
-        super().__init__(self._chosen)
+    settings: HeldOutConfig
+
+    def __init__(self, settings: BaseModel | None = None) -> None:
+        super().__init__(settings)
         self._turns: dict[str, int] = {}
 
     @classmethod
@@ -191,13 +201,8 @@ class HeldOut(PlainBenchmark):
         """
         self._of = self._settings_of_run()
         self._env = load_environment(self._of.environment.name, self._of.environment.settings)
-        agent = self._of.agent
-        self.max_tokens = agent.max_new_tokens
-        self._limits = Limits(
-            max_new_tokens=agent.max_new_tokens,
-            context_tokens=self._of.policy.context_tokens,
-            timeout_s=agent.episode_timeout_s,
-        )
+        self._limits = Limits.of(self._of)
+        self.max_tokens = self._limits.max_new_tokens
         tasks = list(self._env.held_out())
         main: int = getattr(self._env, "main_held_out", len(tasks))
         tasks = tasks[: {"main": main, "measured": self._of.run.eval_tasks}.get(split)]
@@ -207,11 +212,11 @@ class HeldOut(PlainBenchmark):
         return [_item(self._env, task) for task in tasks]
 
     def _settings_of_run(self) -> RunConfig:
-        if self._chosen.config is not None:
-            return load_config(Path(self._chosen.config))
-        if self._chosen.run is None:
+        if self.settings.config is not None:
+            return load_config(Path(self.settings.config))
+        if self.settings.run is None:
             raise UsageError("nothing says whose held-out tasks to ask: set held_out.run or held_out.config")
-        return load_config(RunFolder.open(Path(self._chosen.run)).config)
+        return load_config(RunFolder.open(Path(self.settings.run)).config)
 
     def many_turns(self, item: Item) -> bool:
         """Return whether the episode may have more than one turn."""

@@ -24,16 +24,17 @@ from genenv.evaluation.results import (
     FAILED,
     IDENTITY,
     OVERFLOW,
+    SUMMARY,
     Outcome,
     Record,
     Results,
     read_records,
     read_summary,
+    records_beside,
 )
 from genenv.evaluation.runner import Prerequisites, graded
 from genenv.types import JsonObject
 
-SUMMARY = ".summary.json"
 KEPT = ".before-"
 """The part of a file name that marks results from before a regrading: `bfcl-all.before-1.jsonl`."""
 
@@ -95,12 +96,11 @@ def _items_paths(path: Path) -> list[Path]:
         UsageError: the folder holds no results.
     """
     if not path.is_dir():
-        name = path.name.removesuffix(SUMMARY)
-        return [path if name == path.name else path.with_name(f"{name}.jsonl")]
+        return [records_beside(path) if path.name.endswith(SUMMARY) else path]
     found = sorted(summary for summary in path.rglob(f"*{SUMMARY}") if KEPT not in summary.name)
     if not found:
         raise UsageError(f"{path} holds no results of genenv eval; name a folder or a file of them")
-    return [summary.with_name(summary.name.removesuffix(SUMMARY) + ".jsonl") for summary in found]
+    return [records_beside(summary) for summary in found]
 
 
 def read_stored(results: Results, folder: DataFolder) -> Stored:

@@ -60,6 +60,15 @@ class Record:
 _RECORD = TypeAdapter(Record)
 
 
+SUMMARY = ".summary.json"
+"""How the name of a summary ends; the records' file has `.jsonl` instead."""
+
+
+def records_beside(summary: Path) -> Path:
+    """The file of the records that a summary is of."""
+    return summary.with_name(summary.name.removesuffix(SUMMARY) + ".jsonl")
+
+
 class Results:
     """The record file and summary file of one evaluation: opens, appends and replaces them."""
 
@@ -70,7 +79,7 @@ class Results:
             path: the JSONL file; the summary's path has the ending `.summary.json` instead.
         """
         self.path = path
-        self.summary = path.with_suffix(".summary.json")
+        self.summary = path.with_suffix(SUMMARY)
 
     @contextmanager
     def claimed(self, *, resume: bool) -> Generator[None]:

@@ -11,8 +11,7 @@ from pathlib import Path
 from genenv.chat.assistant import Assistant, ChatMessage, Reply, Talk
 from genenv.errors import ContextOverflow, RolloutError
 from genenv.evaluation.base import Benchmark, Bounded, Grade, HasPrerequisites, Item
-from genenv.evaluation.results import FAILED, GRADED, OVERFLOW, Record, read_records
-from genenv.files import write_whole
+from genenv.evaluation.results import FAILED, GRADED, OVERFLOW, Record, Results, read_records
 from genenv.progress import Reporter, advance, staged
 from genenv.seeding import stream
 from genenv.types import JsonObject
@@ -149,7 +148,7 @@ class Runner:
 
     def _done(self, record: Record) -> None:
         failed = record.status == FAILED
-        if failed and record.conversation:  # skipped items are no failures of the model
+        if failed and record.conversation:  # an item that was never asked is no failure of the model
             self._failures += 1
         if failed:
             self._why = self._why or record.explanation
@@ -244,9 +243,9 @@ class Prerequisites:
             results: the file of the items' records.
             resume: keep the conversations of an earlier run with the same identity; else delete them.
         """
-        self.path = results.with_suffix(".prerequisites.jsonl")
+        self._results = Results(results.with_suffix(".prerequisites.jsonl"))
         if not resume:
-            self.path.unlink(missing_ok=True)
+            self._results.path.unlink(missing_ok=True)
 
     def hold(
         self,
@@ -269,8 +268,8 @@ class Prerequisites:
         if not isinstance(benchmark, HasPrerequisites) or not (chains := benchmark.prerequisites(items)):
             return
         done = {record.id: record for record in self.records() if record.status != FAILED}
-        write_whole(self.path, "".join(record.line() for record in done.values()))
-        run = Runner(benchmark, assistant, seed=seed, keep=self._append)
+        self._results.rewrite(done.values())
+        run = Runner(benchmark, assistant, seed=seed, keep=self._results.append)
         waiting = iter(chains)
 
         async def work() -> None:
@@ -278,7 +277,7 @@ class Prerequisites:
                 for item in chain:
                     if item.id not in done:
                         done[item.id] = await run.one(item)
-                        self._append(done[item.id])
+                        self._results.append(done[item.id])
                         advance(items=1)
                     if done[item.id].status == FAILED:
                         break
@@ -294,8 +293,5 @@ class Prerequisites:
 
     def records(self) -> list[Record]:
         """Return the records stored so far."""
-        return list(read_records(self.path, cut_off_is_fine=True).values()) if self.path.exists() else []
-
-    def _append(self, record: Record) -> None:
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(record.line())
+        path = self._results.path
+        return list(read_records(path, cut_off_is_fine=True).values()) if path.exists() else []

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
+from pydantic import BaseModel
+
 from genenv.benchmarks.api_bank.authors import (
     REQUESTS,
     RESPONSES,
@@ -63,11 +65,11 @@ class ApiBank(PlainBenchmark):
         "level-3-response": "authors' form: 50 answers to the user, ROUGE-L",
     }
 
-    def __init__(self, settings: ApiBankConfig | None = None) -> None:
-        chosen = settings or ApiBankConfig()
-        super().__init__(chosen)
-        self._form = chosen.form
-        self.max_tokens = _MAX_TOKENS[chosen.form]
+    settings: ApiBankConfig
+
+    def __init__(self, settings: BaseModel | None = None) -> None:
+        super().__init__(settings)
+        self.max_tokens = _MAX_TOKENS[self.settings.form]
 
     def load(self, data: DataFolder, split: str) -> Sequence[Item]:
         """Return the questions of a split, in the order of their files.
@@ -76,13 +78,14 @@ class ApiBank(PlainBenchmark):
             DataError: a file is missing, changed or damaged; the message names file and place.
             UsageError: the split belongs to the other form.
         """
-        mine: Mapping[str, str] = FILES if self._form == "toolrl" else {**REQUESTS, **RESPONSES}
+        form = self.settings.form
+        mine: Mapping[str, str] = FILES if form == "toolrl" else {**REQUESTS, **RESPONSES}
         if split != "all" and split not in mine:
             raise UsageError(
-                f"split {split!r} is not of form {self._form}; choose one of all, {', '.join(mine)}, "
+                f"split {split!r} is not of form {form}; choose one of all, {', '.join(mine)}, "
                 "or set form to the other"
             )
-        if self._form == "toolrl":
+        if form == "toolrl":
             return [item for level in FILES if split in ("all", level) for item in read_toolrl(data, level)]
         wanted = [part for part in REQUESTS if not part.endswith("-icl")] if split == "all" else [split]
         return [item for part in wanted for item in read_authors(data, part)]
@@ -127,7 +130,7 @@ class ApiBank(PlainBenchmark):
             "toolrl": "the paper's: any call equal to the recorded one",
             "authors": "comparison, nothing executed",
         }
-        return {"form": self._form, "rule": rules[self._form]}
+        return {"form": self.settings.form, "rule": rules[self.settings.form]}
 
 
 def _question(item: Item) -> Question:

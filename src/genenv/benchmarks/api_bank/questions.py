@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
@@ -17,6 +18,8 @@ _MAX_FAILURES = 64
 """The number of lines without JSON after which parsing stops, to bound its time."""
 _MAX_SHOWN = 60
 _DECODER = json.JSONDecoder()
+_BLOCK = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
+"""The last block need not be closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +48,10 @@ def calls_in(reply: str) -> list[Call]:
     may lack its end tag. Text that is not JSON is skipped up to the end of its line.
     """
     found: list[Call | None] = []
-    for block in _between(without_thoughts(reply[:MAX_REPLY_CHARS]), "<tool_call>", "</tool_call>"):
+    for block in _BLOCK.findall(without_thoughts(reply[:MAX_REPLY_CHARS])):
         for value in _json_values(block):
             found += map(call_of, cast("list[Any]", value) if isinstance(value, list) else [value])
     return [call for call in found if call is not None]
-
-
-def _between(text: str, first: str, last: str) -> Iterator[str]:
-    """Yield the texts between two marks; the last text may lack its closing mark."""
-    at = text.find(first)
-    while at >= 0:
-        end = text.find(last, at)
-        yield text[at + len(first) : end if end >= 0 else None]
-        at = text.find(first, end) if end >= 0 else -1
 
 
 def _json_values(block: str) -> Iterator[Any]:

@@ -13,9 +13,9 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from genenv.benchmarks.bamboogle.answers import MAX_REPLY_CHARS, closeness, final_answer
 from genenv.chat.assistant import Assistant, ChatMessage, Reply, Talk
@@ -69,23 +69,10 @@ _TOOL: JsonObject = {
 }
 
 
-class Passages(Protocol):
-    """A search index over passages; `SearchIndex` implements it."""
-
-    def search(self, query: str, *, results: int, chars: int) -> str:
-        """Return the best passages for a query, one per line, best first."""
-        ...
-
-
-async def ask(question: str, talk: Talk) -> str:
-    """Ask a question without searches, and return the reply."""
-    return (await talk([{"role": "user", "content": _CLOSED_BOOK.format(question=question)}])).text
-
-
 class Searching:
     """One rollout with searches: by native tool calls if the model supports them, else by lines of text."""
 
-    def __init__(self, passages: Passages, talk: Talk, *, limits: tuple[int, int, int]) -> None:
+    def __init__(self, passages: SearchIndex, talk: Talk, *, limits: tuple[int, int, int]) -> None:
         """Prepare a rollout.
 
         Args:
@@ -139,9 +126,8 @@ class Searching:
         return self._passages.search(query[:_MAX_QUERY_CHARS], results=self._results, chars=self._chars)
 
 
-async def judged(question: str, right: str, given: str, talk: Talk) -> str:
-    """Ask the judge about an answer, and return its reply."""
-    text = _JUDGE.format(question=question, right=right, given=given)
+async def asked(talk: Talk, text: str) -> str:
+    """The reply to a single message."""
     return (await talk([{"role": "user", "content": text}])).text
 
 
@@ -195,9 +181,10 @@ class Bamboogle(PlainBenchmark):
     splits: ClassVar[Mapping[str, str]] = {"all": "all 125 questions"}
     headline = "exact_match"
 
-    def __init__(self, settings: BamboogleConfig | None = None) -> None:
-        self._chosen = settings or BamboogleConfig()
-        super().__init__(self._chosen)
+    settings: BamboogleConfig
+
+    def __init__(self, settings: BaseModel | None = None) -> None:
+        super().__init__(settings)
         self.judge: Assistant | None = None
         """The judge, set before the first rollout, decides whether an answer is right: measure `judge`."""
         self._passages: SearchIndex | None = None
@@ -212,7 +199,7 @@ class Bamboogle(PlainBenchmark):
         """
         if split not in self.splits:
             raise UsageError(f"bamboogle has no split {split!r}; leave it out")
-        if self._chosen.mode == "search":
+        if self.settings.mode == "search":
             self._index()
         items = _read(data)
         _check_copies(data, [item.data for item in items])
@@ -221,42 +208,44 @@ class Bamboogle(PlainBenchmark):
     def _index(self) -> SearchIndex:
         """Return the search index of the corpus, built once."""
         if self._passages is None:
-            if self._chosen.corpus is None:
+            if self.settings.corpus is None:
                 raise UsageError("mode search needs passages: set corpus to a JSONL file of them")
             require_search()
-            path = Path(self._chosen.corpus)
+            path = Path(self.settings.corpus)
             if not path.is_file():
-                raise UsageError(f"there is no file {self._chosen.corpus!r}; check the setting corpus")
+                raise UsageError(f"there is no file {self.settings.corpus!r}; check the setting corpus")
             self._passages = SearchIndex(load_corpus(path).passages.values())
             self._corpus_sum = hashlib.sha256(path.read_bytes()).hexdigest()
         return self._passages
 
     def many_turns(self, item: Item) -> bool:
         """Return whether searches are allowed."""
-        return self._chosen.mode == "search"
+        return self.settings.mode == "search"
 
     def most_replies(self, item: Item) -> int:
         """Return the most replies: one, and one more per search."""
-        return 1 + (self._chosen.max_searches if self.many_turns(item) else 0)
+        return 1 + (self.settings.max_searches if self.many_turns(item) else 0)
 
     async def attempt(self, item: Item, talk: Talk) -> Json:
         """Roll out the question, then ask the judge, and return both replies."""
         question: Question = item.data
         answer: dict[str, Json] = {}
-        if self._chosen.mode == "search":
-            chosen = self._chosen
-            limits = (chosen.max_searches, chosen.results, chosen.result_chars)
+        if self.settings.mode == "search":
+            limits = (self.settings.max_searches, self.settings.results, self.settings.result_chars)
             searching = Searching(self._index(), talk, limits=limits)
             answer["reply"] = (await searching.ask(question.text))[-MAX_REPLY_CHARS:]
             answer["searches"] = searching.used
         else:
-            answer["reply"] = (await ask(question.text, talk))[-MAX_REPLY_CHARS:]
+            answer["reply"] = (await asked(talk, _CLOSED_BOOK.format(question=question.text)))[
+                -MAX_REPLY_CHARS:
+            ]
         if self.judge is not None:
             judge = self.judge.talk(zlib.crc32(item.id.encode()))
             given = final_answer(str(answer["reply"]))
             try:
-                verdict = await judged(question.text, " / ".join(question.right), given, judge)
-                answer["judge"] = verdict[:2_000]
+                right = " / ".join(question.right)
+                text = _JUDGE.format(question=question.text, right=right, given=given)
+                answer["judge"] = (await asked(judge, text))[:2_000]
             except ContextOverflow:
                 answer["judge"] = "no, the judge's window is too small"
         return answer
@@ -278,7 +267,7 @@ class Bamboogle(PlainBenchmark):
 
     def describe(self) -> JsonObject:
         """Return the mode, its corpus, how answers are extracted, and the judge."""
-        found: dict[str, Json] = {"mode": self._chosen.mode, "answers": "boxes opened"}
+        found: dict[str, Json] = {"mode": self.settings.mode, "answers": "boxes opened"}
         if self._corpus_sum:
             found["corpus_sha256"] = self._corpus_sum
         if self.judge is not None:

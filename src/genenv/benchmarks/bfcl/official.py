@@ -202,7 +202,7 @@ def _given_snapshot(_: Any, config: Mapping[str, Any]) -> Any:  # noqa: ANN401
 @cache
 def checker() -> ModuleType:
     """Load the module that compares calls with possible answers."""
-    models = {TEXT: _model(underscore_to_dot=False), NATIVE: _model(underscore_to_dot=True)}
+    models = {form: SimpleNamespace(underscore_to_dot=form == NATIVE) for form in (TEXT, NATIVE)}
     others = {"bfcl_eval.constants.model_config": _module(MODEL_CONFIG_MAPPING=models)}
     return _copied("bfcl_eval.eval_checker.ast_eval.ast_checker", others)
 
@@ -253,10 +253,6 @@ def _module(**members: Any) -> ModuleType:  # noqa: ANN401
     module = ModuleType("stand_in")
     vars(module).update(members)
     return module
-
-
-def _model(*, underscore_to_dot: bool) -> SimpleNamespace:
-    return SimpleNamespace(underscore_to_dot=underscore_to_dot)
 
 
 def _called(text: str) -> Any:  # noqa: ANN401
@@ -482,7 +478,7 @@ def main(cpu_s: float, memory_bytes: int) -> None:
     """
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # a converter prints
-    warnings.simplefilter("ignore")  # invalid escapes in the package
+    warnings.simplefilter("ignore")  # of escapes that Python may come to refuse
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     problem = _import_problem()
@@ -490,13 +486,13 @@ def main(cpu_s: float, memory_bytes: int) -> None:
     for line in sys.stdin if not problem else ():
         what, arguments = json.loads(line)
         if what == remember.__name__:
-            memory_problem()  # import once, not in each fork
+            memory_problem()  # imports once rather than in each copy
         copied = os.fork() if what in _CHANGE_THE_PROCESS else None
         if copied:
             if os.waitpid(copied, 0)[1]:
                 raise SystemExit(1)
             continue
-        signal.setitimer(signal.ITIMER_PROF, cpu_s)  # its signal ends the process
+        signal.setitimer(signal.ITIMER_PROF, cpu_s)  # whose signal ends the process
         print(json.dumps(_ASKED[what](**arguments)), file=replies, flush=True)
         if copied is not None:
             os._exit(0)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, cast
 
@@ -209,19 +209,6 @@ def _format_sensitivity(graded: Sequence[Graded]) -> list[Figure]:
 
 
 NOT_MEASURED = "N/A"
-_WEB_SEARCH = ("web_search_base", "web_search_no_snippet")
-_MEMORIES = ("memory_kv", "memory_vector", "memory_rec_sum")
-
-
-@dataclass(frozen=True, slots=True)
-class _Accuracy:
-    """The accuracy of one or several categories."""
-
-    value: float
-    count: int
-
-    def cell(self) -> str:
-        return f"{self.value * 100:.2f}%"
 
 
 def table(answered: Sequence[Answered], prices: Prices | None) -> tuple[JsonObject, Sequence[str]]:
@@ -284,66 +271,51 @@ def _sentences(
 # Accuracies.
 
 
+_ACCURACIES: Mapping[str, tuple[str, ...]] = {
+    "Non-Live AST Acc": ("simple", *PARALLEL),
+    "Non-Live Simple AST": ("simple",),
+    "Non-Live Multiple AST": ("multiple",),
+    "Non-Live Parallel AST": ("parallel",),
+    "Non-Live Parallel Multiple AST": ("parallel_multiple",),
+    "Live Acc": ("live",),
+    "Live Simple AST": ("live_simple",),
+    "Live Multiple AST": ("live_multiple",),
+    "Live Parallel AST": ("live_parallel",),
+    "Live Parallel Multiple AST": ("live_parallel_multiple",),
+    "Multi Turn Acc": MULTI_TURN,
+    "Multi Turn Base": ("multi_turn_base",),
+    "Multi Turn Miss Func": ("multi_turn_miss_func",),
+    "Multi Turn Miss Param": ("multi_turn_miss_param",),
+    "Multi Turn Long Context": ("multi_turn_long_context",),
+    "Web Search Acc": ("web_search_base", "web_search_no_snippet"),
+    "Web Search Base": ("web_search_base",),
+    "Web Search No Snippet": ("web_search_no_snippet",),
+    "Memory Acc": ("memory_kv", "memory_vector", "memory_rec_sum"),
+    "Memory KV": ("memory_kv",),
+    "Memory Vector": ("memory_vector",),
+    "Memory Recursive Summarization": ("memory_rec_sum",),
+    "Relevance Detection": ("live_relevance",),
+    "Irrelevance Detection": IRRELEVANCE,
+}
+"""Columns in the official order, and the categories that each is the mean of. `simple` is the mean of three,
+`live` is over the items of four."""
+
+
 def _accuracies(graded: Sequence[Graded]) -> dict[str, str]:
-    """Return the columns of accuracies, in the official order."""
-    by_name: dict[str, list[float]] = {}
-    for item, grade in graded:
-        by_name.setdefault(item.groups["category"], []).append(grade.score)
-    one = {name: _Accuracy(sum(scores) / len(scores), len(scores)) for name, scores in by_name.items()}
-    simple = _mean(one.get(name) for name in SIMPLE)
+    """The columns of accuracies; a column is not measured where one of its categories is not."""
+    scores = {name: column.scores for name, column in by_category(graded).items()}
+    found = {name: sum(own) / len(own) for name, own in scores.items()}
+    if found.keys() >= set(SIMPLE):
+        found["simple"] = sum(found[name] for name in SIMPLE) / len(SIMPLE)
+    if found.keys() >= set(LIVE):
+        right = sum(found[name] * len(scores[name]) for name in LIVE)
+        found["live"] = right / sum(len(scores[name]) for name in LIVE)
     return {
-        "Non-Live AST Acc": _cell(_mean([simple, *(one.get(name) for name in PARALLEL)])),
-        "Non-Live Simple AST": _cell(simple),
-        "Non-Live Multiple AST": _cell(one.get("multiple")),
-        "Non-Live Parallel AST": _cell(one.get("parallel")),
-        "Non-Live Parallel Multiple AST": _cell(one.get("parallel_multiple")),
-        "Live Acc": _cell(_pooled_accuracy(one.get(name) for name in LIVE)),
-        "Live Simple AST": _cell(one.get("live_simple")),
-        "Live Multiple AST": _cell(one.get("live_multiple")),
-        "Live Parallel AST": _cell(one.get("live_parallel")),
-        "Live Parallel Multiple AST": _cell(one.get("live_parallel_multiple")),
-        "Multi Turn Acc": _cell(_mean(one.get(name) for name in MULTI_TURN)),
-        "Multi Turn Base": _cell(one.get("multi_turn_base")),
-        "Multi Turn Miss Func": _cell(one.get("multi_turn_miss_func")),
-        "Multi Turn Miss Param": _cell(one.get("multi_turn_miss_param")),
-        "Multi Turn Long Context": _cell(one.get("multi_turn_long_context")),
-        "Web Search Acc": _cell(_mean(one.get(name) for name in _WEB_SEARCH)),
-        "Web Search Base": _cell(one.get("web_search_base")),
-        "Web Search No Snippet": _cell(one.get("web_search_no_snippet")),
-        "Memory Acc": _cell(_mean(one.get(name) for name in _MEMORIES)),
-        "Memory KV": _cell(one.get("memory_kv")),
-        "Memory Vector": _cell(one.get("memory_vector")),
-        "Memory Recursive Summarization": _cell(one.get("memory_rec_sum")),
-        "Relevance Detection": _cell(one.get("live_relevance")),
-        "Irrelevance Detection": _cell(_mean(one.get(name) for name in IRRELEVANCE)),
+        column: f"{sum(found[name] for name in names) / len(names) * 100:.2f}%"
+        if found.keys() >= set(names)
+        else NOT_MEASURED
+        for column, names in _ACCURACIES.items()
     }
-
-
-def _cell(accuracy: _Accuracy | None) -> str:
-    return NOT_MEASURED if accuracy is None else accuracy.cell()
-
-
-def _mean(accuracies: Iterable[_Accuracy | None]) -> _Accuracy | None:
-    """Return the mean of accuracies; None if one is missing."""
-    whole = _whole(accuracies)
-    if whole is None:
-        return None
-    return _Accuracy(sum(one.value for one in whole) / len(whole), sum(one.count for one in whole))
-
-
-def _pooled_accuracy(accuracies: Iterable[_Accuracy | None]) -> _Accuracy | None:
-    """Return the accuracy over all items; None if a category is missing."""
-    whole = _whole(accuracies)
-    if whole is None:
-        return None
-    count = sum(one.count for one in whole)
-    return _Accuracy(sum(one.value * one.count for one in whole) / count, count)
-
-
-def _whole(accuracies: Iterable[_Accuracy | None]) -> list[_Accuracy] | None:
-    found = list(accuracies)
-    known = [one for one in found if one is not None]
-    return known if len(known) == len(found) else None
 
 
 def _sensitivity(found: Mapping[str, Figure]) -> dict[str, str]:
@@ -391,7 +363,7 @@ def result_files(answered: Sequence[Answered]) -> dict[str, str]:
     for item, record in answered:
         try:
             form, result = _result(item, record)
-        except (LookupError, TypeError, AttributeError):  # not written by genenv
+        except (LookupError, TypeError, AttributeError):  # a record that genenv did not write
             continue
         category = item.groups["category"]
         path = f"result/{NAMES[form]}/{_group(category)}/BFCL_v4_{category}_result.json"

@@ -90,24 +90,13 @@ def read_questions(
         texts=[row.get("query", "") for _, row in read],
         template=template,
     )
-    make = _ungraded if split == TEST else _question
-    questions = [make(data, name, (number, line), row, shared) for number, (line, row) in enumerate(read, 1)]
+    questions = [
+        _question(data, name, (number, line), row, shared, graded=split != TEST)
+        for number, (line, row) in enumerate(read, 1)
+    ]
     if not questions:
         raise DataError(f"{data.root / name} holds no query; fetch the file again")
     return questions
-
-
-def annotated_plans(data: DataFolder, split: str) -> list[str]:
-    """Return the human plans of a split as Python literals, in the order of the file.
-
-    Raises:
-        DataError: as for `read_questions`, or the file has no plans.
-    """
-    name = f"{FOLDER}/{split}.csv"
-    return [
-        data.reading(name, f"line {line}", lambda row=row: row["annotated_plan"])
-        for line, row in _rows(data, name)
-    ]
 
 
 def _rows(data: DataFolder, name: str) -> Iterator[tuple[int, Mapping[str, str]]]:
@@ -120,60 +109,48 @@ def _rows(data: DataFolder, name: str) -> Iterator[tuple[int, Mapping[str, str]]
 
 
 def _question(
-    data: DataFolder, name: str, place: tuple[int, int], row: Mapping[str, str], split: Split
+    data: DataFolder, name: str, place: tuple[int, int], row: Mapping[str, str], split: Split, *, graded: bool
 ) -> Question:
+    """The question of a row; of the test split, which is not graded here, only the text is known."""
     number, line = place
     try:
-        query = benchmark_query(row)
+        query = benchmark_query(row) if graded else None
     except DataError as error:
         raise DataError(f"{data.root / name}, line {line}: {error}") from error
-    return data.reading(name, f"line {line}", lambda: _checked(query, number, row, split))
 
-
-def _ungraded(
-    data: DataFolder, name: str, place: tuple[int, int], row: Mapping[str, str], split: Split
-) -> Question:
-    """Return a question of the test split, of which only text and information are known."""
-    number, line = place
-    return data.reading(
-        name,
-        f"line {line}",
-        lambda: Question(
-            query=None,
-            groups={key: row[key] for key in ("level", "days") if row.get(key)},
+    def read() -> Question:
+        groups = {key: row[key] for key in ("level", "days") if row.get(key)}
+        if query is not None:
+            _check(query, row["level"])
+            groups["days"] = str(query.days)
+        return Question(
+            query=query,
+            groups=groups,
             text=row["query"],
             information=row["reference_information"],
             database=split.places.database,
             number=number,
             split=split,
-        ),
-    )
+        )
+
+    return data.reading(name, f"line {line}", read)
 
 
-def _checked(query: Query, number: int, row: Mapping[str, str], split: Split) -> Question:
-    """Return the question of a row, after checking that the rules know its values.
+def _check(query: Query, level: str) -> None:
+    """Check that a query's values are known to the rules.
 
     Raises:
-        KeyError, ValueError: a value is unknown.
+        ValueError: they are not.
     """
     wishes = {"house rule": (query.house_rule, HouseRule), "room type": (query.room_type, RoomType)}
     wishes["transportation"] = (query.transport, Transport)
     for what, (wish, known) in wishes.items():
         if wish is not None and wish not in get_args(known):
             raise ValueError(f"an unknown {what}, {wish!r}")
-    if row["level"] not in LEVELS or query.days not in _DAYS or query.people < 1:
+    if level not in LEVELS or query.days not in _DAYS or query.people < 1:
         raise ValueError("an unknown level or number of days, or no people")
     if not all(isinstance(cuisine, str) for cuisine in cast(Sequence[object], query.cuisines)):
         raise ValueError("cuisines that are not texts")
-    return Question(
-        query=query,
-        groups={"level": row["level"], "days": str(query.days)},
-        text=row["query"],
-        information=row["reference_information"],
-        database=split.places.database,
-        number=number,
-        split=split,
-    )
 
 
 # --- the database ---

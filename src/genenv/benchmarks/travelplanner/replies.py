@@ -239,11 +239,6 @@ def read_reply(reply: str, places: Places) -> Reading:
     )
 
 
-def read_plan(reply: str, places: Places) -> list[dict[str, Json]]:
-    """Return only the plan of a reply; empty if there is none."""
-    return read_reply(reply, places).plan
-
-
 _LATER = re.compile(r"\bdays?\W{1,6}\d|current.{0,2}city", re.IGNORECASE)
 
 
@@ -288,7 +283,7 @@ def _with_gaps(plan: Sequence[Piece], unread: Sequence[Piece]) -> list[Piece]:
     days: list[Piece] = []
     before, at = 0, -1
     for piece in plan:
-        missing = range(before + 1, piece.number or before + 1)  # a day may be numbered 10^9
+        missing = range(before + 1, piece.number or before + 1)  # a reply may call a day the 10^9th
         between = {
             lost.number: lost
             for lost in unread

@@ -27,12 +27,16 @@ from genenv.errors import ContextOverflow
 from genenv.types import Json
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
-_ROOMS = ("NAME", "price", "room type", "house_rules", "minimum nights", "maximum occupancy")
-_ROOMS_END = ("review rate number", "city")
+_ROOMS = (
+    *("NAME", "price", "room type", "house_rules", "minimum nights", "maximum occupancy"),
+    *("review rate number", "city"),
+)
 _MEALS = ("Name", "Average Cost", "Cuisines", "Aggregate Rating", "City")
 _SIGHTS = ("Name", "Latitude", "Longitude", "Address", "Phone", "Website", "City")
-_FLIGHTS = ("Flight Number", "Price", "DepTime", "ArrTime", "ActualElapsedTime", "FlightDate")
-_FLIGHTS_END = ("OriginCityName", "DestCityName", "Distance")
+_FLIGHTS = (
+    *("Flight Number", "Price", "DepTime", "ArrTime", "ActualElapsedTime", "FlightDate"),
+    *("OriginCityName", "DestCityName", "Distance"),
+)
 SEARCHES: Final = (
     *("FlightSearch", "GoogleDistanceMatrix", "AccommodationSearch", "RestaurantSearch", "AttractionSearch"),
     "CitySearch",
@@ -97,21 +101,7 @@ class Searches:
         found = self._database.flights(origin, destination, date)
         if not found:
             return f"There is no flight from {origin} to {destination} on {date}."
-        rows = [
-            (
-                f.number,
-                _amount(f.price),
-                f.departure,
-                f.arrival,
-                f.elapsed,
-                f.date,
-                f.origin,
-                f.destination,
-                f.distance,
-            )
-            for f in found
-        ]
-        return table((*_FLIGHTS, *_FLIGHTS_END), rows)
+        return table(_FLIGHTS, [flight._replace(price=_amount(flight.price)) for flight in found])
 
     def _distance(self, parts: Sequence[str]) -> str:
         if len(parts) < 3:
@@ -130,30 +120,22 @@ class Searches:
     def _rooms(self, city: str) -> str:
         rows = [
             (
-                r.name,
-                r.price,
-                r.room_type,
-                r.house_rules,
-                r.minimum_nights,
-                r.maximum_occupancy,
-                r.review_rate,
-                r.city,
+                *(r.name, r.price, r.room_type, r.house_rules, r.minimum_nights, r.maximum_occupancy),
+                *(r.review_rate, r.city),
             )
-            for r in self._database.tables.accommodations
-            if r.city == city
+            for r in self._database.accommodations(city)
         ]
-        return table((*_ROOMS, *_ROOMS_END), rows) if rows else "There is no attraction in this city."
+        return table(_ROOMS, rows) if rows else "There is no attraction in this city."
 
     def _meals(self, city: str) -> str:
         rows = [
             (r.name, _amount(r.average_cost), r.cuisines, r.rating, r.city)
-            for r in self._database.tables.restaurants
-            if r.city == city
+            for r in self._database.restaurants(city)
         ]
         return table(_MEALS, rows) if rows else "There is no restaurant in this city."
 
     def _sights(self, city: str) -> str:
-        rows = [tuple(r) for r in self._database.tables.attractions if r.city == city]
+        rows = self._database.attractions(city)
         return table(_SIGHTS, rows) if rows else "There is no attraction in this city."
 
 

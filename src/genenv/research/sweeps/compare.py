@@ -6,69 +6,52 @@ import difflib
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Literal
+from typing import ClassVar
 
 import numpy as np
 
 from genenv.errors import UsageError
-from genenv.research.sweeps.readings import BUDGETS, MeasuredRun, read_all
-from genenv.research.sweeps.recovery import (
+from genenv.research.sweeps.contrasts import (
+    CELLS,
+    ROUNDING,
+    WITHIN_NOISE,
+    Contrast,
     Pair,
-    Recovery,
-    RecoveryContrast,
     counted,
     p_word,
+    with_holm,
+)
+from genenv.research.sweeps.readings import BUDGETS, MeasuredRun, read_all
+from genenv.research.sweeps.recovery import (
+    Recovery,
+    RecoveryContrast,
     recoveries,
     recovery_contrast_text,
     recovery_contrasts,
     recovery_text,
 )
-from genenv.statistics import LEVEL, Difference, difference, holm, ratio
+from genenv.statistics import difference, ratio
 
 AT_THE_END = "the end"
-_ROUNDING = 1e-9
-"""Tolerance for rounding: the computed mean of three times 0.8 is more than 0.8."""
 
 
 @dataclass(frozen=True, slots=True)
-class Contrast:
-    """The difference in held-out success between two variants at one budget."""
+class BudgetContrast(Contrast):
+    """Two variants by held-out success at one budget, paired by seed and task."""
 
-    one: str
-    other: str
     budget: str
     """`the end`, or a key of `BUDGETS`."""
     amount: float
-    """The amount of the budget, as the mean over seeds; NaN at the end."""
+    """Of the budget, the mean over seeds; NaN at the end."""
     means: tuple[float, float]
-    """Held-out success of both variants, the means over the seeds that both have."""
-    difference: Difference
-    adjusted: float
-    """The p-value after Holm's correction over all pairs at this budget."""
+    """Held-out success of both, over the seeds that both have."""
     named: bool
-    """Whether the pair was named before the runs started, or requested."""
+    """Whether the pair was named before the runs began, or asked for."""
 
-    def outcome(self) -> Literal["better", "worse", "within noise", "one seed"]:
-        """Return the conclusion about `one` relative to `other`."""
-        if self.difference.seeds < 2:
-            return "one seed"
-        if self.adjusted >= LEVEL:
-            return "within noise"
-        return "better" if self.difference.value > 0 else "worse"
-
-    def verdict(self) -> str:
-        """Return the conclusion in words, with the number of seeds needed if it is within noise."""
-        outcome, needed = self.outcome(), self.difference.needed
-        if outcome == "one seed":
-            return "one seed: nothing can be said of seeds"
-        if outcome != "within noise":
-            return f"{self.one} is {outcome}"
-        if needed is None:
-            return "within noise"
-        return f"within noise; if this is the true difference, {needed} seeds would show it"
+    more_less: ClassVar[tuple[str, str]] = ("better", "worse")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +77,7 @@ class Comparison:
     environment: str
     variants: Mapping[str, Sequence[MeasuredRun]]
     """The runs of each variant, ordered by seed; variants are in order of appearance."""
-    contrasts: Sequence[Contrast]
+    contrasts: Sequence[BudgetContrast]
     sample_efficiency: Sequence[SampleEfficiency]
     recoveries: Sequence[Recovery] = ()
     """How each variant recovered after a shift of the environment; empty if there was none."""
@@ -133,12 +116,10 @@ def compare(paths: Sequence[Path], asked: Sequence[tuple[str, str]] = ()) -> Com
             raise UsageError(f"there is no run of variant {name!r}; there are {', '.join(variants)}")
     if not named:
         notes.append(f"no comparison was named beforehand: every variant is held against {first}")
-    found: list[Contrast] = []
+    found: list[BudgetContrast] = []
     for budget in (AT_THE_END, *BUDGETS):
         rows = [_contrast(variants, pair, budget, named=named) for pair in pairs]
-        there = [row for row in rows if row is not None]
-        adjusted = holm([row.difference.p for row in there])
-        found += [replace(row, adjusted=p) for row, p in zip(there, adjusted, strict=True)]
+        found += with_holm([row for row in rows if row is not None])
     if not found:
         raise UsageError("no two of these runs have the same seed (run.seed): nothing is paired")
     notes += _unpaired(variants, pairs)
@@ -167,7 +148,7 @@ def _finished(runs: Sequence[Pair]) -> list[Pair]:
 
 def _contrast(
     variants: Mapping[str, Sequence[MeasuredRun]], pair: tuple[str, str], budget: str, *, named: bool
-) -> Contrast | None:
+) -> BudgetContrast | None:
     """Return the contrast of a pair at a budget; None if no seeds are paired or the budget was not spent.
 
     Only finished runs count at the end, as the last result of an unfinished run is unknown.
@@ -186,21 +167,21 @@ def _contrast(
             return None
         found = [run.measured[-1].scores if budget == AT_THE_END else run.at(budget, amount) for run in both]
         if any(tasks[0] not in of_run for of_run in found):
-            return None  # one run had spent as much before the shift
+            return None  # one has spent as much in the world before the shift already
         for side, of_run in zip(scores, found, strict=True):
             side.append([of_run[name] for name in tasks])
         amounts.append(amount)
     one, other = (np.array(side, dtype=np.float64) for side in scores)
     apart = difference(one, other)
     means = (float(one.mean()), float(other.mean()))
-    return Contrast(*pair, budget, fmean(amounts), means, apart, apart.p, named)
+    return BudgetContrast(*pair, apart, apart.p, budget, fmean(amounts), means, named)
 
 
 def _reached(variants: Mapping[str, Sequence[MeasuredRun]], pair: tuple[str, str]) -> SampleEfficiency:
     """Compare rollouts to the level at which `other` ends, or is now if no pair of runs is finished."""
     runs = paired(variants, pair)
     ends = [other.measured[-1].mean for _, other in _finished(runs) or runs]
-    level = fmean(ends) - _ROUNDING if ends else math.nan
+    level = fmean(ends) - ROUNDING if ends else math.nan
     took = [(one.spent_to_reach(level), other.spent_to_reach(level)) for one, other in runs]
     both = [(a, b) for a, b in took if a and b]
     value = ratio([a for a, _ in both], [b for _, b in both]) if len(both) > 1 else None
@@ -274,16 +255,12 @@ def _unfinished(readings: Sequence[MeasuredRun]) -> list[str]:
     ]
 
 
-COLUMNS = (
-    *("budget", "each", "variant", "against", "success", "against it"),
-    *("difference", "95% interval", "p (Holm)", "seeds", "verdict"),
-)
+COLUMNS = ("budget", "each", "variant", "against", "success", "against it", *CELLS)
 
 
 def rows(comparison: Comparison) -> Iterator[tuple[str, ...]]:
     """Yield the cells of each contrast, in the order of `COLUMNS`."""
     for one in comparison.contrasts:
-        found = one.difference
         yield (
             one.budget,
             "" if one.budget == AT_THE_END else f"{one.amount:,.0f}",
@@ -291,11 +268,7 @@ def rows(comparison: Comparison) -> Iterator[tuple[str, ...]]:
             one.other,
             f"{one.means[0]:.1%}",
             f"{one.means[1]:.1%}",
-            f"{100 * found.value:+.1f}",
-            f"{100 * found.low:+.1f} to {100 * found.high:+.1f}",
-            p_word(one.adjusted),
-            str(found.seeds),
-            one.outcome(),
+            *one.cells(".1f", scale=100),
         )
 
 
@@ -312,13 +285,16 @@ def findings(comparison: Comparison) -> list[str]:
     ]
 
 
-def _contrast_text(one: Contrast) -> str:
+def _contrast_text(one: BudgetContrast) -> str:
+    """What is shown at a budget; within noise also how many seeds would settle it."""
     where = "at the end" if one.budget == AT_THE_END else f"at {one.amount:,.0f} {one.budget} each"
     found = one.difference
+    needed = found.needed if one.outcome() == WITHIN_NOISE else None
+    settled = f"; if this is the true difference, {needed} seeds would show it" if needed else ""
     return (
         f"{one.one} against {one.other}, {where}: {one.means[0]:.1%} and {one.means[1]:.1%}, "
         f"{100 * found.value:+.1f} points ({100 * found.low:+.1f} to {100 * found.high:+.1f}, "
-        f"p {p_word(one.adjusted)}, {counted(found.seeds, 'seed')}): {one.verdict()}."
+        f"p {p_word(one.adjusted)}, {counted(found.seeds, 'seed')}): {one.verdict()}{settled}."
     )
 
 
@@ -337,31 +313,15 @@ def _reached_text(one: SampleEfficiency) -> str:
     return f"{start}: {took}{left_out}."
 
 
-METRIC_COLUMNS = (
-    *("metric", "variant", "against", "mean", "against it"),
-    *("difference", "95% interval", "p (Holm)", "seeds", "verdict"),
-)
+METRIC_COLUMNS = ("metric", "variant", "against", "mean", "against it", *CELLS)
 
 
 @dataclass(frozen=True, slots=True)
-class MetricContrast:
+class MetricContrast(Contrast):
     """The difference in one metric between two variants: means over a run's last rounds, paired by seed."""
 
     metric: str
-    one: str
-    other: str
     means: tuple[float, float]
-    difference: Difference
-    adjusted: float
-    """The p-value after Holm's correction over all pairs of this metric."""
-
-    def outcome(self) -> str:
-        """Return the conclusion about `one` relative to `other`."""
-        if self.difference.seeds < 2:
-            return "one seed"
-        if self.adjusted >= LEVEL:
-            return "within noise"
-        return "higher" if self.difference.value > 0 else "lower"
 
 
 def by_metric(comparison: Comparison, names: Sequence[str], *, last: int) -> list[MetricContrast]:
@@ -385,26 +345,14 @@ def by_metric(comparison: Comparison, names: Sequence[str], *, last: int) -> lis
         ]
         if not rows:
             raise UsageError(_missing(name, comparison.variants))
-        adjusted = holm([row.difference.p for row in rows])
-        found += [replace(row, adjusted=p) for row, p in zip(rows, adjusted, strict=True)]
+        found += with_holm(rows)
     return found
 
 
 def metric_rows(contrasts: Sequence[MetricContrast]) -> Iterator[tuple[str, ...]]:
     """Yield the cells of each contrast, in the order of `METRIC_COLUMNS`."""
     for one in contrasts:
-        found = one.difference
-        yield (
-            one.metric,
-            one.one,
-            one.other,
-            *(f"{mean:.4g}" for mean in one.means),
-            f"{found.value:+.3g}",
-            f"{found.low:+.3g} to {found.high:+.3g}",
-            p_word(one.adjusted),
-            str(found.seeds),
-            one.outcome(),
-        )
+        yield (one.metric, one.one, one.other, *(f"{mean:.4g}" for mean in one.means), *one.cells(".3g"))
 
 
 def _metric_contrast(
@@ -416,7 +364,7 @@ def _metric_contrast(
         return None
     one_S1, other_S1 = known[:, :1], known[:, 1:]
     apart = difference(one_S1, other_S1)
-    return MetricContrast(name, *pair, (float(one_S1.mean()), float(other_S1.mean())), apart, apart.p)
+    return MetricContrast(*pair, apart, apart.p, name, (float(one_S1.mean()), float(other_S1.mean())))
 
 
 def _value(run: MeasuredRun, name: str, last: int) -> float:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from genenv.config.run import check_simulator, load_config, parse_config
 from genenv.config.tables import apply_override, dump_tables, read_tables, renamed
@@ -54,7 +54,7 @@ class Cell:
         return f"{self.variant or WARM_UP}, seed {self.seed}"
 
 
-class _File(BaseModel, extra="forbid"):
+class _File(BaseModel, frozen=True, extra="forbid"):
     """The contents of `sweep.json`."""
 
     format: Literal[1]
@@ -65,19 +65,13 @@ class _File(BaseModel, extra="forbid"):
     origin: str | None = None
     """RUN@ROUND from which all runs start."""
     shared_warmup: bool = False
+    """The variants of a seed go on from one warm-up, that of the settings without any variant."""
 
 
-@dataclass(frozen=True, slots=True)
-class Grid:
+class Grid(_File, frozen=True):
     """A sweep: a folder with a run for each variant and seed."""
 
-    path: Path
-    variants: Sequence[str]
-    seeds: Sequence[int]
-    contrasts: Sequence[tuple[str, str]]
-    origin: str | None
-    shared_warmup: bool = False
-    """Whether the variants of a seed start from one warm-up, run with the settings without a variant."""
+    path: Path = Field(exclude=True)
 
     @property
     def config(self) -> Path:
@@ -114,7 +108,7 @@ class Grid:
         except ValidationError as error:
             what = error.errors()[0]["msg"]
             raise DataError(f"{file} is damaged ({what}); begin the sweep anew") from error
-        return cls(path, found.variants, found.seeds, found.contrasts, found.origin, found.shared_warmup)
+        return cls(path=path, **dict(found))
 
     @classmethod
     def begin(  # noqa: PLR0913 - what a grid is of
@@ -161,7 +155,15 @@ class Grid:
         if origin is not None and shared_warmup:
             raise UsageError("--from names a warm-up already; leave out --shared-warmup")
         text = dump_tables(document)
-        grid = cls(path, list(variants), list(seeds), list(contrasts), origin, shared_warmup)
+        grid = cls(
+            path=path,
+            format=1,
+            variants=list(variants),
+            seeds=list(seeds),
+            contrasts=list(contrasts),
+            origin=origin,
+            shared_warmup=shared_warmup,
+        )
         if (path / FILE).is_file():
             grid = cls.open(path)._extended(grid, text)
         elif path.exists() and (not path.is_dir() or any(path.iterdir())):
@@ -169,7 +171,7 @@ class Grid:
         check_writable(path)
         path.mkdir(parents=True, exist_ok=True)
         write_whole(grid.config, text)
-        write_whole(path / FILE, json.dumps(grid._as_json(), indent=2) + "\n")
+        write_whole(path / FILE, json.dumps(grid.model_dump(mode="json"), indent=2) + "\n")
         return grid
 
     def _extended(self, other: Grid, text: str) -> Grid:
@@ -185,24 +187,13 @@ class Grid:
         if (other.origin, other.shared_warmup) != (self.origin, self.shared_warmup):
             begun = "one warm-up a seed" if self.shared_warmup else self.origin or "the start"
             raise UsageError(f"{self.path} is a sweep from {begun}; choose another --out")
-        return Grid(
-            self.path,
-            list(dict.fromkeys([*self.variants, *other.variants])),
-            sorted({*self.seeds, *other.seeds}),
-            list(dict.fromkeys([*self.contrasts, *other.contrasts])),
-            self.origin,
-            self.shared_warmup,
+        return self.model_copy(
+            update={
+                "variants": list(dict.fromkeys([*self.variants, *other.variants])),
+                "seeds": sorted({*self.seeds, *other.seeds}),
+                "contrasts": list(dict.fromkeys([*self.contrasts, *other.contrasts])),
+            }
         )
-
-    def _as_json(self) -> dict[str, object]:
-        return _File(
-            format=1,
-            variants=list(self.variants),
-            seeds=list(self.seeds),
-            contrasts=list(self.contrasts),
-            origin=self.origin,
-            shared_warmup=self.shared_warmup,
-        ).model_dump(mode="json")
 
 
 def rounds_done(cell: Cell) -> tuple[int, int] | None:

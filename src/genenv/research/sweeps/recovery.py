@@ -10,29 +10,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
+from genenv.research.sweeps.contrasts import ROUNDING, Contrast, Pair, counted, p_word, with_holm
 from genenv.research.sweeps.readings import MeasuredRun
-from genenv.statistics import LEVEL, Difference, difference, holm, mean_interval
+from genenv.statistics import difference, mean_interval
 
-
-def p_word(value: float) -> str:
-    """Return a p-value as text; a dash for NaN."""
-    return "–" if math.isnan(value) else "< 0.001" if value < 0.001 else f"{value:.3f}"
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun: `1 seed`, `2 seeds`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-Pair = tuple[MeasuredRun, MeasuredRun]
-"""Runs of two variants with the same seed."""
 SHARES = (0.9, 1.0)
 """Shares of the level before the shift at which a run counts as recovered."""
-_ROUNDING = 1e-9
 
 Interval = tuple[float, float, float]
 """The mean over seeds, and the bounds of its 95% interval."""
@@ -59,7 +47,7 @@ class ShiftedRun:
 
     def back(self, share: float) -> tuple[int, float] | None:
         """Return rounds and rollouts until success was a share of the level before; None if it never was."""
-        level = share * self.before - _ROUNDING
+        level = share * self.before - ROUNDING
         return next((taken[:2] for taken in self.after if taken[2] >= level), None)
 
     def lasted(self, share: float, most: int) -> int:
@@ -97,25 +85,14 @@ class Recovery:
 
 
 @dataclass(frozen=True, slots=True)
-class RecoveryContrast:
+class RecoveryContrast(Contrast):
     """The difference between two variants in rounds until recovery, paired by seed."""
 
-    one: str
-    other: str
     share: float
-    difference: Difference
-    adjusted: float
-    """The p-value after Holm's correction over all pairs at this share."""
     never: tuple[int, int]
     """The numbers of seeds in which `one`, and `other`, never recovered; they count with shared rounds."""
 
-    def verdict(self) -> str:
-        """Return the conclusion in words."""
-        if self.difference.seeds < 2:
-            return "one seed: nothing can be said of seeds"
-        if self.adjusted < LEVEL:
-            return f"{self.one} is {'sooner' if self.difference.value < 0 else 'later'}"
-        return "within noise"
+    more_less: ClassVar[tuple[str, str]] = ("later", "sooner")
 
 
 def shifted_run(run: MeasuredRun) -> ShiftedRun | None:
@@ -167,8 +144,7 @@ def recovery_contrasts(
             shifted = [(one, other) for one, other in both if one is not None and other is not None]
             if shifted:
                 rows.append(_recovery_contrast(names, share, shifted))
-        adjusted = holm([row.difference.p for row in rows])
-        found += [replace(row, adjusted=p) for row, p in zip(rows, adjusted, strict=True)]
+        found += with_holm(rows)
     return found
 
 
@@ -181,7 +157,7 @@ def _recovery_contrast(
     rounds_2S1 = np.array(lasted, dtype=np.float64).swapaxes(0, 1)
     apart = difference(rounds_2S1[0], rounds_2S1[1])
     one, other = (sum(both[side].back(share) is None for both in shifted) for side in (0, 1))
-    return RecoveryContrast(*names, share, apart, apart.p, (one, other))
+    return RecoveryContrast(*names, apart, apart.p, share, (one, other))
 
 
 def recovery_text(one: Recovery) -> str:
