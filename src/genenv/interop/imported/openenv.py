@@ -52,9 +52,9 @@ class Actions(ABC):
     def read(self, text: str) -> list[JsonObject] | str:
         """The actions of a reply, or why there are none, in a sentence for the agent."""
 
-    @abstractmethod
     def random_reply(self, tools: Sequence[JsonObject], rng: random.Random) -> str:
-        """A reply at random."""
+        """A reply at random: a call, or words where there are no tools."""
+        return random_call(tools, rng)
 
 
 class Chat(Actions):
@@ -73,10 +73,6 @@ class Chat(Actions):
         ]
         return [{"content": words, "tool_calls": listed}]
 
-    def random_reply(self, tools: Sequence[JsonObject], rng: random.Random) -> str:
-        """A call at random, or words."""
-        return random_call(tools, rng)
-
 
 class Calls(Actions):
     """Tools of MCP: an action each."""
@@ -87,10 +83,6 @@ class Calls(Actions):
         if not calls:
             return "That calls no tool."
         return [{"type": "call_tool", "tool_name": call.name, "arguments": call.arguments} for call in calls]
-
-    def random_reply(self, tools: Sequence[JsonObject], rng: random.Random) -> str:
-        """A call at random."""
-        return random_call(tools, rng)
 
 
 class OneField(Actions):
@@ -260,9 +252,7 @@ class OpenEnv(ImportedEnvironment):
         session = self.world.take()
         try:
             found = session.step({"type": "list_tools"}).observation.get("tools")
-        except Refused as error:
-            raise UsageError(f"{self.world.shown} does not say which tools it has: {error}") from error
-        except RolloutError as error:
+        except (Refused, RolloutError) as error:
             raise UsageError(f"{self.world.shown} does not say which tools it has: {error}") from error
         finally:
             self.world.give_back(session)
