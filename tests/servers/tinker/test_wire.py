@@ -107,6 +107,8 @@ def test_a_damaged_body_still_says_which_model_it_is_for() -> None:
     to = addressed(whole + b"\x1a\x7f", proto=True)
     assert to is not None
     assert (to.model_id, to.seq_id) == ("m", 3)
+    for odd in (sdk.ForwardBackwardRequest(seq_id=-3), sdk.ForwardBackwardRequest(model_id="m" * 2000)):
+        assert addressed(odd.SerializeToString(), proto=True) is None
 
 
 def test_what_is_no_text_or_too_much_is_refused_in_protobuf() -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, cast
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from genenv.backends.served import Example, Loss
 from genenv.errors import UsageError
@@ -423,7 +423,7 @@ def _example(inputs: Mapping[str, Array], ids: tuple[int, ...], place: int) -> E
 
 def addressed(data: bytes, *, proto: bool) -> Addressed | None:
     """To which model a body goes, and in which turn; None where it does not say."""
-    with contextlib.suppress(UsageError):
+    with contextlib.suppress(UsageError, ValidationError):
         if not proto:
             return read(Addressed, data)
         body = messages.ForwardBackwardRequest()
