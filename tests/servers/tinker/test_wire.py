@@ -157,7 +157,7 @@ def test_scores_arrive_as_they_were(shapes: list[tuple[int, int | None]], metric
     arrays = [drawn.normal(size=(n,) if k is None else (n, k)).astype(np.float32) for n, k in shapes]
     scored = ForwardResult(loss=0.0, logprobs=arrays, losses=[-array for array in arrays])
     message = sdk.ForwardBackwardOutput()
-    message.ParseFromString(as_proto(TrainReply(scored=scored, metrics=metrics)) or b"")
+    message.ParseFromString(as_proto(TrainReply(scored=scored, metrics=metrics)))
     assert dict(message.metrics) == metrics
     assert sum(record.num_datums for record in message.loss_fn_outputs) == len(arrays)
     for name, sign in (("logprobs", 1), ("elementwise_loss", -1)):
@@ -194,7 +194,7 @@ def test_samples_arrive_as_they_were(sequences: list[tuple[list[int], bool]]) ->
         ),
     )
     message = sdk.SampleResponse()
-    message.ParseFromString(as_proto(SampledReply(answered=answered)) or b"")
+    message.ParseFromString(as_proto(SampledReply(answered=answered)))
     for (ids, stopped), own in zip(sequences, message.sequences, strict=True):
         assert np.frombuffer(own.tokens, np.int32).tolist() == ids
         assert np.frombuffer(own.logprobs, np.float32).tolist() == [-float(i) for i in range(len(ids))]
@@ -207,5 +207,5 @@ def test_samples_arrive_as_they_were(sequences: list[tuple[list[int], bool]]) ->
 
 
 def test_other_answers_are_json_for_everybody() -> None:
-    assert as_proto(JsonReply(json={"a": 1})) is None
+    assert as_json(JsonReply(json={"a": 1})) == {"a": 1}
     assert as_json(FailedReply(error="no")) == {"error": "no", "category": "user"}

@@ -130,20 +130,16 @@ def _drew(answered: PromptResult) -> Mapping[str, Json]:
     return said
 
 
-def as_proto(reply: Reply) -> bytes | None:
-    """An answer in protobuf; None where it has no such form."""
-    match reply:
-        case TrainReply():
-            output = messages.ForwardBackwardOutput(loss_fn_output_type=_RECORD, metrics=dict(reply.metrics))
-            for pairs in _alike(reply.scored):
-                record = output.loss_fn_outputs.add(type_tag=_RECORD, num_datums=len(pairs))
-                for name, tensors in zip(_FIELDS, zip(*pairs, strict=True), strict=True):
-                    _put_batch(record.fields[name], tensors)
-            return output.SerializeToString()
-        case SampledReply():
-            return _drew_proto(reply.answered)
-        case _:
-            return None
+def as_proto(reply: TrainReply | SampledReply) -> bytes:
+    """An answer in protobuf."""
+    if isinstance(reply, SampledReply):
+        return _drew_proto(reply.answered)
+    output = messages.ForwardBackwardOutput(loss_fn_output_type=_RECORD, metrics=dict(reply.metrics))
+    for pairs in _alike(reply.scored):
+        record = output.loss_fn_outputs.add(type_tag=_RECORD, num_datums=len(pairs))
+        for name, tensors in zip(_FIELDS, zip(*pairs, strict=True), strict=True):
+            _put_batch(record.fields[name], tensors)
+    return output.SerializeToString()
 
 
 def _alike(scored: ForwardResult) -> list[list[tuple[Numbers, Numbers]]]:
