@@ -193,7 +193,7 @@ class TinkerTrainer:
             )
         await self._save_restore_point()
         sums = self.base.sums
-        own = await self._rows(data, wants_own(data, objective, sums))
+        own = await self._scored(self.client, data, wants_own(data, objective, sums))
         reference = await self._reference_rows(data, wants_reference(data, objective))
         made = calls(data, objective, own, reference, sums)
         now = own | await self._run_passes(made, data)
@@ -235,7 +235,10 @@ class TinkerTrainer:
     async def logprobs(self, data: Sequence[Datum], *, reference: bool = False) -> list[tuple[float, ...]]:
         """Log-probabilities of whole completions, each token's, at temperature 1; see `Trainer`."""
         places = range(len(data))
-        rows = await (self._reference_rows(data, places) if reference else self._rows(data, places))
+        if reference:
+            rows = await self._reference_rows(data, places)
+        else:
+            rows = await self._scored(self.client, data, places)
         return [rows[place] for place in places]
 
     async def anchor(self, moments: Moments) -> None:
@@ -432,10 +435,6 @@ class TinkerTrainer:
         if before is not None:
             await self.states.let_go(before)
 
-    async def _rows(self, data: Sequence[Datum], places: Sequence[int]) -> dict[int, tuple[float, ...]]:
-        """Log-probabilities now, by place."""
-        return await self._scored(self.client, data, places)
-
     async def _scored(
         self, client: tinker.TrainingClient, data: Sequence[Datum], places: Sequence[int]
     ) -> dict[int, tuple[float, ...]]:
@@ -443,12 +442,7 @@ class TinkerTrainer:
         if not places:
             return {}
         own = [data[place] for place in places]
-        asked = client.forward(
-            [wire.encoded(datum, weights=(1.0,) * len(datum.completion_ids)) for datum in own],
-            "cross_entropy",
-        )
-        answer = await self.service.within(asked, "score tokens")
-        rows = wire.logprobs_of(answer.loss_fn_outputs, own)
+        rows = await self.service.scored(client, own)
         advance(tokens=sum(len(one.prompt_ids) + len(one.completion_ids) for one in own), items=len(own))
         return dict(zip(places, rows, strict=True))
 
