@@ -250,6 +250,8 @@ _CHECKS: dict[str, Callable[[], Finding]] = {
     "openai": _package("openai", "for endpoints as policies: pip install openai"),
     "benchmark data": _benchmark_data,
     "tensorboard": _package("tensorboard", "optional, for logging.tensorboard: pip install tensorboard"),
-    "uvicorn": _package("uvicorn", "optional, for genenv tinker-server: pip install starlette uvicorn"),
+    "uvicorn": _package(
+        "uvicorn", "optional, for genenv tinker-server: pip install protobuf starlette uvicorn"
+    ),
     "wandb": _package("wandb", "optional, for logging.wandb: pip install wandb"),
 }

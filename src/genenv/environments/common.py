@@ -30,17 +30,21 @@ from genenv.types import (
 SpecT = TypeVar("SpecT", bound=BaseModel)
 
 
+def closed_object(fields: JsonObject) -> JsonObject:
+    """The JSON schema of an object that has all of these fields and no other one."""
+    return {
+        "type": "object",
+        "properties": fields,
+        "required": list(fields),
+        "additionalProperties": False,
+    }
+
+
 def schema_of(options: Options) -> JsonObject:
     """Return the JSON schema of the parameters that the options allow."""
     return {
         "anyOf": [
-            {
-                "type": "object",
-                "properties": {name: {"enum": list(values)} for name, values in one.items()},
-                "required": list(one),
-                "additionalProperties": False,
-            }
-            for one in options
+            closed_object({name: {"enum": list(values)} for name, values in one.items()}) for one in options
         ]
     }
 

@@ -194,7 +194,7 @@ class TinkerTrainer:
             )
         await self._save_restore_point()
         sums = self.base.sums
-        own = await self._rows(data, wants_own(data, objective, sums))
+        own = await self._scored(self.client, data, wants_own(data, objective, sums))
         reference = await self._reference_rows(data, wants_reference(data, objective))
         made = calls(data, objective, own, reference, sums)
         now = own | await self._run_passes(made, data)
@@ -236,7 +236,10 @@ class TinkerTrainer:
     async def logprobs(self, data: Sequence[Datum], *, reference: bool = False) -> list[tuple[float, ...]]:
         """Return the log-probability of each token of each completion at temperature 1; see `Trainer`."""
         places = range(len(data))
-        rows = await (self._reference_rows(data, places) if reference else self._rows(data, places))
+        if reference:
+            rows = await self._reference_rows(data, places)
+        else:
+            rows = await self._scored(self.client, data, places)
         return [rows[place] for place in places]
 
     async def anchor(self, moments: Moments) -> None:
@@ -246,7 +249,7 @@ class TinkerTrainer:
         if moments == "none":
             await self._open(path, optimizer=False)
             self._steps, self._ramped = 0, True
-            await self._publish_sampler()  # the weights that the old client published may vanish with it
+            await self._publish_sampler()  # what the client before had published may go with it
         self._known.clear()
 
     async def publish(self) -> int:
@@ -422,10 +425,10 @@ class TinkerTrainer:
         if not gap <= MAX_GAP:
             raise ServerError(f"{what}: its log-probabilities are {gap:.2f} nats from those that it scores")
         if gap <= max(ROUNDING_GAP, OLDER_RATIO * self.base.gap):
-            return  # no larger than the gap between sampler and trainer at equal weights
+            return  # as large as between a sampler and a trainer of equal weights
         try:
             older = await self._scored_alone(datum, before)
-        except (ServerError, ValueError):  # the server may have released the previous weights
+        except (ServerError, ValueError):  # a server may have let go of the one before
             return
         if is_older(gap, mean_gap([done.logprobs], [older]), tokens=len(done.token_ids)):
             raise ServerError(f"{what}, but from those before; committed rounds are kept")
@@ -436,10 +439,6 @@ class TinkerTrainer:
         if before is not None:
             await self.states.let_go(before)
 
-    async def _rows(self, data: Sequence[Datum], places: Sequence[int]) -> dict[int, tuple[float, ...]]:
-        """Return log-probabilities under the present weights, by index in the data."""
-        return await self._scored(self.client, data, places)
-
     async def _scored(
         self, client: tinker.TrainingClient, data: Sequence[Datum], places: Sequence[int]
     ) -> dict[int, tuple[float, ...]]:
@@ -447,12 +446,7 @@ class TinkerTrainer:
         if not places:
             return {}
         own = [data[place] for place in places]
-        asked = client.forward(
-            [wire.encoded(datum, weights=(1.0,) * len(datum.completion_ids)) for datum in own],
-            "cross_entropy",
-        )
-        answer = await self.service.within(asked, "score tokens")
-        rows = wire.logprobs_of(answer.loss_fn_outputs, own)
+        rows = await self.service.scored(client, own)
         advance(tokens=sum(len(one.prompt_ids) + len(one.completion_ids) for one in own), items=len(own))
         return dict(zip(places, rows, strict=True))
 

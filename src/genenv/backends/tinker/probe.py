@@ -174,7 +174,7 @@ async def _found(
         weights=(1.0,) * len(first.tokens),
         loss="nll",
     )
-    own = await _scores(service, client, whole)
+    (own,) = await service.scored(client, [whole])
     scored = await service.within(
         sampler.compute_logprobs_async(tinker.ModelInput.from_ints([*prompt, *first.tokens])), "score tokens"
     )
@@ -189,7 +189,7 @@ async def _found(
     )
     paths.append(await states.save(client))
     unlikely = _unlikely(prompt, first.tokens)
-    before = await _scores(service, client, unlikely)
+    (before,) = await service.scored(client, [unlikely])
     mover = _Mover(service, client, states, paths[0], unlikely, before)
     losses, scales, adds_up = dict[str, str](), dict[str, float](), dict[str, float]()
     tails, copies = dict[str, float](), dict[str, float]()
@@ -336,7 +336,7 @@ class _Mover:
         await self._service.within(learned, f"learn by {loss}")
         step = tinker.AdamParams(learning_rate=rate, beta1=0.0, beta2=0.0, eps=eps)
         await self._service.within(self.client.optim_step(step), "make a step")
-        after = await _scores(self._service, self.client, self._datum)
+        (after,) = await self._service.scored(self.client, [self._datum])
         await self._restore()
         return math.fsum(after) - math.fsum(self._before)
 
@@ -366,13 +366,6 @@ async def _drawn(
     )
     (sequence,) = (await service.within(asked, "sample")).sequences
     return sequence
-
-
-async def _scores(service: Service, client: tinker.TrainingClient, datum: Datum) -> tuple[float, ...]:
-    asked = client.forward([wire.encoded(datum, weights=datum.weights)], "cross_entropy")
-    answer = await service.within(asked, "score tokens")
-    (row,) = wire.logprobs_of(answer.loss_fn_outputs, [datum])
-    return row
 
 
 def _near(value: float, wanted: float) -> bool:

@@ -106,6 +106,12 @@ class Service:
         )
         return await self.within(made, f"make an adapter of {model}")
 
+    async def scored(self, client: tinker.TrainingClient, data: Sequence[Datum]) -> list[tuple[float, ...]]:
+        """[T] of each: log-probabilities of its completion under an adapter. Nats."""
+        sent = [encoded(datum, weights=(1.0,) * len(datum.completion_ids)) for datum in data]
+        answer = await self.within(client.forward(sent, "cross_entropy"), "score tokens")
+        return logprobs_of(answer.loss_fn_outputs, data)
+
     async def within(self, wanted: Awaitable[T], doing: str) -> T:
         """Await an answer of the server and return it.
 

@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
+from genenv.environments.common import closed_object
 from genenv.environments.household.engine import APPLIANCE
 from genenv.environments.household.layout import (
     CAN_CONTAIN,
@@ -355,12 +356,7 @@ def _alternative(task: str, target: str, hidden: bool, size: Size, places: tuple
         "others": others,
         "wording": _ref(f"wording_{task}"),
     }
-    return {
-        "type": "object",
-        "properties": {name: held[name] for name in HouseholdSpec.model_fields},
-        "required": list(HouseholdSpec.model_fields),
-        "additionalProperties": False,
-    }
+    return closed_object({name: held[name] for name in HouseholdSpec.model_fields})
 
 
 def _lines(

@@ -11,6 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from genenv.environments.common import closed_object
 from genenv.environments.multihop_qa.spec import QuestionSpec, draw_question, question_pattern
 from genenv.environments.multihop_qa.world import Chain, World
 from genenv.types import Json, JsonObject, Seed
@@ -138,9 +139,4 @@ def _alternative(chain: Chain) -> JsonObject:
         "relations": {"type": "array", "prefixItems": hops, "items": False, "minItems": len(hops)},
         "question": {"type": "string", "pattern": f"^({question_pattern(chain.hops)})$"},
     }
-    return {
-        "type": "object",
-        "properties": fields,
-        "required": list(fields),
-        "additionalProperties": False,
-    }
+    return closed_object(fields)

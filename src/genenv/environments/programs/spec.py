@@ -10,6 +10,7 @@ from itertools import pairwise
 
 from pydantic import BaseModel, Field
 
+from genenv.environments.common import closed_object
 from genenv.environments.programs.settings import (
     LEAST_LENGTH,
     MOST_DEPTH,
@@ -207,12 +208,7 @@ def _alternative(depth: int, length: int, language: Language) -> JsonObject:
         "n": {"const": length},
         "p": {"type": "string", "pattern": f"^[0-9]{{{length}}}>{changes}[{language.picks}]$"},
     }
-    return {
-        "type": "object",
-        "properties": fields,
-        "required": list(fields),
-        "additionalProperties": False,
-    }
+    return closed_object(fields)
 
 
 SEEDS, HELD_OUT = 4000, 500

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeVar, cast, get_args
 
+from genenv.environments.common import closed_object
 from genenv.environments.travel.database import Accommodation, Database
 from genenv.environments.travel.query import Query, Transport
 from genenv.environments.travel.sandbox import CUISINES, DATES
@@ -409,12 +410,7 @@ def _alternative(days: int, limits: Mapping[str, Json], choices: Choices) -> Jso
         **limits,
         "query": {"$ref": "#/$defs/query" + "_".join(["", *limits])},
     }
-    return {
-        "type": "object",
-        "properties": {name: held[name] for name in TravelSpec.model_fields if name in held},
-        "required": [name for name in TravelSpec.model_fields if name in held],
-        "additionalProperties": False,
-    }
+    return closed_object({name: held[name] for name in TravelSpec.model_fields if name in held})
 
 
 def _cuisines(offered: Sequence[str]) -> JsonObject:

@@ -24,7 +24,7 @@ from genenv.chat.assistant import ToolCall
 from genenv.chat.tool_calls import UNREADABLE, read_calls
 from genenv.config.tables import merged
 from genenv.environments.base import Ask, Episode, Options, OutOfTurns
-from genenv.environments.common import at_random, request, schema_of
+from genenv.environments.common import at_random, closed_object, request, schema_of
 from genenv.environments.simulator_prompts import asked_for
 from genenv.errors import RolloutError, UsageError
 from genenv.interop.imported.settings import ImportedConfig
@@ -93,12 +93,7 @@ class Space:
             return schema_of(self.options())
         number: JsonObject = {"type": "integer", "minimum": 0, "maximum": self.numbers - 1}
         fields = {name: {"enum": list(values)} for name, values in self.values.items()}
-        return {
-            "type": "object",
-            "properties": {**fields, self.number: number},
-            "required": [*fields, self.number],
-            "additionalProperties": False,
-        }
+        return closed_object({**fields, self.number: number})
 
     def drawn(self, rng: random.Random) -> dict[str, Json]:
         """Return parameters drawn at random."""

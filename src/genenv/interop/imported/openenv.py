@@ -52,9 +52,9 @@ class Actions(ABC):
     def read(self, text: str) -> list[JsonObject] | str:
         """Return the actions of a reply, or a sentence for the agent if it contains none."""
 
-    @abstractmethod
     def random_reply(self, tools: Sequence[JsonObject], rng: random.Random) -> str:
-        """Return a random reply."""
+        """A reply at random: a call, or words where there are no tools."""
+        return random_call(tools, rng)
 
 
 class Chat(Actions):
@@ -73,10 +73,6 @@ class Chat(Actions):
         ]
         return [{"content": words, "tool_calls": listed}]
 
-    def random_reply(self, tools: Sequence[JsonObject], rng: random.Random) -> str:
-        """Return a random tool call, or random words if there are no tools."""
-        return random_call(tools, rng)
-
 
 class Calls(Actions):
     """Actions that each call one MCP tool."""
@@ -87,10 +83,6 @@ class Calls(Actions):
         if not calls:
             return "That calls no tool."
         return [{"type": "call_tool", "tool_name": call.name, "arguments": call.arguments} for call in calls]
-
-    def random_reply(self, tools: Sequence[JsonObject], rng: random.Random) -> str:
-        """Return a random tool call."""
-        return random_call(tools, rng)
 
 
 class OneField(Actions):
@@ -260,9 +252,7 @@ class OpenEnv(ImportedEnvironment):
         session = self.world.take()
         try:
             found = session.step({"type": "list_tools"}).observation.get("tools")
-        except Refused as error:
-            raise UsageError(f"{self.world.shown} does not say which tools it has: {error}") from error
-        except RolloutError as error:
+        except (Refused, RolloutError) as error:
             raise UsageError(f"{self.world.shown} does not say which tools it has: {error}") from error
         finally:
             self.world.give_back(session)
@@ -318,7 +308,7 @@ class OpenEnvRollout(RemoteRollout):
         actions = self._env.actions.read(text)
         if isinstance(actions, str):
             if isinstance(self._env.actions, Calls):
-                self.messages, self.done = (), True  # a reply without calls ends a conversation with tools
+                self.messages, self.done = (), True  # words alone end a conversation with tools
                 return
             self.messages = (Message(role="user", content=actions),)
             return

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -59,7 +58,6 @@ class WebSocket:
     """
 
     def __init__(self, url: str, limit_s: float) -> None:
-        self._lock = threading.Lock()
         self._held = contextlib.ExitStack()
         self._connection = _connected(self._held, url, limit_s)
 
@@ -76,17 +74,16 @@ class WebSocket:
         """
         from websockets.exceptions import ConnectionClosed
 
-        with self._lock:
-            until = time.monotonic() + limit_s
-            try:
-                self._connection.send(text)
-                found = self._connection.recv(timeout=max(0.0, until - time.monotonic()), decode=False)
-            except TimeoutError as error:
-                self._connection.close_socket()
-                raise TooSlow("no answer came in time") from error
-            except (ConnectionClosed, OSError) as error:
-                raise Gone(self._why(error)) from error
-            return found.decode("utf-8", errors="replace")
+        until = time.monotonic() + limit_s
+        try:
+            self._connection.send(text)
+            found = self._connection.recv(timeout=max(0.0, until - time.monotonic()), decode=False)
+        except TimeoutError as error:
+            self._connection.close_socket()
+            raise TooSlow("no answer came in time") from error
+        except (ConnectionClosed, OSError) as error:
+            raise Gone(self._why(error)) from error
+        return found.decode("utf-8", errors="replace")
 
     @property
     def open(self) -> bool:
@@ -126,7 +123,7 @@ _TOO_BIG = 1009
 
 def _connected(held: contextlib.ExitStack, url: str, limit_s: float) -> ClientConnection:
     try:
-        from websockets.exceptions import InvalidHandshake, InvalidStatus, WebSocketException
+        from websockets.exceptions import InvalidStatus, WebSocketException
         from websockets.sync.client import connect
     except ImportError as error:
         raise UsageError(
@@ -150,7 +147,7 @@ def _connected(held: contextlib.ExitStack, url: str, limit_s: float) -> ClientCo
         answer = error.response
         kind = answer.headers.get("content-type", "").partition(";")[0] or "no content"
         raise NoWebSocket(f"it answers {answer.status_code} with {kind}") from error
-    except (InvalidHandshake, WebSocketException) as error:
+    except WebSocketException as error:
         raise NoWebSocket("it answers with something else than a WebSocket") from error
     except OSError as error:
         raise Gone(error.strerror or str(error)) from error
@@ -250,7 +247,7 @@ class Server:
         except (OSError, urllib.error.URLError) as error:
             reason = getattr(error, "reason", error)
             raise Gone(getattr(reason, "strerror", None) or str(reason)) from error
-        except ValueError as error:  # an answer that is not HTTP
+        except ValueError as error:  # an answer that is no HTTP
             raise UsageError(f"{self.shown} does not speak HTTP: {first_line(error)}") from error
         try:
             found: object = json.loads(text)
@@ -291,8 +288,7 @@ class Server:
     def give_back(self, session: Session) -> None:
         """Return a session to the pool."""
         if session.broken:
-            session.close()
-            self._open -= 1
+            self._end(session)
         else:
             self._idle.append(session)
         while self._waiting:
@@ -303,18 +299,19 @@ class Server:
 
     def close(self) -> None:
         """Close all idle sessions."""
-        for session in self._idle:
-            session.close()
-            self._open -= 1
-        self._idle.clear()
+        while self._idle:
+            self._end(self._idle.pop())
+
+    def _end(self, session: Session) -> None:
+        session.close()
+        self._open -= 1
 
     def _taken(self) -> Session | None:
         while self._idle:
             session = self._idle.pop()
             if session.open:
                 return session
-            session.close()
-            self._open -= 1
+            self._end(session)
         if self._open >= self._most:
             return None
         until = time.monotonic() + self._connect_s
@@ -370,12 +367,12 @@ class Session:
         """Whether the session has run a rollout before."""
         self._socket = WebSocket(f"{server.url}/ws", server.step_s)
         try:
-            self._ask({"type": "state"})  # any answer will do; a server without room reports that instead
+            self._ask({"type": "state"})  # whatever it says; one that has no room says that instead
         except _Error as error:
             if error.code in _ENDED:
                 self.close()
                 if error.code == "CAPACITY_REACHED":
-                    raise NoRoom(str(error)) from error
+                    raise NoRoom from error
                 raise UsageError(
                     f"{server.shown} cannot make its environment: {error or error.code}; see its log"
                 ) from error

@@ -1,11 +1,12 @@
-"""`genenv tinker-server`: the local engine behind the Tinker protocol.
+"""genenv's own engine behind the Tinker protocol: `genenv tinker-server`.
 
-| module | contents |
+| module | holds |
 |---|---|
-| `requests` `replies` | request bodies and response bodies, in JSON and protobuf |
-| `sessions` | sessions with their adapters and samplers; responses until a client fetches them |
-| `checkpoints` | checkpoint folders addressed by `tinker://` paths, written atomically |
-| `service` | the operations of the protocol |
-| `serving` | HTTP routes, and the server that the command line and tests start |
-| `imitation` | deviations of other Tinker servers, for tests of clients |
+| `requests` `replies` | what clients send, and what they are sent back: JSON and protobuf |
+| `messages` | the protobuf messages of the protocol, as classes |
+| `sessions` | sessions, their adapters and samplers; answers until they are fetched |
+| `checkpoints` | folders with `tinker://` paths, whole or not there |
+| `service` | what the protocol can ask for |
+| `serving` | HTTP routes; a server in this process or for the command line |
+| `imitation` | deviations of other servers, for tests of clients |
 """

@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
 
 import numpy as np
 
@@ -86,11 +85,6 @@ class ServerImitation:
             self._forgets_after = int(value) if value else _FORGETS_AFTER
         else:
             raise unknown_name("quirk", name, IMITATIONS)
-
-    @classmethod
-    def none(cls) -> Self:
-        """Return an imitation without deviations: the behavior of the official service."""
-        return cls()
 
     def replaced_response(self, path: str) -> ReplacedResponse | None:
         """Return a response to send in place of the regular one, or None to handle the request."""

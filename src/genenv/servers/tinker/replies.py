@@ -1,159 +1,22 @@
-"""Responses to Tinker clients as JSON and protobuf, and the subset of Protocol Buffers that Tinker uses.
-
-A protobuf message is a sequence of fields. Each begins with its number and its kind: 0 is a varint (seven
-bits per byte), 1 is eight bytes, 2 is a length followed by that many bytes, 5 is four bytes.
-"""
+"""What clients are sent back, as JSON and as protobuf."""
 
 from __future__ import annotations
 
 import itertools
 import logging
-import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from genenv.backends.served import ForwardResult, Numbers, PromptResult
 from genenv.errors import GenenvError, UsageError, out_of_memory
+from genenv.servers.tinker import messages
 from genenv.types import Json
 
 log = logging.getLogger(__name__)
 
-VARINT, EIGHT, BYTES, FOUR = 0, 1, 2, 5
-_SEVEN = 0x7F
-_LONGEST = 10
-"""The most bytes of a varint, which holds 64 bits."""
-
-
-def fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
-    """Yield (number, kind, value) of each field of a message; the value is an int for varints, else bytes.
-
-    Raises:
-        UsageError: the data are not a protobuf message.
-    """
-    at, end = 0, len(data)
-    while at < end:
-        tag, at = _varint(data, at)
-        number, kind = tag >> 3, tag & 7
-        if kind == VARINT:
-            value, at = _varint(data, at)
-            yield number, kind, value
-            continue
-        if kind == BYTES:
-            size, at = _varint(data, at)
-        elif kind in (EIGHT, FOUR):
-            size = 8 if kind == EIGHT else 4
-        else:
-            raise _damaged(f"a field of kind {kind}")
-        if size > end - at:
-            raise _damaged("it ends within a field")
-        yield number, kind, data[at : at + size]
-        at += size
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = 0
-    for place in range(_LONGEST):
-        if at + place >= len(data):
-            raise _damaged("it ends within a number")
-        byte = data[at + place]
-        value |= (byte & _SEVEN) << (7 * place)
-        if byte <= _SEVEN:
-            return value & (2**64 - 1), at + place + 1
-    raise _damaged("a number is too long")
-
-
-def _damaged(why: str) -> UsageError:
-    return UsageError(f"the body is no protobuf message of the Tinker protocol: {why}")
-
-
-def bytes_of(value: int | bytes) -> bytes:
-    """Return the bytes of a field.
-
-    Raises:
-        UsageError: the field holds a number.
-    """
-    if isinstance(value, int):
-        raise _damaged("a number stands where bytes belong")
-    return value
-
-
-def text_of(value: int | bytes) -> str:
-    """Return the text of a field. Raises a UsageError if the field does not hold UTF-8."""
-    try:
-        return bytes_of(value).decode()
-    except UnicodeDecodeError as error:
-        raise _damaged("a text is not UTF-8") from error
-
-
-def int_of(value: int | bytes) -> int:
-    """Return the signed integer of a varint field. Raises a UsageError if the field holds bytes."""
-    if not isinstance(value, int):
-        raise _damaged("bytes stand where a number belongs")
-    return value - 2**64 if value >= 2**63 else value
-
-
-def double_of(value: int | bytes) -> float:
-    """Return the double of an eight-byte field. Raises a UsageError if the field holds anything else."""
-    data = bytes_of(value)
-    if len(data) != struct.calcsize("<d"):
-        raise _damaged("a number has not eight bytes")
-    return float(struct.unpack("<d", data)[0])
-
-
-def ints_of(kind: int, value: int | bytes) -> list[int]:
-    """Return the integers of a field that holds a single varint, or several packed into bytes."""
-    if kind == VARINT:
-        return [int_of(value)]
-    data, at, found = bytes_of(value), 0, list[int]()
-    while at < len(data):
-        number, at = _varint(data, at)
-        found.append(int_of(number))
-    return found
-
-
-def varint(value: int) -> bytes:
-    """Encode an integer as a varint, seven bits per byte."""
-    value &= 2**64 - 1
-    out = bytearray()
-    while value > _SEVEN:
-        out.append(value & _SEVEN | _SEVEN + 1)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def put_int(number: int, value: int) -> bytes:
-    """Encode a field with an integer; 0, the default of a missing field, is encoded as nothing."""
-    return varint(number << 3 | VARINT) + varint(value) if value else b""
-
-
-def put_bytes(number: int, value: bytes) -> bytes:
-    """Encode a field with bytes or a message."""
-    return varint(number << 3 | BYTES) + varint(len(value)) + value
-
-
-def put_text(number: int, value: str) -> bytes:
-    """Encode a field with text; an empty text is encoded as nothing."""
-    return put_bytes(number, value.encode()) if value else b""
-
-
-def put_ints(number: int, values: list[int]) -> bytes:
-    """Encode a field with packed integers; an empty list is encoded as nothing."""
-    return put_bytes(number, b"".join(map(varint, values))) if values else b""
-
-
-def put_numbers(number: int, values: Mapping[str, float]) -> bytes:
-    """Encode a map from names to doubles."""
-    return b"".join(
-        put_bytes(number, put_text(1, name) + varint(2 << 3 | EIGHT) + struct.pack("<d", value))
-        for name, value in values.items()
-    )
-
-
-FLOAT32, INT64 = 1, 2
-"""The protocol's numbers of tensor formats."""
 _RECORD = "ArrayRecord"
 
 
@@ -267,19 +130,16 @@ def _drew(answered: PromptResult) -> Mapping[str, Json]:
     return said
 
 
-def as_proto(reply: Reply) -> bytes | None:
-    """Return a response as protobuf, or None if it has only a JSON form."""
-    match reply:
-        case TrainReply():
-            return (
-                put_text(1, _RECORD)
-                + b"".join(put_bytes(2, _records(part)) for part in _alike(reply.scored))
-                + put_numbers(3, reply.metrics)
-            )
-        case SampledReply():
-            return _drew_proto(reply.answered)
-        case _:
-            return None
+def as_proto(reply: TrainReply | SampledReply) -> bytes:
+    """An answer in protobuf."""
+    if isinstance(reply, SampledReply):
+        return _drew_proto(reply.answered)
+    output = messages.ForwardBackwardOutput(loss_fn_output_type=_RECORD, metrics=dict(reply.metrics))
+    for pairs in _alike(reply.scored):
+        record = output.loss_fn_outputs.add(type_tag=_RECORD, num_datums=len(pairs))
+        for name, tensors in zip(_FIELDS, zip(*pairs, strict=True), strict=True):
+            _put_batch(record.fields[name], tensors)
+    return output.SerializeToString()
 
 
 def _alike(scored: ForwardResult) -> list[list[tuple[Numbers, Numbers]]]:
@@ -288,44 +148,27 @@ def _alike(scored: ForwardResult) -> list[list[tuple[Numbers, Numbers]]]:
     return [list(part) for _, part in itertools.groupby(pairs, key=lambda pair: pair[0].shape[1:])]
 
 
-def _records(pairs: Sequence[tuple[Numbers, Numbers]]) -> bytes:
-    fields = b"".join(
-        put_bytes(2, put_text(1, name) + put_bytes(2, _batched([pair[i] for pair in pairs])))
-        for i, name in enumerate(_FIELDS)
-    )
-    return put_text(1, _RECORD) + fields + put_int(3, len(pairs))
-
-
-def _batched(tensors: Sequence[Numbers]) -> bytes:
+def _put_batch(batch: Any, tensors: Sequence[Numbers]) -> None:  # noqa: ANN401 - a message
+    """Write tensors one after another, with the byte at which each begins."""
     parts = [tensor.astype("<f4").tobytes() for tensor in tensors]
-    offsets = np.cumsum([0, *map(len, parts)]).astype("<i8")
-    return (
-        put_bytes(1, b"".join(parts))
-        + put_bytes(2, offsets.tobytes())
-        + put_int(3, FLOAT32)
-        + put_ints(4, list(tensors[0].shape[1:]))
-    )
+    batch.data, batch.dtype = b"".join(parts), messages.FLOAT32
+    batch.offsets = np.cumsum([0, *map(len, parts)]).astype("<i8").tobytes()
+    batch.trailing_shape.extend(tensors[0].shape[1:])
 
 
 def _drew_proto(answered: PromptResult) -> bytes:
-    out = b"".join(
-        put_bytes(
-            1,
-            put_int(1, 0 if one.finished else 1)
-            + put_bytes(2, np.array(one.token_ids, "<i4").tobytes())
-            + put_bytes(3, np.array(one.logprobs, "<f4").tobytes()),
+    response = messages.SampleResponse()
+    for one in answered.sequences:
+        response.sequences.add(
+            stop_reason=messages.STOPPED if one.finished else messages.CUT_OFF,
+            tokens=np.array(one.token_ids, "<i4").tobytes(),
+            logprobs=np.array(one.logprobs, "<f4").tobytes(),
         )
-        for one in answered.sequences
-    )
     if answered.prompt_logprobs is not None:
-        out += put_bytes(2, answered.prompt_logprobs.astype("<f4").tobytes())
+        response.prompt_logprobs = answered.prompt_logprobs.astype("<f4").tobytes()
     if answered.top_prompt_logprobs is not None:
         ids, logprobs = answered.top_prompt_logprobs
-        out += put_bytes(
-            3,
-            put_bytes(1, ids.astype("<i4").tobytes())
-            + put_bytes(2, logprobs.astype("<f4").tobytes())
-            + put_int(3, ids.shape[1])
-            + put_int(4, ids.shape[0]),
-        )
-    return out
+        top = response.topk_prompt_logprobs
+        top.token_ids, top.logprobs = ids.astype("<i4").tobytes(), logprobs.astype("<f4").tobytes()
+        top.prompt_length, top.k = ids.shape
+    return response.SerializeToString()

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, cast
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, cast
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from genenv.backends.served import Example, Loss
 from genenv.errors import UsageError
 from genenv.http.parsing import read
 from genenv.sampling import SamplingFields
-from genenv.servers.tinker.replies import bytes_of, double_of, fields, int_of, ints_of, text_of
+from genenv.servers.tinker import messages
 
 Name = Annotated[str, Field(max_length=1000)]
 Number = Annotated[int, Field(ge=0, lt=2**63)]
@@ -208,7 +208,11 @@ def not_text(kind: str) -> UsageError:
     return UsageError(f"an input holds a chunk of type {kind!r}; this server takes text alone (encoded_text)")
 
 
-_DTYPES: Mapping[int, npt.DTypeLike] = {1: np.float32, 2: np.int64, 3: np.int32}
+_DTYPES: Mapping[int, npt.DTypeLike] = {
+    messages.FLOAT32: np.float32,
+    messages.INT64: np.int64,
+    messages.INT32: np.int32,
+}
 """The number formats of tensors, by their number in the protocol."""
 _NAMES: Mapping[str, npt.DTypeLike] = {"float32": np.float32, "int64": np.int64}
 _MOST_NUMBERS = 2**24
@@ -240,7 +244,7 @@ class TensorBody(Body):
         values = np.asarray(self.data, dtype=np.float64)
         if self.dtype == "int64" and not ((np.abs(values) < _EXACT) & (values == np.floor(values))).all():
             raise UsageError("a tensor of 'int64' holds numbers that are no whole numbers, or too large")
-        with np.errstate(over="ignore"):  # the loss refuses infinite values
+        with np.errstate(over="ignore"):  # what is infinite then is refused where it counts
             values = values.astype(_NAMES[self.dtype])
         if self.sparse_crow_indices is None:
             return _shaped(values, self.shape)
@@ -288,26 +292,20 @@ class TrainRequest:
     """The size of the request's body."""
 
 
-class _Sizes:
-    """Counts a request's tokens and tensor elements against the limits."""
-
-    def __init__(self) -> None:
-        self._tokens = self._numbers = 0
-
-    def check(self, example: Example) -> Example:
-        """Count an example and return it.
-
-        Raises:
-            UsageError: the request exceeds a limit.
-        """
-        self._tokens += len(example.ids)
-        self._numbers += example.targets.size + sum(values.size for values in example.inputs.values())
-        if self._tokens > _MOST_TOKENS or self._numbers > _MOST_IN_ALL:
+def _limited(examples: Iterable[Example]) -> list[Example]:
+    """The examples of a request. Raises a UsageError where they have more tokens or numbers than they may."""
+    found: list[Example] = []
+    tokens = numbers = 0
+    for example in examples:
+        tokens += len(example.ids)
+        numbers += example.targets.size + sum(values.size for values in example.inputs.values())
+        if tokens > _MOST_TOKENS or numbers > _MOST_IN_ALL:
             raise UsageError(
                 f"the request has more than {_MOST_TOKENS} tokens or {_MOST_IN_ALL} numbers; send fewer "
                 "data at a time"
             )
-        return example
+        found.append(example)
+    return found
 
 
 def learn_of_json(data: bytes, *, forward_only: bool) -> TrainRequest:
@@ -316,15 +314,12 @@ def learn_of_json(data: bytes, *, forward_only: bool) -> TrainRequest:
     given = body.forward_input or body.forward_backward_input
     if given is None:
         raise UsageError("the body has neither forward_backward_input nor forward_input")
-    sizes = _Sizes()
-    examples = [
-        sizes.check(
-            _example(
-                {name: one.array() for name, one in datum.loss_fn_inputs.items()}, datum.model_input.ids(), i
-            )
+    examples = _limited(
+        _example(
+            {name: one.array() for name, one in datum.loss_fn_inputs.items()}, datum.model_input.ids(), i
         )
         for i, datum in enumerate(given.data)
-    ]
+    )
     return TrainRequest(
         model_id=body.model_id,
         seq_id=body.seq_id,
@@ -337,89 +332,44 @@ def learn_of_json(data: bytes, *, forward_only: bool) -> TrainRequest:
 
 def learn_of_proto(data: bytes) -> TrainRequest:
     """Parse a training request in protobuf. Raises a UsageError if the body is not a valid request."""
-    found, sizes = _Proto(), _Sizes()
-    for number, _, value in fields(data):
-        if number == 1:
-            found.model_id = text_of(value)
-        elif number == 2:
-            found.seq_id = int_of(value)
-        elif number == 3:
-            if len(found.examples) >= _MOST_DATA:
-                raise UsageError(f"the request has more than {_MOST_DATA} data; send fewer at a time")
-            found.examples.append(sizes.check(_datum(bytes_of(value), len(found.examples))))
-        elif number == 4:
-            found.loss_fn = text_of(value)
-        elif number == 5:
-            parts = {number: inner for number, _, inner in fields(bytes_of(value))}
-            found.config[text_of(parts.get(1, b""))] = double_of(parts.get(2, bytes(8)))
-        elif number == 6:
-            found.forward_only = bool(int_of(value))
+    body = messages.ForwardBackwardRequest()
+    messages.parse(body, data)
+    if len(body.data) > _MOST_DATA:
+        raise UsageError(f"the request has more than {_MOST_DATA} data; send fewer at a time")
     return TrainRequest(
-        model_id=found.model_id,
-        seq_id=found.seq_id or None,
-        examples=found.examples,
-        loss=Loss(name=found.loss_fn, config=found.config),
-        forward_only=found.forward_only,
+        model_id=body.model_id,
+        seq_id=body.seq_id or None,
+        examples=_limited(_datum(one, place) for place, one in enumerate(body.data)),
+        loss=Loss(name=body.loss_fn, config=dict(body.loss_fn_config)),
+        forward_only=body.forward_only,
         size_bytes=len(data),
     )
 
 
-@dataclass
-class _Proto:
-    """The fields of a training request while its protobuf message is parsed."""
-
-    model_id: str = ""
-    seq_id: int = 0
-    examples: list[Example] = field(default_factory=list[Example])
-    loss_fn: str = ""
-    config: dict[str, float] = field(default_factory=dict[str, float])
-    forward_only: bool = False
+def _datum(sent: Any, place: int) -> Example:  # noqa: ANN401 - a message
+    chunks = [_tokens(chunk) for chunk in sent.model_input]
+    if len(sent.loss_fn_inputs) > _MOST_TENSORS or sum(map(len, chunks)) > _MOST_TOKENS:
+        raise UsageError(f"datum {place} has more than {_MOST_TENSORS} tensors or {_MOST_TOKENS} tokens")
+    ids = tuple(token for chunk in chunks for token in chunk.tolist())
+    return _example({name: _tensor(one) for name, one in sent.loss_fn_inputs.items()}, ids, place)
 
 
-def _datum(data: bytes, place: int) -> Example:
-    ids: list[int] = []
-    inputs: dict[str, Array] = {}
-    for number, _, value in fields(data):
-        inner = bytes_of(value)
-        if number == 1:
-            ids += _chunk(inner)
-        elif number == 2:
-            parts = {number: one for number, _, one in fields(inner)}
-            inputs[text_of(parts.get(1, b""))] = _tensor(bytes_of(parts.get(2, b"")))
-        if len(inputs) > _MOST_TENSORS or len(ids) > _MOST_TOKENS:
-            raise UsageError(f"datum {place} has more than {_MOST_TENSORS} tensors or {_MOST_TOKENS} tokens")
-    return _example(inputs, tuple(ids), place)
+def _tokens(chunk: Any) -> Array:  # noqa: ANN401 - a message
+    if not chunk.HasField("encoded_text"):
+        raise not_text(next((kind for kind in ("image", "dmel") if chunk.HasField(kind)), "unknown"))
+    return _numbers(chunk.encoded_text.tokens, np.int32)
 
 
-def _chunk(data: bytes) -> list[int]:
-    for number, _, value in fields(data):
-        if number != 1:
-            raise not_text({2: "image", 3: "dmel"}.get(number, "unknown"))
-        for inner, _, tokens in fields(bytes_of(value)):
-            if inner == 1:
-                return [int(one) for one in _numbers(bytes_of(tokens), np.int32)]
-    return []
-
-
-def _tensor(data: bytes) -> Array:
-    dense, sparse, dtype, shape = b"", None, 0, list[int]()
-    for number, kind, value in fields(data):
-        if number == 1:
-            dense = bytes_of(value)
-        elif number == 2:
-            sparse = {number: bytes_of(one) for number, _, one in fields(bytes_of(value))}
-        elif number == 3:
-            dtype = int_of(value)
-        elif number == 4:
-            shape += ints_of(kind, value)
-            if len(shape) > _MOST_AXES:
-                raise UsageError(f"a tensor with more than {_MOST_AXES} axes")
-    if dtype not in _DTYPES:
-        raise UsageError(f"a tensor of the number format {dtype}; this server reads {sorted(_DTYPES)}")
-    if sparse is None:
-        return _shaped(_numbers(dense, _DTYPES[dtype]), shape or None)
-    crow, col = (_numbers(sparse.get(n, b""), np.int64) for n in (2, 3))
-    return _dense(_numbers(sparse.get(1, b""), _DTYPES[dtype]), crow, col, shape)
+def _tensor(sent: Any) -> Array:  # noqa: ANN401 - a message
+    if len(sent.shape) > _MOST_AXES:
+        raise UsageError(f"a tensor with more than {_MOST_AXES} axes")
+    if sent.dtype not in _DTYPES:
+        raise UsageError(f"a tensor of the number format {sent.dtype}; this server reads {sorted(_DTYPES)}")
+    dtype, shape, sparse = _DTYPES[sent.dtype], list(sent.shape), sent.sparse_csr
+    if not sent.HasField("sparse_csr"):
+        return _shaped(_numbers(sent.dense, dtype), shape or None)
+    crow, col = (_numbers(one, np.int64) for one in (sparse.crow_indices, sparse.col_indices))
+    return _dense(_numbers(sparse.values, dtype), crow, col, shape)
 
 
 def _numbers(data: bytes, dtype: npt.DTypeLike) -> Array:
@@ -436,7 +386,7 @@ def _shaped(values: Array, shape: list[int] | None) -> Array:
         raise UsageError(f"a tensor of {values.size} numbers, which are not of shape {shape}")
     try:
         return values.reshape(shape)
-    except (ValueError, OverflowError) as error:  # an empty tensor with a shape that is too large
+    except (ValueError, OverflowError) as error:  # no numbers, in a shape that is too large
         raise UsageError(f"a tensor of {values.size} numbers, which are not of shape {shape}") from error
 
 
@@ -473,12 +423,11 @@ def _example(inputs: Mapping[str, Array], ids: tuple[int, ...], place: int) -> E
 
 def addressed(data: bytes, *, proto: bool) -> Addressed | None:
     """Return the model and sequence number that a body addresses, or None if they cannot be read."""
-    with contextlib.suppress(UsageError):
+    with contextlib.suppress(UsageError, ValidationError):
         if not proto:
             return read(Addressed, data)
-        found: dict[int, int | bytes] = {}
-        with contextlib.suppress(UsageError):  # fields after the first two may be damaged
-            for number, _, value in fields(data):
-                found.setdefault(number, value)
-        return Addressed(model_id=text_of(found.get(1, b"")), seq_id=int_of(found.get(2, 0)) or None)
+        body = messages.ForwardBackwardRequest()
+        with contextlib.suppress(UsageError):  # what comes later may be damaged
+            messages.parse(body, data)
+        return Addressed(model_id=body.model_id, seq_id=body.seq_id or None)
     return None

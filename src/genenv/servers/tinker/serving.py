@@ -9,7 +9,7 @@ import json
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -63,15 +63,8 @@ NOT_SERVED: Mapping[str, str] = {
 """Parts of the protocol without meaning on one machine, by the first segment of their paths."""
 
 
-class Answer(NamedTuple):
-    """The status and body of an HTTP response, before it is encoded."""
-
-    status: int
-    body: JsonObject | str | bytes | None
-    """A dict is encoded as JSON; a str is JSON already; bytes are protobuf; None is an empty body."""
-
-
-Endpoint = Callable[[Request, bytes], Awaitable[Answer]]
+Endpoint = Callable[[Request, bytes], Awaitable[JsonObject | Response]]
+"""(request, its body) -> what is sent back, as JSON with status 200 unless it is a response."""
 
 
 class Routes:
@@ -112,20 +105,20 @@ class Routes:
     def _looked_up(self) -> list[Route]:
         library, one = self._library, "training_runs/{run}/checkpoints/{checkpoint:path}"
 
-        async def delete(request: Request, _: bytes) -> Answer:
+        async def delete(request: Request, _: bytes) -> Response:
             library.delete(**request.path_params)
-            return Answer(204, None)
+            return Response(status_code=204)
 
-        async def publish(request: Request, _: bytes) -> Answer:
+        async def publish(request: Request, _: bytes) -> Response:
             library.publish(**request.path_params, public=request.method == "POST")
-            return Answer(204, None)
+            return Response(status_code=204)
 
-        async def keep(request: Request, sent: bytes) -> Answer:
+        async def keep(request: Request, sent: bytes) -> Response:
             life = await self._read(bodies.TtlBody, sent)
             library.keep_for(**request.path_params, seconds=life.ttl_seconds)
-            return Answer(204, None)
+            return Response(status_code=204)
 
-        async def archive(request: Request, _: bytes) -> Answer:
+        async def archive(request: Request, _: bytes) -> Response:
             raise NotServed("this server serves no archives: a checkpoint is a folder below its --out")
 
         return [
@@ -146,16 +139,16 @@ class Routes:
         ]
 
     def _route(self, method: str, path: str, say: Callable[[Request], JsonObject]) -> Route:
-        async def endpoint(request: Request, _: bytes) -> Answer:
-            return Answer(200, say(request))
+        async def endpoint(request: Request, _: bytes) -> JsonObject:
+            return say(request)
 
         return self._full(method, path, endpoint)
 
     def _post(
         self, path: str, body: type[AnyBody], do: Callable[[AnyBody], JsonObject], *, most: int = _MOST_BYTES
     ) -> Route:
-        async def endpoint(_: Request, sent: bytes) -> Answer:
-            return Answer(200, do(await self._read(body, sent, most)))
+        async def endpoint(_: Request, sent: bytes) -> JsonObject:
+            return do(await self._read(body, sent, most))
 
         return self._full("POST", path, endpoint)
 
@@ -166,7 +159,7 @@ class Routes:
         return await self._parser(functools.partial(read, body), sent)
 
     def _learn(self, name: str) -> Endpoint:
-        async def endpoint(request: Request, sent: bytes) -> Answer:
+        async def endpoint(request: Request, sent: bytes) -> JsonObject:
             if _is_proto(request):
                 if request.headers.get("content-encoding"):
                     raise UsageError("the body is compressed, and client/config says that it must not be")
@@ -174,20 +167,21 @@ class Routes:
             else:
                 of_json = functools.partial(bodies.learn_of_json, forward_only=name == "forward")
                 learn = await self._parser(of_json, sent)
-            return Answer(200, self._service.learn(learn))
+            return self._service.learn(learn)
 
         return endpoint
 
-    async def _retrieve(self, request: Request, sent: bytes) -> Answer:
+    async def _retrieve(self, request: Request, sent: bytes) -> JsonObject | Response:
         asked = await self._read(bodies.FetchBody, sent)
         reply = await self._service.futures.fetch(asked.request_id, _PATIENCE_S)
         if reply is None:
             again = {"type": "try_again", "request_id": asked.request_id, "queue_state": "active"}
-            return Answer(408, {**again})
-        packed = _PROTO in request.headers.get("accept", "")
-        if isinstance(reply, TrainReply | SampledReply):
-            return Answer(200, await asyncio.to_thread(_written, reply, packed=packed))
-        return Answer(200, as_json(reply))
+            return self._json(json.dumps(again), 408)
+        if not isinstance(reply, TrainReply | SampledReply):
+            return as_json(reply)
+        if _PROTO in request.headers.get("accept", ""):
+            return Response(await asyncio.to_thread(as_proto, reply), media_type=_PROTO)
+        return self._json(await asyncio.to_thread(_written, reply))
 
     def _full(self, method: str, path: str, endpoint: Endpoint) -> Route:
         """Return a route that turns an endpoint's errors into a status and a sentence."""
@@ -198,42 +192,36 @@ class Routes:
             if instead is not None:
                 return Response(instead.body, instead.status, media_type=instead.media_type)
             if path != "/api/v1/healthz" and not any(request.headers.get(name) for name in _KEY_HEADERS):
-                return self._sent(Answer(401, {"detail": _NO_KEY}))
+                return self._json(json.dumps({"detail": _NO_KEY}), 401)
             sent = await request.body()
             try:
                 found = await endpoint(request, sent)
             except GenenvError as error:
                 if method == "POST" and not isinstance(error, TooLarge | TooMuch):
                     await self._skip(sent, proto=_is_proto(request))
-                found = Answer(_status(error), {"detail": str(error)})
-            return self._sent(found)
+                return self._json(json.dumps({"detail": str(error)}), _status(error))
+            return found if isinstance(found, Response) else self._json(json.dumps(found))
 
         return Route(path, answer, methods=[method])
 
     async def _skip(self, sent: bytes, *, proto: bool) -> None:
         """Tell the service that a request was refused, so that later requests to its model do not wait."""
-        with contextlib.suppress(UsageError):  # its model cannot be read either
+        with contextlib.suppress(UsageError):  # who it is for cannot be read either
             to = await self._parser(functools.partial(bodies.addressed, proto=proto), sent)
             if to is not None:
                 self._service.refused(to)
 
-    def _sent(self, found: Answer) -> Response:
-        if found.body is None:
-            return Response(status_code=found.status)
-        if isinstance(found.body, bytes):
-            return Response(found.body, found.status, media_type=_PROTO)
-        text = found.body if isinstance(found.body, str) else json.dumps(found.body)
-        return Response(self._service.quirks.response_text(text), found.status, media_type=_JSON)
+    def _json(self, text: str, status: int = 200) -> Response:
+        return Response(self._service.quirks.response_text(text), status, media_type=_JSON)
 
 
 class TooLarge(UsageError):
     """Raised if a body is too large for its kind of request: status 413."""
 
 
-def _written(reply: Reply, *, packed: bool) -> str | bytes:
-    """Encode a large response in pieces, so that other threads are not blocked."""
-    found = as_proto(reply) if packed else None
-    return "".join(json.JSONEncoder().iterencode(as_json(reply))) if found is None else found
+def _written(reply: Reply) -> str:
+    """A large answer in JSON, written in pieces, so that other threads are not held up."""
+    return "".join(json.JSONEncoder().iterencode(as_json(reply)))
 
 
 _CONFIG: JsonObject = {
@@ -268,15 +256,10 @@ def _is_proto(request: Request) -> bool:
 
 
 def _status(error: GenenvError) -> int:
-    if isinstance(error, NotHere):
-        return 404
-    if isinstance(error, NotServed):
-        return 501
-    if isinstance(error, TooMuch):
-        return 429
-    if isinstance(error, TooLarge):
-        return 413
-    return 500 if isinstance(error, DataError) else 400
+    return next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 400)
+
+
+_STATUS = {NotHere: 404, NotServed: 501, TooMuch: 429, TooLarge: 413, DataError: 500}
 
 
 def _page(request: Request) -> tuple[int, int]:
