@@ -141,12 +141,8 @@ def load_agent(name: str | Path, settings: Mapping[str, object] | None = None) -
     run = run_of(found)
     config = load_config(None if run is None else RunFolder.open(run).config)
     env = None if run is None else Environment.of_run(config)
-    limits = Limits(
-        max_new_tokens=config.agent.max_new_tokens,
-        context_tokens=config.policy.context_tokens,
-        timeout_s=config.agent.episode_timeout_s,
-    )
-    return Agent(found, assistant(found, asked.policy, asked.endpoint, asked.sampling), limits, env)
+    answering = assistant(found, asked.policy, asked.endpoint, asked.sampling)
+    return Agent(found, answering, Limits.of_run(config), env)
 
 
 def _failed(why: str) -> Verdict:

@@ -62,6 +62,18 @@ class OffersChoices(Protocol):
         ...
 
 
+def tools_of(episode: Episode) -> Sequence[JsonObject]:
+    """The tools that the model's chat template is to offer; none where messages describe them."""
+    tools: Sequence[JsonObject] = getattr(episode, "tools", ())  # isinstance of a protocol takes 30 us
+    return tools
+
+
+def choices_of(episode: Episode) -> Sequence[str]:
+    """The replies that are possible now; none where any text is."""
+    choices: Sequence[str] = getattr(episode, "choices", ())
+    return choices
+
+
 class Environment(Protocol):
     """Tasks of one kind: how they are written, rolled out and checked."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Generator, Sequence
 from typing import Any
 
-from genenv.environments.base import Environment, OutOfTurns
+from genenv.environments.base import Environment, OutOfTurns, choices_of, tools_of
 from genenv.errors import EnvironmentCodeError, RolloutError, UsageError
 from genenv.types import JsonObject, Message, Task, Verdict
 
@@ -56,12 +56,12 @@ class StepwiseRollout:
     @property
     def tools(self) -> Sequence[JsonObject]:
         """Tools that the model's own form of calls is to offer, in OpenAI's form; mostly messages say it."""
-        return getattr(self._episode, "tools", ())
+        return tools_of(self._episode)
 
     @property
     def choices(self) -> Sequence[str]:
         """The replies among which the next one must be; none: any text."""
-        return () if self.done else getattr(self._episode, "choices", ())
+        return () if self.done else choices_of(self._episode)
 
     @property
     def max_turns(self) -> int:
@@ -110,8 +110,7 @@ class StepwiseRollout:
         if not isinstance(question, _Question):
             self._run.close()
             raise EnvironmentCodeError(
-                f"the episode of {self.task.id} waits for something else than a reply; such an "
-                f"environment is "
-                "played within an event loop, by its own `run`"
+                f"the episode of {self.task.id} waits for something else than a reply; such an environment "
+                "is played within an event loop, by its own `run`"
             )
         self.messages = question.messages
