@@ -37,15 +37,11 @@ class Role:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
-    """Both players of a run, on a backend."""
+class Backend:
+    """What both policies of a run share: what they run on, and what it can do."""
 
-    samplers: Mapping[str, Sampler]
-    """By role."""
-    trainers: Mapping[str, Trainer]
-    """By role."""
-    settled: PolicyConfig
-    """The settings with all decided that was left to the machine and the models."""
+    settled: PolicyConfig | None = None
+    """The settings with all decided that was left to the machine and the models; None where nothing was."""
     warms_up: bool = True
     """Whether imitating known solutions makes a difference."""
     parallel_updates: bool = False
@@ -59,6 +55,16 @@ class Opened:
     None: samplers and trainers have the same weights."""
     close: Callable[[], Awaitable[None]] | None = None
     """Ends connections, when the run is over; None: there are none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened(Backend):
+    """Both policies of a run, on a backend."""
+
+    samplers: Mapping[str, Sampler]
+    """By role."""
+    trainers: Mapping[str, Trainer]
+    """By role."""
 
 
 Open = Callable[[PolicyConfig, Sequence[Role], Environment, int], Opened]

@@ -225,3 +225,9 @@ the last digits of what is computed, so a run keeps what was decided."""
 
 OF_THE_MACHINE = ("device", "dtype", "threads", "compiled")
 """Those of them that are decided before a model is loaded."""
+
+WEIGHTS = frozenset(
+    f"policy.{name}"
+    for name in ("model", "simulator_model", "tuning", "lora_rank", "lora_alpha", "lora_targets")
+)
+"""Settings of a run, by dotted key, that decide which model the weights in a checkpoint belong to."""

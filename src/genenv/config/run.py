@@ -159,26 +159,8 @@ class RunConfig(Settings, frozen=True):
         """The environment's own settings after the shift; None where there is none."""
         if not self.shift.round:
             return None
-        own = cast(JsonObject, self.environment.settings.model_dump(mode="json", exclude_none=True))
-        later = {**own, **self.shift.environment}
-        return validated(environment_config(self.environment.name), later, "shift.environment.")
-
-
-def check_simulator(config: RunConfig) -> None:
-    """Refuse a simulator that is trained but can never change, before a run starts.
-
-    The settings of old runs may have one; they are still read.
-
-    Raises:
-        UsageError: says what to set.
-    """
-    simulator = config.simulator
-    learns = simulator.train and simulator.source == "model"
-    if learns and simulator.algorithm == "grpo" and simulator.variations == 1:
-        raise UsageError(
-            "simulator.variations is 1, but simulator.algorithm 'grpo' compares what was written for one "
-            "context: set variations to 4, say, and simulator.contexts to a quarter, or algorithm to 'rwr'"
-        )
+        own = self.environment.settings
+        return validated(type(own), {**dict(own), **self.shift.environment}, "shift.environment.")
 
 
 def load_config(path: Path | None = None, overrides: Sequence[str] = (), *, variant: str = "") -> RunConfig:

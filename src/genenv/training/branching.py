@@ -10,10 +10,12 @@ from __future__ import annotations
 import re
 import shutil
 import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import BaseModel
+
+from genenv.backends.settings import WEIGHTS
 from genenv.config.resolved import ResolvedConfig, anchored, by_key
 from genenv.config.run import RunConfig, load_config
 from genenv.errors import DataError, UsageError
@@ -29,8 +31,6 @@ from genenv.runs.folder import RunFolder, changed
 from genenv.runs.store.store import PoolStore
 
 _OF_RUN = re.compile(r"(?P<run>.+?)(?:@(?P<round>\d+))?")
-_WEIGHTS = ("model", "simulator_model", "tuning", "lora_rank", "lora_alpha", "lora_targets", "backend")
-"""Settings of the policy that decide which model the weights in a checkpoint belong to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Origin:
             )
         now, then = by_key(config), by_key(self.config)
         fixed = [key for key in now.keys() | then.keys() if key.startswith("environment.")]
-        fixed += [f"policy.{name}" for name in _WEIGHTS]
+        fixed += [*WEIGHTS, "policy.backend"]
         for key in sorted(fixed):
             if now.get(key) != then.get(key):
                 raise UsageError(
@@ -124,10 +124,6 @@ class Origin:
         return f"{self.folder.path}@{self.round}"
 
 
-def _shifted(config: RunConfig, number: int) -> tuple[int, Mapping[str, object]] | None:
+def _shifted(config: RunConfig, number: int) -> tuple[int, BaseModel | None] | None:
     """The round of the shift and the environment's settings after it; None where a round is before any."""
-    shift = config.shift
-    if not shift.round or number < shift.round:
-        return None
-    own = config.environment.settings.model_dump(mode="json", exclude_none=True)
-    return shift.round, {**own, **shift.environment}
+    return (config.shift.round, config.later_environment()) if 0 < config.shift.round <= number else None

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from genenv.agent.policy import Agent
-from genenv.backends.settings import PolicyConfig
+from genenv.backends.base import Backend
 from genenv.progress import Reporter
 from genenv.simulator.source import TaskSource
 from genenv.types import Seed, Task
@@ -34,18 +34,8 @@ class Policies:
     agent: Agent
     simulator: TaskSource
     warmup: Warmup | None = None
-    settled: PolicyConfig | None = None
-    """The settings of their models with what is automatic decided; None where nothing was."""
-    apart: bool = False
-    """Whether they have devices of their own, and so learn at the same time."""
-    overlaps: bool = False
-    """Whether they can sample with the weights that were published while new ones are learned."""
-    found: Mapping[str, object] = field(default_factory=dict[str, object])
-    """What was found out of the server that they are on."""
-    check: Callable[[], Awaitable[None]] | None = None
-    """Holds what servers sampled since the last check to the weights here; None where nothing is to check."""
-    close: Callable[[], Awaitable[None]] | None = None
-    """Ends their connections."""
+    backend: Backend = field(default_factory=Backend)
+    """What they run on."""
 
     async def check_samples(self) -> None:
         """Refuse what was sampled by other weights than it should be, before anybody learns from it.
@@ -53,8 +43,8 @@ class Policies:
         Raises:
             GenenvError: there is such; names the server and the version.
         """
-        if self.check is not None:
-            await self.check()
+        if self.backend.check is not None:
+            await self.backend.check()
 
     async def publish(self) -> None:
         """Let both sample with what they have learned."""

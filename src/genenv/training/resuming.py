@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from genenv.backends.settings import AUTOMATIC, PolicyConfig
+from genenv.backends.settings import AUTOMATIC, WEIGHTS, PolicyConfig
 from genenv.config.resolved import ARITHMETIC, FREE, anchored, by_key, with_values
 from genenv.config.run import RunConfig, dump_toml, load_config
 from genenv.config.tables import apply_override, dump_tables, flat, read_tables, renamed
@@ -21,11 +21,6 @@ from genenv.files import write_whole
 from genenv.runs.folder import RunFolder
 from genenv.types import Json
 
-_WEIGHTS = frozenset(
-    f"policy.{name}"
-    for name in ("model", "simulator_model", "tuning", "lora_rank", "lora_alpha", "lora_targets")
-)
-"""Settings that decide which model the weights in a checkpoint belong to."""
 _COMPUTES_HERE = ("local", "vllm")
 """Backends that train on this machine, and so depend on what it has."""
 _AUTOMATIC: Mapping[str, Json] = {f"policy.{name}": value for name, value in AUTOMATIC.items()}
@@ -158,7 +153,7 @@ def for_writing(folder: RunFolder | None, config_path: Path | None, overrides: S
         return anchored(load_config(config_path, overrides))
 
     def may_change(key: str) -> bool:
-        return key not in _WEIGHTS and not key.startswith(("environment.", "shift."))
+        return key not in WEIGHTS and not key.startswith(("environment.", "shift."))
 
     change = continued(folder, config_path, overrides, may_change=may_change)
     if change.refused:
@@ -179,12 +174,10 @@ def _lacking(policy: PolicyConfig) -> Mapping[str, str]:
 
 
 def _without(config: RunConfig, lacked: Collection[str]) -> RunConfig:
-    """The settings with these choices of the policy automatic again."""
-    if not lacked:
-        return config
-    from genenv.backends.local.machine import without
-
-    return config.model_copy(update={"policy": without(config.policy, lacked)})
+    """The settings with these choices of the policy automatic again; with all, where the device is lacked."""
+    again = AUTOMATIC if "device" in lacked else lacked
+    policy = config.policy.model_copy(update={name: AUTOMATIC[name] for name in again})
+    return config.model_copy(update={"policy": policy})
 
 
 def record(folder: RunFolder, change: Continued, *, since: int) -> None:
