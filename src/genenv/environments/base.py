@@ -74,6 +74,11 @@ def choices_of(episode: Episode) -> Sequence[str]:
     return choices
 
 
+def failed(why: str) -> Verdict:
+    """The verdict on a rollout that left nothing to grade."""
+    return Verdict(reward=0.0, success=False, explanation=why, readable=False)
+
+
 class Environment(Protocol):
     """Tasks of one kind: how they are written, rolled out and checked."""
 

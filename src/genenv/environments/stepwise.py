@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Generator, Sequence
 from typing import Any
 
-from genenv.environments.base import Environment, OutOfTurns, choices_of, tools_of
+from genenv.environments.base import Environment, OutOfTurns, choices_of, failed, tools_of
 from genenv.errors import EnvironmentCodeError, RolloutError, UsageError
 from genenv.types import JsonObject, Message, Task, Verdict
 
@@ -95,7 +95,7 @@ class StepwiseRollout:
     def verdict(self) -> Verdict:
         """Grade the replies so far. Equal replies get equal verdicts."""
         if self.problem:
-            return Verdict(reward=0.0, success=False, explanation=self.problem, readable=False)
+            return failed(self.problem)
         return self._env.check(self.task, self._replies)
 
     def _go_on(self, text: str | None) -> None:

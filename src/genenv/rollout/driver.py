@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from genenv.chat.reasoning import CLOSING, answer_of
 from genenv.chat.sampler import encode_choices, forced_places
 from genenv.chat.tool_calls import normalize_tool_calls
-from genenv.environments.base import Ask, Environment, Episode, OutOfTurns, choices_of, tools_of
+from genenv.environments.base import Ask, Environment, Episode, OutOfTurns, choices_of, failed, tools_of
 from genenv.errors import RolloutError
 from genenv.progress import advance
 from genenv.sampling import Completion, Conversation, Sampler, SampleRequest, blocked_s
@@ -317,15 +317,10 @@ async def _episode(env: Environment, sampler: Sampler, task: Task, name: str, sa
         reason, problem = StopReason.TIMEOUT, str(error)
     except RolloutError as error:
         reason, problem = StopReason.ERROR, str(error)
-    readable = False
-    if reason in (StopReason.TIMEOUT, StopReason.ERROR):
-        reward, success = 0.0, False
-    elif reason in GRADED:
+    if reason in GRADED:
         verdict = env.check(task, conversation.replies)
-        reward, success, problem = verdict.reward, verdict.success, verdict.explanation
-        readable = verdict.readable
     else:
-        reward, success, problem = 0.0, False, UNFINISHED[reason]
+        verdict = failed(UNFINISHED.get(reason, problem))
     return Trace(
         id=f"{name}@{sampling.seed:016x}",  # all of the seed: ids are unique in a run, over its rounds
         task_id=task.id,
@@ -334,12 +329,12 @@ async def _episode(env: Environment, sampler: Sampler, task: Task, name: str, sa
         logprobs=tuple(conversation.logprobs),
         prompt_tokens=conversation.prompt_tokens,
         messages=tuple(conversation.messages),
-        reward=reward,
-        success=success,
-        explanation=problem,
+        reward=verdict.reward,
+        success=verdict.success,
+        explanation=verdict.explanation,
         stop_reason=reason,
         version=conversation.version,
-        readable=readable,
+        readable=verdict.readable,
         choices=tuple(conversation.choices),
         left_out=tuple(conversation.left_out),
     )

@@ -23,7 +23,7 @@ from pydantic import BaseModel, JsonValue
 from genenv.chat.assistant import ToolCall
 from genenv.chat.tool_calls import UNREADABLE, read_calls
 from genenv.config.tables import merged
-from genenv.environments.base import Ask, Episode, Options, OutOfTurns
+from genenv.environments.base import Ask, Episode, Options, OutOfTurns, failed
 from genenv.environments.common import asked_for, at_random, request, schema_of
 from genenv.errors import RolloutError, UsageError
 from genenv.interop.imported.settings import ImportedConfig
@@ -527,11 +527,6 @@ class ImportedEpisode:
             rollout.close()
         if not rollout.done:
             raise OutOfTurns
-
-
-def failed(why: str) -> Verdict:
-    """The verdict on a rollout that the environment could not run."""
-    return Verdict(reward=0.0, success=False, explanation=why, readable=False)
 
 
 def start_of(task: Task) -> Start:
