@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from genenv.curriculum.scoring import score_batch, scored
-from genenv.curriculum.selection import Selection, curriculum_metrics, select, trained_groups
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.curriculum.simulator_rewards import env_reward, expected_env_reward
+from genenv.curriculum.update_selection import Selection, curriculum_metrics, select, trained_groups
 from genenv.runs.metrics import check_names
 from genenv.types import TaskBatch
 
