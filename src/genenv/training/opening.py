@@ -8,9 +8,9 @@ from typing import cast
 from pydantic import BaseModel
 
 from genenv.agent.policy import Agent, AgentConfig
-from genenv.algorithms.agent_credit import agent_credit
+from genenv.algorithms.advantages import agent_credit
 from genenv.algorithms.losses import find_loss
-from genenv.algorithms.simulator_credit import simulator_credit
+from genenv.algorithms.reward_weighting import simulator_credit
 from genenv.backends.base import Role, open_backend
 from genenv.backends.settings import PolicyConfig
 from genenv.config.run import RunConfig
