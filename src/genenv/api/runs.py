@@ -13,6 +13,7 @@ from genenv.api.environment import Environment, named, words
 from genenv.chat.assistant import Assistant, ChatMessage, Reply
 from genenv.cli.progress import ConsoleReporter
 from genenv.config.run import RunConfig, load_config
+from genenv.environments.base import failed
 from genenv.errors import RolloutError, UsageError
 from genenv.evaluation.config import load_evaluation_config
 from genenv.evaluation.held_out import Conversation, Limits
@@ -112,9 +113,9 @@ class Agent:
                 async with free:
                     await held.run(world.episode(task))
             except RolloutError as error:
-                return Attempted(task, tuple(held.replies), _failed(str(error)))
+                return Attempted(task, tuple(held.replies), failed(str(error)))
             cut = UNFINISHED[StopReason.LENGTH]
-            verdict = _failed(cut) if held.cut else world.check(task, held.replies)
+            verdict = failed(cut) if held.cut else world.check(task, held.replies)
             return Attempted(task, tuple(held.replies), verdict)
 
         return list(await asyncio.gather(*(one(task) for task in tasks)))
@@ -141,13 +142,8 @@ def load_agent(name: str | Path, settings: Mapping[str, object] | None = None) -
     run = run_of(found)
     config = load_config(None if run is None else RunFolder.open(run).config)
     env = None if run is None else Environment.of_run(config)
-    model = assistant(found, asked.policy, asked.endpoint, asked.sampling)
-    return Agent(found, model, Limits.of(config), env)
-
-
-def _failed(why: str) -> Verdict:
-    """Return the verdict on a rollout that did not finish."""
-    return Verdict(reward=0.0, success=False, explanation=why, readable=False)
+    answering = assistant(found, asked.policy, asked.endpoint, asked.sampling)
+    return Agent(found, answering, Limits.of_run(config), env)
 
 
 def _chat(message: ChatMessage | Message) -> ChatMessage:

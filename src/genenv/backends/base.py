@@ -38,28 +38,34 @@ class Role:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
-    """The samplers and trainers of both policies, as a backend opens them, and its abilities."""
+class Backend:
+    """What both policies of a run share: what they run on, and what it can do."""
+
+    settled: PolicyConfig | None = None
+    """The settings with all decided that was left to the machine and the models; None where nothing was."""
+    warms_up: bool = True
+    """Whether imitating known solutions makes a difference."""
+    parallel_updates: bool = False
+    """Whether the two players have devices of their own, so that they can learn at the same time."""
+    async_rollouts: bool = False
+    """Whether samplers go on with the weights that were published while trainers learn."""
+    found: Mapping[str, object] = field(default_factory=dict[str, object])
+    """What was found out of a server, for the run's records."""
+    check: Callable[[], Awaitable[None]] | None = None
+    """Holds what was sampled since the last check to the weights that it should be of; raises GenenvError.
+    None: samplers and trainers have the same weights."""
+    close: Callable[[], Awaitable[None]] | None = None
+    """Ends connections, when the run is over; None: there are none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened(Backend):
+    """Both policies of a run, on a backend."""
 
     samplers: Mapping[str, Sampler]
     """The sampler of each role, by role name."""
     trainers: Mapping[str, Trainer]
     """The trainer of each role, by role name."""
-    settled: PolicyConfig
-    """The settings, with every `auto` value replaced by what was chosen for this machine and these models."""
-    warms_up: bool = True
-    """Whether supervised fine-tuning on demonstrations has any effect; False for scripted policies."""
-    parallel_updates: bool = False
-    """Whether the two policies train on separate devices, so that both can be updated at the same time."""
-    async_rollouts: bool = False
-    """Whether samplers can go on with the last published weights while trainers update theirs."""
-    found: Mapping[str, object] = field(default_factory=dict[str, object])
-    """Facts that were measured about a server, for the run's records."""
-    check: Callable[[], Awaitable[None]] | None = None
-    """Check that completions since the last check were sampled from the published weights; raises
-    GenenvError. None: no check is needed, as samplers and trainers share their weights."""
-    close: Callable[[], Awaitable[None]] | None = None
-    """Close all connections at the end of the run; None: there are none."""
 
 
 Open = Callable[[PolicyConfig, Sequence[Role], Environment, int], Opened]

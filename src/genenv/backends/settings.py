@@ -231,3 +231,9 @@ them change the last digits of results, so a run records the choices."""
 
 OF_THE_MACHINE = ("device", "dtype", "threads", "compiled")
 """Settings in `AUTOMATIC` that are chosen before a model is loaded."""
+
+WEIGHTS = frozenset(
+    f"policy.{name}"
+    for name in ("model", "simulator_model", "tuning", "lora_rank", "lora_alpha", "lora_targets")
+)
+"""Settings of a run, by dotted key, that decide which model the weights in a checkpoint belong to."""

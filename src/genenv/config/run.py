@@ -161,26 +161,8 @@ class RunConfig(Settings, frozen=True):
         """Return the environment's settings after the shift; None if there is no shift."""
         if not self.shift.round:
             return None
-        own = cast(JsonObject, self.environment.settings.model_dump(mode="json", exclude_none=True))
-        later = {**own, **self.shift.environment}
-        return validated(environment_config(self.environment.name), later, "shift.environment.")
-
-
-def check_simulator(config: RunConfig) -> None:
-    """Refuse a simulator that is trained but can never change, before a run starts.
-
-    The settings of old runs may have such a simulator; they can still be read.
-
-    Raises:
-        UsageError: the settings have such a simulator. The message says what to set.
-    """
-    simulator = config.simulator
-    learns = simulator.train and simulator.source == "model"
-    if learns and simulator.algorithm == "grpo" and simulator.variations == 1:
-        raise UsageError(
-            "simulator.variations is 1, but simulator.algorithm 'grpo' compares what was written for one "
-            "context: set variations to 4, say, and simulator.contexts to a quarter, or algorithm to 'rwr'"
-        )
+        own = self.environment.settings
+        return validated(type(own), {**dict(own), **self.shift.environment}, "shift.environment.")
 
 
 def load_config(path: Path | None = None, overrides: Sequence[str] = (), *, variant: str = "") -> RunConfig:

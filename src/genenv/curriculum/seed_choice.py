@@ -83,13 +83,7 @@ def choose_seeds(
     Raises:
         UsageError: there are no seeds, or fewer than n.
     """
-    if not seeds:
-        raise UsageError("the environment has no seeds to vary; give it at least one item of base data")
-    if n > len(seeds):
-        raise UsageError(
-            f"simulator.contexts is {n}, but the environment has {len(seeds)} seeds; "
-            f"set simulator.contexts to {len(seeds)} or less, or add seeds"
-        )
+    check_seeds(seeds, n)
     if config.seed_choice == "uniform" and not config.seed_trim:
         return rng.sample(list(seeds), n)
     if config.seed_choice == "bandit":
@@ -104,6 +98,21 @@ def choose_seeds(
     weights = rwr_weights(rewards, rwr_lambda=config.seed_temperature)
     chosen = [by_difficulty[i] for i in systematic(weights, n, rng)]
     return rng.sample(chosen, n)
+
+
+def check_seeds(seeds: Sequence[Seed], n: int) -> None:
+    """Refuse an environment in which n seeds cannot be chosen.
+
+    Raises:
+        UsageError: there are no seeds, or fewer than n.
+    """
+    if not seeds:
+        raise UsageError("the environment has no seeds to vary; give it at least one item of base data")
+    if n > len(seeds):
+        raise UsageError(
+            f"simulator.contexts is {n}, but the environment has {len(seeds)} seeds; "
+            f"set simulator.contexts to {len(seeds)} or less, or add seeds"
+        )
 
 
 def _by_bandit(

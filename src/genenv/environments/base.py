@@ -62,6 +62,23 @@ class OffersChoices(Protocol):
         ...
 
 
+def tools_of(episode: Episode) -> Sequence[JsonObject]:
+    """The tools that the model's chat template is to offer; none where messages describe them."""
+    tools: Sequence[JsonObject] = getattr(episode, "tools", ())  # isinstance of a protocol takes 30 us
+    return tools
+
+
+def choices_of(episode: Episode) -> Sequence[str]:
+    """The replies that are possible now; none where any text is."""
+    choices: Sequence[str] = getattr(episode, "choices", ())
+    return choices
+
+
+def failed(why: str) -> Verdict:
+    """The verdict on a rollout that left nothing to grade."""
+    return Verdict(reward=0.0, success=False, explanation=why, readable=False)
+
+
 class Environment(Protocol):
     """Tasks of one kind: how specs become tasks, how tasks are rolled out, and how rollouts are graded.
 

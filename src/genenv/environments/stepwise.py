@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Generator, Sequence
 from typing import Any
 
-from genenv.environments.base import Environment, OutOfTurns
+from genenv.environments.base import Environment, OutOfTurns, choices_of, failed, tools_of
 from genenv.errors import EnvironmentCodeError, RolloutError, UsageError
 from genenv.types import JsonObject, Message, Task, Verdict
 
@@ -55,12 +55,12 @@ class StepwiseRollout:
     @property
     def tools(self) -> Sequence[JsonObject]:
         """Tools for the model's chat template, in OpenAI's form; empty if messages describe them."""
-        return getattr(self._episode, "tools", ())
+        return tools_of(self._episode)
 
     @property
     def choices(self) -> Sequence[str]:
         """The replies that are allowed next; empty if every text is allowed."""
-        return () if self.done else getattr(self._episode, "choices", ())
+        return () if self.done else choices_of(self._episode)
 
     @property
     def max_turns(self) -> int:
@@ -94,7 +94,7 @@ class StepwiseRollout:
     def verdict(self) -> Verdict:
         """Grade the replies so far. Equal replies get equal verdicts."""
         if self.problem:
-            return Verdict(reward=0.0, success=False, explanation=self.problem, readable=False)
+            return failed(self.problem)
         return self._env.check(self.task, self._replies)
 
     def _go_on(self, text: str | None) -> None:
@@ -109,8 +109,7 @@ class StepwiseRollout:
         if not isinstance(question, _Question):
             self._run.close()
             raise EnvironmentCodeError(
-                f"the episode of {self.task.id} waits for something else than a reply; such an "
-                f"environment is "
-                "played within an event loop, by its own `run`"
+                f"the episode of {self.task.id} waits for something else than a reply; such an environment "
+                "is played within an event loop, by its own `run`"
             )
         self.messages = question.messages

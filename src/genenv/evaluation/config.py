@@ -9,7 +9,7 @@ from typing import cast
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from genenv.backends.settings import EndpointConfig, PolicyConfig, SamplingConfig
+from genenv.backends.settings import WEIGHTS, EndpointConfig, PolicyConfig, SamplingConfig
 from genenv.config.tables import apply_override, check_keys, validated
 from genenv.errors import spelled, unknown_name
 from genenv.evaluation.base import Benchmark
@@ -43,11 +43,6 @@ def section(name: str) -> str:
 
 _DEFAULTS: Mapping[str, Mapping[str, Json]] = {"policy": {"context_tokens": 131_072, "cache_gib": 4.0}}
 """Defaults that differ from training: larger context windows and KV caches, for long conversations."""
-_SET_BY_POLICY = frozenset(
-    f"policy.{name}"
-    for name in ("model", "simulator_model", "tuning", "lora_rank", "lora_alpha", "lora_targets")
-)
-"""Settings that are determined by `--policy`, so users cannot set them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +63,9 @@ def sections() -> dict[str, type[BaseModel]]:
 
 
 def evaluation_settings() -> Iterator[tuple[str, FieldInfo]]:
-    """Yield every setting's dotted key and field."""
+    """Every setting by its dotted key; those of the weights follow from `--policy`."""
     for name, model in sections().items():
-        yield from (pair for pair in walk(model, f"{name}.") if pair[0] not in _SET_BY_POLICY)
+        yield from (pair for pair in walk(model, f"{name}.") if pair[0] not in WEIGHTS)
 
 
 def evaluation_default(key: str) -> Json:

@@ -140,7 +140,9 @@ def check_environment(
     yield _uninformed(env, tasks, seed, pace)
     yield _all("the same twice", tasks, lambda task: _repeats(env, task, seed), pace)
     yield _held_out(env, base, held_out)
-    yield _sizes(env, chosen, tasks, config)
+    yield _sizes(
+        env, chosen, tasks, alpha=config.curriculum.alpha, context_tokens=config.policy.context_tokens
+    )
 
 
 def _seeds(env: Environment) -> Finding:
@@ -242,15 +244,17 @@ def _held_out(env: Environment, base: Sequence[Task], held_out: Sequence[Task]) 
     return Finding(what=what, state=GOOD, seen=f"{len(held_out)} tasks")
 
 
-def _sizes(env: Environment, seeds: Sequence[Seed], tasks: Sequence[Task], config: RunConfig) -> Finding:
+def _sizes(
+    env: Environment, seeds: Sequence[Seed], tasks: Sequence[Task], *, alpha: float, context_tokens: int
+) -> Finding:
     """Report the lengths of prompts and specs in characters, about four per token."""
     agent = [_length(task.messages) for task in tasks]
-    simulator = [_length(env.simulator_messages(item, Profile(), config.curriculum.alpha)) for item in seeds]
+    simulator = [_length(env.simulator_messages(item, Profile(), alpha)) for item in seeds]
     specs = [len(json.dumps(task.spec, ensure_ascii=False)) for task in tasks]
-    window = 4 * config.policy.context_tokens
+    window = 4 * context_tokens
     longest = max(*agent, *simulator)
     fits = longest < window
-    short = "" if fits else f"; a window of {config.policy.context_tokens} tokens is short"
+    short = "" if fits else f"; a window of {context_tokens} tokens is short"
     lengths = f"prompts up to {max(agent):,} characters, the simulator's {max(simulator):,}"
     seen = f"{lengths}, specs {max(specs):,}{short}"
     return Finding(what="sizes", state=GOOD if fits else POOR, seen=seen)

@@ -6,7 +6,6 @@ number, and measures any model: the base model before training, a checkpoint, an
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -21,12 +20,12 @@ from genenv.chat.assistant import ChatMessage, Talk
 from genenv.chat.tool_calls import as_text
 from genenv.config.run import RunConfig, as_tables, load_config
 from genenv.environments import load_environment
-from genenv.environments.base import Environment, Episode, OutOfTurns
-from genenv.errors import ContextOverflow, RolloutError, UsageError
+from genenv.environments.base import Environment, Episode, choices_of, tools_of
+from genenv.errors import ContextOverflow, UsageError
 from genenv.evaluation.base import Grade, Graded, Item, PlainBenchmark
 from genenv.evaluation.data import DataFolder
 from genenv.evaluation.models import run_of
-from genenv.rollout.driver import UNFINISHED, choices_of, tools_of
+from genenv.rollout.driver import UNFINISHED, EpisodeOver, play
 from genenv.runs.folder import RunFolder
 from genenv.settings import Settings
 from genenv.statistics import Figure
@@ -50,17 +49,13 @@ class Limits:
     """Seconds that the environment may take; the model's time is not counted."""
 
     @classmethod
-    def of(cls, config: RunConfig) -> Self:
-        """Those of a run."""
+    def of_run(cls, config: RunConfig) -> Self:
+        """Those that a run's settings say."""
         return cls(
             max_new_tokens=config.agent.max_new_tokens,
             context_tokens=config.policy.context_tokens,
             timeout_s=config.agent.episode_timeout_s,
         )
-
-
-class _Truncated(Exception):
-    """A reply reached the token limit."""
 
 
 @dataclass(slots=True)
@@ -94,27 +89,12 @@ class Conversation:
                 "these tasks offer tools in the model's own form, and this model takes none; measure it with "
                 "held_out.config, a file whose environment describes tools in the prompt"
             )
-        loop = asyncio.get_running_loop()
 
         async def ask(messages: Sequence[Message]) -> str:
-            left_s = (clock.when() or 0.0) - loop.time()
-            if left_s <= 0:  # an environment that never awaits blocks the timeout
-                raise TimeoutError
-            clock.reschedule(None)
-            reply = await self._reply(messages, tools, choices_of(episode))
-            clock.reschedule(loop.time() + left_s)
-            return reply
+            return await self._reply(messages, tools, choices_of(episode))
 
-        try:
-            async with asyncio.timeout(self.limits.timeout_s) as clock:
-                try:
-                    await episode.run(ask)
-                except _Truncated:
-                    self.cut = True
-                except OutOfTurns:
-                    pass
-        except TimeoutError as error:
-            raise RolloutError(f"the environment took longer than {self.limits.timeout_s:g} s") from error
+        reason = await play(lambda: episode, ask, timeout_s=self.limits.timeout_s)
+        self.cut = reason is StopReason.LENGTH
 
     async def _reply(
         self, messages: Sequence[Message], tools: Sequence[JsonObject], choices: Sequence[str]
@@ -135,7 +115,7 @@ class Conversation:
         self._calls = [str(call["id"]) for call in self._messages[-1].get("tool_calls", ())]
         self.replies.append(as_text(reply.text, reply.calls))
         if not reply.finished:
-            raise _Truncated
+            raise EpisodeOver(StopReason.LENGTH)
         return self.replies[-1]
 
 
@@ -169,10 +149,9 @@ class HeldOut(PlainBenchmark):
     max_tokens = AgentConfig().max_new_tokens
     headline = "success"
 
-    settings: HeldOutConfig
-
-    def __init__(self, settings: BaseModel | None = None) -> None:
-        super().__init__(settings)
+    def __init__(self, settings: HeldOutConfig | None = None) -> None:
+        self._chosen = settings or HeldOutConfig()
+        super().__init__(self._chosen)
         self._turns: dict[str, int] = {}
 
     @classmethod
@@ -201,7 +180,7 @@ class HeldOut(PlainBenchmark):
         """
         self._of = self._settings_of_run()
         self._env = load_environment(self._of.environment.name, self._of.environment.settings)
-        self._limits = Limits.of(self._of)
+        self._limits = Limits.of_run(self._of)
         self.max_tokens = self._limits.max_new_tokens
         tasks = list(self._env.held_out())
         main: int = getattr(self._env, "main_held_out", len(tasks))
@@ -212,11 +191,11 @@ class HeldOut(PlainBenchmark):
         return [_item(self._env, task) for task in tasks]
 
     def _settings_of_run(self) -> RunConfig:
-        if self.settings.config is not None:
-            return load_config(Path(self.settings.config))
-        if self.settings.run is None:
+        if self._chosen.config is not None:
+            return load_config(Path(self._chosen.config))
+        if self._chosen.run is None:
             raise UsageError("nothing says whose held-out tasks to ask: set held_out.run or held_out.config")
-        return load_config(RunFolder.open(Path(self.settings.run)).config)
+        return load_config(RunFolder.open(Path(self._chosen.run)).config)
 
     def many_turns(self, item: Item) -> bool:
         """Return whether the episode may have more than one turn."""

@@ -21,10 +21,10 @@ import typer
 from genenv.cli.console import Overrides, begin
 from genenv.cli.environment import config_of
 from genenv.cli.progress import ConsoleReporter
-from genenv.config.run import RunConfig, load_config
+from genenv.config.run import load_config
 from genenv.environments import close_environment, environment_config, environment_names, load_environment
 from genenv.environments import is_folder as is_folder
-from genenv.environments.base import Environment
+from genenv.environments.base import Environment, tools_of
 from genenv.errors import UsageError
 from genenv.files import check_writable, filled
 from genenv.gate.gate import base_tasks
@@ -295,7 +295,7 @@ def native(export: Export) -> dict[str, object]:
 
 def _how_to_reply(env: Environment, task: Task) -> str:
     """Return how a text reply is written, with the first reply of a demonstration if the task has one."""
-    how = CALLS if getattr(env.episode(task), "tools", ()) else "A reply is text, as the messages ask for it."
+    how = CALLS if tools_of(env.episode(task)) else "A reply is text, as the messages ask for it."
     if not task.oracle:
         return how
     return f"{how} The first reply of a solution of `{task.id}`:\n\n```\n{task.oracle[0]}\n```"
@@ -365,7 +365,10 @@ def export_env(
     """Write the tasks of an environment as an environment of TRL, verifiers, OpenEnv and Gymnasium."""
     begin(f"exporting {source}")
     run = Path(source) if (Path(source) / "config.toml").is_file() else None
-    config = config_of(source, overrides) if run is None else _of_run(run, overrides)
+    if run is None:
+        config = config_of(source, overrides)
+    else:
+        config = load_config(RunFolder.open(run).config, overrides)
     given = {word.partition("=")[0].strip().removeprefix("environment.") for word in overrides}
     export = Export(
         environment=config.environment.name,
@@ -385,10 +388,6 @@ def export_env(
         f"{out}: {written.train} tasks for training, {written.held_out} for measuring{left}; "
         f"{out / 'README.md'} says how TRL, verifiers, OpenEnv and Gymnasium use it"
     )
-
-
-def _of_run(run: Path, overrides: Overrides) -> RunConfig:
-    return load_config(RunFolder.open(run).config, overrides)
 
 
 def _generated(run: Path) -> list[Task]:

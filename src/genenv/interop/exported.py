@@ -19,7 +19,7 @@ from pydantic import AliasChoices, BaseModel, Field, JsonValue, ValidationError
 from genenv.chat.assistant import ChatMessage, ToolCall
 from genenv.chat.tool_calls import arguments_of, as_text
 from genenv.environments import close_environment, environment_config, load_environment
-from genenv.environments.base import Environment
+from genenv.environments.base import Environment, tools_of
 from genenv.environments.stepwise import StepwiseRollout
 from genenv.errors import DataError, UsageError, first_line
 from genenv.types import JsonObject, Lineage, Message, Origin, Role, Task, Verdict
@@ -164,8 +164,8 @@ class Exported:
         found: dict[str, JsonObject] = {}
         for split in SPLITS:
             for task in self.tasks(split):
-                for tool in getattr(self.env.episode(task), "tools", ()):
-                    found.setdefault(str(tool["function"]["name"]), tool)
+                for tool in tools_of(self.env.episode(task)):
+                    found.setdefault(str(cast(JsonObject, tool["function"])["name"]), tool)
         return list(found.values())
 
     @cached_property

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from genenv.chat.reasoning import CLOSING, answer_of
 from genenv.chat.sampler import encode_choices, forced_places
 from genenv.chat.tool_calls import normalize_tool_calls
-from genenv.environments.base import Environment, Episode, OutOfTurns
+from genenv.environments.base import Ask, Environment, Episode, OutOfTurns, choices_of, failed, tools_of
 from genenv.errors import RolloutError
 from genenv.progress import advance
 from genenv.sampling import Completion, Conversation, Sampler, SampleRequest, blocked_s
@@ -35,12 +35,16 @@ class Sampling:
     seed: int
 
 
-class _EpisodeOver(Exception):
-    """Raised to end an episode that cannot have another turn."""
+class EpisodeOver(Exception):
+    """Raised in place of a reply: the agent cannot have another turn."""
 
     def __init__(self, reason: StopReason) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+class OutOfTime(RolloutError):
+    """The environment took longer than a rollout allows it."""
 
 
 class _Clock:
@@ -84,7 +88,6 @@ class _Conversation:
     sampler: Sampler
     sampling: Sampling
     name: str
-    clock: _Clock
     max_turns: int = 1
     tools: Sequence[JsonObject] = ()
     possible: Callable[[], Sequence[str]] = tuple
@@ -104,10 +107,17 @@ class _Conversation:
     left_out: list[LeftOut] = field(default_factory=list)
     prompt_tokens: int = 0
 
+    def begin(self, episode: Episode) -> Episode:
+        """Know what an episode offers, and return it."""
+        self.max_turns = episode.max_turns
+        self.tools = tools_of(episode)
+        self.possible = functools.partial(choices_of, episode)
+        return episode
+
     async def ask(self, messages: Sequence[Message]) -> str:
         """Append messages, sample the reply, append the reply and return its text."""
         if sum(len(m.content) for m in messages) > CHARS_A_TOKEN * self.sampler.context_tokens:
-            raise _EpisodeOver(StopReason.CONTEXT)
+            raise EpisodeOver(StopReason.CONTEXT)
         after = self.replies[-1] if self.replies else ""
         if self.replies:
             self._leave_out(messages[0].role)
@@ -120,7 +130,7 @@ class _Conversation:
             self.prompt_tokens = len(self.token_ids)
         prompt = self._seen()
         if len(prompt) + self.sampling.max_new_tokens > self.sampler.context_tokens:
-            raise _EpisodeOver(StopReason.CONTEXT)
+            raise EpisodeOver(StopReason.CONTEXT)
         choices = encode_choices(self.possible(), self.sampler, thinks=bool(self.sampler.end_of_thought))
         if choices:
             self.choices.append(Choices(start=len(self.token_ids), replies=choices))
@@ -133,10 +143,7 @@ class _Conversation:
             conversation=self.itself,
             last=len(self.replies) + 1 >= self.max_turns,
         )
-        if self.clock.stop() <= 0:  # the clock cannot interrupt an environment that never awaits
-            raise TimeoutError
         completion = await self.sampler.sample(request)
-        self.clock.start()
         self.version = completion.version
         asked = len(self.token_ids)
         self._append(completion.token_ids, completion.logprobs, forced=completion.forced)
@@ -144,7 +151,7 @@ class _Conversation:
         self.replies.append(self._answer(completion))
         self.messages.append(Message(role="assistant", content=self.replies[-1]))
         if not completion.finished:
-            raise _EpisodeOver(StopReason.LENGTH)
+            raise EpisodeOver(StopReason.LENGTH)
         return self.replies[-1]
 
     def _leave_out(self, role: str) -> None:
@@ -180,16 +187,42 @@ class _Conversation:
         self.logprobs += logprobs
 
 
-def tools_of(episode: Episode) -> Sequence[JsonObject]:
-    """Return the tools for the model's chat template; empty if messages describe them."""
-    tools: Sequence[JsonObject] = getattr(episode, "tools", ())  # isinstance of a protocol takes 30 us
-    return tools
+async def play(begin: Callable[[], Episode], ask: Ask, *, timeout_s: float) -> StopReason:
+    """Run an episode to its end; returns why it ended.
 
+    Args:
+        begin: makes the episode.
+        ask: the agent's replies; may raise `EpisodeOver`.
+        timeout_s: of the environment alone: the time that `ask` takes does not count.
 
-def choices_of(episode: Episode) -> Sequence[str]:
-    """Return the replies that are possible in the next turn; empty if any text is."""
-    choices: Sequence[str] = getattr(episode, "choices", ())
-    return choices
+    Raises:
+        OutOfTime: the environment took longer.
+        RolloutError: the episode cannot go on.
+    """
+    clock = _Clock(timeout_s)
+
+    async def timed(messages: Sequence[Message]) -> str:
+        if clock.stop() <= 0:  # an environment that never awaits gives the clock no chance to ring
+            raise TimeoutError
+        try:
+            return await ask(messages)
+        finally:
+            clock.start()
+
+    try:
+        async with clock.timeout:
+            clock.start()
+            try:
+                await begin().run(timed)
+            except EpisodeOver as over:
+                return over.reason
+            except OutOfTurns:
+                return StopReason.MAX_TURNS
+            finally:
+                clock.stop()
+    except TimeoutError as error:
+        raise OutOfTime(f"the environment took longer than {timeout_s:g} s") from error
+    return StopReason.DONE
 
 
 async def roll_out(
@@ -261,7 +294,7 @@ class _Oracle:
 
     async def sample(self, request: SampleRequest) -> Completion:
         text = next(self._replies, "")
-        if self.end_of_thought and not self._tools:  # with tools the template adds it
+        if self.end_of_thought and not self._tools:  # with tools the template's own form has it
             text = CLOSING + text
         ids = self.encode_reply(text, self._tools)
         if len(request.prompt_ids) + len(ids) > self.context_tokens:
@@ -273,39 +306,21 @@ class _Oracle:
 
 
 async def _episode(env: Environment, sampler: Sampler, task: Task, name: str, sampling: Sampling) -> Trace:
-    reason, problem = StopReason.DONE, ""
-    clock = _Clock(sampling.timeout_s)
-    conversation = _Conversation(sampler, sampling, name, clock)
+    conversation, problem = _Conversation(sampler, sampling, name), ""
     try:
-        async with clock.timeout:
-            clock.start()
-            try:
-                episode = env.episode(task)
-                conversation.max_turns = episode.max_turns
-                conversation.tools = tools_of(episode)
-                conversation.possible = functools.partial(choices_of, episode)
-                await episode.run(conversation.ask)
-            except _EpisodeOver as over:
-                reason = over.reason
-                if reason is StopReason.CONTEXT and not conversation.replies:
-                    raise RolloutError(_NO_ROOM_FOR_REPLY) from over
-            except OutOfTurns:
-                reason = StopReason.MAX_TURNS
-            finally:
-                clock.stop()
-    except TimeoutError:
-        reason, problem = StopReason.TIMEOUT, f"the environment took longer than {sampling.timeout_s:g} s"
+        reason = await play(
+            lambda: conversation.begin(env.episode(task)), conversation.ask, timeout_s=sampling.timeout_s
+        )
+        if reason is StopReason.CONTEXT and not conversation.replies:
+            raise RolloutError(_NO_ROOM_FOR_REPLY)
+    except OutOfTime as error:
+        reason, problem = StopReason.TIMEOUT, str(error)
     except RolloutError as error:
         reason, problem = StopReason.ERROR, str(error)
-    readable = False
-    if reason in (StopReason.TIMEOUT, StopReason.ERROR):
-        reward, success = 0.0, False
-    elif reason in GRADED:
+    if reason in GRADED:
         verdict = env.check(task, conversation.replies)
-        reward, success, problem = verdict.reward, verdict.success, verdict.explanation
-        readable = verdict.readable
     else:
-        reward, success, problem = 0.0, False, UNFINISHED[reason]
+        verdict = failed(UNFINISHED.get(reason, problem))
     return Trace(
         id=f"{name}@{sampling.seed:016x}",  # all of the seed: ids are unique in a run, over its rounds
         task_id=task.id,
@@ -314,12 +329,12 @@ async def _episode(env: Environment, sampler: Sampler, task: Task, name: str, sa
         logprobs=tuple(conversation.logprobs),
         prompt_tokens=conversation.prompt_tokens,
         messages=tuple(conversation.messages),
-        reward=reward,
-        success=success,
-        explanation=problem,
+        reward=verdict.reward,
+        success=verdict.success,
+        explanation=verdict.explanation,
         stop_reason=reason,
         version=conversation.version,
-        readable=readable,
+        readable=verdict.readable,
         choices=tuple(conversation.choices),
         left_out=tuple(conversation.left_out),
     )

@@ -113,9 +113,10 @@ def _store(store: PoolStore, folder: RunFolder) -> Part:
 def _parts_reread(folder: RunFolder) -> set[str]:
     """Return the parts of old rounds that a resumed run reads; empty if its settings cannot be read."""
     try:
-        return parts_reread(load_config(folder.config))
+        config = load_config(folder.config)
     except GenenvError:
         return set()
+    return parts_reread(replay_share=config.curriculum.replay_share, per_seed=config.simulator.per_seed)
 
 
 def _checkpoints(store: PoolStore, folder: RunFolder) -> Iterator[Part]:

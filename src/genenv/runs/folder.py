@@ -23,7 +23,6 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from genenv.config.run import RunConfig
 from genenv.errors import DataError, UsageError
 from genenv.files import check_writable, locked, sync, write_whole
 from genenv.runs.checkpoint import (
@@ -122,7 +121,7 @@ class RunFolder:
         if path.exists() and not path.is_dir():
             raise UsageError(f"{path} is a file; choose another --out")
         count = folder._rounds()
-        # A run that lost its store is not an empty folder.
+        # A run that lost its store is none that never began.
         lost = (
             folder._has_metrics()
             or (folder.config.exists() and not folder.pool.exists())
@@ -134,7 +133,7 @@ class RunFolder:
                 "continue it with --resume or choose another --out"
             )
         if folder.config.exists():
-            with folder.lock():  # its start failed or is in progress
+            with folder.lock():  # its start failed, or is under way
                 pass
         check_writable(path)
         return folder
@@ -293,7 +292,7 @@ class RunFolder:
             mark_committed(checkpoint_path(self.checkpoints, last))
         sweep(self.checkpoints)
         found, due = self.metrics_and_due(store)
-        torn = due.startswith(found)  # the file has nothing that is not in the store
+        torn = due.startswith(found)  # the file holds nothing that the store has not
         self._put_away(store, last, note, metrics=not torn)
         if found != due or not self.metrics.exists():
             write_whole(self.metrics, due.decode())
@@ -380,13 +379,17 @@ def metrics_line(round_: int, metrics: Mapping[str, float]) -> str:
     return json.dumps({"round": round_, **dict(sorted(metrics.items()))}, allow_nan=False) + "\n"
 
 
-def parts_reread(config: RunConfig) -> set[str]:
-    """Return the parts of all earlier rounds that this run reads in addition to those of every run.
+def parts_reread(*, replay_share: float, per_seed: int) -> set[str]:
+    """Parts of every earlier round that this run reads as it goes on, beside those that every run reads.
 
-    The names are those of `PoolStore.damage`. Traces say which tasks are valid. Specs that are written once
-    are drawn again.
+    They are named as for `PoolStore.damage`. Traces say which tasks are valid, and specs that are written
+    once are drawn from again.
+
+    Args:
+        replay_share: `curriculum.replay_share` of the run.
+        per_seed: `simulator.per_seed` of the run.
     """
-    parts = {"traces"} if config.curriculum.replay_share else set[str]()
-    if config.simulator.per_seed:
+    parts = {"traces"} if replay_share else set[str]()
+    if per_seed:
         parts |= {"contexts", "generations", "rejections", "batches"}
     return parts

@@ -14,6 +14,7 @@ from genenv.algorithms.settings import (
     WarmupConfig,
 )
 from genenv.backends.settings import EndpointConfig
+from genenv.errors import UsageError
 from genenv.settings import PLACE, Address, Settings
 
 
@@ -74,3 +75,19 @@ class SimulatorConfig(OptimizerConfig, SimulatorLearningConfig, WritingConfig, f
     never written earns no reward and is never learned."""
     warmup: SimulatorWarmupConfig = Field(default_factory=SimulatorWarmupConfig)
     """Supervised steps before the first round."""
+
+
+def check_simulator(simulator: SimulatorConfig) -> None:
+    """Refuse a simulator that is trained but can never change, before a run starts.
+
+    The settings of old runs may have one; they are still read.
+
+    Raises:
+        UsageError: says what to set.
+    """
+    learns = simulator.train and simulator.source == "model"
+    if learns and simulator.algorithm == "grpo" and simulator.variations == 1:
+        raise UsageError(
+            "simulator.variations is 1, but simulator.algorithm 'grpo' compares what was written for one "
+            "context: set variations to 4, say, and simulator.contexts to a quarter, or algorithm to 'rwr'"
+        )

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from genenv.algorithms.datum import UpdateBatch
-from genenv.backends.settings import EndpointConfig, SamplingConfig
+from genenv.backends.settings import SamplingConfig
 from genenv.chat.assistant import ChatMessage
 from genenv.environments.base import Environment
 from genenv.errors import DataError, GenenvError, RolloutError, UsageError
@@ -339,7 +339,7 @@ class EndpointSource(UntrainedSource):
         from genenv.clients.endpoint import EndpointAssistant  # needs the extra `api`
 
         self._config, self._seed = config, seed
-        endpoint = EndpointConfig.model_validate(config.endpoint.model_dump() | {"tools": "text"})
+        endpoint = config.endpoint.model_copy(update={"tools": "text"})
         sampling = SamplingConfig(temperature=config.temperature, max_new_tokens=config.max_new_tokens)
         self._assistant = EndpointAssistant(config.address, endpoint, sampling)
         self._slots = endpoint.concurrency

@@ -10,10 +10,12 @@ from __future__ import annotations
 import re
 import shutil
 import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import BaseModel
+
+from genenv.backends.settings import WEIGHTS
 from genenv.config.resolved import ResolvedConfig, anchored, by_key
 from genenv.config.run import RunConfig, load_config
 from genenv.errors import DataError, UsageError
@@ -29,8 +31,6 @@ from genenv.runs.folder import RunFolder, changed
 from genenv.runs.store.store import PoolStore
 
 _OF_RUN = re.compile(r"(?P<run>.+?)(?:@(?P<round>\d+))?")
-_WEIGHTS = ("model", "simulator_model", "tuning", "lora_rank", "lora_alpha", "lora_targets", "backend")
-"""Policy settings that decide which model a checkpoint's weights belong to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Origin:
             DataError: the checkpoint or the store is damaged.
         """
         found = _OF_RUN.fullmatch(name)
-        assert found is not None  # noqa: S101 - everything matches but an empty string, which no option is
+        assert found is not None  # noqa: S101 - anything matches, but nothing at all, which no option is
         folder = RunFolder.open(Path(found["run"]))
         checkpoint, number = folder.checkpoint(None if found["round"] is None else int(found["round"]))
         return cls(folder, number, checkpoint, anchored(load_config(folder.config)))
@@ -75,7 +75,7 @@ class Origin:
             )
         now, then = by_key(config), by_key(self.config)
         fixed = [key for key in now.keys() | then.keys() if key.startswith("environment.")]
-        fixed += [f"policy.{name}" for name in _WEIGHTS]
+        fixed += [*WEIGHTS, "policy.backend"]
         for key in sorted(fixed):
             if now.get(key) != then.get(key):
                 raise UsageError(
@@ -94,7 +94,7 @@ class Origin:
         """Copy the store and the checkpoint into the folder of a branch."""
         run = uuid.uuid4().hex
         copied = folder.checkpoint_path(self.round)
-        if copied.exists():  # left by a failed start
+        if copied.exists():  # of a start that failed
             discard(copied)
         with new_checkpoint(folder.checkpoints, self.round, run=run) as empty:
             own = shutil.ignore_patterns(MANIFEST, COMMITTED)
@@ -125,10 +125,6 @@ class Origin:
         return f"{self.folder.path}@{self.round}"
 
 
-def _shifted(config: RunConfig, number: int) -> tuple[int, Mapping[str, object]] | None:
+def _shifted(config: RunConfig, number: int) -> tuple[int, BaseModel | None] | None:
     """Return the round of the shift and the environment's settings after it; None before a shift."""
-    shift = config.shift
-    if not shift.round or number < shift.round:
-        return None
-    own = config.environment.settings.model_dump(mode="json", exclude_none=True)
-    return shift.round, {**own, **shift.environment}
+    return (config.shift.round, config.later_environment()) if 0 < config.shift.round <= number else None

@@ -18,16 +18,9 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from genenv.algorithms.advantages import agent_credit
-from genenv.algorithms.losses import find_loss
-from genenv.algorithms.reward_weighting import simulator_credit
 from genenv.config.run import RunConfig
-from genenv.curriculum.seed_choice import chooser_class
-from genenv.curriculum.simulator_rewards import REWARD_ARGUMENTS
 from genenv.environments.base import Environment
 from genenv.errors import DataError, GenenvError
-from genenv.gate.gate import own_check
-from genenv.plugins import own_part
 from genenv.progress import Reporter, Silent
 from genenv.runs.checkpoint import checkpoint_path, checkpoints
 from genenv.runs.folder import RunFolder, parts_reread
@@ -35,34 +28,12 @@ from genenv.runs.metrics import Stages, check_names, evaluation_metrics
 from genenv.runs.sinks import Sink, write_all
 from genenv.runs.store.records import Evaluation, RoundRecord
 from genenv.runs.store.store import PoolStore
-from genenv.settings import is_own
 from genenv.simulator.source import FixedTaskSource
 from genenv.training.policies import Policies, together
 from genenv.training.rounds import Ahead, Learner, Produced, Producer, evaluate
 from genenv.training.task_pool import TaskPool, Tasks
 
 Learn = Callable[[Produced], Coroutine[Any, Any, Mapping[str, float]]]
-
-
-def check_own_parts(config: RunConfig) -> None:
-    """Load every user-defined function and class that the settings name, before a run begins.
-
-    Raises:
-        UsageError: a part cannot be found, or does not accept the arguments of its protocol. The message
-            names the setting.
-    """
-    agent, simulator, curriculum = config.agent, config.simulator, config.curriculum
-    _ = agent_credit(agent), simulator_credit(simulator), find_loss(agent.loss)
-    for setting, name in (("agent.advantage", agent.advantage), ("simulator.advantage", simulator.advantage)):
-        if is_own(name):
-            _ = own_part(setting, name, takes=("rewards",))
-    for setting in ("env_reward", "candidate_reward"):
-        if is_own(name := getattr(curriculum, setting)):
-            _ = own_part(f"curriculum.{setting}", name, takes=REWARD_ARGUMENTS)
-    if is_own(curriculum.seed_choice):
-        _ = chooser_class(curriculum.seed_choice)
-    if is_own(curriculum.gate):
-        _ = own_check(curriculum.gate)
 
 
 class Pipeline:
@@ -106,7 +77,7 @@ class Pipeline:
         Returns:
             The round, and metrics of the updates and of the overlap of sampling and training.
         """
-        for missing in (number, *self.due(number)[: self._staleness - 1]):  # at the start of a run
+        for missing in (number, *self.due(number)[: self._staleness - 1]):  # where a run begins
             if missing not in self._ahead:
                 await self.produce(missing, tasks)
         produced, newest = self._ahead[number], number + self._staleness
@@ -162,10 +133,10 @@ class CoEvolution:
         self.pool = TaskPool(config, env)
         self.learner = Learner(config, env, policies)
         self.pipeline = Pipeline(
-            Producer(config, env, policies, self.pool, self.reporter),
+            Producer(policies, self.pool, self.reporter),
             rounds=config.run.rounds,
             staleness=config.run.staleness,
-            overlaps=policies.overlaps,
+            overlaps=policies.backend.async_rollouts,
         )
 
     def run(self, proven: Callable[[int | None], None] | None = None) -> int:
@@ -181,15 +152,15 @@ class CoEvolution:
         try:
             return await self._run(proven)
         finally:
-            if self.policies.close is not None:
-                await self.policies.close()
+            if self.policies.backend.close is not None:
+                await self.policies.backend.close()
 
     async def _run(self, proven: Callable[[int | None], None] | None) -> int:
         with self.folder.lock(), PoolStore.open(self.folder.pool, create=False) as store:
             last = await self._resume(store)
             if proven is not None:
                 proven(last)
-            if last is not None:  # the process may have been killed between commit and sinks
+            if last is not None:  # a kill after the commit may have kept it from the sinks
                 write_all(self.sinks, last, store.metrics(last))
                 await self._in_flight(last, store)
             keep = max(self.config.run.keep_checkpoints, self.config.run.staleness + 1)
@@ -220,7 +191,10 @@ class CoEvolution:
 
     async def _resume(self, store: PoolStore) -> int | None:
         """Verify what is needed, restore the state after the last committed round, and return its number."""
-        last = self.folder.prove(store, self.reporter.note, also=parts_reread(self.config))
+        reread = parts_reread(
+            replay_share=self.config.curriculum.replay_share, per_seed=self.config.simulator.per_seed
+        )
+        last = self.folder.prove(store, self.reporter.note, also=reread)
         try:
             store.put_base(*self.pool.data())
         except ValueError as error:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from genenv.agent.policy import Agent
-from genenv.backends.settings import PolicyConfig
+from genenv.backends.base import Backend
 from genenv.progress import Reporter
 from genenv.simulator.source import TaskSource
 from genenv.types import Seed, Task
@@ -34,19 +34,8 @@ class Policies:
     agent: Agent
     simulator: TaskSource
     warmup: Warmup | None = None
-    settled: PolicyConfig | None = None
-    """The model settings with automatic values decided; None if there were none."""
-    apart: bool = False
-    """Whether the policies have separate devices, so that both updates run at the same time."""
-    overlaps: bool = False
-    """Whether sampling with the published weights can go on during an update."""
-    found: Mapping[str, object] = field(default_factory=dict[str, object])
-    """Properties of the server that the policies run on."""
-    check: Callable[[], Awaitable[None]] | None = None
-    """Checks the samples of servers since the last check against the present weights; None if no check is
-    needed."""
-    close: Callable[[], Awaitable[None]] | None = None
-    """Closes connections."""
+    backend: Backend = field(default_factory=Backend)
+    """What they run on."""
 
     async def check_samples(self) -> None:
         """Refuse samples of wrong weights before they are trained on.
@@ -54,8 +43,8 @@ class Policies:
         Raises:
             GenenvError: a sample is from wrong weights. The message names the server and the version.
         """
-        if self.check is not None:
-            await self.check()
+        if self.backend.check is not None:
+            await self.backend.check()
 
     async def publish(self) -> None:
         """Use the updated weights of both policies for sampling."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from genenv.backends.settings import AUTOMATIC, PolicyConfig
+from genenv.backends.settings import AUTOMATIC, WEIGHTS, PolicyConfig
 from genenv.config.resolved import ARITHMETIC, FREE, anchored, by_key, with_values
 from genenv.config.run import RunConfig, dump_toml, load_config
 from genenv.config.tables import apply_override, dump_tables, flat, read_tables, renamed
@@ -21,11 +21,6 @@ from genenv.files import write_whole
 from genenv.runs.folder import RunFolder
 from genenv.types import Json
 
-_WEIGHTS = frozenset(
-    f"policy.{name}"
-    for name in ("model", "simulator_model", "tuning", "lora_rank", "lora_alpha", "lora_targets")
-)
-"""Settings that decide which model a checkpoint's weights belong to."""
 _COMPUTES_HERE = ("local", "vllm")
 """Backends that train on this machine, and so depend on its hardware and software."""
 _AUTOMATIC: Mapping[str, Json] = {f"policy.{name}": value for name, value in AUTOMATIC.items()}
@@ -87,7 +82,7 @@ def continued(
     refused: list[str] = []
     for key, value in sorted(wanted.items()):
         if before.get(key) == value or (value == _AUTOMATIC.get(key) and not may_change(key)):
-            continue  # an automatic value is already decided
+            continue  # automatic is what was decided
         if may_change(key) and value is not None:
             taken[key] = value
         else:
@@ -158,7 +153,7 @@ def for_writing(folder: RunFolder | None, config_path: Path | None, overrides: S
         return anchored(load_config(config_path, overrides))
 
     def may_change(key: str) -> bool:
-        return key not in _WEIGHTS and not key.startswith(("environment.", "shift."))
+        return key not in WEIGHTS and not key.startswith(("environment.", "shift."))
 
     change = continued(folder, config_path, overrides, may_change=may_change)
     if change.refused:
@@ -166,7 +161,7 @@ def for_writing(folder: RunFolder | None, config_path: Path | None, overrides: S
             f"{folder.path} was trained with other settings: {', '.join(change.refused)}; "
             f"generate with its own, {folder.config}"
         )
-    return _without(change.asked, _lacking(change.asked.policy))  # written tasks need no identical digits
+    return _without(change.asked, _lacking(change.asked.policy))  # nothing here must compute the same digits
 
 
 def _lacking(policy: PolicyConfig) -> Mapping[str, str]:
@@ -182,12 +177,10 @@ def _lacking(policy: PolicyConfig) -> Mapping[str, str]:
 
 
 def _without(config: RunConfig, lacked: Collection[str]) -> RunConfig:
-    """Return the settings with these policy choices set back to automatic."""
-    if not lacked:
-        return config
-    from genenv.backends.local.machine import without
-
-    return config.model_copy(update={"policy": without(config.policy, lacked)})
+    """The settings with these choices of the policy automatic again; with all, where the device is lacked."""
+    again = AUTOMATIC if "device" in lacked else lacked
+    policy = config.policy.model_copy(update={name: AUTOMATIC[name] for name in again})
+    return config.model_copy(update={"policy": policy})
 
 
 def record(folder: RunFolder, change: Continued, *, since: int) -> None:
@@ -232,7 +225,7 @@ def _in_overrides(folder: RunFolder, overrides: Sequence[str], saved: RunConfig)
     said = flat(renamed(tables))
     name = said.get("environment.name", saved.environment.name)
     if name != saved.environment.name:
-        return {"environment.name": name}  # its settings differ, so they are not checked
+        return {"environment.name": name}  # whose settings are others
     checked = by_key(anchored(load_config(folder.config, overrides))) if overrides else {}
     return {key: checked.get(key) for key in said}
 

@@ -92,11 +92,8 @@ class Ahead:
 class Producer:
     """Produces rounds, in order: tasks, rollouts and metrics."""
 
-    def __init__(
-        self, config: RunConfig, env: Environment, policies: Policies, pool: TaskPool, reporter: Reporter
-    ) -> None:
-        self.config, self.env, self.policies, self.pool = config, env, policies, pool
-        self.reporter = reporter
+    def __init__(self, policies: Policies, pool: TaskPool, reporter: Reporter) -> None:
+        self.policies, self.pool, self.reporter = policies, pool, reporter
 
     async def produce(self, number: int, tasks: Tasks) -> Produced:
         """Sample a round with the latest published weights, and update the task pool with its rollouts.
@@ -105,13 +102,14 @@ class Producer:
             number: number of the round; rounds must be produced in order.
             tasks: finds the tasks that may be repeated in it.
         """
-        config, pool, simulator = self.config, self.pool, self.policies.simulator
+        pool, simulator = self.pool, self.policies.simulator
+        config, env = pool.config, pool.env
         stage = Stages(self.reporter, number, config.run.rounds)
         entered = await self._entered(number, stage)
         contexts = pool.contexts(number)
         specs = len(contexts) * config.simulator.variations
         with stage("propose", "writing tasks", items=specs, unit="specs"):
-            generations = await simulator.propose(self.env, contexts)
+            generations = await simulator.propose(env, contexts)
         with stage("gate"):
             proposals = pool.gate.admit(contexts, generations)
         written = [proposal.outcome for proposal in proposals if isinstance(proposal.outcome, Task)]
@@ -142,7 +140,7 @@ class Producer:
             entered=entered,
             metrics={
                 **curriculum_metrics(batches, selection, wanted),
-                **rollout_metrics(groups, batches, sampler, self.env, elsewhere=elsewhere),
+                **rollout_metrics(groups, batches, sampler, env, elsewhere=elsewhere),
                 **probed,
                 **{f"agent/skill/{name}": rate for name, rate in pool.stats.profile().success.items()},
                 **({"agent/eval_at_shift": fmean(one.success for one in entered)} if entered else {}),
@@ -153,9 +151,9 @@ class Producer:
 
     async def _entered(self, number: int, stage: Stages) -> list[Evaluation]:
         """Evaluate the agent in another environment, if this is the first round in it."""
-        if not self.pool.enter(number) or not self.config.run.eval_every:
+        if not self.pool.enter(number) or not self.pool.config.run.eval_every:
             return []
-        return await evaluate(self.policies.agent, self.env, self.pool.held_out, stage)
+        return await evaluate(self.policies.agent, self.pool.env, self.pool.held_out, stage)
 
     async def _predicted(self, candidates: Sequence[Task], stage: Stages) -> Predicted | None:
         """Return predicted success rates of candidates; None if predictions are off."""
@@ -165,7 +163,7 @@ class Producer:
         if isinstance(predictor, History):
             return predictor.predict(candidates)
         with stage("probe", "looking at", items=len(candidates), unit="tasks"):
-            return predictor.predict(*await self.policies.agent.likelihoods(self.env, candidates))
+            return predictor.predict(*await self.policies.agent.likelihoods(self.pool.env, candidates))
 
     async def _attempted(
         self, number: int, chosen: Choice, back: Sequence[Task], stage: Stages
@@ -173,9 +171,9 @@ class Producer:
         """Roll out the tasks of a round, and substitutes for candidates whose rewards all agree."""
         groups, tasks = list[Group](), [*chosen.new, *chosen.base, *back]
         while tasks:
-            items = len(tasks) * self.config.agent.rollouts
+            items = len(tasks) * self.policies.agent.config.rollouts
             with stage("rollout", "attempting", items=items, unit="attempts"):
-                found = await self.policies.agent.roll_out(self.env, tasks, round_=number)
+                found = await self.policies.agent.roll_out(self.pool.env, tasks, round_=number)
             groups += found
             tasks = chosen.instead_of(found)
         await self.policies.check_samples()
@@ -219,7 +217,7 @@ class Learner:
             replayed: other tasks whose demonstrations are trained on again.
             stage: times the update.
         """
-        agent, config = self.policies.agent, self.config.agent
+        agent, config = self.policies.agent, self.policies.agent.config
         if not config.train:
             return {"agent/zero_advantage_rate": zero_advantage_rate(groups, config)}
         sequences = len(replayed) + sum(len(g.traces) + (config.guidance != "none") for g in groups)
@@ -278,7 +276,7 @@ class Learner:
 
         `tokens/trained` is the sum over both.
         """
-        if self.policies.apart:
+        if self.policies.backend.parallel_updates:
             found = await together(*(update() for update in updates))
         else:
             found = [await update() for update in updates]

@@ -6,9 +6,8 @@ torch is only imported if a check needs it.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
 
-from genenv.backends.settings import AUTOMATIC, PolicyConfig
+from genenv.backends.settings import PolicyConfig
 
 
 def cores() -> int:
@@ -30,12 +29,6 @@ def lacking(policy: PolicyConfig) -> dict[str, str]:
     if policy.packed_weights is True and not _has_onednn():
         found["packed_weights"] = "this torch has no oneDNN"
     return found
-
-
-def without(policy: PolicyConfig, names: Collection[str]) -> PolicyConfig:
-    """Return the settings with these choices automatic again, or all choices if `device` is among them."""
-    again = AUTOMATIC if "device" in names else names
-    return policy.model_copy(update={name: AUTOMATIC[name] for name in again})
 
 
 def _cores_in_words() -> str:

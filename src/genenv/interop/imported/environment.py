@@ -23,8 +23,8 @@ from pydantic import BaseModel, JsonValue
 from genenv.chat.assistant import ToolCall
 from genenv.chat.tool_calls import UNREADABLE, read_calls
 from genenv.config.tables import merged
-from genenv.environments.base import Ask, Episode, Options, OutOfTurns
-from genenv.environments.common import at_random, closed_object, request, schema_of
+from genenv.environments.base import Ask, Episode, Options, OutOfTurns, failed
+from genenv.environments.common import at_random, request, schema_of
 from genenv.environments.simulator_prompts import asked_for
 from genenv.errors import RolloutError, UsageError
 from genenv.interop.imported.settings import ImportedConfig
@@ -93,7 +93,12 @@ class Space:
             return schema_of(self.options())
         number: JsonObject = {"type": "integer", "minimum": 0, "maximum": self.numbers - 1}
         fields = {name: {"enum": list(values)} for name, values in self.values.items()}
-        return closed_object({**fields, self.number: number})
+        return {
+            "type": "object",
+            "properties": {**fields, self.number: number},
+            "required": [*fields, self.number],
+            "additionalProperties": False,
+        }
 
     def drawn(self, rng: random.Random) -> dict[str, Json]:
         """Return parameters drawn at random."""
@@ -278,7 +283,7 @@ class ImportedEnvironment(ABC):
         """Return a short description of the environment for a simulator, or "" if there is none."""
         return ""
 
-    # Base tasks.
+    # base data
 
     def seeds(self) -> Sequence[Seed]:
         """Return the base tasks: the first numbers, with the values of `vary` in turn."""
@@ -305,7 +310,7 @@ class ImportedEnvironment(ABC):
     def _held_out(self) -> list[Task]:
         found: list[Task] = []
         if not self.space.numbers and not self.settings.given_held_out:
-            return found  # else they would be the training tasks
+            return found  # there is nothing by which they would be others
         for place, chosen in enumerate(self.space.spread(self.settings.held_out, self._first_held_out)):
             lineage = Lineage(origin=Origin.HELD_OUT)
             task = self._built(chosen, f"held-out-{place}", lineage)
@@ -317,7 +322,7 @@ class ImportedEnvironment(ABC):
             found.append(task)
         return found
 
-    # Tasks.
+    # tasks
 
     def spec_schema(self, seed: Seed) -> JsonObject:
         """Return the JSON schema of a task's parameters, including the number."""
@@ -414,7 +419,7 @@ class ImportedEnvironment(ABC):
         """Return a hash of the environment's arguments; tasks with equal arguments are duplicates."""
         return digest([task.payload["given"], task.payload["number"]])
 
-    # Rollouts.
+    # rollouts
 
     def episode(self, task: Task) -> Episode:
         """Return a fresh episode."""
@@ -525,11 +530,6 @@ class ImportedEpisode:
             raise OutOfTurns
 
 
-def failed(why: str) -> Verdict:
-    """Return the verdict on a rollout that the environment could not run: reward 0, unreadable."""
-    return Verdict(reward=0.0, success=False, explanation=why, readable=False)
-
-
 def start_of(task: Task) -> Start:
     """Return the arguments and number that start a rollout of a task."""
     number = task.payload["number"]
@@ -567,5 +567,5 @@ def sampled(schema: JsonObject, rng: random.Random) -> Json:
     """Return a random value that is valid for a schema, or an empty object if the schema is unsupported."""
     try:
         return sample_json(plain_schema(schema), rng)
-    except (UsageError, KeyError, TypeError, ValueError):  # schemas of other libraries may be unsupported
+    except (UsageError, KeyError, TypeError, ValueError):  # schemas of others hold what ours do not
         return {}

@@ -18,13 +18,14 @@ from typing import Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
-from genenv.config.run import check_simulator, load_config, parse_config
+from genenv.config.run import load_config, parse_config
 from genenv.config.tables import apply_override, dump_tables, read_tables, renamed
 from genenv.config.variants import with_variant
 from genenv.errors import DataError, UsageError
 from genenv.files import check_writable, write_whole
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.reader import read_last_round
+from genenv.simulator.settings import check_simulator
 
 FILE = "sweep.json"
 WARM_UP = "warm-up"
@@ -148,7 +149,8 @@ class Grid(_File, frozen=True):
                     f"no folder can be called {variant!r}; variants have letters, digits and + = . _ -, "
                     "200 of them at most: settings that all share go into CONFIG or --set"
                 )
-            check_simulator(parse_config(with_variant(document, variant)))  # as its runs will read it
+            read = parse_config(with_variant(document, variant))  # as its runs will read it
+            check_simulator(read.simulator)
         unknown = [name for pair in contrasts for name in pair if name not in variants]
         if unknown:
             raise UsageError(f"a contrast names {unknown[0]!r}, which is no variant of this sweep")
