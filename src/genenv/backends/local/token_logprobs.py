@@ -44,26 +44,6 @@ class Scores(NamedTuple):
     """Entropy of what could be sampled; None where nobody asked."""
 
 
-def frozen_logprobs(
-    head: Any,  # noqa: ANN401
-    hidden_MW: Tensor,
-    tokens_M: Tensor,
-    *,
-    temperature: float = 1.0,
-    allowed: Tensor | None = None,
-) -> Tensor:
-    """[M] log-probabilities of tokens under an output layer that does not learn. Nats.
-
-    Args:
-        head: the output layer, linear.
-        hidden_MW: what predicts each token.
-        tokens_M: the tokens.
-        temperature: divides the scores; 0 counts as 1.
-        allowed: [M, ceil(V / 32)] bit masks of the tokens that could be sampled; None when all could.
-    """
-    return frozen_scores(head, hidden_MW, tokens_M, temperature=temperature, allowed=allowed).logprobs_M
-
-
 def frozen_scores(  # noqa: PLR0913
     head: Any,  # noqa: ANN401
     hidden_MW: Tensor,
@@ -74,7 +54,7 @@ def frozen_scores(  # noqa: PLR0913
     allowed: Tensor | None = None,
     entropy: bool = False,
 ) -> Scores:
-    """As `frozen_logprobs`; and KL to a reference and entropy, where they are asked for.
+    """Scores of tokens under an output layer that does not learn: KL and entropy where they are asked for.
 
     Args:
         head: the output layer of both.
