@@ -197,25 +197,7 @@ class PolicyWeights:
 
     def logprobs(self, packed: Packed | TokenTree, *, temperature: float = 1.0) -> Tensor:
         """[M] log-probabilities of the completions' tokens, row after row. Nats."""
-        return self.token_logprobs(*self.completion_hidden(packed), temperature=temperature)
-
-    def token_logprobs(
-        self,
-        hidden_MW: Tensor,
-        tokens_M: Tensor,
-        *,
-        temperature: float = 1.0,
-        allowed: Tensor | None = None,
-    ) -> Tensor:
-        """[M] log-probabilities of tokens, from the states that `completion_hidden` gave for them. Nats.
-
-        Args:
-            hidden_MW: the states.
-            tokens_M: the tokens.
-            temperature: divides the scores.
-            allowed: [M, ceil(V / 32)] bit masks of the tokens that could be sampled; None when all could.
-        """
-        return self.token_scores(hidden_MW, tokens_M, temperature=temperature, allowed=allowed).logprobs_M
+        return self.token_scores(*self.completion_hidden(packed), temperature=temperature).logprobs_M
 
     def token_scores(
         self,
@@ -226,7 +208,15 @@ class PolicyWeights:
         allowed: Tensor | None = None,
         entropy: bool = False,
     ) -> Scores:
-        """As `token_logprobs`; and the entropy of what could be sampled, where it is asked for."""
+        """Log-probabilities of tokens, and the entropy of what could be sampled, where it is asked for.
+
+        Args:
+            hidden_MW: the states that `completion_hidden` gave for the tokens.
+            tokens_M: the tokens.
+            temperature: divides the scores.
+            allowed: [M, ceil(V / 32)] bit masks of the tokens that could be sampled; None when all could.
+            entropy: whether it is worked out.
+        """
         if self.head_is_frozen:
             options = {"temperature": temperature, "allowed": allowed, "entropy": entropy}
             return self.frozen_scores(hidden_MW, tokens_M, **options)

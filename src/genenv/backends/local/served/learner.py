@@ -181,9 +181,8 @@ class Learner:
         all_U = torch.empty(len(which_U), dtype=torch.float32, device=of_M.device)
 
         def scored(which: Tensor) -> Tensor:
-            return self.weights.token_logprobs(
-                hidden_NW.index_select(0, which // vocabulary), which % vocabulary
-            )
+            states = hidden_NW.index_select(0, which // vocabulary)
+            return self.weights.token_scores(states, which % vocabulary).logprobs_M
 
         own = scored(which_U[learned_U])
         all_U[learned_U] = own.detach().float()

@@ -185,5 +185,5 @@ class ServedSampler(LocalSampler):
 
 def _of_prompt(weights: ServedWeights, states: Tensor, request: PromptRequest) -> Numbers:
     targets = torch.tensor(request.prompt_ids[1:], dtype=torch.long, device=states.device)
-    own = weights.token_logprobs(states, targets).float().cpu().numpy()
+    own = weights.token_scores(states, targets).logprobs_M.float().cpu().numpy()
     return np.concatenate([np.array([np.nan], np.float32), own])
