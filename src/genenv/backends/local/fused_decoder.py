@@ -21,8 +21,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -186,10 +185,16 @@ class Projection:
         bias = self.product.bias
         return whole, None if bias is None else nn.functional.pad(bias.detach(), (0, rows))
 
-    def low_rank(self, adapter: str | None) -> Iterator[tuple[Tensor, Tensor, float, slice]]:
-        """An adapter's matrices A [r, I] and B [O, r], their scale, and their columns of the result."""
-        for part in () if adapter is None else self._parts(adapter):
-            yield part.down_rI, part.up_Or, part.scale, part.columns
+    def low_rank(self, adapter: str | None) -> Iterator[Part]:
+        """An adapter of each of the layers that have one."""
+        start = 0
+        for layer, width in zip(self._names, self.widths, strict=True):
+            found = getattr(self._owner, layer)
+            if adapter is not None and adapter in getattr(found, "lora_A", ()):
+                module: Any = found
+                down, up = module.lora_A[adapter].weight, module.lora_B[adapter].weight
+                yield Part(down, up, float(module.scaling[adapter]), slice(start, start + width))
+            start += width
 
     def forget(self, adapter: str) -> None:
         """Let go of an adapter's matrices."""
@@ -197,26 +202,17 @@ class Projection:
 
     def _adapter(self, name: str) -> _Adapter:
         if name not in self._adapters:
-            self._adapters[name] = _Adapter(list(self._parts(name)))
+            self._adapters[name] = _Adapter(list(self.low_rank(name)))
         return self._adapters[name]
 
-    def _parts(self, name: str) -> Iterator[Part]:
-        start = 0
-        for layer, width in zip(self._names, self.widths, strict=True):
-            found = getattr(self._owner, layer)
-            if name in getattr(found, "lora_A", ()):
-                module: Any = found
-                down, up = module.lora_A[name].weight, module.lora_B[name].weight
-                yield Part(down, up, float(module.scaling[name]), slice(start, start + width))
-            start += width
 
-
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """The adapter of one of several joint projections."""
 
     down_rI: Tensor
+    """A."""
     up_Or: Tensor
+    """B."""
     scale: float
     columns: slice
     """Where the projection stands in the joint result."""
