@@ -349,6 +349,7 @@ class ServedWeights(PolicyWeights):
             seed: of its first weights.
         """
         super().__init__(model, adapter)
+        self.shape = shape
         self.unembed: tuple[nn.Parameter, nn.Parameter] | None = None
         """A [r, W] and B [V, r]."""
         self._scale = LORA_ALPHA / shape.rank

@@ -25,7 +25,7 @@ from genenv.backends.local.attention import Layout
 from genenv.backends.local.optimizer import Optimizer
 from genenv.backends.local.packing import Bundle, Packed, micro_batches, within_memory
 from genenv.backends.local.policy_weights import ServedWeights
-from genenv.backends.served import AdamParams, AdapterShape, Example, ForwardResult, Loss, Numbers
+from genenv.backends.served import AdamParams, Example, ForwardResult, Loss, Numbers
 from genenv.errors import UsageError, unknown_name
 
 _OF_SAMPLES = ("advantages", "logprobs")
@@ -35,8 +35,8 @@ _FACTORS = ("weights", "mask")
 class Learner:
     """An adapter that learns."""
 
-    def __init__(self, weights: ServedWeights, shape: AdapterShape) -> None:
-        self.weights, self.shape = weights, shape
+    def __init__(self, weights: ServedWeights) -> None:
+        self.weights = weights
         self.optimizer = Optimizer(
             [(name.replace(f".{weights.adapter}.", ".adapter."), own) for name, own in weights.parameters()],
             OptimizerConfig(),  # every step states its own numbers
