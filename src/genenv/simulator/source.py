@@ -229,10 +229,11 @@ Spec = tuple[str, bool]
 """The text, and whether it was finished."""
 
 
-class FixedTaskSource:
-    """Draws from what another source has written for a seed, and lets it write what is not there yet."""
+class FixedTaskSource(UntrainedSource):
+    """Draws from what another source has written for a seed, and lets it write what is not there yet.
 
-    learns = False
+    Nothing is said of its decisions: most of a round was written in another one.
+    """
 
     def __init__(self, source: TaskSource, *, per_seed: int, variations: int, seed: int) -> None:
         """Start without any spec.
@@ -281,19 +282,6 @@ class FixedTaskSource:
     def _again(self, context: Context, name: str, which: int) -> Generation:
         text, finished = self._written[context.seed.id, which]
         return without_tokens(context, name, text, finished=finished)
-
-    async def decision_metrics(
-        self, generations: Sequence[Generation], schemas: Mapping[str, JsonObject]
-    ) -> Mapping[str, float]:
-        """Most of a round was written in another one."""
-        return {}
-
-    async def learn(self, batch: UpdateBatch, *, round_: int, rounds: int) -> Mapping[str, float]:
-        """Nothing is learned."""
-        return {}
-
-    async def publish(self) -> None:
-        """Nothing was."""
 
     async def save(self, folder: Path) -> None:
         """What writes is as it was; a model is needed again when a run goes on."""
