@@ -122,10 +122,11 @@ class Generation:
     id: str
     """Unique in a run, e.g. `r0003-c05-g1`."""
     context_id: str
-    prompt_ids: tuple[int, ...]
-    token_ids: tuple[int, ...]
+    prompt_ids: tuple[int, ...] = ()
+    """None where the text alone is known, as that of another model; nor are the two below."""
+    token_ids: tuple[int, ...] = ()
     """The sampled ids, the end-of-turn token included when it was reached."""
-    logprobs: tuple[float, ...]
+    logprobs: tuple[float, ...] = ()
     """Log-probability of each sampled id, unmasked, at the sampling temperature. Nats. None where it was not
     sampled but drawn at random (`simulator.explore`)."""
     text: str

@@ -209,20 +209,8 @@ def names(contexts: Sequence[Context], variations: int) -> Iterator[tuple[Contex
 def given(context: Context, name: str, spec: Json) -> Generation:
     """A spec that no model of ours has sampled, as a generation."""
     advance(items=1)
-    return without_tokens(context, name, json.dumps(spec, ensure_ascii=False, separators=(",", ":")))
-
-
-def without_tokens(context: Context, name: str, text: str, *, finished: bool = True) -> Generation:
-    """A generation of which the text alone is known."""
-    return Generation(
-        id=name,
-        context_id=context.id,
-        prompt_ids=(),
-        token_ids=(),
-        logprobs=(),
-        text=text,
-        finished=finished,
-    )
+    text = json.dumps(spec, ensure_ascii=False, separators=(",", ":"))
+    return Generation(id=name, context_id=context.id, text=text, finished=True)
 
 
 Spec = tuple[str, bool]
@@ -281,7 +269,7 @@ class FixedTaskSource(UntrainedSource):
 
     def _again(self, context: Context, name: str, which: int) -> Generation:
         text, finished = self._written[context.seed.id, which]
-        return without_tokens(context, name, text, finished=finished)
+        return Generation(id=name, context_id=context.id, text=text, finished=finished)
 
     async def save(self, folder: Path) -> None:
         """What writes is as it was; a model is needed again when a run goes on."""
@@ -348,7 +336,7 @@ class EndpointSource(UntrainedSource):
                     problems.append(problem)
                     text, finished = "", False
             advance(items=1)
-            return without_tokens(context, name, text, finished=finished)
+            return Generation(id=name, context_id=context.id, text=text, finished=finished)
 
         try:
             written = await asyncio.gather(
