@@ -160,7 +160,9 @@ def plan(game: Game) -> list[str] | None:
     play = game.start()
     best = plan_from(play)
     if best:
-        _replay(play, best)
+        play.play(best)
+        if not play.won:
+            raise AssertionError(f"the plan does not win: {best}")
     return best
 
 
@@ -179,12 +181,6 @@ def good_commands(play: Play) -> tuple[str, ...]:
     return tuple(nearer)
 
 
-def _replay(play: Play, commands: list[str]) -> None:
-    play.play(commands)
-    if not play.won:
-        raise AssertionError(f"the plan does not win: {commands}")
-
-
 def askable_steps(game: Game, commands: Sequence[str]) -> list[int]:
     """The steps of a plan, from 0, that can be asked for."""
     play = game.start()
@@ -196,13 +192,8 @@ def askable_steps(game: Game, commands: Sequence[str]) -> list[int]:
             found.append(step)
         play.step(command)
         visited.add(play.state.location)
-        seen |= {item.id for item in visible(play)}
+        seen |= {item.id for item in game.world.items if play.sees(item)}
     return found
-
-
-def visible(play: Play) -> list[Item]:
-    """The objects that the agent can see now: those in open places in front of it."""
-    return [item for item in play.game.world.items if play.sees(item)]
 
 
 def _follows(play: Play, command: str, seen: set[str], visited: set[str]) -> bool:

@@ -78,10 +78,6 @@ class Atlas:
         """The cities outside a destination's state from which it can be reached on every day; trips that are
         not held out never start in a held-out city."""
 
-    def is_place(self, name: str) -> bool:
-        """Whether a city or a state is in the database."""
-        return self.database.state_of(name) is not None or bool(self.database.cities_of(name))
-
     def names(self) -> list[str]:
         """All cities and states."""
         return [*self.database.tables.states, *self.database.states()]
