@@ -81,18 +81,19 @@ class MeasuredRun:
         last = self.measured[-1].scores.keys()
         return [measurement for measurement in self.measured if measurement.scores.keys() == last]
 
-    def spent_to_reach(self, level: float, budget: str = "attempts") -> float | None:
-        """How much was spent when held-out success first reached a level; None if it never did.
+    def spent_to_reach(self, level: float) -> float | None:
+        """How many rollouts were spent when held-out success first reached a level; None if it never did.
 
         Where the world has changed, success counts that is of the last one.
         """
         measured = self.in_last_world()
         if measured[0].mean >= level:
-            return measured[0].spent[budget]
+            return measured[0].spent["attempts"]
         for before, after in itertools.pairwise(measured):
             if after.mean >= level:
                 share = (level - before.mean) / (after.mean - before.mean)
-                return before.spent[budget] + share * (after.spent[budget] - before.spent[budget])
+                spent = before.spent["attempts"]
+                return spent + share * (after.spent["attempts"] - spent)
         return None
 
 
