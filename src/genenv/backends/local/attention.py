@@ -384,13 +384,13 @@ def _prefill(layout: Layout, layer: int, q: Tensor, k: Tensor, v: Tensor, scale:
     q_RHCD, k_RKCD, v_RKCD = (_take(tensor, packed.row_at_RC).transpose(1, 2) for tensor in (q * scale, k, v))
     rows = packed.row_at_RC.shape[1]
     causal_CC = torch.full((rows, rows), float("-inf"), dtype=q.dtype, device=q.device).triu(1)
-    mask_B11P = _padding_mask(packed.prompt_real_BP, q.dtype)
+    mask_R11P = prompt_mask(packed.prompt_real_BP, packed.bundle_of_R, q.dtype)
     out_RHCD = _attend(
         q_RHCD,
         (k_BKPD, v_BKPD),
         (k_RKCD, v_RKCD),
         packed.slots,
-        (mask_B11P[packed.bundle_of_R], causal_CC),
+        (mask_R11P, causal_CC),
     )
     return torch.cat([prompts_NHD, out_RHCD.transpose(1, 2)[packed.row_real_RC]])
 
@@ -451,11 +451,6 @@ def _decode(layout: DecodeLayout, layer: int, q: Tensor, k: Tensor, v: Tensor, s
     return out_RH1D[:, :, 0]
 
 
-def _padding_mask(real_BP: Tensor, dtype: torch.dtype) -> Tensor:
-    """[B, 1, 1, P]: 0 at real tokens, -inf at padding."""
-    return additive_mask(~real_BP, dtype)[:, None, None]
-
-
 def _attend(
     q_RHCD: Tensor,
     prompt: tuple[Tensor, Tensor],
@@ -501,8 +496,8 @@ def _attend(
 
 
 def prompt_mask(real_BP: Tensor, bundle_of_R: Tensor, dtype: torch.dtype) -> Tensor:
-    """[R, 1, 1, P] additive mask of each row's prompt."""
-    return _padding_mask(real_BP, dtype)[bundle_of_R]
+    """[R, 1, 1, P] additive mask of each row's prompt: 0 at real tokens, -inf at padding."""
+    return additive_mask(~real_BP, dtype)[bundle_of_R, None, None]
 
 
 def register() -> None:
