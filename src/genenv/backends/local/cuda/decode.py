@@ -304,8 +304,7 @@ def buckets(rows: int) -> Sequence[int]:
 def why_not(causal: Any, fused: FusedDecoder) -> str | None:  # noqa: ANN401
     """What keeps a model from decoding here; None when nothing does."""
     config = causal.config.get_text_config()
-    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
-    kind = rope.get("rope_type", "default")
+    kind = config.rope_parameters.get("rope_type", "default")
     if kind not in ROPE_TYPES:
         return f"its rotary positions are of the kind {kind}"
     queries, keys, size = fused.heads
