@@ -86,19 +86,11 @@ def run_coroutine(make: Callable[[], Coroutine[Any, Any, T]], limit_s: float) ->
         TimeoutError: it took longer; its thread goes on, and nobody waits for it.
     """
     done: list[T] = []
-    failed: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            done.append(asyncio.run(make()))
-        except BaseException as error:  # noqa: BLE001 - handed on
-            failed.append(error)
-
-    thread = threading.Thread(target=run, daemon=True, name="genenv-coroutine")
+    thread = _Thread(lambda: done.append(asyncio.run(make())))
     thread.start()
     thread.join(limit_s)
-    if failed:
-        raise failed[0]
+    if thread.error is not None:
+        raise thread.error
     if not done:
         raise TimeoutError(f"no answer within {limit_s:g} s")
     return done[0]
