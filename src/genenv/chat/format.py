@@ -137,9 +137,13 @@ class ChatFormat:
     def decode(self, ids: Sequence[int]) -> str:
         """The text of sampled ids: thoughts as `<think>`, and of special tokens those that begin calls."""
         kept = [number for number in ids if number not in self._silent]
+        return self.spelling.read(self.raw(kept))
+
+    def raw(self, ids: Sequence[int]) -> str:
+        """The text of ids, special tokens included."""
         # Some tokenizers "clean up" spaces before punctuation by default, which changes what was said.
-        text = self.tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False)
-        return self.spelling.read(str(text))
+        text = self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        return str(text)
 
     def _without_meaning(self) -> set[int]:
         """Special tokens that are not read in a reply: all but those of its thoughts and calls."""
@@ -165,14 +169,9 @@ class ChatFormat:
         kept, only_last, ends = self._earlier_turns(role)
         if kept:
             return 0, 0, 0
-        tail = next((n for n in range(1, len(only_last) + 1) if self._raw(prompt[-n:]) == only_last), 0)
+        tail = next((n for n in range(1, len(only_last) + 1) if self.raw(prompt[-n:]) == only_last), 0)
         last = int(not ends and list(reply[-1:]) == [self.end_id])
         return tail if only_last else 0, self._thought(reply), last
-
-    def _raw(self, ids: Sequence[int]) -> str:
-        return str(
-            self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
-        )
 
     def _thought(self, reply: Sequence[int]) -> int:
         """How many tokens a reply's thought has, with what stands between it and the answer."""
@@ -185,7 +184,7 @@ class ChatFormat:
         if self.spelling.answer:  # the template writes it before every answer
             first = self.encode(self.spelling.answer)[0]
             return next((n for n in range(count, len(reply)) if reply[n] == first), count)
-        while count < len(reply) and not self._raw(reply[count : count + 1]).strip():
+        while count < len(reply) and not self.raw(reply[count : count + 1]).strip():
             count += 1
         return count
 
