@@ -7,9 +7,8 @@ Each writes specs for the same contexts, which pass the same gate into the same 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -21,6 +20,7 @@ from genenv.environments.base import Environment
 from genenv.errors import DataError, GenenvError, RolloutError, UsageError
 from genenv.progress import advance
 from genenv.seeding import generator, stream
+from genenv.simulator.policy import names, spec_schemas
 from genenv.simulator.schema_sampling import sample_json
 from genenv.simulator.settings import SimulatorConfig
 from genenv.types import Context, Generation, Json, JsonObject
@@ -121,7 +121,7 @@ class GrammarSource(UntrainedSource):
 
     async def propose(self, env: Environment, contexts: Sequence[Context]) -> list[Generation]:
         """Draw specs that the grammar of each context's seed allows."""
-        schemas = {context.id: env.spec_schema(context.seed) for context in contexts}
+        schemas = spec_schemas(env, contexts)
         return [
             given(context, name, sample_json(schemas[context.id], generator(self._seed, "grammar", name)))
             for context, name in names(contexts, self._variations)
@@ -199,11 +199,6 @@ def read_specs(path: Path) -> list[JsonObject]:
     if not specs:
         raise UsageError(f"simulator.file: {path} holds no spec; write some with `genenv generate --out`")
     return specs
-
-
-def names(contexts: Sequence[Context], variations: int) -> Iterator[tuple[Context, str]]:
-    """Each context as often as it is varied, with the id of each generation."""
-    return ((context, f"{context.id}-g{i}") for context, i in itertools.product(contexts, range(variations)))
 
 
 def given(context: Context, name: str, spec: Json) -> Generation:
@@ -325,7 +320,7 @@ class EndpointSource(UntrainedSource):
             GenenvError: none was answered.
         """
         slots = asyncio.Semaphore(self._slots)
-        schemas = {context.id: env.spec_schema(context.seed) for context in contexts}
+        schemas = spec_schemas(env, contexts)
         problems: list[RolloutError] = []
 
         async def write(context: Context, name: str) -> Generation:
