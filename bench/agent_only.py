@@ -17,7 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from genenv.algorithms.agent_credit import grpo_credit
+from genenv.algorithms.advantages import grpo_credit
 from genenv.config.run import RunConfig, load_config
 from genenv.curriculum.replay import Replay
 from genenv.environments import load_environment

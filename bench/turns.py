@@ -77,7 +77,7 @@ def our_update(
     sampler: LocalSampler, config: AgentConfig, *, rate: float
 ) -> Callable[[Sequence[Group]], Mapping[str, float]]:
     """Our GRPO update of a sampler's weights, at a learning rate: groups in, metrics out."""
-    from genenv.algorithms.agent_credit import grpo_credit
+    from genenv.algorithms.advantages import grpo_credit
     from genenv.algorithms.update import learn
     from genenv.backends.local.trainer import LocalTrainer
 

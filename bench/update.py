@@ -228,7 +228,7 @@ def trl(options: argparse.Namespace) -> None:
     import transformers
     import trl
 
-    from genenv.algorithms.agent_credit import group_advantages
+    from genenv.algorithms.advantages import group_advantages
     from genenv.backends.local.hardware import choose_threads
 
     torch.set_num_threads(choose_threads())

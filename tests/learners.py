@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from genenv.agent.policy import AgentConfig
-from genenv.algorithms.agent_credit import grpo_credit, zero_advantage_rate
+from genenv.algorithms.advantages import grpo_credit, zero_advantage_rate
 from genenv.algorithms.datum import UpdateBatch
-from genenv.algorithms.simulator_credit import rwr_credit
+from genenv.algorithms.reward_weighting import rwr_credit
 from genenv.algorithms.update import learn
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.simulator.settings import SimulatorConfig

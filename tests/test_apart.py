@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Generator, Mapping, Sequence
 
 from genenv.algorithms.datum import Datum, Objective
-from genenv.curriculum.selection import Selection
+from genenv.curriculum.update_selection import Selection
 from genenv.progress import Silent, Stage
 from genenv.runs.metrics import Stages
 from genenv.types import Group, Profile, SimulatorSample, TaskBatch

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 import torch
 
-from genenv.algorithms.agent_credit import grpo_credit
-from genenv.algorithms.simulator_credit import rwr_credit
+from genenv.algorithms.advantages import grpo_credit
+from genenv.algorithms.reward_weighting import rwr_credit
 from genenv.config.run import RunConfig
 from genenv.training.opening import build_players
 from genenv.types import Group, SimulatorSample

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from genenv.algorithms.agent_credit import grpo_credit
+from genenv.algorithms.advantages import grpo_credit
 from genenv.algorithms.datum import Datum, Objective, averaged
 from genenv.algorithms.settings import GrpoConfig, OptimizerConfig
 from genenv.backends.local.packing import Bundle, Packed

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from genenv.algorithms.agent_credit import grpo_credit, imitate
+from genenv.algorithms.advantages import grpo_credit, imitate
 from genenv.backends.scripted import ScriptedSampler
 from genenv.rollout.driver import Sampling, demonstration, roll_out
 from lessons import Recorder

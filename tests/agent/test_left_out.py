@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from genenv.algorithms.agent_credit import imitate
+from genenv.algorithms.advantages import imitate
 from genenv.algorithms.settings import OptimizerConfig
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.rollout.driver import Sampling, demonstration, roll_out

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from genenv.agent.policy import AgentConfig
-from genenv.algorithms.agent_credit import ALGORITHMS, agent_credit
+from genenv.algorithms.advantages import ALGORITHMS, agent_credit
 from genenv.config.run import load_config
 from genenv.errors import UsageError
 from genenv.types import Group

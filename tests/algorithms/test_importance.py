@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from genenv.agent.policy import AgentConfig
-from genenv.algorithms.agent_credit import grpo_credit
+from genenv.algorithms.advantages import grpo_credit
 from genenv.algorithms.datum import Datum, Objective, UpdateBatch
 from genenv.algorithms.losses import k3
 from genenv.algorithms.update import Mismatch, corrected, learn

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv.algorithms.agent_credit import group_advantages, grpo_credit
+from genenv.algorithms.advantages import group_advantages, grpo_credit
 from genenv.algorithms.datum import averaged
 from genenv.algorithms.losses import LOSSES, WIRE_LOSSES, LossTerms, Values, find_loss
 from genenv.algorithms.settings import GrpoConfig

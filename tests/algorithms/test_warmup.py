@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from genenv.agent.policy import AgentConfig
-from genenv.algorithms.agent_credit import grpo_credit
+from genenv.algorithms.advantages import grpo_credit
 from genenv.algorithms.datum import Datum
-from genenv.algorithms.simulator_credit import rwr_credit
+from genenv.algorithms.reward_weighting import rwr_credit
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.config.run import RunConfig
 from genenv.errors import EnvironmentCodeError, RolloutError, UsageError

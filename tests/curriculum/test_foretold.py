@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv.curriculum.prediction import Predicted, distance, worth_most
 from genenv.curriculum.settings import CurriculumConfig
+from genenv.curriculum.task_choice import Predicted, distance, worth_most
 
 RATES = st.dictionaries(st.text(min_size=1, max_size=3), st.floats(0, 1), max_size=20)
 

@@ -13,6 +13,7 @@ from genenv.curriculum.scoring import score_batches, scored
 from genenv.curriculum.selection import Selection, curriculum_metrics, select, trained_groups
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.curriculum.simulator_rewards import env_reward, expected_env_reward
+from genenv.curriculum.update_selection import Selection, curriculum_metrics, select, trained_groups
 from genenv.runs.metrics import check_names
 from genenv.types import Context, Group, Proposal, TaskBatch
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from genenv.curriculum.scoring import in_band
-from genenv.curriculum.selection import band_divides, effective_samples, rwr_weights, weight_contrast
 from genenv.curriculum.simulator_rewards import env_reward
+from genenv.curriculum.update_selection import band_divides, effective_samples, rwr_weights, weight_contrast
 
 rates = st.floats(min_value=0, max_value=1)
 rewards = st.lists(rates, min_size=1, max_size=40)

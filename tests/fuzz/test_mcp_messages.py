@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bundles import EXAMPLES, call
 from fuzzing import Fuzz
-from genenv.tools.worlds.mcp import server as mcp_server
+from genenv.tools.worlds.mcp import client as mcp_server
 from genenv.tools.worlds.mcp.world import McpWorld, Running
 from genenv.types import Json
 

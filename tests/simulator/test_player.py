@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from genenv.curriculum.selection import Selection
+from genenv.curriculum.update_selection import Selection
 from genenv.types import Profile, SimulatorSample, TaskBatch
 from lessons import Recorder
 from loops import STAGES, learner_of

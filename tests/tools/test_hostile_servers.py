@@ -21,7 +21,7 @@ from genenv.progress import Silent
 from genenv.tools.generate.make_bundle import Wanted, make
 from genenv.tools.worlds.base import GONE
 from genenv.tools.worlds.limits import Limits
-from genenv.tools.worlds.mcp import server as mcp_server
+from genenv.tools.worlds.mcp import client as mcp_server
 from genenv.tools.worlds.mcp.origin import McpOrigin, RemoteServer
 from genenv.tools.worlds.mcp.world import McpWorld, Running
 

@@ -20,7 +20,7 @@ from genenv.tools.bundle import Bundle
 from genenv.tools.environment import Tools
 from genenv.tools.generate.make_bundle import Wanted, make
 from genenv.tools.worlds.base import Outcome
-from genenv.tools.worlds.mcp import server as mcp_server
+from genenv.tools.worlds.mcp import client as mcp_server
 from genenv.tools.worlds.mcp.origin import McpOrigin
 from genenv.tools.worlds.mcp.world import McpWorld, Running
 from genenv.tools.worlds.origins import origin_of

@@ -23,9 +23,9 @@ Epochs = Annotated[int, Field(ge=1, le=100)]
 
 
 AdvantageName = Annotated[str, AfterValidator(Names(("normalised", "centred", "max_rl")))]
-"""The names of `genenv.algorithms.agent_credit.ADVANTAGES`."""
+"""The names of `genenv.algorithms.advantages.ADVANTAGES`."""
 SIMULATOR_ALGORITHMS = ("rwr", "grpo", "hindsight")
-"""The names of `genenv.algorithms.simulator_credit.ALGORITHMS`."""
+"""The names of `genenv.algorithms.reward_weighting.ALGORITHMS`."""
 
 
 class GrpoConfig(Settings, frozen=True):

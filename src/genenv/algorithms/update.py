@@ -27,7 +27,6 @@ from typing import TypeVar
 
 from genenv.algorithms.datum import Datum, Trainer, UpdateBatch, averaged
 from genenv.algorithms.losses import held, k3
-from genenv.algorithms.settings import Schedule
 from genenv.errors import UpdateSkipped
 from genenv.progress import aside
 
@@ -171,33 +170,6 @@ def corrected(datum: Datum, now_T: Sequence[float], cap: float, noted: Mismatch)
             noted.capped += ratio > cap
     advantages = tuple(a * w for a, w in zip(datum.advantages, weights_T, strict=True))
     return replace(datum, advantages=advantages, old_logprobs=tuple(now_T))
-
-
-LOWEST = 0.1
-"""Of the learning rate, at the end of any schedule."""
-
-
-def lr_scale(schedule: Schedule, round_: int, rounds: int) -> float:
-    """Factor of the learning rate in a round, from 1: stays 1, or falls evenly to a tenth in the last one."""
-    if schedule == "constant":
-        return 1.0
-    return _between(1 - (round_ - 1) / max(1, rounds - 1))
-
-
-def warmup_lr_scale(decay: float, step: int, steps: int) -> float:
-    """Factor of the learning rate in a step, from 1: 1, then falling evenly to a tenth at the last step.
-
-    Args:
-        decay: share of the steps, the last ones, over which it falls; 0 for none.
-        step: from 1.
-        steps: how many there are at most.
-    """
-    return _between(min(1.0, (steps - step) / (steps * decay)) if decay else 1.0)
-
-
-def _between(left: float) -> float:
-    """From 1, with all of the way left, to the lowest factor, with none."""
-    return LOWEST + (1 - LOWEST) * max(0.0, left)
 
 
 log = logging.getLogger(__name__)

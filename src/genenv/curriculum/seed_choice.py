@@ -19,10 +19,10 @@ from typing import Protocol, cast
 
 from pydantic import BaseModel, Field, ValidationError
 
-from genenv.curriculum.selection import rwr_weights
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.curriculum.simulator_rewards import expected_env_reward, find_env_reward
 from genenv.curriculum.stats import BetaPosterior, SkillStats
+from genenv.curriculum.update_selection import rwr_weights
 from genenv.errors import DataError, UsageError
 from genenv.plugins import own_part
 from genenv.types import Group, JsonObject, Seed

@@ -1,4 +1,4 @@
-"""What environments share: prompts of a simulator, one-question episodes, held-out tasks from specs.
+"""What environments share: one-question episodes, parameters at random, held-out tasks from specs.
 
 `QuestionEnvironment` puts them together: an environment of single questions has to say what is its own, and
 no more.
@@ -6,7 +6,6 @@ no more.
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, TypeVar
@@ -14,6 +13,7 @@ from typing import ClassVar, TypeVar
 from pydantic import BaseModel
 
 from genenv.environments.base import Ask, Environment, Episode, Options
+from genenv.environments.simulator_prompts import request
 from genenv.settings import NoSettings
 from genenv.types import (
     Json,
@@ -29,35 +29,6 @@ from genenv.types import (
 )
 
 SpecT = TypeVar("SpecT", bound=BaseModel)
-
-
-def profile_line(profile: Profile, skills: tuple[str, ...]) -> str:
-    """The agent's success in one line: overall, the seed's skills, the best, the worst. Empty at first."""
-    if profile.overall is None:
-        return ""
-    rates = profile.success
-    parts = [f"{skill} {rates[skill]:.0%}" for skill in skills if skill in rates]
-    ranked = sorted(rates, key=lambda skill: (rates[skill], skill))
-    for rank, skill in (("best", ranked[-1:]), ("worst", ranked[:1])):
-        parts += [f"{rank} {name} {rates[name]:.0%}" for name in skill if name not in skills]
-    return f"It solves {', '.join([f'{profile.overall:.0%} now', *parts])}.\n"
-
-
-def request(
-    system: str, example: JsonObject, profile: Profile, skills: tuple[str, ...], *, thing: str
-) -> tuple[Message, Message]:
-    """The prompt of a simulator that writes specs: its job, how the agent does, and an example to vary.
-
-    Args:
-        system: the job, and what may be chosen.
-        example: a spec.
-        profile: the agent's success per skill.
-        skills: those of the seed.
-        thing: what is to be written, e.g. `task`.
-    """
-    shown = json.dumps(example, ensure_ascii=False, separators=(",", ":"))
-    user = f"{profile_line(profile, skills)}Example: {shown}\nWrite one new, different {thing}."
-    return Message(role="system", content=system), Message(role="user", content=user)
 
 
 def schema_of(options: Options) -> JsonObject:
@@ -86,21 +57,6 @@ def at_random(options: Options, rng: random.Random) -> JsonObject:
         chosen[name] = value
         options = [one for one in options if value in one[name]]
     return chosen
-
-
-def asked_for(
-    system: str, profile: Profile, skills: tuple[str, ...], *, thing: str
-) -> tuple[Message, Message]:
-    """The prompt of a simulator that sets parameters: its job, and how the agent does.
-
-    Args:
-        system: the job, and what may be chosen.
-        profile: the agent's success per skill.
-        skills: those of the seed.
-        thing: what is wanted, e.g. `task`.
-    """
-    user = f"{profile_line(profile, skills)}Set up one {thing}."
-    return Message(role="system", content=system), Message(role="user", content=user)
 
 
 def read_base(env: Environment, spec: JsonObject) -> BaseModel:

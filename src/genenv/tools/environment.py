@@ -9,7 +9,8 @@ from typing import Any, ClassVar, cast
 from pydantic import BaseModel
 
 from genenv.environments.base import Ask, Episode, Options, OutOfTurns
-from genenv.environments.common import OneQuestion, Refused, asked_for, held_out_tasks, request
+from genenv.environments.common import OneQuestion, Refused, held_out_tasks, request
+from genenv.environments.simulator_prompts import asked_for
 from genenv.evaluation.environment_check import Finding
 from genenv.tools.build import build, skills_of
 from genenv.tools.bundle_check import check_tools

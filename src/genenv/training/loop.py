@@ -17,9 +17,9 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from genenv.algorithms.agent_credit import agent_credit
+from genenv.algorithms.advantages import agent_credit
 from genenv.algorithms.losses import find_loss
-from genenv.algorithms.simulator_credit import simulator_credit
+from genenv.algorithms.reward_weighting import simulator_credit
 from genenv.config.run import RunConfig
 from genenv.curriculum.seed_choice import chooser_class
 from genenv.curriculum.simulator_rewards import REWARD_ARGUMENTS

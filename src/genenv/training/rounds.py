@@ -12,13 +12,14 @@ from statistics import fmean
 from typing import Any
 
 from genenv.agent.policy import Agent
-from genenv.algorithms.agent_credit import agent_credit, zero_advantage_rate
-from genenv.algorithms.simulator_credit import simulator_credit
+from genenv.algorithms.advantages import agent_credit, zero_advantage_rate
+from genenv.algorithms.reward_weighting import simulator_credit
 from genenv.config.run import RunConfig
-from genenv.curriculum.prediction import Choice, History, Predicted
+from genenv.curriculum.bandit import History
 from genenv.curriculum.scoring import score_batches, scored
-from genenv.curriculum.selection import Selection, curriculum_metrics, select, trained_groups
 from genenv.curriculum.simulator_rewards import in_round
+from genenv.curriculum.task_choice import Choice, Predicted
+from genenv.curriculum.update_selection import Selection, curriculum_metrics, select, trained_groups
 from genenv.environments.base import Environment
 from genenv.progress import Reporter
 from genenv.runs.metrics import Stages, rollout_metrics

@@ -6,11 +6,13 @@ from collections.abc import Container, Mapping, Sequence
 from typing import Protocol
 
 from genenv.config.run import RunConfig
-from genenv.curriculum.prediction import Choice, History, Predicted, Probe, by_attempts, worth_most
+from genenv.curriculum.bandit import History
+from genenv.curriculum.likelihood import Probe
 from genenv.curriculum.replay import Replay
 from genenv.curriculum.seed_choice import Controller, SeedChooser, checked_choice, choose_seeds, own_chooser
 from genenv.curriculum.simulator_rewards import in_round
 from genenv.curriculum.stats import SkillStats
+from genenv.curriculum.task_choice import Choice, Predicted, by_attempts, worth_most
 from genenv.environments.base import Environment
 from genenv.environments.wrappers import ShiftingEnvironment
 from genenv.gate.gate import Gate, base_tasks

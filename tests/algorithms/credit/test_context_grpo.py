@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from genenv.algorithms.datum import UpdateBatch
+from genenv.algorithms.reward_weighting import simulator_credit
 from genenv.algorithms.settings import OptimizerConfig, SimulatorLearningConfig
-from genenv.algorithms.simulator_credit import simulator_credit
 from genenv.algorithms.update import learn
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.types import Generation, Scored

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv.algorithms.agent_credit import (
+from genenv.algorithms.advantages import (
     ADVANTAGES,
     group_advantages,
     grpo_credit,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from genenv.algorithms.datum import UpdateBatch
+from genenv.algorithms.reward_weighting import simulator_credit
 from genenv.algorithms.settings import SimulatorLearningConfig
-from genenv.algorithms.simulator_credit import simulator_credit
 from genenv.types import Generation, Scored
 
 

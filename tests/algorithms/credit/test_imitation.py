@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from genenv.algorithms.agent_credit import imitate
+from genenv.algorithms.advantages import imitate
 from genenv.algorithms.datum import Datum
 
 

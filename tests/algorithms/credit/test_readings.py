@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from genenv.algorithms.agent_credit import grpo_credit, imitate, readings
+from genenv.algorithms.advantages import grpo_credit, imitate, readings
 from genenv.algorithms.settings import GrpoConfig
 from genenv.types import Choices, Group, LeftOut
 

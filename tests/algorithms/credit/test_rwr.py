@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from genenv.algorithms.datum import Objective, UpdateBatch
+from genenv.algorithms.reward_weighting import rwr_credit, simulator_credit
 from genenv.algorithms.settings import SimulatorLearningConfig
-from genenv.algorithms.simulator_credit import rwr_credit, simulator_credit
 from lessons import SEQUENCES, samples
 
 SCHEMAS = {"c0": {"type": "boolean"}, "c2": {"type": "string"}}

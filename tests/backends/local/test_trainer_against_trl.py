@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from genenv.agent.policy import AgentConfig
-from genenv.algorithms.agent_credit import group_advantages
+from genenv.algorithms.advantages import group_advantages
 from genenv.algorithms.datum import Objective
 from genenv.algorithms.losses import LOSSES
 from genenv.backends.local.losses import Tokens, token_losses

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from genenv.errors import DataError
-from genenv.runs.store.checksums import BASE_PARTS, ROUND_PARTS
+from genenv.runs.store.row_checksums import BASE_PARTS, ROUND_PARTS
 from genenv.runs.store.store import PoolStore
 from older_stores import BEFORE_CHECKSUMS, make_older
 from runs.store.test_store import BASE_TASK, HELD_OUT, SEED, filled, make_record

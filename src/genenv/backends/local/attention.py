@@ -1,5 +1,5 @@
 # pyright: standard
-"""Attention over packed sequences, and the KV caches that it reads and writes while sampling.
+"""Attention over packed sequences, while learning and while sampling with KV caches (`kv_cache`).
 
 A sequence attends to its own bundle alone (`packing.Bundle`). A layout states what attention must know of the
 tokens in a call: which bundle each belongs to, and which keys and values are cached. Attention runs in torch
@@ -17,7 +17,7 @@ K = key/value heads, Q = H / K, D = head size.
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
@@ -25,170 +25,8 @@ import torch
 from torch import Tensor, nn
 
 from genenv.backends.local.cpu.kernels import HEAD_SIZES, Kernels, Tasks
+from genenv.backends.local.kv_cache import KeptCache, OwnTokens, PromptCache, additive_mask
 from genenv.backends.local.packing import Packed, Slots, grid
-
-
-def additive_mask(unseen: Tensor, dtype: torch.dtype) -> Tensor:
-    """What is added to scores: -inf where `unseen`, 0 elsewhere."""
-    return torch.zeros(unseen.shape, dtype=dtype, device=unseen.device).masked_fill_(unseen, float("-inf"))
-
-
-_FIRST_TOKENS = 32
-"""Room for new tokens in the beginning; it doubles when it is used up."""
-
-
-class PromptCache:
-    """Keys and values of prompts, layer by layer, as attention left them; and of what follows them.
-
-    Holds the prompts padded on the right, and buffers for the tokens sampled after them. Rows may be at
-    different lengths: some have just come.
-    """
-
-    def __init__(self) -> None:
-        self.keys: dict[int, Tensor] = {}  # layer -> [B, K, P, D]
-        self.values: dict[int, Tensor] = {}
-        self._new_keys: dict[int, Tensor] = {}  # layer -> [R, K, room, D]
-        self._new_values: dict[int, Tensor] = {}
-
-    def append(self, layer: int, own: OwnTokens, key_RKD: Tensor, value_RKD: Tensor) -> tuple[Tensor, Tensor]:
-        """Write this step's key and value; returns views of all so far, [R, K, longest + 1, D]."""
-        end = own.longest + 1
-        stores = self.room(layer, own, key_RKD)
-        for buffer, new in zip(stores, (key_RKD, value_RKD), strict=True):
-            if own.mask_R111T is None:
-                buffer[:, :, own.longest] = new
-            else:
-                buffer[own.rows_R, :, own.seen_R] = new
-        return stores[0][:, :, :end], stores[1][:, :, :end]
-
-    def room(self, layer: int, own: OwnTokens, like_RKD: Tensor) -> tuple[Tensor, Tensor]:
-        """[R, K, room, D] keys and values of what follows the prompts, with room for this step's."""
-        for store in (self._new_keys, self._new_values):
-            buffer = store.get(layer)
-            if buffer is None or buffer.shape[2] <= own.longest:
-                store[layer] = self._larger(buffer, like_RKD)
-        return self._new_keys[layer], self._new_values[layer]
-
-    @staticmethod
-    def _larger(buffer: Tensor | None, new_RKD: Tensor) -> Tensor:
-        """[R, K, room, D]. Zeros: what a short row has not written yet is masked, but must be a number."""
-        rows, heads, size = new_RKD.shape
-        if buffer is None:
-            return new_RKD.new_zeros(rows, heads, _FIRST_TOKENS, size)
-        return torch.cat([buffer, torch.zeros_like(buffer)], 2)
-
-    def keep(self, rows: Tensor, prompts: Tensor) -> None:
-        """Drop all rows and prompts but those with these indices: finished ones cost nothing from now on."""
-        for store in (self._new_keys, self._new_values):
-            for layer, buffer in store.items():
-                store[layer] = buffer.index_select(0, rows)
-        for store in (self.keys, self.values):
-            for layer, own in store.items():
-                if len(prompts) < len(own):
-                    store[layer] = own.index_select(0, prompts)
-
-    def extend(self, others: Sequence[PromptCache], rows: int = 0) -> None:
-        """Take in more prompts, which leaves the others empty, and room for rows that will continue them."""
-        present = [cache for cache in (self, *others) if cache.keys]
-        for layer in list(present[0].keys):  # let go of one at a time: there is no second copy of all
-            self.keys[layer] = _stacked([cache.keys.pop(layer) for cache in present])
-            self.values[layer] = _stacked([cache.values.pop(layer) for cache in present])
-        for store in (self._new_keys, self._new_values):
-            for layer, buffer in store.items():
-                store[layer] = torch.cat([buffer, buffer.new_zeros(rows, *buffer.shape[1:])])
-
-    @property
-    def bytes_per_token(self) -> int:
-        """What one token of one sequence takes."""
-        return sum(
-            store[layer].shape[1] * store[layer].shape[3] * store[layer].element_size()
-            for store in (self.keys, self.values)
-            for layer in store
-        )
-
-    def conversation(self, prompt: int, prompt_tokens: int, row: int, own_tokens: int) -> Tensor:
-        """[L, 2, K, T, D] copies of the keys and values of a prompt and of what a row added to it.
-
-        Args:
-            prompt: its index.
-            prompt_tokens: its length.
-            row: its index.
-            own_tokens: how many tokens of the row went through the model.
-        """
-        layers = []
-        for layer in self.keys:
-            for first, new in ((self.keys, self._new_keys), (self.values, self._new_values)):
-                pieces = [first[layer][prompt, :, :prompt_tokens]]
-                if own_tokens:
-                    pieces.append(new[layer][row, :, :own_tokens])
-                layers.append(torch.cat(pieces, 1))
-        whole = torch.stack(layers)
-        return whole.view(-1, 2, *whole.shape[1:])
-
-
-def _stacked(prompts: Sequence[Tensor]) -> Tensor:
-    """[B, K, P, D] tensors one after the other, padded to one P."""
-    if len(prompts) == 1:
-        return prompts[0]
-    width = max(tensor.shape[2] for tensor in prompts)
-    return torch.cat([nn.functional.pad(tensor, (0, 0, 0, width - tensor.shape[2])) for tensor in prompts])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class KeptCache:
-    """The KV cache of a conversation, kept for its next turn as long as somebody holds it."""
-
-    weights: Hashable
-    """Of the model that wrote it; other weights would give other keys and values."""
-    token_ids: tuple[int, ...]
-    kept: Tensor
-    """[L, 2, K, T, D] keys and values of these tokens."""
-
-    def shared(self, prompt_ids: Sequence[int], weights: Hashable) -> KeptCache | None:
-        """What a prompt has in common with this conversation, from the start on, with the same weights.
-
-        A conversation may be rewritten: templates leave out old thoughts, prompts list what is possible
-        now. None where less than half of the prompt is known, which is hardly worth an own way through the
-        model. At least one token of the prompt is left to be read.
-        """
-        if weights != self.weights:
-            return None
-        most = min(len(self.token_ids), len(prompt_ids) - 1)
-        pairs = zip(self.token_ids[:most], prompt_ids, strict=False)
-        length = next((at for at, (known, new) in enumerate(pairs) if known != new), most)
-        if 2 * length < len(prompt_ids):
-            return None
-        if length == len(self.token_ids):
-            return self
-        return KeptCache(weights=weights, token_ids=self.token_ids[:length], kept=self.kept[..., :length, :])
-
-
-class OwnTokens:
-    """How far each row is past its prompt.
-
-    Args:
-        lengths: [R] tokens that the model has seen after the prompt.
-        dtype: of the scores.
-        device: of everything.
-    """
-
-    def __init__(self, lengths: Sequence[int], dtype: torch.dtype, device: torch.device) -> None:
-        self.longest, self._dtype = max(lengths), dtype
-        self.seen_R = torch.tensor(lengths, device=device)
-        self._even = min(lengths) == self.longest
-
-    @functools.cached_property
-    def rows_R(self) -> Tensor:
-        """[R] 0, 1, 2, ..."""
-        return torch.arange(len(self.seen_R), device=self.seen_R.device)
-
-    @functools.cached_property
-    def mask_R111T(self) -> Tensor | None:
-        """0 where the row has a token, this step's included, else -inf; None when all are equally far."""
-        if self._even:
-            return None
-        unseen_RT = torch.arange(self.longest + 1, device=self.seen_R.device) > self.seen_R[:, None]
-        return additive_mask(unseen_RT, self._dtype)[:, None, None, None]
 
 
 @dataclass(slots=True, kw_only=True)

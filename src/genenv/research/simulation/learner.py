@@ -25,9 +25,9 @@ The simulated simulator: a log-linear policy over the level of the tasks that it
     parameters  <- parameters + step gradient                           shared, own, relative alike
 
 The gradient is the exact one of sum_i weight[i] log pi(d_i | c_i). Under reward-weighted regression (RWR)
-the weights are those of `genenv.curriculum.selection.select` and sum to 1; under REINFORCE (Williams, 1992)
-they are the standardised rewards minus their mean within the context, over N. Only a simulator that is told
-the agent's state has `relative`: level(s) is read from the profile, see
+the weights are those of `genenv.curriculum.update_selection.select` and sum to 1; under REINFORCE (Williams,
+1992) they are the standardised rewards minus their mean within the context, over N. Only a simulator that
+is told the agent's state has `relative`: level(s) is read from the profile, see
 `genenv.research.simulation.simulated_run.solved_levels`.
 
 Shapes: S = skills, D = levels, N = tasks of a round or samples, G = attempts at each task.

@@ -27,9 +27,9 @@ import numpy as np
 from genenv.curriculum.replay import Replay
 from genenv.curriculum.scoring import score_batches
 from genenv.curriculum.seed_choice import Controller, choose_seeds
-from genenv.curriculum.selection import Selection, select, trained_groups
 from genenv.curriculum.settings import CurriculumConfig, preset
 from genenv.curriculum.stats import SkillStats
+from genenv.curriculum.update_selection import Selection, select, trained_groups
 from genenv.errors import registered
 from genenv.research.simulation.learner import Floats, Integers, LabConfig, SimulatedAgent, SimulatedSimulator
 from genenv.seeding import generator, stream

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar, cast
 
-from genenv.runs.store import checksums, codec
+from genenv.runs.store import codec
+from genenv.runs.store import row_checksums as checksums
 from genenv.runs.store.codec import SqlValue, from_text, messages_from_json, object_from_json
 from genenv.runs.store.database import Database
 from genenv.runs.store.records import Evaluation, Identity, Provenance, RoundOverview

@@ -15,7 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 
-from genenv.runs.store import checksums, codec
+from genenv.runs.store import codec
+from genenv.runs.store import row_checksums as checksums
 from genenv.runs.store.codec import Row, SqlValue, finite, to_json, to_text
 from genenv.runs.store.database import Database
 from genenv.runs.store.reader import StoreReader

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from genenv.backends.local.attention import KeptCache
 from genenv.backends.local.cuda.decode import DecodeStep
-from genenv.backends.local.cuda.state import STEPS, Seat, pages_for
+from genenv.backends.local.cuda.kv_pages import STEPS, Seat, pages_for
 from genenv.backends.local.next_token import is_forbidden, truncated
 from genenv.backends.local.packing import Bundle, TokenTree, on_device, within_budget
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from genenv.backends.local.cuda import kernels
-from genenv.backends.local.cuda.state import PAGE, RowState
+from genenv.backends.local.cuda.kv_pages import PAGE, RowState
 
 _LOG2_E = 1.4426950408889634
 _CHUNK = 1024

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from genenv.backends.local.cuda.state import PAGE, RowState, pages_for
+from genenv.backends.local.cuda.kv_pages import PAGE, RowState, pages_for
 from genenv.backends.local.next_token import Odds, is_forbidden
 
 

@@ -20,7 +20,7 @@ from genenv.errors import UsageError, first_line
 from genenv.tools.discover.exploring import differing
 from genenv.tools.worlds.base import Call, LoadedWorld, Outcome, Played, usable
 from genenv.tools.worlds.limits import USUAL, Budget
-from genenv.tools.worlds.mcp.server import (
+from genenv.tools.worlds.mcp.client import (
     START_S,
     Traffic,
     client_class,

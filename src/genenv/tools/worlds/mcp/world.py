@@ -21,7 +21,7 @@ from genenv.errors import UsageError
 from genenv.tools.discover.state_values import FILES, FOLDERS, HIDDEN, TABLES
 from genenv.tools.worlds.base import GONE, Call, Outcome, Played, Tool, usable
 from genenv.tools.worlds.jsonable import MARK, staged
-from genenv.tools.worlds.mcp.server import Flooded, Launch, NotRunning, Server, outcome_of, too_long, tool_of
+from genenv.tools.worlds.mcp.client import Flooded, Launch, NotRunning, Server, outcome_of, too_long, tool_of
 from genenv.tools.worlds.processes import Scratch, Thread, environment
 from genenv.tools.worlds.python import CALL_S, JOURNALS, content_of, is_table_file
 from genenv.tools.worlds.python_child import MOST_CHARS

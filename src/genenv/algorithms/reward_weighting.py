@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, cast
 
-from genenv.algorithms.agent_credit import group_advantages
+from genenv.algorithms.advantages import group_advantages
 from genenv.algorithms.datum import Datum, Objective, UpdateBatch
 from genenv.algorithms.settings import SimulatorLearningConfig
 from genenv.plugins import own_part

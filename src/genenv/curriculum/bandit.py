@@ -1,0 +1,143 @@
+# pyright: standard
+"""The task bandit (`History`): predicts success rates from earlier rollouts of tasks with the same skills.
+
+Shapes: K = kinds (different sets of skills), S = skills.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, Field, ValidationError
+
+from genenv.curriculum.settings import CurriculumConfig
+from genenv.curriculum.task_choice import Predicted, distance
+from genenv.errors import DataError
+from genenv.types import Group, JsonObject, Task
+
+Floats = NDArray[np.float64]
+
+_SEPARATOR = " + "
+_SKILL_PENALTY = 1.0
+"""Weight of |w|^2 / 2 against the log-likelihood of tasks, each counted once, nats."""
+_FORGOTTEN = 0.01
+"""A kind whose tasks count less than this together is dropped."""
+
+
+class _Tried(BaseModel, extra="forbid"):
+    solved: float = Field(ge=0, allow_inf_nan=False)
+    tasks: float = Field(ge=0, allow_inf_nan=False)
+
+
+class _HistoryState(BaseModel, extra="forbid"):
+    kinds: dict[str, _Tried]
+
+
+class History:
+    """Predicts success rates from earlier rollouts of tasks with the same skills, without model calls.
+
+    A logistic regression on a task's skills (kinds of operations, length, number of calls) is fitted after
+    each round to all rollouts; older ones count less:
+
+        logit p = a + sum of w_s over the task's skills s        penalised by |w|^2 / 2
+
+    It tells kinds of tasks apart, not single tasks. With random variations to choose from it is the task
+    bandit: the baseline of a trained simulator.
+
+    Args:
+        config: `profile_decay`, by which what is known counts less each round.
+    """
+
+    def __init__(self, config: CurriculumConfig) -> None:
+        self._decay = config.profile_decay
+        self._kinds: dict[str, _Tried] = {}
+        self._offset, self._weights = 0.0, dict[str, float]()
+
+    def predict(self, tasks: Sequence[Task]) -> Predicted:
+        """Success rates; one half for all of them before any rollout."""
+        return Predicted(rates={task.id: self._rate(task) for task in tasks})
+
+    def _rate(self, task: Task) -> float:
+        logit = self._offset + math.fsum(self._weights.get(skill, 0.0) for skill in set(task.skills))
+        return 1 / (1 + math.exp(-logit))
+
+    def observe(self, predicted: Predicted, groups: Sequence[Group]) -> Mapping[str, float]:
+        """Learn from the rollouts of a round; call it once a round.
+
+        Args:
+            predicted: of these tasks, before they were rolled out.
+            groups: rollouts; those that broke say nothing.
+
+        Returns:
+            `probe/error` of what was predicted for these rollouts, if any were.
+        """
+        for one in self._kinds.values():
+            one.solved *= self._decay
+            one.tasks *= self._decay
+        tried = [group for group in groups if group.valid]
+        for group in tried:
+            name = _SEPARATOR.join(sorted(set(group.task.skills)))
+            kind = self._kinds.setdefault(name, _Tried(solved=0, tasks=0))
+            kind.solved += group.successes / len(group.valid)
+            kind.tasks += 1
+        self._kinds = {name: one for name, one in self._kinds.items() if one.tasks >= _FORGOTTEN}
+        self._fit()
+        return distance(predicted, tried)
+
+    def _fit(self) -> None:
+        names = sorted({skill for kind in self._kinds for skill in _skills(kind)})
+        place = {name: index for index, name in enumerate(names)}
+        x_KS = np.zeros((len(self._kinds), len(names)))
+        for row, kind in enumerate(self._kinds):
+            x_KS[row, [place[skill] for skill in _skills(kind)]] = 1.0
+        counts_K2 = np.array([(one.solved, one.tasks) for one in self._kinds.values()], dtype=np.float64)
+        self._offset, weights_S = fitted_skills(x_KS, counts_K2.reshape(-1, 2))
+        self._weights = dict(zip(names, weights_S.tolist(), strict=True))
+
+    def state_dict(self) -> JsonObject:
+        """What `load_state_dict` restores."""
+        return _HistoryState(kinds=self._kinds).model_dump(mode="json")
+
+    def load_state_dict(self, state: JsonObject) -> None:
+        """Continue from what `state_dict` gave.
+
+        Raises:
+            DataError: the state is damaged.
+        """
+        try:
+            self._kinds = _HistoryState.model_validate(state).kinds
+        except ValidationError as error:
+            what = error.errors()[0]["msg"]
+            raise DataError(f"the history of attempts in this run's store is damaged: {what}") from error
+        self._fit()
+
+
+def fitted_skills(x_KS: Floats, counts_K2: Floats) -> tuple[float, Floats]:
+    """(a, w) that make what was found likeliest: penalised maximum likelihood of a logistic regression.
+
+    Args:
+        x_KS: 1 where a kind has a skill, else 0.
+        counts_K2: tasks that were solved, as a sum of success rates, and tasks; of each kind.
+    """
+    from scipy import optimize  # takes a while to load
+
+    solved_K, tasks_K = counts_K2.T
+    x_KS = np.hstack([np.ones((len(x_KS), 1)), x_KS])
+
+    def loss(w_S: Floats) -> tuple[float, Floats]:
+        z_K = x_KS @ w_S
+        value = (tasks_K * np.logaddexp(0.0, z_K) - solved_K * z_K).sum() + _SKILL_PENALTY / 2 * (
+            w_S**2
+        ).sum()
+        excess_K = tasks_K / (1 + np.exp(-z_K)) - solved_K
+        return float(value), x_KS.T @ excess_K + _SKILL_PENALTY * w_S
+
+    w_S = optimize.minimize(loss, np.zeros(x_KS.shape[1]), jac=True, method="L-BFGS-B").x
+    return float(w_S[0]), w_S[1:]
+
+
+def _skills(kind: str) -> list[str]:
+    return kind.split(_SEPARATOR) if kind else []
