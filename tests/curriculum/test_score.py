@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from genenv.curriculum.scoring import score_batches, scored
-from genenv.curriculum.selection import Selection, curriculum_metrics, select, trained_groups
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.curriculum.simulator_rewards import env_reward, expected_env_reward
 from genenv.curriculum.update_selection import Selection, curriculum_metrics, select, trained_groups

@@ -29,7 +29,6 @@ from genenv.backends.local import hardware
 from genenv.backends.local.attention import Layout
 from genenv.backends.local.cuda.kv_pages import PAGE, PagePool, RowState, Seat, pages_for
 from genenv.backends.local.cuda.reference import TorchOps
-from genenv.backends.local.cuda.state import PAGE, PagePool, RowState, Seat, pages_for
 from genenv.backends.local.fused_decoder import FusedDecoder, Layer, Projection
 from genenv.backends.local.packing import Bundle, Packed
 from genenv.backends.settings import PolicyConfig
