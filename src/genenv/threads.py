@@ -59,7 +59,7 @@ class _Thread(threading.Thread):
         """Do the work."""
         try:
             self._work()
-        except BaseException as error:  # noqa: BLE001 - the caller's thread raises it
+        except BaseException as error:  # noqa: BLE001 - it is raised where the work was asked for
             self.error = error
         finally:
             self._ended.set()
@@ -86,19 +86,11 @@ def run_coroutine(make: Callable[[], Coroutine[Any, Any, T]], limit_s: float) ->
         TimeoutError: the limit has passed. The thread goes on in the background.
     """
     done: list[T] = []
-    failed: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            done.append(asyncio.run(make()))
-        except BaseException as error:  # noqa: BLE001 - raised again below
-            failed.append(error)
-
-    thread = threading.Thread(target=run, daemon=True, name="genenv-coroutine")
+    thread = _Thread(lambda: done.append(asyncio.run(make())))
     thread.start()
     thread.join(limit_s)
-    if failed:
-        raise failed[0]
+    if thread.error is not None:
+        raise thread.error
     if not done:
         raise TimeoutError(f"no answer within {limit_s:g} s")
     return done[0]

@@ -122,10 +122,11 @@ class Generation:
     id: str
     """Unique in a run, e.g. `r0003-c05-g1`."""
     context_id: str
-    prompt_ids: tuple[int, ...]
-    token_ids: tuple[int, ...]
+    prompt_ids: tuple[int, ...] = ()
+    """None where the text alone is known, as that of another model; nor are the two below."""
+    token_ids: tuple[int, ...] = ()
     """The sampled token ids, including the end-of-turn token if the model emitted it."""
-    logprobs: tuple[float, ...]
+    logprobs: tuple[float, ...] = ()
     """The log-probability of each sampled token, unmasked, at the sampling temperature, in nats. Empty if the
     simulator did not sample the spec, for example if it was drawn at random (`simulator.explore`)."""
     text: str
@@ -216,8 +217,8 @@ class Trace:
     id: str
     task_id: str
     token_ids: tuple[int, ...]  # [T] prompt, completions and environment replies, in order
-    sampled: tuple[bool, ...]  # [T] whether the policy sampled the token
-    logprobs: tuple[float, ...]  # [T] nats, at the sampling temperature; 0.0 if the token was not sampled
+    sampled: tuple[bool, ...]  # [T] True where the policy chose the token
+    logprobs: tuple[float, ...]  # [T] nats at the sampling temperature; 0.0 where the token was not sampled
     prompt_tokens: int
     """Length of the prompt. All traces of a task have the same prompt."""
     messages: tuple[Message, ...]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol, cast
 
 from genenv.algorithms.advantages import group_advantages
 from genenv.algorithms.datum import Datum, Objective, UpdateBatch
 from genenv.algorithms.settings import SimulatorLearningConfig
 from genenv.plugins import own_part
-from genenv.types import JsonObject, Scored, SimulatorSample
+from genenv.types import Generation, JsonObject, Scored, SimulatorSample
 
 
 class SimulatorCredit(Protocol):
@@ -71,25 +72,8 @@ def rwr_credit(
     kept = [s for s in samples if s.weight > 0 and s.generation.token_ids]
     steps = max(1, -(-len(kept) // config.batch))
     total = math.fsum(s.weight * len(s.generation.token_ids) for s in kept) / steps
-    data = [
-        Datum(
-            prompt_ids=s.generation.prompt_ids,
-            completion_ids=s.generation.token_ids,
-            weights=(s.weight / total,) * len(s.generation.token_ids),
-            loss="nll",
-            temperature=temperature,
-            schema=schemas.get(s.generation.context_id),
-        )
-        for s in kept
-    ]
-    return UpdateBatch(
-        units=[[datum] for datum in data],
-        objective=Objective(kl_coefficient=config.kl_coefficient, kl="exact"),
-        steps=steps,
-        epochs=config.epochs,
-        cap=config.kl_cap,
-        cap_retries=config.kl_retries,
-    )
+    data = [_datum(s.generation, schemas, temperature, weight=s.weight / total) for s in kept]
+    return _supervised_batch(data, config)
 
 
 def context_grpo_credit(
@@ -130,7 +114,9 @@ def context_grpo_credit(
         if any(advantages):
             pairs = zip(members, advantages, strict=True)
             taught = [(one, value) for one, value in pairs if value > 0 or not one.generation.drawn]
-            units.append([_datum(one, value, schemas, temperature) for one, value in taught])
+            units.append(
+                [_datum(one.generation, schemas, temperature, advantage=value) for one, value in taught]
+            )
     written = sum(len(unit) for unit in units)
     return UpdateBatch(
         units=units,
@@ -145,19 +131,6 @@ def context_grpo_credit(
         coefficients={"ppo": 1.0},
         cap=config.kl_cap,
         cap_retries=config.kl_retries,
-    )
-
-
-def _datum(one: Scored, advantage: float, schemas: Mapping[str, JsonObject], temperature: float) -> Datum:
-    tokens = len(one.generation.token_ids)
-    return Datum(
-        prompt_ids=one.generation.prompt_ids,
-        completion_ids=one.generation.token_ids,
-        weights=(1.0,) * tokens,
-        advantages=(advantage,) * tokens,
-        loss="ppo",
-        temperature=temperature,
-        schema=schemas.get(one.generation.context_id),
     )
 
 
@@ -188,23 +161,45 @@ def hindsight_credit(
         A batch with one datum per relabelled generation, all with equal weight per token.
     """
     data = [
-        Datum(
-            prompt_ids=one.prompt_ids,
-            completion_ids=one.generation.token_ids,
-            weights=(1.0,) * len(one.generation.token_ids),
-            loss="nll",
-            temperature=temperature,
-            schema=schemas.get(one.generation.context_id),
-        )
+        replace(_datum(one.generation, schemas, temperature), prompt_ids=one.prompt_ids)
         for one in scored
         if one.prompt_ids is not None and one.generation.token_ids
     ]
+    return _supervised_batch(data, config, coefficients={"nll": 1.0})
+
+
+def _datum(
+    written: Generation,
+    schemas: Mapping[str, JsonObject],
+    temperature: float,
+    *,
+    weight: float = 1.0,
+    advantage: float | None = None,
+) -> Datum:
+    """A generation to imitate, or with an advantage to learn from by a policy gradient."""
+    tokens = len(written.token_ids)
+    return Datum(
+        prompt_ids=written.prompt_ids,
+        completion_ids=written.token_ids,
+        weights=(weight,) * tokens,
+        advantages=None if advantage is None else (advantage,) * tokens,
+        loss="nll" if advantage is None else "ppo",
+        temperature=temperature,
+        schema=schemas.get(written.context_id),
+    )
+
+
+def _supervised_batch(
+    data: Sequence[Datum],
+    config: SimulatorLearningConfig,
+    coefficients: Mapping[str, float] | None = None,
+) -> UpdateBatch:
     return UpdateBatch(
         units=[[datum] for datum in data],
         objective=Objective(kl_coefficient=config.kl_coefficient, kl="exact"),
         steps=max(1, -(-len(data) // config.batch)),
         epochs=config.epochs,
-        coefficients={"nll": 1.0},
+        coefficients=coefficients,
         cap=config.kl_cap,
         cap_retries=config.kl_retries,
     )

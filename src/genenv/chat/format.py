@@ -137,9 +137,13 @@ class ChatFormat:
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of sampled ids: thoughts in `<think>`, no special tokens except those of calls."""
         kept = [number for number in ids if number not in self._silent]
-        # Some tokenizers "clean up" spaces before punctuation by default, which would change the text.
-        text = self.tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False)
-        return self.spelling.read(str(text))
+        return self.spelling.read(self.raw(kept))
+
+    def raw(self, ids: Sequence[int]) -> str:
+        """The text of ids, special tokens included."""
+        # Some tokenizers "clean up" spaces before punctuation by default, which changes what was said.
+        text = self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        return str(text)
 
     def _without_meaning(self) -> set[int]:
         """Return the ids of special tokens to drop from a reply: all except those of thoughts and calls."""
@@ -166,14 +170,9 @@ class ChatFormat:
         kept, only_last, ends = self._earlier_turns(role)
         if kept:
             return 0, 0, 0
-        tail = next((n for n in range(1, len(only_last) + 1) if self._raw(prompt[-n:]) == only_last), 0)
+        tail = next((n for n in range(1, len(only_last) + 1) if self.raw(prompt[-n:]) == only_last), 0)
         last = int(not ends and list(reply[-1:]) == [self.end_id])
         return tail if only_last else 0, self._thought(reply), last
-
-    def _raw(self, ids: Sequence[int]) -> str:
-        return str(
-            self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
-        )
 
     def _thought(self, reply: Sequence[int]) -> int:
         """Return the number of tokens of a reply's thought and of the separator before the answer."""
@@ -183,10 +182,10 @@ class ChatFormat:
         count = bisect.bisect_left(
             range(len(reply)), 1, key=lambda n: int("</think>" in self.decode(reply[:n]))
         )
-        if self.spelling.answer:  # the template writes this text before every answer
+        if self.spelling.answer:  # the template writes it before every answer
             first = self.encode(self.spelling.answer)[0]
             return next((n for n in range(count, len(reply)) if reply[n] == first), count)
-        while count < len(reply) and not self._raw(reply[count : count + 1]).strip():
+        while count < len(reply) and not self.raw(reply[count : count + 1]).strip():
             count += 1
         return count
 
@@ -206,7 +205,7 @@ class ChatFormat:
             return True, "", True
         try:
             kept = _THOUGHT in self.template.text([_USER_MESSAGE, _reply(thought), follows], reply=True)
-        except Exception:  # noqa: BLE001 - the template accepts answers only
+        except Exception:  # noqa: BLE001 - it takes answers alone
             kept = False
         ready = self.template.text([_USER_MESSAGE], reply=True)
         ends = after.lstrip().startswith(self._end)
@@ -241,7 +240,7 @@ class ChatFormat:
         ids = self.tokenizer.encode(
             self._text_after_reply([], reply=False).lstrip(), add_special_tokens=False
         )
-        # A tokenizer's list of special tokens may lack some of its special tokens.
+        # Not all that a tokenizer holds to be special is in its list of special tokens.
         special = {number for number, token in self.tokenizer.added_tokens_decoder.items() if token.special}
         found = ids and ids[0] in special.union(self.tokenizer.all_special_ids)
         return int(ids[0] if found else self.tokenizer.eos_token_id)

@@ -82,48 +82,21 @@ class Unit:
         return config.model_copy(update={"prior": prior, "posterior": True})
 
 
-def score_batch(
-    context: Context, proposals: Sequence[Proposal], groups: Sequence[Group], config: CurriculumConfig
-) -> TaskBatch:
-    """Score the generations of one context: p_hat and R_env over the whole batch (GenEnv eq. 2, 3).
-
-    Args:
-        context: the context that the simulator received.
-        proposals: all generations for that context. Rejected ones have no rollouts.
-        groups: rollouts of the tasks. Those that ended in an error or a timeout do not count.
-        config: `env_reward` names the reward. With `posterior` it is the expected reward, else that of p_hat.
-
-    Raises:
-        ValueError: a proposal belongs to another context, or a group to a task of no proposal.
-    """
-    if strangers := [p.generation.id for p in proposals if p.generation.context_id != context.id]:
-        raise ValueError(f"generations of another context than {context.id}: {', '.join(strangers)}")
-    own = {proposal.outcome.id for proposal in proposals if isinstance(proposal.outcome, Task)}
-    if strangers := [group.task.id for group in groups if group.task.id not in own]:
-        raise ValueError(f"tasks that no proposal of {context.id} became: {', '.join(strangers)}")
-    return _scored(context, proposals, groups, config)
-
-
-def _scored(
-    context: Context, proposals: Sequence[Proposal], groups: Sequence[Group], config: CurriculumConfig
-) -> TaskBatch:
-    unit = _unit([trace for group in groups for trace in group.valid], ())
-    return TaskBatch(
-        context=context,
-        proposals=tuple(proposals),
-        groups=tuple(groups),
-        p_hat=unit.successes / unit.attempts if unit.attempts else None,
-        env_reward=unit.reward(config),
-    )
-
-
 def score_batches(
     contexts: Sequence[Context],
     proposals: Sequence[Proposal],
     groups: Sequence[Group],
     config: CurriculumConfig,
 ) -> list[TaskBatch]:
-    """Score a round's generations, one batch per context; groups of other tasks are left out."""
+    """Score what was written in a round, context by context: p_hat and R_env (GenEnv eq. 2, 3).
+
+    Args:
+        contexts: what the simulator was told.
+        proposals: everything it wrote for them; rejected ones have no rollouts.
+        groups: rollouts, of which those of tasks that were written for a context count. Rollouts that ended
+            in an error or a timeout do not count.
+        config: `env_reward` names the reward; `posterior` decides between that of p_hat and its expectation.
+    """
     attempted = {group.task.id: group for group in groups}
     written: dict[str, list[Proposal]] = {context.id: [] for context in contexts}
     for proposal in proposals:
@@ -134,7 +107,16 @@ def score_batches(
         own = written[context.id]
         tasks = [p.outcome.id for p in own if isinstance(p.outcome, Task)]
         tried = [attempted[name] for name in tasks if name in attempted]
-        batches.append(_scored(context, own, tried, config))
+        unit = _unit([trace for group in tried for trace in group.valid], ())
+        batches.append(
+            TaskBatch(
+                context=context,
+                proposals=tuple(own),
+                groups=tuple(tried),
+                p_hat=unit.successes / unit.attempts if unit.attempts else None,
+                env_reward=unit.reward(config),
+            )
+        )
     return batches
 
 

@@ -176,16 +176,7 @@ def examined(env: Environment, task: Task, rng: random.Random) -> Rejection | No
 def written(seed: Seed, text: str, *, context_id: str, generation_id: str) -> tuple[Context, Generation]:
     """Return a spec as a context and a generation, as if a simulator had written it, to test a gate."""
     context = Context(id=context_id, round=1, seed=seed, messages=())
-    generation = Generation(
-        id=generation_id,
-        context_id=context_id,
-        prompt_ids=(),
-        token_ids=(),
-        logprobs=(),
-        text=text,
-        finished=True,
-    )
-    return context, generation
+    return context, Generation(id=generation_id, context_id=context_id, text=text, finished=True)
 
 
 def parse_spec(model: type[BaseModel], generation: Generation) -> BaseModel | Rejection:

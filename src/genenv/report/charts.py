@@ -164,7 +164,7 @@ def validity_chart(run: RunFacts) -> Markup | None:
     if not rounds:
         return None
     with chart_style("validity"):
-        figure, rate_ax, bar_ax = _two_rows(4.4)
+        figure, rate_ax, bar_ax = _two_rows()
         rates = {facts.number: facts.accepted / facts.generated for facts in rounds}
         rate_ax.plot(list(rates), list(rates.values()), color=SERIES[0], marker=marker("o", len(rates)))
         _end_labels(rate_ax, {f"{rates[max(rates)]:.2f}": rates}, colors=(SERIES[0],))
@@ -208,7 +208,7 @@ def kl_chart(run: RunFacts) -> Markup | None:
     if not any(lines.values()):
         return None
     with chart_style("kl"):
-        figure, *axes = _two_rows(4.4)
+        figure, *axes = _two_rows()
         for ax, (player, line), color in zip(axes, lines.items(), SERIES, strict=False):
             ax.set_ylabel(f"{player} KL (nats/token)")
             if not line:
@@ -231,7 +231,7 @@ def difficulty_chart(run: RunFacts) -> Markup | None:
     if not any(tokens.values()) and not steps:
         return None
     with chart_style("difficulty"):
-        figure, token_ax, step_ax = _two_rows(4.4)
+        figure, token_ax, step_ax = _two_rows()
         _lines(token_ax, tokens)
         token_ax.set_ylabel("length (tokens)")
         _from_zero(token_ax, tokens)
@@ -275,8 +275,8 @@ def skills_chart(run: RunFacts) -> Markup | None:
         return to_svg(figure, "skills", "Share of generated tasks per skill, by round")
 
 
-def _two_rows(height_in: float) -> tuple[Figure, Axes, Axes]:
-    figure = Figure(figsize=(_WIDTH_IN, height_in), layout="constrained")
+def _two_rows() -> tuple[Figure, Axes, Axes]:
+    figure = Figure(figsize=(_WIDTH_IN, 4.4), layout="constrained")
     upper = figure.add_subplot(2, 1, 1)
     lower = figure.add_subplot(2, 1, 2, sharex=upper)
     upper.tick_params(labelbottom=False)

@@ -171,7 +171,7 @@ def _duration(seconds: float) -> str:
 
 
 _SHOWN_ROLLOUTS = 6
-_LONGEST_TEXT = 2000  # characters of a message
+_LONGEST_TEXT = 2000  # characters of one message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,21 +210,20 @@ class Example:
     """The number of rollouts not among `distinct`."""
 
 
-def pick_examples(store: PoolStore, *, each: int = 5) -> tuple[list[Example], list[Example]]:
-    """Return early and late generated tasks that were rolled out, without repeats and from many contexts.
+_EACH = 5
+"""So many early examples, and so many late ones, at most."""
 
-    Args:
-        store: the run's store.
-        each: the most early tasks, and the most late tasks.
-    """
+
+def pick_examples(store: PoolStore) -> tuple[list[Example], list[Example]]:
+    """Early and late generated tasks that were rolled out, no task twice and contexts varied."""
     order = store.rounds()
-    early = _pick(store, order, each, seen=frozenset())
+    early = _pick(store, order, seen=frozenset())
     seen = frozenset(example.task_id for example in early)
-    late = _pick(store, order[::-1], each, seen=seen)
+    late = _pick(store, order[::-1], seen=seen)
     return early, sorted(late, key=lambda example: example.round)
 
 
-def _pick(store: PoolStore, order: Sequence[int], wanted: int, *, seen: frozenset[str]) -> list[Example]:
+def _pick(store: PoolStore, order: Sequence[int], *, seen: frozenset[str]) -> list[Example]:
     found: list[Example] = []
     for number in order:
         tasks = store.tasks(origin=Origin.GENERATED, rounds=range(number, number + 1))
@@ -232,7 +231,7 @@ def _pick(store: PoolStore, order: Sequence[int], wanted: int, *, seen: frozense
             traces = store.lineage(task.id).traces
             if traces:
                 found.append(_example(task, number, traces))
-            if len(found) == wanted:
+            if len(found) == _EACH:
                 return found
     return found
 

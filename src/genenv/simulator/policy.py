@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -49,9 +50,8 @@ class Simulator:
         """
         schemas = spec_schemas(env, contexts)
         wanted = [
-            (context, simulator_prompt(self.sampler, context.messages), f"{context.id}-g{i}")
-            for context in contexts
-            for i in range(self.config.variations)
+            (context, simulator_prompt(self.sampler, context.messages), name)
+            for context, name in names(contexts, self.config.variations)
         ]
         failed: list[str] = []
         found = await asyncio.gather(
@@ -210,6 +210,11 @@ class Simulator:
     def end_round(self) -> None:
         """Free the sampler's grammars and prompts of the round."""
         self.sampler.end_round()
+
+
+def names(contexts: Sequence[Context], variations: int) -> Iterator[tuple[Context, str]]:
+    """Each context as often as it is varied, with the id of each generation."""
+    return ((context, f"{context.id}-g{i}") for context, i in itertools.product(contexts, range(variations)))
 
 
 def simulator_prompt(sampler: Sampler, messages: Sequence[Message]) -> tuple[int, ...]:

@@ -7,20 +7,20 @@ model of `simulator.policy` has tokens and trainable weights.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 from genenv.algorithms.datum import UpdateBatch
-from genenv.backends.settings import SamplingConfig
+from genenv.backends.settings import EndpointConfig, SamplingConfig
 from genenv.chat.assistant import ChatMessage
 from genenv.environments.base import Environment
 from genenv.errors import DataError, GenenvError, RolloutError, UsageError
 from genenv.progress import advance
 from genenv.seeding import generator, stream
+from genenv.simulator.policy import names, spec_schemas
 from genenv.simulator.schema_sampling import sample_json
 from genenv.simulator.settings import SimulatorConfig
 from genenv.types import Context, Generation, Json, JsonObject
@@ -124,7 +124,7 @@ class GrammarSource(UntrainedSource):
 
     async def propose(self, env: Environment, contexts: Sequence[Context]) -> list[Generation]:
         """Return random specs that are valid for the schema of each context's seed."""
-        schemas = {context.id: env.spec_schema(context.seed) for context in contexts}
+        schemas = spec_schemas(env, contexts)
         return [
             given(context, name, sample_json(schemas[context.id], generator(self._seed, "grammar", name)))
             for context, name in names(contexts, self._variations)
@@ -204,38 +204,22 @@ def read_specs(path: Path) -> list[JsonObject]:
     return specs
 
 
-def names(contexts: Sequence[Context], variations: int) -> Iterator[tuple[Context, str]]:
-    """Yield each context once per variation, with the id of that generation."""
-    return ((context, f"{context.id}-g{i}") for context, i in itertools.product(contexts, range(variations)))
-
-
 def given(context: Context, name: str, spec: Json) -> Generation:
     """Return a spec that was not sampled by a model as a generation, and count it as progress."""
     advance(items=1)
-    return without_tokens(context, name, json.dumps(spec, ensure_ascii=False, separators=(",", ":")))
-
-
-def without_tokens(context: Context, name: str, text: str, *, finished: bool = True) -> Generation:
-    """Return a generation with text but without token ids."""
-    return Generation(
-        id=name,
-        context_id=context.id,
-        prompt_ids=(),
-        token_ids=(),
-        logprobs=(),
-        text=text,
-        finished=finished,
-    )
+    text = json.dumps(spec, ensure_ascii=False, separators=(",", ":"))
+    return Generation(id=name, context_id=context.id, text=text, finished=True)
 
 
 Spec = tuple[str, bool]
 """The text, and whether it is complete."""
 
 
-class FixedTaskSource:
-    """Draws from a fixed number of specs per seed, which a wrapped source writes when first needed."""
+class FixedTaskSource(UntrainedSource):
+    """Draws from what another source has written for a seed, and lets it write what is not there yet.
 
-    learns = False
+    Nothing is said of its decisions: most of a round was written in another one.
+    """
 
     def __init__(self, source: TaskSource, *, per_seed: int, variations: int, seed: int) -> None:
         """Start without any spec.
@@ -283,20 +267,7 @@ class FixedTaskSource:
 
     def _again(self, context: Context, name: str, which: int) -> Generation:
         text, finished = self._written[context.seed.id, which]
-        return without_tokens(context, name, text, finished=finished)
-
-    async def decision_metrics(
-        self, generations: Sequence[Generation], schemas: Mapping[str, JsonObject]
-    ) -> Mapping[str, float]:
-        """Return no metrics, because most specs were written in earlier rounds."""
-        return {}
-
-    async def learn(self, batch: UpdateBatch, *, round_: int, rounds: int) -> Mapping[str, float]:
-        """Do nothing."""
-        return {}
-
-    async def publish(self) -> None:
-        """Do nothing."""
+        return Generation(id=name, context_id=context.id, text=text, finished=finished)
 
     async def save(self, folder: Path) -> None:
         """Save the wrapped source; if it is a model, a resumed run needs the weights."""
@@ -339,7 +310,7 @@ class EndpointSource(UntrainedSource):
         from genenv.clients.endpoint import EndpointAssistant  # needs the extra `api`
 
         self._config, self._seed = config, seed
-        endpoint = config.endpoint.model_copy(update={"tools": "text"})
+        endpoint = EndpointConfig.model_validate(config.endpoint.model_dump() | {"tools": "text"})
         sampling = SamplingConfig(temperature=config.temperature, max_new_tokens=config.max_new_tokens)
         self._assistant = EndpointAssistant(config.address, endpoint, sampling)
         self._slots = endpoint.concurrency
@@ -352,7 +323,7 @@ class EndpointSource(UntrainedSource):
             GenenvError: no request was answered.
         """
         slots = asyncio.Semaphore(self._slots)
-        schemas = {context.id: env.spec_schema(context.seed) for context in contexts}
+        schemas = spec_schemas(env, contexts)
         problems: list[RolloutError] = []
 
         async def write(context: Context, name: str) -> Generation:
@@ -363,7 +334,7 @@ class EndpointSource(UntrainedSource):
                     problems.append(problem)
                     text, finished = "", False
             advance(items=1)
-            return without_tokens(context, name, text, finished=finished)
+            return Generation(id=name, context_id=context.id, text=text, finished=finished)
 
         try:
             written = await asyncio.gather(
@@ -395,7 +366,7 @@ class EndpointSource(UntrainedSource):
         except Refused as refusal:
             if not held or refusal.status not in _NO_SCHEMA:
                 raise
-            self._refused += 1  # request it again without structured output
+            self._refused += 1  # what its structured output cannot hold is asked for freely
             reply = await self._assistant.ask(body, self._config.max_new_tokens)
         return _bare(reply.text), reply.finished
 

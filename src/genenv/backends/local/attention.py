@@ -223,13 +223,13 @@ def _prefill(layout: Layout, layer: int, q: Tensor, k: Tensor, v: Tensor, scale:
     q_RHCD, k_RKCD, v_RKCD = (_take(tensor, packed.row_at_RC).transpose(1, 2) for tensor in (q * scale, k, v))
     rows = packed.row_at_RC.shape[1]
     causal_CC = torch.full((rows, rows), float("-inf"), dtype=q.dtype, device=q.device).triu(1)
-    mask_B11P = _padding_mask(packed.prompt_real_BP, q.dtype)
+    mask_R11P = prompt_mask(packed.prompt_real_BP, packed.bundle_of_R, q.dtype)
     out_RHCD = _attend(
         q_RHCD,
         (k_BKPD, v_BKPD),
         (k_RKCD, v_RKCD),
         packed.slots,
-        (mask_B11P[packed.bundle_of_R], causal_CC),
+        (mask_R11P, causal_CC),
     )
     return torch.cat([prompts_NHD, out_RHCD.transpose(1, 2)[packed.row_real_RC]])
 
@@ -290,11 +290,6 @@ def _decode(layout: DecodeLayout, layer: int, q: Tensor, k: Tensor, v: Tensor, s
     return out_RH1D[:, :, 0]
 
 
-def _padding_mask(real_BP: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return [B, 1, 1, P]: 0 at tokens, -inf at padding."""
-    return additive_mask(~real_BP, dtype)[:, None, None]
-
-
 def _attend(
     q_RHCD: Tensor,
     prompt: tuple[Tensor, Tensor],
@@ -323,7 +318,7 @@ def _attend(
         grid = slots.spread(x.reshape(rows, kv, per_kv * steps, x.shape[-1]))
         return grid.transpose(1, 2).reshape(slots.bundles, kv, width * per_kv * steps, x.shape[-1])
 
-    def by_row(x: Tensor) -> Tensor:  # inverse of by_bundle, to [R, K, Q * C, X]
+    def by_row(x: Tensor) -> Tensor:  # the way back, to [R, K, Q * C, X]
         grid = x.view(slots.bundles, kv, width, per_kv * steps, x.shape[-1]).transpose(1, 2)
         return slots.gather(grid)
 
@@ -340,8 +335,8 @@ def _attend(
 
 
 def prompt_mask(real_BP: Tensor, bundle_of_R: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return [R, 1, 1, P] the additive mask of each row's prompt."""
-    return _padding_mask(real_BP, dtype)[bundle_of_R]
+    """[R, 1, 1, P] additive mask of each row's prompt: 0 at real tokens, -inf at padding."""
+    return additive_mask(~real_BP, dtype)[bundle_of_R, None, None]
 
 
 def register() -> None:

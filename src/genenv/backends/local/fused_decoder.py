@@ -19,11 +19,9 @@ I = inputs, O = outputs, r = rank.
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -190,10 +188,16 @@ class Projection:
         bias = self.product.bias
         return whole, None if bias is None else nn.functional.pad(bias.detach(), (0, rows))
 
-    def low_rank(self, adapter: str | None) -> Iterator[tuple[Tensor, Tensor, float, slice]]:
-        """Yield an adapter's matrices A [r, I] and B [O, r], their scale, and their columns of the result."""
-        for part in () if adapter is None else self._parts(adapter):
-            yield part.down_rI, part.up_Or, part.scale, part.columns
+    def low_rank(self, adapter: str | None) -> Iterator[Part]:
+        """An adapter of each of the layers that have one."""
+        start = 0
+        for layer, width in zip(self._names, self.widths, strict=True):
+            found = getattr(self._owner, layer)
+            if adapter is not None and adapter in getattr(found, "lora_A", ()):
+                module: Any = found
+                down, up = module.lora_A[adapter].weight, module.lora_B[adapter].weight
+                yield Part(down, up, float(module.scaling[adapter]), slice(start, start + width))
+            start += width
 
     def forget(self, adapter: str) -> None:
         """Free the cached matrices of a detached adapter."""
@@ -201,26 +205,17 @@ class Projection:
 
     def _adapter(self, name: str) -> _Adapter:
         if name not in self._adapters:
-            self._adapters[name] = _Adapter(list(self._parts(name)))
+            self._adapters[name] = _Adapter(list(self.low_rank(name)))
         return self._adapters[name]
 
-    def _parts(self, name: str) -> Iterator[Part]:
-        start = 0
-        for layer, width in zip(self._names, self.widths, strict=True):
-            found = getattr(self._owner, layer)
-            if name in getattr(found, "lora_A", ()):
-                module: Any = found
-                down, up = module.lora_A[name].weight, module.lora_B[name].weight
-                yield Part(down, up, float(module.scaling[name]), slice(start, start + width))
-            start += width
 
-
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """The adapter of one of several joint projections."""
 
     down_rI: Tensor
+    """A."""
     up_Or: Tensor
+    """B."""
     scale: float
     columns: slice
     """Columns of the projection in the joint result."""
@@ -297,7 +292,7 @@ class _LowRank(torch.autograd.Function):
 
 
 def _base(module: Any) -> Any:  # noqa: ANN401
-    return getattr(module, "base_layer", module)  # PEFT wraps the layer
+    return getattr(module, "base_layer", module)  # what PEFT put its adapters around
 
 
 def _joined(parameters: Sequence[Tensor], room: int = 0) -> Tensor:
@@ -311,8 +306,8 @@ def _joined(parameters: Sequence[Tensor], room: int = 0) -> Tensor:
     return whole
 
 
-_LARGEST, _TRIED_LAYERS = 2, 8
-"""Packing is tried on the joint up-projections of this many layers, which together exceed the cache."""
+_TRIED_LAYERS = 8
+"""Packing is tried on the joint up-projections of so many layers: together more than a cache holds."""
 
 FAMILIES = ("LlamaModel", "MistralModel", "Qwen2Model", "Qwen3Model")
 """Supported decoder classes; a model with image inputs may contain one of them."""
@@ -325,25 +320,6 @@ def why_not(causal: Any) -> str | None:  # noqa: ANN401
         return f"{name} is none of {', '.join(FAMILIES)}"
     activation = causal.config.get_text_config().hidden_act
     return None if activation == "silu" else f"its activation is {activation}, not silu"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """The modules of one layer, for other code that runs the layer."""
-
-    before: Any
-    """The norm before attention."""
-    between: Any
-    """The norm before the MLP."""
-    head_norms: tuple[Any, Any]
-    """The norms of queries and keys; None if the model has none."""
-    qkv: Projection
-    out: Projection
-    up: Projection
-    down: Projection
-    head_size: int
-    scaling: float
-    """Factor of the attention scores."""
 
 
 class FusedDecoder:
@@ -368,23 +344,27 @@ class FusedDecoder:
     ) -> None:
         self._model = causal.get_decoder()
         self._steps: Steps = kernels or InTorch()
-        self._layers = [_Layer(layer, self._steps) for layer in self._model.layers]
+        self.layers = [Layer(layer, self._steps) for layer in self._model.layers]
+        self.last_norm = self._model.norm
+        """The norm behind the last layer."""
         self._activation_bytes = activation_bytes
         head = causal.get_output_embeddings()
-        self._head = Product(head.weight, head.bias)
+        self.head = Product(head.weight, head.bias)
+        """The output layer."""
         self.packed = False
         """Whether the weights are packed for sampling."""
-        weights = [layer.products[_LARGEST].weight for layer in self._layers[:_TRIED_LAYERS]]
+        weights = [layer.up.product.weight for layer in self.layers[:_TRIED_LAYERS]]
         size = sum(product.weight.nbytes for product in self._products())
         if size <= packed_bytes and worth_packing(weights):
             self.pack()
 
     def _products(self) -> list[Product]:
-        return [*(product for layer in self._layers for product in layer.products), self._head]
+        products = (part.product for layer in self.layers for part in layer.projections)
+        return [*products, self.head]
 
     def pack(self) -> bool:
         """Pack all weights for sampling; return False without an effect if that is not possible."""
-        self.packed = all(can_be_packed(product.weight) for product in self._layers[0].products)
+        self.packed = all(can_be_packed(part.product.weight) for part in self.layers[0].projections)
         if self.packed:
             for product in self._products():
                 product.pack()
@@ -398,54 +378,40 @@ class FusedDecoder:
 
     def forget(self, adapter: str) -> None:
         """Free the cached matrices of a detached adapter."""
-        for layer in self._layers:
-            layer.forget(adapter)
+        for layer in self.layers:
+            for part in layer.projections:
+                part.forget(adapter)
 
     def scores(self, hidden_MW: Tensor) -> Tensor:
         """Return [M, V] logits of all tokens."""
-        return self._head(hidden_MW)
+        return self.head(hidden_MW)
 
     def hidden(self, ids_1N: Tensor, positions_1N: Tensor, layout: AnyLayout, adapter: str | None) -> Tensor:
         """Return [N, W] the last hidden states of a flat row, with the named adapter or with none."""
         x_NW = self.embedded(ids_1N[0])
         angles = self.angles(x_NW, positions_1N)
-        values = sum(layer.kept_values for layer in self._layers)
+        values = sum(layer.kept_values for layer in self.layers)
         recompute = (
             adapter is not None
             and torch.is_grad_enabled()
             and len(x_NW) * values * x_NW.element_size() > self._activation_bytes
         )
-        for index, layer in enumerate(self._layers):
+        for index, layer in enumerate(self.layers):
             arguments = (x_NW, angles, layout, index, adapter)
             x_NW = checkpoint(layer, *arguments, use_reentrant=False) if recompute else layer(*arguments)
-        return norm(x_NW, self._model.norm, self._steps)
-
-    @functools.cached_property
-    def layers(self) -> list[Parts]:
-        """The modules of each layer."""
-        return [layer.parts for layer in self._layers]
+        return norm(x_NW, self.last_norm, self._steps)
 
     @property
     def heads(self) -> tuple[int, int, int]:
         """Number of query heads, number of key heads, and head size."""
-        parts = self._layers[0].parts
-        queries, keys, _ = parts.qkv.widths
-        return queries // parts.head_size, keys // parts.head_size, parts.head_size
-
-    @property
-    def last_norm(self) -> Any:  # noqa: ANN401
-        """The norm after the last layer."""
-        return self._model.norm
-
-    @property
-    def head(self) -> Product:
-        """The output layer (LM head)."""
-        return self._head
+        layer = self.layers[0]
+        queries, keys, _ = layer.qkv.widths
+        return queries // layer.head_size, keys // layer.head_size, layer.head_size
 
     @property
     def vocabulary(self) -> int:
         """Size of the vocabulary."""
-        return int(self._head.weight.shape[0])
+        return int(self.head.weight.shape[0])
 
     def embedded(self, ids_N: Tensor) -> Tensor:
         """Return [N, W] the embeddings of tokens."""
@@ -470,62 +436,50 @@ def kept_values(width: int, queries: int, keys: int, inner: int) -> int:
     return 4 * width + 5 * (queries + 2 * keys) + queries + 3 * inner
 
 
-class _Layer:
+class Layer:
+    """One layer: its norms, its projections, and the numbers of its attention."""
+
     def __init__(self, layer: Any, steps: Steps) -> None:  # noqa: ANN401
         self._steps = steps
         attention, mlp = layer.self_attn, layer.mlp
-        self._before, self._between = layer.input_layernorm, layer.post_attention_layernorm
-        self._head_size, self._scaling = attention.head_dim, attention.scaling
-        self._norms = [getattr(attention, name, None) for name in ("q_norm", "k_norm")]
-        self._qkv = Projection(attention, ("q_proj", "k_proj", "v_proj"), steps)
-        self._out = Projection(attention, ("o_proj",), steps)
-        self._up = Projection(mlp, ("gate_proj", "up_proj"), steps)
-        self._down = Projection(mlp, ("down_proj",), steps)
-        self._parts = (self._qkv, self._out, self._up, self._down)
-        self.products = [part.product for part in self._parts]
-        width, inner = self._down.outputs, self._up.outputs // 2
-        self.kept_values = kept_values(width, self._qkv.widths[0], self._qkv.widths[1], inner)
+        self.before, self.between = layer.input_layernorm, layer.post_attention_layernorm
+        """The norms before attention, and before the products behind it."""
+        self.head_norms: tuple[Any, Any] = (
+            getattr(attention, "q_norm", None),
+            getattr(attention, "k_norm", None),
+        )
+        """Those of queries and keys; None where there are none."""
+        self.head_size, self.scaling = attention.head_dim, attention.scaling
+        """Of a head, and the factor of attention's scores."""
+        self.qkv = Projection(attention, ("q_proj", "k_proj", "v_proj"), steps)
+        self.out = Projection(attention, ("o_proj",), steps)
+        self.up = Projection(mlp, ("gate_proj", "up_proj"), steps)
+        self.down = Projection(mlp, ("down_proj",), steps)
+        self.projections = (self.qkv, self.out, self.up, self.down)
+        width, inner = self.down.outputs, self.up.outputs // 2
+        self.kept_values = kept_values(width, self.qkv.widths[0], self.qkv.widths[1], inner)
 
     def __call__(
         self, x_NW: Tensor, angles: Angles, layout: AnyLayout, index: int, adapter: str | None
     ) -> Tensor:
-        q, k, v = self._heads(self._qkv(norm(x_NW, self._before, self._steps), adapter), angles)
-        mixed_NHD = attend(layout, index, q, k, v, self._scaling)
-        x_NW = x_NW + self._out(mixed_NHD.flatten(1), adapter)
-        gated = swiglu(self._up(norm(x_NW, self._between, self._steps), adapter), self._steps)
-        return x_NW + self._down(gated, adapter)
-
-    @property
-    def parts(self) -> Parts:
-        """The modules of the layer."""
-        return Parts(
-            before=self._before,
-            between=self._between,
-            head_norms=(self._norms[0], self._norms[1]),
-            qkv=self._qkv,
-            out=self._out,
-            up=self._up,
-            down=self._down,
-            head_size=self._head_size,
-            scaling=self._scaling,
-        )
-
-    def forget(self, adapter: str) -> None:
-        """Free the cached matrices of a detached adapter."""
-        for part in self._parts:
-            part.forget(adapter)
+        """[N, W] outputs."""
+        q, k, v = self._heads(self.qkv(norm(x_NW, self.before, self._steps), adapter), angles)
+        mixed_NHD = attend(layout, index, q, k, v, self.scaling)
+        x_NW = x_NW + self.out(mixed_NHD.flatten(1), adapter)
+        gated = swiglu(self.up(norm(x_NW, self.between, self._steps), adapter), self._steps)
+        return x_NW + self.down(gated, adapter)
 
     def _heads(self, joint: Tensor, angles: Angles) -> tuple[Tensor, Tensor, Tensor]:
-        """Return [N, H, D], [N, K, D], [N, K, D]: rotated queries, rotated keys, and values."""
-        size = self._head_size
-        q, k, v = (width // size for width in self._qkv.widths)
-        if self._norms[0] is None:
+        """[N, H, D], [N, K, D], [N, K, D]: queries and keys rotated by their positions."""
+        size = self.head_size
+        q, k, v = (width // size for width in self.qkv.widths)
+        if self.head_norms[0] is None:
             turned, values = joint.view(len(joint), -1, size).split([q + k, v], 1)
             queries, keys = rotate(turned, angles, self._steps).split([q, k], 1)
             return queries, keys, values
         parts = joint.view(len(joint), -1, size).split([q, k, v], 1)
         queries, keys = (
             rotate(norm(part, module, self._steps), angles, self._steps)
-            for part, module in zip(parts, self._norms, strict=False)
+            for part, module in zip(parts, self.head_norms, strict=False)
         )
         return queries, keys, parts[2]

@@ -131,7 +131,7 @@ class LocalModel:
             limit = hardware.activation_bytes(config.activation_gib, self.device)
             tried = config.packed_weights == "auto" and self.kernels is not None
             packed = hardware.packing_bytes(self.device) if tried else 0.0
-            self.fused = fused_decoder(self.causal, self.source, limit, self.kernels, packed, must)
+            self.fused = fused_decoder(self.causal, self.source, limit, self.kernels, packed, must=must)
         if self.fused is not None and self.device.type == "cuda" and config.compiled is not False:
             self.tree = TreeDecoder(self.fused, config.activation_gib * 2**30)
             self.tokens_per_tree = hardware.microbatch_tokens(

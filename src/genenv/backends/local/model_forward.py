@@ -333,10 +333,11 @@ def _tolerance(causal: Any) -> float:  # noqa: ANN401
 def fused_decoder(
     causal: Any,  # noqa: ANN401
     source: str,
-    activation_bytes: float = float("inf"),
-    kernels: Kernels | None = None,
-    packed_bytes: float = 0.0,
-    must: bool = False,
+    activation_bytes: float,
+    kernels: Kernels | None,
+    packed_bytes: float,
+    *,
+    must: bool,
 ) -> FusedDecoder | None:
     """Return a fused decoder if its results match the model's on a small input; else None, with a log entry.
 

@@ -100,7 +100,7 @@ class PolicyWeights:
             finally:
                 self.model.use(self.adapter)
         else:
-            # The fused decoder only reads `model.adapter`; PEFT would visit all modules.
+            # The fused decoder reads `model.adapter`; PEFT would go through all modules.
             own = self.model.fused is not None
             with contextlib.nullcontext() if own else self.model.peft.disable_adapter():
                 self.model.adapter = None
@@ -190,32 +190,14 @@ class PolicyWeights:
             if self.model.tree is None:
                 raise TypeError("this model does not run over a tree of tokens")
             return self.model.tree.hidden(packed, self.model.adapter), packed.tokens_M
-        # Always with torch's attention, so that equal weights give equal log-probabilities.
+        # In torch's attention with and without gradients: equal weights get equal log-probabilities.
         hidden_NW = self.model.hidden(packed.ids_1N, packed.positions_1N, Layout(packed=packed))
         at_M, tokens_M = packed.targets()
         return hidden_NW.index_select(0, at_M), tokens_M
 
     def logprobs(self, packed: Packed | TokenTree, *, temperature: float = 1.0) -> Tensor:
         """Return [M] log-probabilities of the completions' tokens, row after row. Nats."""
-        return self.token_logprobs(*self.completion_hidden(packed), temperature=temperature)
-
-    def token_logprobs(
-        self,
-        hidden_MW: Tensor,
-        tokens_M: Tensor,
-        *,
-        temperature: float = 1.0,
-        allowed: Tensor | None = None,
-    ) -> Tensor:
-        """Return [M] log-probabilities of tokens, from the states that `completion_hidden` returned. Nats.
-
-        Args:
-            hidden_MW: the states.
-            tokens_M: the tokens.
-            temperature: divides the logits.
-            allowed: [M, ceil(V / 32)] bit masks of the tokens that could be sampled; None if all could.
-        """
-        return self.token_scores(hidden_MW, tokens_M, temperature=temperature, allowed=allowed).logprobs_M
+        return self.token_scores(*self.completion_hidden(packed), temperature=temperature).logprobs_M
 
     def token_scores(
         self,
@@ -226,7 +208,15 @@ class PolicyWeights:
         allowed: Tensor | None = None,
         entropy: bool = False,
     ) -> Scores:
-        """As `token_logprobs`, and the entropy over the tokens that could be sampled if requested."""
+        """Log-probabilities of tokens, and the entropy of what could be sampled, where it is asked for.
+
+        Args:
+            hidden_MW: the states that `completion_hidden` gave for the tokens.
+            tokens_M: the tokens.
+            temperature: divides the scores.
+            allowed: [M, ceil(V / 32)] bit masks of the tokens that could be sampled; None when all could.
+            entropy: whether it is worked out.
+        """
         if self.head_is_frozen:
             options = {"temperature": temperature, "allowed": allowed, "entropy": entropy}
             return self.frozen_scores(hidden_MW, tokens_M, **options)
@@ -299,7 +289,7 @@ class PolicyWeights:
     def _adapter_state(self, adapter: str | None) -> dict[str, Tensor]:
         import peft
 
-        # By default, PEFT asks the hub whether the vocabulary was changed.
+        # Left to itself, PEFT asks the hub whether the vocabulary was changed.
         return peft.get_peft_model_state_dict(
             self.model.peft, adapter_name=str(adapter), save_embedding_layers=False
         )
@@ -359,13 +349,14 @@ class ServedWeights(PolicyWeights):
             seed: of the initial weights.
         """
         super().__init__(model, adapter)
+        self.shape = shape
         self.unembed: tuple[nn.Parameter, nn.Parameter] | None = None
         """A [r, W] and B [V, r]."""
         self._scale = LORA_ALPHA / shape.rank
         if shape.unembed:
             vocabulary, width = model.output.weight.shape
             down = torch.empty(shape.rank, width)
-            bound = 1 / math.sqrt(width)  # PEFT's initialization
+            bound = 1 / math.sqrt(width)  # as PEFT begins
             down.uniform_(-bound, bound, generator=torch.Generator().manual_seed(seed))
             up = torch.zeros(vocabulary, shape.rank)
             self.unembed = (nn.Parameter(down.to(model.device)), nn.Parameter(up.to(model.device)))

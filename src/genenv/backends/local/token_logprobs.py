@@ -44,26 +44,6 @@ class Scores(NamedTuple):
     """Entropy over the tokens that could be sampled; None if not requested."""
 
 
-def frozen_logprobs(
-    head: Any,  # noqa: ANN401
-    hidden_MW: Tensor,
-    tokens_M: Tensor,
-    *,
-    temperature: float = 1.0,
-    allowed: Tensor | None = None,
-) -> Tensor:
-    """Return [M] log-probabilities of tokens under a frozen output layer. Nats.
-
-    Args:
-        head: the output layer, linear.
-        hidden_MW: the hidden state that predicts each token.
-        tokens_M: the tokens.
-        temperature: divides the logits; 0 counts as 1.
-        allowed: [M, ceil(V / 32)] bit masks of the tokens that could be sampled; None if all could.
-    """
-    return frozen_scores(head, hidden_MW, tokens_M, temperature=temperature, allowed=allowed).logprobs_M
-
-
 def frozen_scores(  # noqa: PLR0913
     head: Any,  # noqa: ANN401
     hidden_MW: Tensor,
@@ -74,16 +54,16 @@ def frozen_scores(  # noqa: PLR0913
     allowed: Tensor | None = None,
     entropy: bool = False,
 ) -> Scores:
-    """As `frozen_logprobs`, with the KL to a reference and the entropy if requested.
+    """Scores of tokens under an output layer that does not learn: KL and entropy where they are asked for.
 
     Args:
-        head: the output layer of both policies.
-        hidden_MW: the hidden state that predicts each token.
+        head: the output layer of both.
+        hidden_MW: what predicts each token.
         tokens_M: the tokens.
-        reference_MW: the reference's hidden states for the same tokens; None: no KL.
-        temperature: divides the logits of both; 0 counts as 1.
-        allowed: [M, ceil(V / 32)] bit masks of the tokens that both could sample; None if all could.
-        entropy: whether to compute the entropy.
+        reference_MW: the reference's states in their place; None: no KL.
+        temperature: divides the scores of both; 0 counts as 1.
+        allowed: [M, ceil(V / 32)] bit masks of the tokens that both could sample; None when all could.
+        entropy: whether it is worked out.
     """
     found = _Scored.apply(
         hidden_MW, head.weight, head.bias, tokens_M, temperature or 1.0, allowed, reference_MW, entropy
@@ -123,7 +103,7 @@ class _Scored(torch.autograd.Function):
                     nn.functional.linear(reference_MW[rows], weight_VW, bias_V), temperature, forbidden
                 )
                 torch.sub(own, apart, out=apart)
-                if forbidden is not None:  # -inf in both
+                if forbidden is not None:  # -inf on both sides
                     apart.masked_fill_(forbidden, 0.0)
                 share = own.exp_()
                 divergence = (share * apart).sum(-1)

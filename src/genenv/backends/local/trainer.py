@@ -80,6 +80,7 @@ class LocalTrainer:
         pieces, parts = bundle_by_prompt(data), list[dict[str, Tensor]]()
 
         def run(budget: int) -> None:
+            self.optimizer.clear()  # of a try that was broken off nothing is left
             parts.clear()
             batches = micro_batches(pieces, budget)
             measured = self._measured(batches, objective, tokens)
@@ -88,7 +89,7 @@ class LocalTrainer:
                 parts.append(self._backward(turn, batches, objective, tokens, measured, most))
 
         with blocking():
-            self._accumulate(run)
+            self._within_memory(run)
             sums = self.processes.total(_added(parts))
         for name, meaning in (("loss", "loss"), ("kl", "KL to the reference")):
             if not math.isfinite(sums.get(name, 0.0)):
@@ -157,9 +158,7 @@ class LocalTrainer:
             for turn in self.processes.turns(len(batches)):
                 batch = batches[turn.own]
                 packed = self.weights.packed([bundle for bundle, _ in batch])
-                rows = _Rows.of(
-                    [datum for _, some in batch for datum in some], self.weights.model.device, self._allowed
-                )
+                rows = self._rows([datum for _, some in batch for datum in some])
                 with torch.no_grad(), in_place():
                     found_M = self._scores(*self.weights.completion_hidden(packed), rows).logprobs_M
                 parts = found_M.split([len(datum.completion_ids) for datum in rows.data])
@@ -207,17 +206,8 @@ class LocalTrainer:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(f"{state} cannot be read: {error}") from error
 
-    def _accumulate(self, run: Callable[[int], None]) -> None:
-        """Run a gradient accumulation, retrying with smaller micro-batches when memory runs out."""
-
-        def afresh(tokens: int) -> None:
-            self.optimizer.clear()
-            run(tokens)
-
-        self._within_memory(afresh)
-
     def _within_memory(self, run: Callable[[int], None]) -> None:
-        if self.processes.size > 1:  # all processes must have equally many micro-batches
+        if self.processes.size > 1:  # all of them have as many pieces
             run(self.weights.tokens_per_microbatch)
             return
         within_memory(
@@ -253,10 +243,10 @@ class LocalTrainer:
             most: maximum tokens of that measurement if tokens are laid out as a tree, as such micro-batches
                 are large.
         """
-        batch, device = batches[turn.own], self.weights.model.device
+        batch = batches[turn.own]
         packed = self.weights.packed([bundle for bundle, _ in batch])
-        rows = _Rows.of([datum for _, own in batch for datum in own], device, self._allowed)
-        values = Tokens.of(rows.data, device)
+        rows = self._rows([datum for _, own in batch for datum in own])
+        values = Tokens.of(rows.data, self.weights.model.device)
         measure_kl = turn.own == measured
         exact = objective.kl == "exact" and objective.kl_coefficient > 0
         wants_k3 = (
@@ -319,7 +309,7 @@ class LocalTrainer:
         first = next(datum for datum in own if datum.is_policy_gradient)
         start = sum(d.tokens for d in itertools.takewhile(lambda d: d is not first, whole))
         packed = self.weights.packed([bundle for bundle, _ in bundle_by_prompt(some)])
-        rows = _Rows.of(some, self.weights.model.device, self._allowed)
+        rows = self._rows(some)
         with torch.no_grad(), self.weights.reference():
             reference_M = self._scores(*rows.chosen(*self.weights.completion_hidden(packed)), rows).logprobs_M
         weight_M = Tokens.of(some, self.weights.model.device).weight_M
@@ -369,6 +359,25 @@ class LocalTrainer:
             torch.cat(entropies)[rows.back_M] if entropy else None,
         )
 
+    def _rows(self, data: Sequence[Datum]) -> _Rows:
+        """The tokens of data that count."""
+        device = self.weights.model.device
+        counts_M = np.concatenate([np.asarray(datum.weights) > 0 for datum in data])
+        chosen_M = None if counts_M.all() else on_device(counts_M.nonzero()[0], device)
+        kinds = sorted({_kind(datum) for datum in data if datum.tokens})
+        of_data = [kinds.index(_kind(datum)) if datum.tokens else 0 for datum in data]
+        kind_M = np.repeat(of_data, [datum.tokens for datum in data])
+        masks = self._allowed(data)
+        return _Rows(
+            data=data,
+            chosen_M=chosen_M,
+            allowed=masks if masks is None else _at(chosen_M, masks),
+            by_kind=[
+                (temperature, None if len(kinds) == 1 else on_device((kind_M == i).nonzero()[0], device))
+                for i, (_, temperature) in enumerate(kinds)
+            ],
+        )
+
     def _allowed(self, data: Sequence[Datum]) -> Tensor | None:
         """Return [M, ceil(V / 32)] bit masks of the tokens that could be sampled; None: all could."""
         if all(datum.schema is None and not datum.choices for datum in data):
@@ -405,26 +414,6 @@ class _Rows:
     by_kind: Sequence[tuple[float, Tensor | None]]
     """One entry per kind of loss and temperature: the temperature, and the indices of its tokens; None:
     all."""
-
-    @staticmethod
-    def of(
-        data: Sequence[Datum], device: torch.device, allowed: Callable[[Sequence[Datum]], Tensor | None]
-    ) -> _Rows:
-        counts_M = np.concatenate([np.asarray(datum.weights) > 0 for datum in data])
-        chosen_M = None if counts_M.all() else on_device(counts_M.nonzero()[0], device)
-        kinds = sorted({_kind(datum) for datum in data if datum.tokens})
-        of_data = [kinds.index(_kind(datum)) if datum.tokens else 0 for datum in data]
-        kind_M = np.repeat(of_data, [datum.tokens for datum in data])
-        masks = allowed(data)
-        return _Rows(
-            data=data,
-            chosen_M=chosen_M,
-            allowed=masks if masks is None else _at(chosen_M, masks),
-            by_kind=[
-                (temperature, None if len(kinds) == 1 else on_device((kind_M == i).nonzero()[0], device))
-                for i, (_, temperature) in enumerate(kinds)
-            ],
-        )
 
     def chosen(self, hidden_MW: Tensor, tokens_M: Tensor) -> tuple[Tensor, Tensor]:
         """Return the states and tokens with a nonzero weight, out of those of all completions."""

@@ -203,22 +203,9 @@ class Play:
 
     @property
     def won(self) -> bool:
-        """Whether the goal holds now."""
-        world, state = self.game.world, self.state
-        if world.task == "look_at_obj_in_light":
-            held = self.game.item_of_id[state.held].type if state.held else None
-            return held == world.target and any(
-                i.toggleable and i.id in state.toggled and i.type == world.goal and self._in_front(i)
-                for i in world.items
-            )
-        counts: dict[str, int] = {}
-        for item in world.items:
-            if item.type != world.target or not self._treated(item):
-                continue
-            for place in state.inside.get(item.id, ()):
-                if self.game.place_of_id[place].type == world.goal:
-                    counts[place] = counts.get(place, 0) + 1
-        return max(counts.values(), default=0) >= (2 if world.task == "pick_two_obj_and_place" else 1)
+        """Whether the goal holds now: all of its conditions."""
+        met, conditions = self.goal_conditions
+        return met == conditions
 
     @property
     def goal_conditions(self) -> tuple[int, int]:

@@ -82,7 +82,7 @@ def _lit(play: Play, targets: list[Item]) -> Iterator[_Route]:
     for item in targets:
         for (lamp, desk), source in product(lamps_there, _sources(play, item)):
             lit = lamp.id in state.toggled
-            for first in (True, False):  # a lamp at the agent's starting location may be used first
+            for first in (True, False):  # a lamp that stands where the walk begins may be used before
                 if first and (lit or desk.location != state.location):
                     continue
                 for route in _emptied(play, {item.id}):
@@ -160,7 +160,9 @@ def plan(game: Game) -> list[str] | None:
     play = game.start()
     best = plan_from(play)
     if best:
-        _replay(play, best)
+        play.play(best)
+        if not play.won:
+            raise AssertionError(f"the plan does not win: {best}")
     return best
 
 
@@ -179,12 +181,6 @@ def good_commands(play: Play) -> tuple[str, ...]:
     return tuple(nearer)
 
 
-def _replay(play: Play, commands: list[str]) -> None:
-    play.play(commands)
-    if not play.won:
-        raise AssertionError(f"the plan does not win: {commands}")
-
-
 def askable_steps(game: Game, commands: Sequence[str]) -> list[int]:
     """Return the indices of the plan steps that can be asked as single-step tasks."""
     play = game.start()
@@ -196,13 +192,8 @@ def askable_steps(game: Game, commands: Sequence[str]) -> list[int]:
             found.append(step)
         play.step(command)
         visited.add(play.state.location)
-        seen |= {item.id for item in visible(play)}
+        seen |= {item.id for item in game.world.items if play.sees(item)}
     return found
-
-
-def visible(play: Play) -> list[Item]:
-    """Return the objects that the agent sees now: those in open places in front of it."""
-    return [item for item in play.game.world.items if play.sees(item)]
 
 
 def _follows(play: Play, command: str, seen: set[str], visited: set[str]) -> bool:
@@ -227,7 +218,7 @@ def _follows(play: Play, command: str, seen: set[str], visited: set[str]) -> boo
             i for i in game.world.items if i.type == wanted and place.id in play.state.inside.get(i.id, ())
         )
         return any(item.id in seen for item in there)
-    # Of several suitable places one may be closed, which the agent cannot know before a visit.
+    # Of several places that would do, one may be closed, which nobody can know who has not been there.
     kind = game.places[name.removeprefix("to ")].type
     unknown = {p.name for p in game.world.places if p.type == kind and p.location not in visited}
     return {f"go to {name}" for name in unknown} <= set(good_commands(play))

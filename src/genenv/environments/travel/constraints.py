@@ -431,12 +431,6 @@ class Score:
         return (sum(name not in self.problems for name in asked) if looked_at else 0), len(asked)
 
     @property
-    def micro(self) -> float:
-        """The share of the constraints that are met, in [0, 1]."""
-        (met, asked), (hard_met, hard_asked) = self.commonsense, self.hard
-        return (met + hard_met) / (asked + hard_asked)
-
-    @property
     def passed(self) -> bool:
         """Whether all constraints are met: the benchmark's final pass."""
         return self.delivered and self.judged_hard and not self.problems

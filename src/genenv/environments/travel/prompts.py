@@ -14,7 +14,7 @@ from genenv.environments.travel.query import Query
 from genenv.environments.travel.seeds import Choices, bare
 from genenv.environments.travel.settings import TravelConfig
 from genenv.environments.travel.spec import TravelSpec
-from genenv.environments.travel.trips import Trip, Way
+from genenv.environments.travel.trips import Trip
 from genenv.types import Message, Profile, Seed
 
 CHARS_PER_TOKEN = 4
@@ -119,11 +119,7 @@ def _way_lines(query: Query, trip: Trip, cities: Sequence[str], database: Databa
             used = way is not None and way.car is not None and text.lower().startswith(way.car)
             yield Line(title=title, text=text, used=used)
         for flight in database.flights(origin, destination, date):
-            yield Line(title=title, text=flight_line(flight), used=_flies(way, flight))
-
-
-def _flies(way: Way | None, flight: Flight) -> bool:
-    return way is not None and way.flight == flight
+            yield Line(title=title, text=flight_line(flight), used=way is not None and way.flight == flight)
 
 
 def road_lines(origin: str, destination: str, database: Database) -> list[str]:

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeVar, cast, get_args
 
-from genenv.environments.common import closed_object
 from genenv.environments.travel.database import Accommodation, Database
 from genenv.environments.travel.query import Query, Transport
 from genenv.environments.travel.sandbox import CUISINES, DATES
@@ -78,10 +77,6 @@ class Atlas:
         self.origins: Callable[[str], Sequence[str]] = functools.cache(self._origins)
         """Returns the cities outside a destination's state that are connected to it on every day. Trips that
         are not held out never start in a held-out city."""
-
-    def is_place(self, name: str) -> bool:
-        """Return whether a city or a state is in the database."""
-        return self.database.state_of(name) is not None or bool(self.database.cities_of(name))
 
     def names(self) -> list[str]:
         """Return the names of all cities and states."""
@@ -410,7 +405,12 @@ def _alternative(days: int, limits: Mapping[str, Json], choices: Choices) -> Jso
         **limits,
         "query": {"$ref": "#/$defs/query" + "_".join(["", *limits])},
     }
-    return closed_object({name: held[name] for name in TravelSpec.model_fields if name in held})
+    return {
+        "type": "object",
+        "properties": {name: held[name] for name in TravelSpec.model_fields if name in held},
+        "required": [name for name in TravelSpec.model_fields if name in held],
+        "additionalProperties": False,
+    }
 
 
 def _cuisines(offered: Sequence[str]) -> JsonObject:

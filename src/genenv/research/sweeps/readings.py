@@ -69,7 +69,7 @@ class MeasuredRun:
         if place == 0 or spent[place] == amount:
             return self.measured[place].scores
         before, after = self.measured[place - 1], self.measured[place]
-        if before.scores.keys() != after.scores.keys():  # the environment shifted in between
+        if before.scores.keys() != after.scores.keys():  # between them the world has changed
             return before.scores
         share = (amount - spent[place - 1]) / (spent[place] - spent[place - 1])
         return {
@@ -81,18 +81,19 @@ class MeasuredRun:
         last = self.measured[-1].scores.keys()
         return [measurement for measurement in self.measured if measurement.scores.keys() == last]
 
-    def spent_to_reach(self, level: float, budget: str = "attempts") -> float | None:
-        """Return the amount spent when held-out success first reached a level; None if it never did.
+    def spent_to_reach(self, level: float) -> float | None:
+        """How many rollouts were spent when held-out success first reached a level; None if it never did.
 
-        After a shift of the environment, only success in the last environment counts.
+        Where the world has changed, success counts that is of the last one.
         """
         measured = self.in_last_world()
         if measured[0].mean >= level:
-            return measured[0].spent[budget]
+            return measured[0].spent["attempts"]
         for before, after in itertools.pairwise(measured):
             if after.mean >= level:
                 share = (level - before.mean) / (after.mean - before.mean)
-                return before.spent[budget] + share * (after.spent[budget] - before.spent[budget])
+                spent = before.spent["attempts"]
+                return spent + share * (after.spent["attempts"] - spent)
         return None
 
 
@@ -117,7 +118,7 @@ def read_run(path: Path, variant: str | None = None) -> MeasuredRun:
     measured, spent = list[Measurement](), dict.fromkeys(BUDGETS, 0.0)
     for number, values in metrics.items():
         found = taken.get(number, ())
-        if "agent/eval_at_shift" in values:  # measured before and after the round
+        if "agent/eval_at_shift" in values:  # measured twice: before and after the round
             measured.append(Measurement(number - 1, dict(spent), _scores(found[: len(found) // 2])))
         for budget, names in BUDGETS.items():
             spent[budget] += sum(values.get(name, 0.0) for name in names)

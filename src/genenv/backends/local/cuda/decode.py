@@ -30,7 +30,7 @@ from genenv.backends.local import hardware
 from genenv.backends.local.attention import Layout
 from genenv.backends.local.cuda.kv_pages import PAGE, PagePool, RowState, Seat, pages_for
 from genenv.backends.local.cuda.reference import TorchOps
-from genenv.backends.local.fused_decoder import FusedDecoder, Parts, Projection
+from genenv.backends.local.fused_decoder import FusedDecoder, Layer, Projection
 from genenv.backends.local.packing import Bundle, Packed
 from genenv.backends.settings import PolicyConfig
 from genenv.errors import first_line
@@ -268,18 +268,18 @@ class _Joint:
             up[columns, : up_Or.shape[1]].copy_(up_Or * scale)
 
 
-def _layer(parts: Parts, rank: int) -> _Layer:
+def _layer(layer: Layer, rank: int) -> _Layer:
     qkv, out, up, down = (
         _joint(part, rank, transposed=transposed)
-        for part, transposed in ((parts.qkv, False), (parts.out, True), (parts.up, False), (parts.down, True))
+        for part, transposed in ((layer.qkv, False), (layer.out, True), (layer.up, False), (layer.down, True))
     )
-    query, key = parts.head_norms
+    query, key = layer.head_norms
     return _Layer(
         qkv, out, up, down,
-        before=(parts.before.weight, float(parts.before.variance_epsilon)),
-        between=(parts.between.weight, float(parts.between.variance_epsilon)),
+        before=(layer.before.weight, float(layer.before.variance_epsilon)),
+        between=(layer.between.weight, float(layer.between.variance_epsilon)),
         norms=None if query is None else (query.weight, key.weight, float(query.variance_epsilon)),
-        scale=parts.scaling,
+        scale=layer.scaling,
     )  # fmt: skip
 
 
@@ -305,8 +305,7 @@ def buckets(rows: int) -> Sequence[int]:
 def why_not(causal: Any, fused: FusedDecoder) -> str | None:  # noqa: ANN401
     """Return why a model cannot decode in captured steps; None if it can."""
     config = causal.config.get_text_config()
-    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
-    kind = rope.get("rope_type", "default")
+    kind = config.rope_parameters.get("rope_type", "default")
     if kind not in ROPE_TYPES:
         return f"its rotary positions are of the kind {kind}"
     queries, keys, size = fused.heads

@@ -41,7 +41,7 @@ from genenv.backends.local.cuda.tree_layers import (
     compiled,
     norm,
 )
-from genenv.backends.local.fused_decoder import FusedDecoder, Parts, Projection
+from genenv.backends.local.fused_decoder import FusedDecoder, Layer, Projection
 from genenv.backends.local.next_token import is_forbidden
 from genenv.backends.local.packing import Bundle, Packed, TokenTree
 from genenv.backends.local.token_logprobs import Scores, along, frozen_scores
@@ -94,7 +94,7 @@ def totals(
         cooler: 1 / temperature, as a tensor with one number.
     """
     cooled_RV = _cooled(scores_RV, allowed, cooler)
-    most_R1 = cooled_RV.amax(-1, keepdim=True)  # when compiled, in one pass with the sum
+    most_R1 = cooled_RV.amax(-1, keepdim=True)  # with the sum in one pass, where it is compiled
     total_R1 = (cooled_RV - most_R1).exp().sum(-1, keepdim=True).log() + most_R1
     return (cooled_RV.gather(1, tokens_R[:, None]) - total_R1)[:, 0], total_R1
 
@@ -171,7 +171,7 @@ class _Scored(torch.autograd.Function):
         ctx.places = [0, *([1] if reference_MW is not None else []), *([2] if entropy else [])]
         values_of: list[list[Tensor]] = [[] for _ in ctx.places]
         slopes_of = [torch.empty_like(hidden_MW) for _ in ctx.places if learns]
-        # as a tensor, because a Python number would be compiled for each temperature
+        # a number in a tensor: as a number of Python each temperature would be compiled
         cooler = torch.full((), 1.0 / temperature, device=hidden_MW.device)
         for start in range(0, max(1, len(hidden_MW)), ROWS):
             rows = slice(start, start + ROWS)
@@ -297,20 +297,13 @@ class TreeDecoder:
 
     def _adapters_of(self, adapter: str | None) -> Adapters:
         if adapter not in self._adapters:
-            self._adapters[adapter] = Adapters(self._projections(), adapter)
+            products = [part for layer in self._decoder.layers for part in layer.projections]
+            self._adapters[adapter] = Adapters(products, adapter)
         return self._adapters[adapter]
-
-    def _projections(self) -> list[Projection]:
-        """Return the products of all layers, `_PRODUCTS` per layer."""
-        return [
-            product
-            for parts in self._decoder.layers
-            for product in (parts.qkv, parts.out, parts.up, parts.down)
-        ]
 
     def _of_decoder(self) -> list[TreeLayer]:
         if not self._layers:
-            self._layers = [_layer(parts, compile=self.compile) for parts in self._decoder.layers]
+            self._layers = [_layer(layer, compile=self.compile) for layer in self._decoder.layers]
         return self._layers
 
     def _kept_bytes(self, x_NW: Tensor) -> float:
@@ -419,33 +412,33 @@ def kept_values(width: int, queries: int, keys: int, inner: int) -> int:
 def token_bytes(decoder: FusedDecoder, dtype: torch.dtype) -> float:
     """Estimate the bytes per token that all layers keep for the backward pass."""
     values = 0
-    for parts in decoder.layers:
-        queries, keys, _ = parts.qkv.widths
-        values += kept_values(parts.down.outputs, queries, keys, parts.up.outputs // 2)
+    for layer in decoder.layers:
+        queries, keys, _ = layer.qkv.widths
+        values += kept_values(layer.down.outputs, queries, keys, layer.up.outputs // 2)
     return float(values * dtype.itemsize)
 
 
-def _layer(parts: Parts, *, compile: bool) -> TreeLayer:
+def _layer(layer: Layer, *, compile: bool) -> TreeLayer:
     """Convert a layer of a fused decoder to arguments of the functions in `tree_layers`."""
-    q_norm, k_norm = parts.head_norms
+    q_norm, k_norm = layer.head_norms
     before = Before(
-        norm_W=parts.before.weight.detach(),
-        eps=float(parts.before.variance_epsilon),
-        qkv=_linear(parts.qkv),
+        norm_W=layer.before.weight.detach(),
+        eps=float(layer.before.variance_epsilon),
+        qkv=_linear(layer.qkv),
         q_norm_D=None if q_norm is None else q_norm.weight.detach(),
         k_norm_D=None if k_norm is None else k_norm.weight.detach(),
         head_eps=0.0 if q_norm is None else float(q_norm.variance_epsilon),
-        size=parts.head_size,
-        widths=tuple(parts.qkv.widths),
+        size=layer.head_size,
+        widths=tuple(layer.qkv.widths),
     )
     after = After(
-        norm_W=parts.between.weight.detach(),
-        eps=float(parts.between.variance_epsilon),
-        out=_linear(parts.out),
-        up=_linear(parts.up),
-        down=_linear(parts.down),
+        norm_W=layer.between.weight.detach(),
+        eps=float(layer.between.variance_epsilon),
+        out=_linear(layer.out),
+        up=_linear(layer.up),
+        down=_linear(layer.down),
     )
-    return TreeLayer(before, after, parts.scaling, compile=compile)
+    return TreeLayer(before, after, layer.scaling, compile=compile)
 
 
 def _linear(projection: Projection) -> Linear:

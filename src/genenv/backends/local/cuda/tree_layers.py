@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from torch._dynamo.exc import FailOnRecompileLimitHit
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
-from genenv.backends.local.fused_decoder import Projection
+from genenv.backends.local.fused_decoder import Part, Projection
 from genenv.backends.local.packing import BLOCK, Blocks, TokenTree
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -322,10 +322,6 @@ def dense(q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, tree: TokenTree, scale: f
     return mixed[0].transpose(0, 1)
 
 
-_Found = tuple[Tensor, Tensor, float, slice]
-"""A and B of an adapter, its scale, and its columns of a joint result."""
-
-
 class Laid(NamedTuple):
     """The stacked adapters of a product: A and B as in `Linear`."""
 
@@ -338,9 +334,8 @@ class Laid(NamedTuple):
 class _Part(NamedTuple):
     """The adapter of one of several joint projections, in all layers of equal shapes."""
 
-    start: int
-    """First column of the projection in the joint outputs."""
-    stop: int
+    columns: slice
+    """Of the joint outputs."""
     scale: float
     ranks: slice
 
@@ -369,7 +364,7 @@ class Adapters:
 
     def __init__(self, projections: Sequence[Projection], adapter: str | None) -> None:
         self._products = len(projections)
-        found: dict[object, list[tuple[int, list[_Found]]]] = {}
+        found: dict[object, list[tuple[int, list[Part]]]] = {}
         for place, projection in enumerate(projections):
             pairs = list(projection.low_rank(adapter))
             if pairs:
@@ -381,7 +376,7 @@ class Adapters:
             place, first = members[0]
             parts, rank = list[_Part](), 0
             for down, _, scale, columns in first:
-                parts.append(_Part(columns.start, columns.stop, scale, slice(rank, rank + len(down))))
+                parts.append(_Part(columns, scale, slice(rank, rank + len(down))))
                 rank += len(down)
             matrices = list[Tensor]()
             for part in range(len(parts)):
@@ -419,7 +414,7 @@ class _LaidOut(torch.autograd.Function):
         down_LRI = torch.cat(stacks[::2], 1).to(alike.dtype)
         up_LOR = down_LRI.new_zeros(count, alike.outputs, down_LRI.shape[1])
         for part, up in zip(alike.parts, stacks[1::2], strict=True):
-            up_LOR[:, part.start : part.stop, part.ranks] = up * part.scale
+            up_LOR[:, part.columns, part.ranks] = up * part.scale
         ctx.alike, ctx.dtype = alike, matrices[0].dtype
         return down_LRI, up_LOR
 
@@ -429,7 +424,7 @@ class _LaidOut(torch.autograd.Function):
         found: list[Tensor] = []
         for part in ctx.alike.parts:
             down = d_down_LRI[:, part.ranks].to(ctx.dtype)
-            up = d_up_LOR[:, part.start : part.stop, part.ranks].to(ctx.dtype) * part.scale
+            up = d_up_LOR[:, part.columns, part.ranks].to(ctx.dtype) * part.scale
             found.extend(down.contiguous().unbind())
             found.extend(up.contiguous().unbind())
         return None, *found
@@ -536,7 +531,7 @@ class _Heads(torch.autograd.Function):
         row: Row = ctx.row
         arguments = (dq, dk, dv, dx, x, row.cos_N1D, row.sin_N1D, kept, low, ctx.part)
         d_x, of_adapters = ctx.layer.run(heads_back, row, *arguments)
-        if not ctx.needs_input_grad[0]:  # the first layer is the last in the backward pass
+        if not ctx.needs_input_grad[0]:  # the first layer, which is the last here
             row.seen.add(row.kind)
         return d_x, None, None, None, *of_adapters
 

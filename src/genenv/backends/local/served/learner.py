@@ -25,7 +25,7 @@ from genenv.backends.local.attention import Layout
 from genenv.backends.local.optimizer import Optimizer
 from genenv.backends.local.packing import Bundle, Packed, micro_batches, within_memory
 from genenv.backends.local.policy_weights import ServedWeights
-from genenv.backends.served import AdamParams, AdapterShape, Example, ForwardResult, Loss, Numbers
+from genenv.backends.served import AdamParams, Example, ForwardResult, Loss, Numbers
 from genenv.errors import UsageError, unknown_name
 
 _OF_SAMPLES = ("advantages", "logprobs")
@@ -35,8 +35,8 @@ _FACTORS = ("weights", "mask")
 class Learner:
     """Trains one adapter for a client of the Tinker server."""
 
-    def __init__(self, weights: ServedWeights, shape: AdapterShape) -> None:
-        self.weights, self.shape = weights, shape
+    def __init__(self, weights: ServedWeights) -> None:
+        self.weights = weights
         self.optimizer = Optimizer(
             [(name.replace(f".{weights.adapter}.", ".adapter."), own) for name, own in weights.parameters()],
             OptimizerConfig(),  # every step states its hyperparameters
@@ -184,9 +184,8 @@ class Learner:
         all_U = torch.empty(len(which_U), dtype=torch.float32, device=of_M.device)
 
         def scored(which: Tensor) -> Tensor:
-            return self.weights.token_logprobs(
-                hidden_NW.index_select(0, which // vocabulary), which % vocabulary
-            )
+            states = hidden_NW.index_select(0, which // vocabulary)
+            return self.weights.token_scores(states, which % vocabulary).logprobs_M
 
         own = scored(which_U[learned_U])
         all_U[learned_U] = own.detach().float()

@@ -75,7 +75,6 @@ class ServedBase(_AdapterBase):
         """
         super().__init__(source, config)
         self._layers = _linear_layers(self.model.causal)
-        self._shapes: dict[str, AdapterShape] = {}
         idle = AdapterShape(rank=1)
         self.model.add_adapter(_IDLE, seed=0, lora=self._lora(idle))
         self._bare = ServedWeights(self.model, _IDLE, idle, seed=0)
@@ -96,7 +95,7 @@ class ServedBase(_AdapterBase):
             UsageError: the model has no such layers, or the memory is too small.
         """
         self._check_memory(shape, _COPIES)
-        return Learner(self._adapter(shape, seed), shape)
+        return Learner(self._adapter(shape, seed))
 
     def drop(self, learner: Learner) -> None:
         """Free an adapter and its optimizer."""
@@ -130,7 +129,7 @@ class ServedBase(_AdapterBase):
         weights: ServedWeights | None = None
         if len(self._slots) >= _SLOTS:
             _, oldest = self._slots.popitem(last=False)
-            if self._shapes[str(oldest.adapter)] == shape:
+            if oldest.shape == shape:
                 weights = oldest
             else:
                 self._drop(str(oldest.adapter))
@@ -147,13 +146,7 @@ class ServedBase(_AdapterBase):
 
     def _adapter(self, shape: AdapterShape, seed: int | None) -> ServedWeights:
         own = secrets.randbits(31) if seed is None else seed % 2**31
-        name = self._attach(self._lora(shape), own)
-        self._shapes[name] = shape
-        return ServedWeights(self.model, name, shape, own)
-
-    def _drop(self, name: str) -> None:
-        super()._drop(name)
-        del self._shapes[name]
+        return ServedWeights(self.model, self._attach(self._lora(shape), own), shape, own)
 
     def _lora(self, shape: AdapterShape) -> PolicyConfig:
         targets = "all-linear" if shape.mlp and shape.attention else ",".join(sorted(self._names(shape)))

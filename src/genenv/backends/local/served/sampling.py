@@ -127,18 +127,12 @@ class ServedSampler(LocalSampler):
         if not room:
             return []
         seed = secrets.randbits(62) if request.seed is None else request.seed
-        tokenizer = self.model.tokenizer
-        ends = frozenset({tokenizer.eos_token_id, *request.stop_ids})
-
-        def text(ids: Sequence[int]) -> str:
-            return str(
-                tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
-            )
+        ends = frozenset({self.model.tokenizer.eos_token_id, *request.stop_ids})
 
         def stops(ids: Sequence[int]) -> bool:
             if ids[-1] in ends:
                 return True
-            return any(wanted in text(ids[-4 * len(wanted) - 8 :]) for wanted in request.stop_texts)
+            return any(wanted in self.chat.raw(ids[-4 * len(wanted) - 8 :]) for wanted in request.stop_texts)
 
         return [
             ServedRequest(
@@ -185,5 +179,5 @@ class ServedSampler(LocalSampler):
 
 def _of_prompt(weights: ServedWeights, states: Tensor, request: PromptRequest) -> Numbers:
     targets = torch.tensor(request.prompt_ids[1:], dtype=torch.long, device=states.device)
-    own = weights.token_logprobs(states, targets).float().cpu().numpy()
+    own = weights.token_scores(states, targets).logprobs_M.float().cpu().numpy()
     return np.concatenate([np.array([np.nan], np.float32), own])
