@@ -116,7 +116,7 @@ class VllmConfig(Settings, frozen=True):
     """A folder to which servers write their base URLs, each in a file whose name ends in `.address`. The
     folder is read again while a server does not answer."""
     folder: str | None = Field(
-        default=None, min_length=1, json_schema_extra=may_change("where adapters lie for them")
+        default=None, min_length=1, json_schema_extra={**PLACE, **may_change("where adapters lie for them")}
     )
     """Folder to which adapters are written for the servers to load, on a disk that all can read; default: a
     temporary folder."""

@@ -16,8 +16,8 @@ from genenv.algorithms.losses import WIRE_LOSSES
 from genenv.backends.served import ForwardResult, PromptResult
 from genenv.errors import UsageError
 from genenv.sampling import Completion
+from genenv.servers.tinker.bodies import addressed, learn_of_json, learn_of_proto
 from genenv.servers.tinker.replies import FailedReply, JsonReply, SampledReply, TrainReply, as_json, as_proto
-from genenv.servers.tinker.requests import addressed, learn_of_json, learn_of_proto
 
 sdk: Any = pytest.importorskip("tinker.proto.tinker_public_pb2")
 floats = st.floats(-1e6, 1e6, width=32)

@@ -1,5 +1,5 @@
 # pyright: standard
-"""LoRA adapters on a model: which weights get one, and which stay frozen.
+"""LoRA adapters on a model: which weights get one, and how an adapter is saved and loaded.
 
 `auto` adapts every linear layer between the embeddings and the output layer, and the stacked weights of
 experts, as far as PEFT supports them. A weight's *kind* is its name without the layer number.
@@ -9,22 +9,28 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import json
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import peft
+import safetensors.torch
 import torch
 from peft.tuners.tuners_utils import BaseTunerLayer
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 from transformers.pytorch_utils import Conv1D
 
+from genenv.backends.local import loading
 from genenv.backends.settings import AUTO_TARGETS, PolicyConfig
-from genenv.errors import UsageError
+from genenv.errors import DataError, UsageError
+
+ADAPTER = "adapter_model.safetensors"
 
 _STACKED = 3
 """Number of dimensions of stacked expert weights: [experts, inputs, outputs] or [experts, outputs,
@@ -215,3 +221,57 @@ def _quietly() -> Iterator[None]:
         # PEFT detects by itself that a layer's weights are transposed (GPT-2).
         warnings.filterwarnings("ignore", message="fan_in_fan_out is set to")
         yield
+
+
+def save_adapter(model: Any, name: str, folder: Path, other_inputs: Sequence[str] = ()) -> None:  # noqa: ANN401
+    """Write an adapter in PEFT's format: its settings, and its weights as safetensors.
+
+    Args:
+        model: the PEFT model.
+        name: the adapter's name in the model.
+        folder: where the two files are written.
+        other_inputs: modules that the original model has and this one does not.
+    """
+    model.peft_config[name].save_pretrained(str(folder))
+    _complete(folder / "adapter_config.json", other_inputs)
+    state = {key: value.contiguous() for key, value in adapter_state(model, name).items()}
+    safetensors.torch.save_file(state, folder / ADAPTER)
+
+
+def adapter_state(model: Any, name: str | None) -> dict[str, Tensor]:  # noqa: ANN401
+    """Return the weights of an adapter by their names in PEFT's format."""
+    # Left to itself, PEFT asks the hub whether the vocabulary was changed.
+    return peft.get_peft_model_state_dict(model, adapter_name=str(name), save_embedding_layers=False)
+
+
+def put_adapter(model: Any, name: str, state: dict[str, Tensor]) -> None:  # noqa: ANN401
+    """Set the weights of an adapter to those of `adapter_state`."""
+    peft.set_peft_model_state_dict(model, state, adapter_name=name)
+
+
+def check_adapter(state: Mapping[str, Tensor], expected: Mapping[str, Tensor], place: Path) -> None:
+    """Check the tensors that were read for an adapter.
+
+    Raises:
+        DataError: names or shapes differ from `expected`, or a number is not finite; the message names
+            `place`.
+    """
+    if {k: v.shape for k, v in state.items()} != {k: v.shape for k, v in expected.items()}:
+        raise DataError(f"the adapter in {place} belongs to another model or other LoRA settings")
+    if loading.not_finite(state.items()):
+        raise DataError(f"the adapter in {place} holds numbers that are not finite (NaN or infinity)")
+
+
+def _complete(path: Path, other_inputs: Sequence[str]) -> None:
+    """Make an adapter's settings file deterministic, and valid for the original model.
+
+    PEFT writes the adapted layers in the order of a set. Layer names may also match modules that the original
+    model has and this one does not.
+    """
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    for targets in (settings["target_modules"], settings.get("target_parameters")):
+        if isinstance(targets, list):
+            targets.sort()
+    if other_inputs:
+        settings["exclude_modules"] = f"({'|'.join(map(re.escape, other_inputs))})\\..*"
+    path.write_text(json.dumps(settings, indent=2, sort_keys=True), encoding="utf-8")

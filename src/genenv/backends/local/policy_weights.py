@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import json
 import math
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from genenv.backends.local import loading
+from genenv.backends.local.adapters import ADAPTER, adapter_state, check_adapter, put_adapter, save_adapter
 from genenv.backends.local.attention import Layout
 from genenv.backends.local.cuda.learning import compiled_scores
 from genenv.backends.local.model import LocalModel
@@ -34,7 +33,6 @@ from genenv.backends.local.token_logprobs import Scores, entropy_of, frozen_scor
 from genenv.backends.served import LORA_ALPHA, AdapterShape
 from genenv.errors import DataError, UsageError
 
-ADAPTER = "adapter_model.safetensors"
 REFERENCE = "reference"
 """Folder in a policy's checkpoint with the reference of its KL term."""
 _WRITTEN = "written"
@@ -121,7 +119,7 @@ class PolicyWeights:
         if _WRITTEN not in self.model.peft.peft_config:
             with torch.random.fork_rng(devices=[]):
                 self.model.add_adapter_like(_WRITTEN, self.adapter)
-        self._put(state, _WRITTEN)
+        put_adapter(self.model.peft, _WRITTEN, state)
         self.model.use(_WRITTEN)
         try:
             yield
@@ -134,13 +132,13 @@ class PolicyWeights:
             if self._initial is not None:
                 self._initial.load_state_dict(self.model.causal.state_dict())
             return
-        self._set_anchor(self._adapter_state(self.adapter))
+        self._set_anchor(adapter_state(self.model.peft, self.adapter))
 
     def _set_anchor(self, state: dict[str, Tensor]) -> None:
         if not self._anchored:
             self.model.add_adapter_like(self._anchor_name, self.adapter)
             self._anchored = True
-        self._put(state, self._anchor_name)
+        put_adapter(self.model.peft, self._anchor_name, state)
         self.model.use(self.adapter)
 
     @property
@@ -281,23 +279,7 @@ class PolicyWeights:
             causal.save_pretrained(folder)
             self.model.tokenizer.save_pretrained(folder)
             return
-        self.model.peft.peft_config[adapter].save_pretrained(str(folder))
-        _complete(folder / "adapter_config.json", self.model.other_inputs)
-        state = {name: value.contiguous() for name, value in self._adapter_state(adapter).items()}
-        safetensors.torch.save_file(state, folder / ADAPTER)
-
-    def _adapter_state(self, adapter: str | None) -> dict[str, Tensor]:
-        import peft
-
-        # Left to itself, PEFT asks the hub whether the vocabulary was changed.
-        return peft.get_peft_model_state_dict(
-            self.model.peft, adapter_name=str(adapter), save_embedding_layers=False
-        )
-
-    def _put(self, state: dict[str, Tensor], adapter: str) -> None:
-        import peft
-
-        peft.set_peft_model_state_dict(self.model.peft, state, adapter_name=adapter)
+        save_adapter(self.model.peft, str(adapter), folder, self.model.other_inputs)
 
     def load(self, folder: Path, *, reference: bool = True) -> None:
         """Restore the state that `save` wrote.
@@ -318,13 +300,13 @@ class PolicyWeights:
             state = self._read_adapter(folder)
             has_reference = reference and (folder / REFERENCE).is_dir()
             anchor = self._read_adapter(folder / REFERENCE) if has_reference else None
-        self._put(state, self.adapter)
+        put_adapter(self.model.peft, self.adapter, state)
         if anchor is not None:
             self._set_anchor(anchor)
 
     def _read_adapter(self, folder: Path) -> dict[str, Tensor]:
         state = safetensors.torch.load_file(folder / ADAPTER, device=str(self.model.device))
-        check_adapter(state, self._adapter_state(self.adapter), folder)
+        check_adapter(state, adapter_state(self.model.peft, self.adapter), folder)
         return state
 
     def _whole(self, folder: Path) -> dict[str, Tensor]:
@@ -424,31 +406,3 @@ def readable(place: Path) -> Iterator[None]:
         yield
     except (OSError, ValueError, RuntimeError, safetensors.SafetensorError) as error:
         raise DataError(f"the weights in {place} cannot be read: {error}") from error
-
-
-def check_adapter(state: Mapping[str, Tensor], expected: Mapping[str, Tensor], place: Path) -> None:
-    """Check the tensors that were read for an adapter.
-
-    Raises:
-        DataError: names or shapes differ from `expected`, or a number is not finite; the message names
-            `place`.
-    """
-    if {k: v.shape for k, v in state.items()} != {k: v.shape for k, v in expected.items()}:
-        raise DataError(f"the adapter in {place} belongs to another model or other LoRA settings")
-    if loading.not_finite(state.items()):
-        raise DataError(f"the adapter in {place} holds numbers that are not finite (NaN or infinity)")
-
-
-def _complete(path: Path, other_inputs: Sequence[str]) -> None:
-    """Make an adapter's settings file deterministic, and valid for the original model.
-
-    PEFT writes the adapted layers in the order of a set. Layer names may also match modules that the original
-    model has and this one does not.
-    """
-    settings = json.loads(path.read_text(encoding="utf-8"))
-    for targets in (settings["target_modules"], settings.get("target_parameters")):
-        if isinstance(targets, list):
-            targets.sort()
-    if other_inputs:
-        settings["exclude_modules"] = f"({'|'.join(map(re.escape, other_inputs))})\\..*"
-    path.write_text(json.dumps(settings, indent=2, sort_keys=True), encoding="utf-8")

@@ -15,7 +15,8 @@ from genenv.backends.served import AdamParams, AdapterShape, PromptRequest
 from genenv.backends.settings import BUILT_IN
 from genenv.errors import UsageError, unknown_name
 from genenv.sampling import sampling_params
-from genenv.servers.tinker import requests as bodies
+from genenv.servers.tinker import bodies
+from genenv.servers.tinker.bodies import TrainRequest
 from genenv.servers.tinker.checkpoints import (
     CheckpointInfo,
     CheckpointPath,
@@ -26,7 +27,6 @@ from genenv.servers.tinker.checkpoints import (
 )
 from genenv.servers.tinker.imitation import ServerImitation
 from genenv.servers.tinker.replies import FailedReply, JsonReply, NotHere, Reply, SampledReply, TrainReply
-from genenv.servers.tinker.requests import TrainRequest
 from genenv.servers.tinker.sessions import (
     Adapters,
     Clients,

@@ -23,7 +23,7 @@ from genenv.files import write_whole
 from genenv.http import server as http_server
 from genenv.http.guard import MIB, Access
 from genenv.http.parsing import AnyBody, Parser, read
-from genenv.servers.tinker import requests as bodies
+from genenv.servers.tinker import bodies
 from genenv.servers.tinker.checkpoints import CheckpointStore
 from genenv.servers.tinker.imitation import ServerImitation
 from genenv.servers.tinker.replies import (

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from genenv.backends.served import AdapterShape
 from genenv.errors import UsageError
+from genenv.servers.tinker.bodies import SaveBody
 from genenv.servers.tinker.checkpoints import (
     CheckpointInfo,
     CheckpointPath,
@@ -25,7 +26,6 @@ from genenv.servers.tinker.checkpoints import (
     now,
 )
 from genenv.servers.tinker.replies import FailedReply, JsonReply, NotHere, Reply, TooMuch
-from genenv.servers.tinker.requests import SaveBody
 from genenv.servers.worker import Worker
 
 if TYPE_CHECKING:
