@@ -62,6 +62,17 @@ class OffersChoices(Protocol):
         ...
 
 
+class HasVerdict(Protocol):
+    """An episode that grades itself by what it has become, so that nothing is executed a second time.
+
+    Its verdict is the one that `Environment.check` gives for the same replies.
+    """
+
+    def verdict(self) -> Verdict:
+        """Grade the episode. Called once, after `run` has returned, or has raised `OutOfTurns`."""
+        ...
+
+
 class Environment(Protocol):
     """Tasks of one kind: how they are written, rolled out and checked."""
 

@@ -274,6 +274,7 @@ class _Oracle:
 
 async def _episode(env: Environment, sampler: Sampler, task: Task, name: str, sampling: Sampling) -> Trace:
     reason, problem = StopReason.DONE, ""
+    episode: Episode | None = None
     clock = _Clock(sampling.timeout_s)
     conversation = _Conversation(sampler, sampling, name, clock)
     try:
@@ -301,7 +302,8 @@ async def _episode(env: Environment, sampler: Sampler, task: Task, name: str, sa
     if reason in (StopReason.TIMEOUT, StopReason.ERROR):
         reward, success = 0.0, False
     elif reason in GRADED:
-        verdict = env.check(task, conversation.replies)
+        graded = getattr(episode, "verdict", None)
+        verdict = graded() if graded is not None else env.check(task, conversation.replies)
         reward, success, problem = verdict.reward, verdict.success, verdict.explanation
         readable = verdict.readable
     else:

@@ -1,6 +1,7 @@
 """Grades a rollout by its end state and answers, and audits a task before it is used.
 
-Both the agent's calls and the solution's are executed afresh, so equal replies get equal verdicts. Other
+The agent's calls are graded by the episode's own session, or executed again in a fresh one: sessions begin
+alike, so equal replies get equal verdicts. Other
 calls with the same end state count as right.
 """
 
@@ -21,7 +22,7 @@ from genenv.tools.language.wording import names_tool, unsolvable_verdict
 from genenv.tools.language.words import FORMS
 from genenv.tools.spec import Program
 from genenv.tools.toolbox import Toolbox
-from genenv.tools.worlds.base import Call, Outcome, Played, World
+from genenv.tools.worlds.base import Call, Outcome, World
 from genenv.types import Json, Rejection, RejectReason, Task, Verdict
 
 _DRAWS = 20
@@ -29,15 +30,14 @@ _DRAWS = 20
 _NUMBER = re.compile(r"(?<![\w.-])-?\d+(?:,\d{3})*(?:\.\d+)?(?![\w])")
 
 
-@dataclass(frozen=True, slots=True)
-class _Executed:
-    """What the agent's calls led to."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Executed:
+    """What an agent's calls led to."""
 
-    calls: tuple[Call, ...]
     outcomes: tuple[Outcome, ...]
+    """One for each call."""
     state: Json
-    words: str
-    """Of its last reply, without calls."""
+    """At the end."""
 
 
 def calls_of(payload: Mapping[str, Json], key: str) -> list[Call]:
@@ -46,26 +46,39 @@ def calls_of(payload: Mapping[str, Json], key: str) -> list[Call]:
     return [Call(tool=call["tool"], args=call["args"]) for call in listed]
 
 
-def carried_out(world: World, shown: Sequence[str], before: Sequence[Call], calls: Sequence[Call]) -> Played:
-    """Play an agent's calls. What is not shown, or has wrong arguments, is an error and reaches no tool."""
-    errors = [_refusal(world, shown, call) for call in calls]
+def _executed(world: World, shown: Sequence[str], before: Sequence[Call], calls: Sequence[Call]) -> Executed:
+    """Execute an agent's calls. A call that `refusal` refuses is an error and reaches no tool."""
+    errors = [refusal(world, shown, call) for call in calls]
     valid = [call for call, error in zip(calls, errors, strict=True) if error is None]
     played = world.play([*before, *valid])
     outcomes = iter(played.outcomes[len(before) :])
     shown_outcomes = tuple(next(outcomes) if error is None else Outcome(error=error) for error in errors)
-    return Played(outcomes=shown_outcomes, state=played.state)
+    return Executed(outcomes=shown_outcomes, state=played.state)
 
 
-def _refusal(world: World, shown: Sequence[str], call: Call) -> str | None:
+def refusal(world: World, shown: Sequence[str], call: Call) -> str | None:
+    """Why a call reaches no tool, in a sentence; None if it does.
+
+    Args:
+        world: has the tools.
+        shown: the names of those that the task shows.
+        call: it.
+    """
     if call.tool not in shown:
         return f"There is no tool {call.tool!r}."
     return world.tools[call.tool].problem(call.args)
 
 
-def check(toolbox: Toolbox, task: Task, replies: Sequence[str]) -> Verdict:
+def check(toolbox: Toolbox, task: Task, replies: Sequence[str], executed: Executed | None = None) -> Verdict:
     """Grade a rollout, GenEnv eq. (1). Exact: 1 for the solution's end and all answers, else 0.
 
     Soft: a rollout that is not right has the credit of its calls (`credit`).
+
+    Args:
+        toolbox: of the environment.
+        task: it.
+        replies: of the agent.
+        executed: what its calls led to in the episode's own session; None: they are executed again.
     """
     read = [read_reply(reply, toolbox.settings.style, toolbox.known) for reply in replies]
     single = task.payload["mode"] == "single"
@@ -81,15 +94,16 @@ def check(toolbox: Toolbox, task: Task, replies: Sequence[str]) -> Verdict:
         return _failed("Nothing is called.", readable=False)
     before, oracle = calls_of(task.payload, "before"), calls_of(task.payload, "calls")
     calls = tuple(call for reply in turns for call in reply.calls)
-    played = carried_out(toolbox.world, cast("Sequence[str]", task.payload["tools"]), before, calls)
-    executed = _Executed(calls, played.outcomes, played.state, turns[-1].words)
-    wanted = toolbox.world.play([*before, *oracle])
+    if executed is None:
+        shown = cast("Sequence[str]", task.payload["tools"])
+        executed = _executed(toolbox.world, shown, before, calls)
+    wanted = toolbox.solved((*before, *oracle))
     extra = single and toolbox.counts_calls and len(calls) > len(oracle)
     problem = (
         (f"It calls more than it was asked to: {len(calls)} calls, not {len(oracle)}." if extra else None)
         or _unlike(toolbox.comparable(wanted.state), toolbox.comparable(executed.state))
-        or _unread(toolbox, wanted.outcomes[len(before) :], oracle, executed, task)
-        or _unsaid(cast("Sequence[Json]", task.payload["answers"]), executed.words)
+        or _unread(toolbox, wanted.outcomes[len(before) :], oracle, executed.outcomes, task)
+        or _unsaid(cast("Sequence[Json]", task.payload["answers"]), turns[-1].words)
     )
     if problem is None:
         return Verdict(
@@ -109,7 +123,7 @@ def check(toolbox: Toolbox, task: Task, replies: Sequence[str]) -> Verdict:
 def _taken(toolbox: Toolbox, task: Task, calls: Sequence[Call]) -> list[Call]:
     """The calls that the tools shown take."""
     shown = cast("Sequence[str]", task.payload["tools"])
-    return [call for call in calls if _refusal(toolbox.world, shown, call) is None]
+    return [call for call in calls if refusal(toolbox.world, shown, call) is None]
 
 
 def _partly(toolbox: Toolbox, failed: Verdict, earned: float) -> Verdict:
@@ -161,12 +175,16 @@ def _short(value: Json) -> str:
 
 
 def _unread(
-    toolbox: Toolbox, wanted: Sequence[Outcome], oracle: Sequence[Call], executed: _Executed, task: Task
+    toolbox: Toolbox,
+    wanted: Sequence[Outcome],
+    oracle: Sequence[Call],
+    outcomes: Sequence[Outcome],
+    task: Task,
 ) -> str | None:
     """What the user asks to be looked up has to be, unless it is a mere means: then the end tells."""
     program = Program.model_validate(task.spec)
     means = {use.call for step in program.calls for use in step.uses}
-    obtained = [outcome.result for outcome in executed.outcomes if outcome.error is None]
+    obtained = [outcome.result for outcome in outcomes if outcome.error is None]
     for number, (call, outcome) in enumerate(zip(oracle, wanted, strict=True)):
         reads = number not in means and not toolbox.graph.recipes[call.tool].writes
         wants = _canonical(toolbox.bundle.found(call.tool, outcome.result))

@@ -9,17 +9,18 @@ from typing import Any, ClassVar, cast
 from pydantic import BaseModel
 
 from genenv.environments.base import Ask, Episode, Options, OutOfTurns
-from genenv.environments.common import OneQuestion, Refused, held_out_tasks, request
+from genenv.environments.common import Refused, held_out_tasks, request
 from genenv.environments.simulator_prompts import asked_for
 from genenv.evaluation.environment_check import Finding
 from genenv.tools.build import build, skills_of
 from genenv.tools.bundle_check import check_tools
-from genenv.tools.calls import read_reply
-from genenv.tools.check import audit, calls_of, carried_out, check, random_replies
+from genenv.tools.calls import Reply, read_reply
+from genenv.tools.check import Executed, audit, calls_of, check, random_replies, refusal
 from genenv.tools.grammar import schema_from_state
 from genenv.tools.settings import ToolsConfig
 from genenv.tools.spec import AND, THEN, Program, ToolsParameters
 from genenv.tools.toolbox import Toolbox
+from genenv.tools.worlds.base import Call, Outcome, Session
 from genenv.types import (
     JsonObject,
     Lineage,
@@ -203,10 +204,7 @@ class Tools(Toolbox):
     def episode(self, task: Task) -> Episode:
         """A fresh episode."""
         native = self.settings.style == "native"
-        tools = self.offered(task) if native else ()
-        return (
-            OneQuestion(task, tools) if task.payload["mode"] == "single" else ToolsEpisode(self, task, tools)
-        )
+        return ToolsEpisode(self, task, self.offered(task) if native else ())
 
     def steps(self, task: Task) -> int:
         """Calls that solve it."""
@@ -231,25 +229,71 @@ def parameters_of(program: Program) -> ToolsParameters:
 
 
 class ToolsEpisode:
-    """A conversation in which the agent's calls change a state of its own."""
+    """A conversation in which the agent's calls change a session of its own.
+
+    In a task of one reply (`mode = "single"`) the calls of that reply are made, and the episode is over.
+
+    Args:
+        env: has the tools.
+        task: it.
+        tools: those that the model's chat template offers; none where messages describe them.
+    """
 
     def __init__(self, env: Tools, task: Task, tools: Sequence[JsonObject] = ()) -> None:
         self._env, self._task, self.tools = env, task, tools
-        self.max_turns = env.settings.max_turns
+        self._single = task.payload["mode"] == "single"
+        self.max_turns = 1 if self._single else env.settings.max_turns
+        self._replies: list[str] = []
+        self._executed: Executed | None = None
 
     async def run(self, ask: Ask) -> None:
         """Converse until the episode ends: at a reply without calls, or after `max_turns`."""
-        env, payload = self._env, self._task.payload
-        messages: Sequence[Message] = self._task.messages
-        calls: list[Any] = []
-        for _ in range(self.max_turns):
-            reply = read_reply(await ask(messages), env.settings.style, env.known)
+        env = self._env
+        reply = Reply()
+        if self._single:
+            reply = await self._asked(ask, self._task.messages)
             if reply.malformed or not reply.calls:
                 return
-            calls += reply.calls
-            shown = cast("Sequence[str]", payload["tools"])
-            played = carried_out(env.world, shown, calls_of(payload, "before"), calls)
-            messages = [
-                Message(role="tool", content=one.text) for one in played.outcomes[-len(reply.calls) :]
-            ]
+        async with env.world.session() as session:
+            for call in calls_of(self._task.payload, "before"):
+                await session.call(call)
+            outcomes: list[Outcome] = []
+            try:
+                if self._single:
+                    await self._act(session, reply.calls, outcomes)
+                else:
+                    await self._converse(session, ask, outcomes)
+            except OutOfTurns:
+                self._executed = Executed(outcomes=tuple(outcomes), state=await session.state())
+                raise
+            self._executed = Executed(outcomes=tuple(outcomes), state=await session.state())
+
+    async def _converse(self, session: Session, ask: Ask, outcomes: list[Outcome]) -> None:
+        messages: Sequence[Message] = self._task.messages
+        for _ in range(self.max_turns):
+            reply = await self._asked(ask, messages)
+            if reply.malformed or not reply.calls:
+                return
+            made = await self._act(session, reply.calls, outcomes)
+            messages = [Message(role="tool", content=one.text) for one in made]
         raise OutOfTurns
+
+    async def _asked(self, ask: Ask, messages: Sequence[Message]) -> Reply:
+        self._replies.append(await ask(messages))
+        return read_reply(self._replies[-1], self._env.settings.style, self._env.known)
+
+    async def _act(
+        self, session: Session, calls: Sequence[Call], outcomes: list[Outcome]
+    ) -> Sequence[Outcome]:
+        """Make calls; one that is not shown, or has wrong arguments, reaches no tool."""
+        shown = cast("Sequence[str]", self._task.payload["tools"])
+        made: list[Outcome] = []
+        for call in calls:
+            error = refusal(self._env.world, shown, call)
+            made.append(await session.call(call) if error is None else Outcome(error=error))
+        outcomes += made
+        return made
+
+    def verdict(self) -> Verdict:
+        """Grade what the session has become: no call is made again. See `check`."""
+        return check(self._env, self._task, self._replies, self._executed)

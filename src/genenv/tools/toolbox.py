@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date as Day
@@ -35,6 +36,8 @@ from genenv.tools.spec import Gap, Program, Use
 from genenv.tools.worlds.base import Call, Played, Tool, World
 from genenv.types import Json, JsonObject, Seed
 
+_KEPT_SOLUTIONS = 256
+"""End states of so many tasks' solutions are kept."""
 _HELD_OUT_PARTS = 5
 """One program in this many, by its calls, is for measuring alone."""
 
@@ -121,6 +124,19 @@ class Toolbox:
     def begun(self, program: Program) -> Played:
         """What the calls before a program come to."""
         return self.world.play([Call(tool=one.tool, args=dict(one.args)) for one in program.before])
+
+    def solved(self, calls: tuple[Call, ...]) -> Played:
+        """What a task's solution comes to; kept for the other rollouts of the task."""
+        key = repr(calls)
+        if key not in self._solved:
+            self._solved[key] = self.world.play(calls)
+            if len(self._solved) > _KEPT_SOLUTIONS:
+                self._solved.popitem(last=False)
+        return self._solved[key]
+
+    @cached_property
+    def _solved(self) -> OrderedDict[str, Played]:
+        return OrderedDict()
 
     def values(self, program: Program) -> Mapping[str, list[Json]]:
         """What there is to be named when a program begins, by kind: of the state, and of what people say."""

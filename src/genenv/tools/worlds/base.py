@@ -7,7 +7,8 @@ cache programs that it has executed; results are the same with and without the c
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol, cast, runtime_checkable
@@ -163,6 +164,22 @@ def usable(listed: Mapping[str, Callable[[], Tool]]) -> tuple[dict[str, Tool], d
     return tools, left_out
 
 
+class Session(Protocol):
+    """One run of a world's tools, from the first state on. No other session sees what it does."""
+
+    async def call(self, call: Call) -> Outcome:
+        """Make one call. A failed call is an outcome, not an exception.
+
+        Args:
+            call: with arguments that the tool's schema allows.
+        """
+        ...
+
+    async def state(self) -> Json:
+        """The state that the calls so far have led to."""
+        ...
+
+
 class World(Protocol):
     """A tool environment: tools, and a state that they read and change."""
 
@@ -178,6 +195,10 @@ class World(Protocol):
             calls: with arguments that the tools' schemas allow.
             watch: whether to look after each call if it changed the state.
         """
+        ...
+
+    def session(self) -> AbstractAsyncContextManager[Session]:
+        """A fresh session; leaving the context ends it."""
         ...
 
     def close(self) -> None:
@@ -228,6 +249,32 @@ def play_uncached(world: World, calls: Sequence[Call]) -> Played:
     return world.play_uncached(calls) if isinstance(world, CachingWorld) else world.play(calls)
 
 
+class ReplayingSession:
+    """A session of a world that can only execute whole programs: each call executes all calls so far.
+
+    Args:
+        world: caches programs, so that little is executed twice.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world, self._calls = world, list[Call]()
+
+    async def call(self, call: Call) -> Outcome:
+        """See `Session`."""
+        self._calls.append(call)
+        return self._world.play(self._calls).outcomes[-1]
+
+    async def state(self) -> Json:
+        """See `Session`."""
+        return self._world.play(self._calls).state
+
+
+@asynccontextmanager
+async def replaying_session(world: World) -> AsyncGenerator[Session]:
+    """A session of a world that has no processes of its own for sessions."""
+    yield ReplayingSession(world)
+
+
 class LimitedWorld:
     """A world with some of its tools hidden."""
 
@@ -242,6 +289,10 @@ class LimitedWorld:
     def play_uncached(self, calls: Sequence[Call]) -> Played:
         """See `CachingWorld`."""
         return play_uncached(self._world, calls)
+
+    def session(self) -> AbstractAsyncContextManager[Session]:
+        """See `World`."""
+        return self._world.session()
 
     def close(self) -> None:
         """See `World`."""

@@ -13,6 +13,7 @@ import json
 import typing
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from types import ModuleType
 from typing import Any, cast
 
@@ -21,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 
 from genenv.errors import UsageError
-from genenv.tools.worlds.base import Call, Outcome, Played, Tool
+from genenv.tools.worlds.base import Call, Outcome, Played, Session, Tool, replaying_session
 from genenv.tools.worlds.jsonable import result_of
 from genenv.types import Json, JsonObject
 
@@ -236,6 +237,10 @@ class InProcessWorld:
             return None, str(error)
         except Exception as error:  # noqa: BLE001 - whatever a tool does with numbers and texts of a model
             return None, f"{type(error).__name__}: {error}"
+
+    def session(self) -> AbstractAsyncContextManager[Session]:
+        """See `World`."""
+        return replaying_session(self)
 
     def close(self) -> None:
         """See `World`: there is nothing to let go of."""

@@ -10,7 +10,16 @@ from dataclasses import dataclass
 
 from genenv.errors import UsageError
 from genenv.progress import advance
-from genenv.tools.worlds.base import GONE, TOOK_TOO_LONG, Call, LoadedWorld, Outcome, Played, play_uncached
+from genenv.tools.worlds.base import (
+    GONE,
+    TOOK_TOO_LONG,
+    Call,
+    LoadedWorld,
+    Outcome,
+    Played,
+    Session,
+    play_uncached,
+)
 
 MOST_TOOLS = 512
 """Maximum number of tools in a world."""
@@ -165,6 +174,10 @@ class BoundedWorld:
                 f"the tools do not answer: {self._silent.total()} calls ({', '.join(named)[:200]}) took too "
                 "long, or ended their process, and no other came through"
             )
+
+    def session(self) -> contextlib.AbstractAsyncContextManager[Session]:
+        """See `World`; a session spends nothing of the budget."""
+        return self._world.session()
 
     def close(self) -> None:
         """See `World`."""

@@ -10,6 +10,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,17 @@ from genenv.errors import DataError
 from genenv.tools.discover.exploring import Explorer
 from genenv.tools.discover.recipes import FRESH, Graph, Recipe, succeeded
 from genenv.tools.generate.fresh_values import is_closed
-from genenv.tools.worlds.base import Call, LimitedWorld, Outcome, Played, Tool, World, usable
+from genenv.tools.worlds.base import (
+    Call,
+    LimitedWorld,
+    Outcome,
+    Played,
+    Session,
+    Tool,
+    World,
+    replaying_session,
+    usable,
+)
 from genenv.types import Json, JsonObject
 
 FILE = "recorded.json"
@@ -129,6 +140,10 @@ class RecordedWorld:
     def _answer(self, call: Call) -> Outcome:
         return self._answers.get(_key(call)) or Outcome(error=_NOT_RECORDED)
 
+    def session(self) -> AbstractAsyncContextManager[Session]:
+        """See `World`."""
+        return replaying_session(self)
+
     def close(self) -> None:
         """See `World`: there is nothing to let go of."""
 
@@ -158,6 +173,10 @@ class Recorder:
         """Calls that may have written, though nothing was answered: they are not sent again."""
         self._asked, self._unanswered = Counter[str](), Counter[str]()
         self._in_a_row = 0
+
+    def session(self) -> AbstractAsyncContextManager[Session]:
+        """See `World`."""
+        return replaying_session(self)
 
     def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
         """See `World`."""

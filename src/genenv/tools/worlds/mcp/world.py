@@ -12,6 +12,7 @@ import shutil
 import stat
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,11 +20,12 @@ from typing import cast
 
 from genenv.errors import UsageError
 from genenv.tools.discover.state_values import FILES, FOLDERS, HIDDEN, TABLES
-from genenv.tools.worlds.base import GONE, Call, Outcome, Played, Tool, usable
+from genenv.tools.worlds.base import GONE, Call, Outcome, Played, Session, Tool, replaying_session, usable
+from genenv.tools.worlds.folder import JOURNALS, content_of, is_table_file
 from genenv.tools.worlds.jsonable import MARK, staged
 from genenv.tools.worlds.mcp.client import Flooded, Launch, NotRunning, Server, outcome_of, too_long, tool_of
 from genenv.tools.worlds.processes import Scratch, Thread, environment
-from genenv.tools.worlds.python import CALL_S, JOURNALS, content_of, is_table_file
+from genenv.tools.worlds.python import CALL_S
 from genenv.tools.worlds.python_child import MOST_CHARS
 from genenv.types import Json
 
@@ -462,6 +464,10 @@ class McpWorld:
             self._received += self._server.traffic.received
             self._server.close()
             self._server = None
+
+    def session(self) -> AbstractAsyncContextManager[Session]:
+        """See `World`."""
+        return replaying_session(self)
 
     def close(self) -> None:
         """End the process, and remove its folder."""

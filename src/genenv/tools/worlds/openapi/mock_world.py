@@ -12,11 +12,12 @@ import copy
 import json
 import random
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import cast
 
 from genenv.errors import UsageError
 from genenv.tools.discover.state_values import words_of
-from genenv.tools.worlds.base import Call, Outcome, Played, Tool
+from genenv.tools.worlds.base import Call, Outcome, Played, Session, Tool, replaying_session
 from genenv.tools.worlds.openapi.document import Document, operations
 from genenv.tools.worlds.openapi.http_client import AnswerBuilder
 from genenv.tools.worlds.openapi.parameters import Parameters, chosen, field_of
@@ -127,6 +128,10 @@ class MockWorld:
                 before = after
             outcomes.append(outcome)
         return Played(outcomes=tuple(outcomes), state=cast(Json, state))
+
+    def session(self) -> AbstractAsyncContextManager[Session]:
+        """See `World`."""
+        return replaying_session(self)
 
     def close(self) -> None:
         """See `World`: there is nothing to let go of."""
