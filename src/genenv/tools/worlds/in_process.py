@@ -5,13 +5,14 @@ Only tools of installed packages are trusted to run here; a user's own file runs
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 import importlib
 import inspect
 import json
 import typing
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import ModuleType
@@ -124,7 +125,13 @@ def _properties(found: object) -> Any:  # noqa: ANN401 - JSON
 
 
 def public_functions(module: ModuleType) -> dict[str, Callable[..., object]]:
-    """Functions that a module defines: those of `__all__`, else all without a leading underscore."""
+    """The functions of a module that can be tools, by name.
+
+    If a framework's decorators made tools of some functions (`decorated`), these; else the functions of
+    `__all__`; else all functions without a leading underscore.
+    """
+    if found := decorated(module):
+        return {one.name: one.function for one in found.values()}
     return {
         name: value
         for name, value in _own(module)
@@ -132,16 +139,97 @@ def public_functions(module: ModuleType) -> dict[str, Callable[..., object]]:
     }
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Decorated:
+    """A tool object that some agent framework made of a function."""
+
+    name: str
+    function: Callable[..., object]
+
+
+def decorated(module: ModuleType) -> dict[str, Decorated]:
+    """Objects that hold one of the module's functions under its name, with a description, by variable.
+
+    So the tools of LangChain, smolagents, pydantic-ai, the OpenAI agents SDK and the like are known by what
+    they are: no framework is imported or named here.
+    """
+    found: dict[str, Decorated] = {}
+    for variable, value in list(vars(module).items()):
+        name = getattr(value, "name", None)
+        if isinstance(value, type | ModuleType) or inspect.isroutine(value) or not isinstance(name, str):
+            continue
+        if not isinstance(getattr(value, "description", None), str):
+            continue
+        function = _function_inside(value, name, module.__name__)
+        if function is not None:
+            found[variable] = Decorated(name, function)
+    return found
+
+
+_MOST_LOOKED_AT = 500
+
+
+def _function_inside(holder: object, name: str, module: str) -> Callable[..., object] | None:
+    """The function of a module that an object holds, as an attribute or in a closure; None if there is none.
+
+    Args:
+        holder: the object.
+        name: the function is wanted that has this name, or else the only one.
+        module: name of the module that defines the function.
+    """
+    own: list[Callable[..., object]] = []
+    waiting, seen = deque([holder]), {id(holder)}
+    while waiting and len(seen) < _MOST_LOOKED_AT:
+        value = waiting.popleft()
+        if inspect.isfunction(value) and value.__module__ == module:
+            own.append(value)
+            continue
+        for inner in _held_by(value):
+            if id(inner) not in seen and not isinstance(inner, type | ModuleType):
+                seen.add(id(inner))
+                waiting.append(inner)
+    named = [one for one in own if getattr(one, "__name__", "") == name]
+    return (named or own)[0] if named or len(own) == 1 else None
+
+
+def _held_by(value: object) -> list[object]:
+    """What an object refers to: attributes, items, and of a function the variables of its closure."""
+    if isinstance(value, str | bytes | int | float | None):
+        return []
+    if isinstance(value, Mapping):
+        return list(cast("Mapping[object, object]", value).values())
+    if isinstance(value, list | tuple):
+        return list(cast("Sequence[object]", value))
+    found: list[object] = list(getattr(value, "__dict__", {}).values())
+    found += [getattr(value, name, None) for name in ("func", "__func__", "__self__", "__wrapped__")]
+    for cell in getattr(value, "__closure__", None) or ():
+        with contextlib.suppress(ValueError):  # a cell that is still empty
+            found.append(cell.cell_contents)
+    return found
+
+
 def public_classes(module: ModuleType) -> dict[str, type]:
-    """Classes that could hold tools: with public methods, and neither data nor errors."""
-    return {
-        name: value
+    """Classes that could hold tools: with public methods, and neither data nor errors.
+
+    A dataclass is one if there is no other class, and it can be made without arguments.
+    """
+    found = {
+        name: cast(type, value)
         for name, value in _own(module)
         if isinstance(value, type)
-        and not dataclasses.is_dataclass(value)
         and not issubclass(cast(type, value), BaseModel | enum.Enum | BaseException | tuple | dict)
         and any(True for _ in methods(cast(type, value)))
     }
+    plain = {name: one for name, one in found.items() if not dataclasses.is_dataclass(one)}
+    return plain or {name: one for name, one in found.items() if _needs_no_argument(one)}
+
+
+def _needs_no_argument(made: type) -> bool:
+    return all(
+        parameter.default is not parameter.empty
+        or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        for parameter in inspect.signature(made).parameters.values()
+    )
 
 
 def methods(made: type) -> Iterator[str]:

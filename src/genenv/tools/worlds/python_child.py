@@ -45,6 +45,7 @@ from genenv.tools.worlds.folder import SessionFolder, data_files
 from genenv.tools.worlds.in_process import (
     Described,
     NoTool,
+    decorated,
     described,
     methods,
     public_classes,
@@ -400,8 +401,8 @@ class Tools:
             return {"error": f"{where}: {first['msg']}"}
         signal.setitimer(signal.ITIMER_REAL, limit_s)
         try:
-            holder: Any = self._instance if self._class is not None else self._module
-            answer = _awaited(getattr(holder, tool)(*placed, **named))
+            function: Any = self._functions[tool] if self._class is None else getattr(self._instance, tool)
+            answer = _awaited(function(*placed, **named))
             signal.setitimer(signal.ITIMER_REAL, 0)
             result = result_of(answer)
             if len(json.dumps(result, ensure_ascii=False)) > MOST_CHARS:
@@ -429,8 +430,9 @@ def _once(values: Mapping[str, object]) -> dict[str, object]:
 def _state_of_module(module: ModuleType, prefix: str) -> list[tuple[str, object]]:
     """The values that a module's names, its classes and its functions hold, by name."""
     found: list[tuple[str, object]] = []
+    tools = decorated(module)
     for name, value in list(vars(module).items()):
-        if name.startswith("__") or type(value).__module__ in ("__future__", "typing"):
+        if name in tools or name.startswith("__") or type(value).__module__ in ("__future__", "typing"):
             continue
         if not is_code(value):
             found.append((f"{prefix}{name}", value))
