@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
 
 from genenv.evaluation.environment_check import GOOD, POOR, Finding
@@ -29,6 +29,8 @@ def check_tools(env: Toolbox) -> Iterator[Finding]:
     programs = [*env.bundle.base.values(), *env.bundle.held_out.values()]
     yield _succeeding(env)
     yield _sources(env)
+    if (unseen := _unseen(env)) is not None:
+        yield unseen
     yield _coverage(env, programs)
     yield _spread(programs)
     yield _speed(env, programs)
@@ -53,6 +55,13 @@ def _sources(env: Toolbox) -> Finding:
     ]
     seen = f"{_few(blind)} could only be guessed" if blind else "all can be found in the state"
     return Finding(what="ids that tools ask for", state=POOR if blind else GOOD, seen=seen)
+
+
+def _unseen(env: Toolbox) -> Finding | None:
+    """State that cannot be read: a change of it decides no verdict. None if there is none."""
+    unseen: Mapping[str, str] = getattr(env.world, "unseen", {})
+    named = [f"{path} ({kind})" for path, kind in unseen.items()]
+    return Finding(what="state that no check can see", state=POOR, seen=_few(named)) if named else None
 
 
 def _coverage(env: Toolbox, programs: Sequence[Program]) -> Finding:

@@ -23,8 +23,8 @@ from genenv.files import private_folder, remove_abandoned
 from genenv.tools.worlds import launch
 
 _IN_MEMORY = Path("/dev/shm")  # noqa: S108 - a private folder is made there
-_SMALL = 8 << 20
-"""Bytes of a folder that is put there."""
+_SMALL = 1 << 20
+"""The largest folder, in bytes, that is put there: each session has a copy of it."""
 _PREFIX = "genenv-world-"
 _ENDING_S = 5.0
 """How long a process may take to end all that it has started."""
