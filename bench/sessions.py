@@ -122,20 +122,20 @@ def main() -> None:
     parser.add_argument("--args", default='{"order_id": "A-1"}', help="its arguments, as JSON")
     parser.add_argument("--repeats", type=int, default=200)
     args = parser.parse_args()
-    say(machine())
+    say(**machine())
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "waiting.py"
         file.write_text(WAITING, encoding="utf-8")
         with closing(PythonWorld(file.parent, file.name)) as world:
-            say({"measured": "session", **measure_session(world, args.repeats)})
-            say({"measured": "together", **asyncio.run(measure_together(world))})
-            say({"measured": "memory", **asyncio.run(measure_memory(world))})
+            say(measured="session", **measure_session(world, args.repeats))
+            say(measured="together", **asyncio.run(measure_together(world)))
+            say(measured="memory", **asyncio.run(measure_memory(world)))
     if args.file:
         file = Path(args.file)
         with closing(PythonWorld(file.parent, file.name)) as world:
             call = Call(tool=args.tool, args=json.loads(args.args))
-            say({"measured": "session", "file": file.name, **measure_session(world, args.repeats)})
-            say({"measured": "apart", "file": file.name, **asyncio.run(measure_apart(world, call, 160))})
+            say(measured="session", file=file.name, **measure_session(world, args.repeats))
+            say(measured="apart", file=file.name, **asyncio.run(measure_apart(world, call, 160)))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ cache programs that it has executed; results are the same with and without the c
 from __future__ import annotations
 
 import json
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
@@ -273,6 +274,39 @@ class ReplayingSession:
 async def replaying_session(world: World) -> AsyncGenerator[Session]:
     """A session of a world that has no processes of its own for sessions."""
     yield ReplayingSession(world)
+
+
+class KnownPrograms:
+    """The latest programs that a world executed, with what they came to (least recently used go first).
+
+    Args:
+        most: how many are kept.
+        most_chars: of their outcomes and states together, about.
+    """
+
+    def __init__(self, most: int = 4096, most_chars: int = 64 << 20) -> None:
+        self._most, self._most_chars, self._chars = most, most_chars, 0
+        self._known: OrderedDict[str, tuple[Played, int]] = OrderedDict()
+
+    def play(self, calls: Sequence[Call], watch: bool, execute: Callable[[], Played]) -> Played:
+        """The outcome of a program, which is executed if it is not known.
+
+        Args:
+            calls: the program.
+            watch: see `World.play`.
+            execute: executes it.
+        """
+        key = repr([(call.tool, call.args) for call in calls]) + "!" * watch
+        if key in self._known:
+            self._known.move_to_end(key)
+            return self._known[key][0]
+        played = execute()
+        size = len(repr(played))
+        self._known[key] = played, size
+        self._chars += size
+        while len(self._known) > self._most or self._chars > self._most_chars:
+            self._chars -= self._known.popitem(last=False)[1][1]
+        return played
 
 
 class LimitedWorld:

@@ -12,7 +12,7 @@ import importlib
 import inspect
 import json
 import typing
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import ModuleType
@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 
 from genenv.errors import UsageError
-from genenv.tools.worlds.base import Call, Outcome, Played, Session, Tool, replaying_session
+from genenv.tools.worlds.base import Call, KnownPrograms, Outcome, Played, Session, Tool, replaying_session
 from genenv.tools.worlds.jsonable import result_of
 from genenv.types import Json, JsonObject
 
@@ -252,10 +252,6 @@ def _own(module: ModuleType) -> list[tuple[str, object]]:
     ]
 
 
-_KEPT = 512
-"""Size of the cache of executed programs (least recently used)."""
-
-
 class InProcessWorld:
     """A world whose tools are the methods of an installed class, called in this process.
 
@@ -283,16 +279,11 @@ class InProcessWorld:
         self.confined = True
         self.received = 0
         self.asked: Sequence[str] = ()
-        self._known: OrderedDict[tuple[str, bool], Played] = OrderedDict()
+        self._known = KnownPrograms()
 
     def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
         """See `World`."""
-        key = repr([(call.tool, call.args) for call in calls]), watch
-        if key not in self._known:
-            self._known[key] = self.play_uncached(calls, watch=watch)
-            if len(self._known) > _KEPT:
-                self._known.popitem(last=False)
-        return self._known[key]
+        return self._known.play(calls, watch, lambda: self.play_uncached(calls, watch=watch))
 
     def play_uncached(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
         """See `CachingWorld`."""

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from genenv.errors import EnvironmentCodeError, UsageError
-from genenv.tools.worlds.base import GONE, Call, Outcome, Played, Session, Tool, usable
+from genenv.tools.worlds.base import GONE, Call, KnownPrograms, Outcome, Played, Session, Tool, usable
 from genenv.tools.worlds.processes import Scratch, ended_with, environment
 from genenv.types import Json
 
@@ -81,6 +81,7 @@ class PythonWorld:
         self._process: subprocess.Popen[bytes] | None = None
         self._ended: Callable[[], object] | None = None
         self._started_times = 0
+        self._known = KnownPrograms()
         self.received = 0
         """Bytes that the tools' processes have sent so far."""
         self._lock = threading.RLock()  # one start at a time
@@ -120,7 +121,15 @@ class PythonWorld:
         return answer
 
     def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
-        """See `World`. A call that ends the process fails, and so does what comes after it.
+        """See `World`; programs are cached.
+
+        Raises:
+            EnvironmentCodeError: the state cannot be read.
+        """
+        return self._known.play(calls, watch, lambda: self.play_uncached(calls, watch=watch))
+
+    def play_uncached(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
+        """See `CachingWorld`. A call that ends the process fails, and so does what comes after it.
 
         Raises:
             EnvironmentCodeError: the state cannot be read.
