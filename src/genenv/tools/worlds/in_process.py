@@ -178,7 +178,8 @@ def _function_inside(holder: object, name: str, module: str) -> Callable[..., ob
         module: name of the module that defines the function.
     """
     own: list[Callable[..., object]] = []
-    waiting, seen = deque([holder]), {id(holder)}
+    of_class = [getattr(one, "__wrapped__", None) for one in vars(type(holder)).values()]  # without `self`
+    waiting, seen = deque([holder, *of_class]), {id(holder)}
     while waiting and len(seen) < _MOST_LOOKED_AT:
         value = waiting.popleft()
         if inspect.isfunction(value) and value.__module__ == module:
