@@ -183,8 +183,9 @@ def _function_inside(holder: object, name: str, module: str) -> Callable[..., ob
     while waiting and len(seen) < _MOST_LOOKED_AT:
         value = waiting.popleft()
         if inspect.isfunction(value) and value.__module__ == module:
-            own.append(value)
-            continue
+            if next(iter(inspect.signature(value).parameters), "") != "self":
+                own.append(value)
+                continue
         for inner in _held_by(value):
             if id(inner) not in seen and not isinstance(inner, type | ModuleType):
                 seen.add(id(inner))
