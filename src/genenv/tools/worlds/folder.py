@@ -101,6 +101,18 @@ class SessionFolder:
                     return known.content
         return content_of(path)
 
+    def signature(self) -> str:
+        """A text that changes with everything in the folder: names, sizes and times of change."""
+        found: list[tuple[str, int, int, int]] = []
+        for where, folders, files in os.walk(self.path):
+            for name in (*folders, *files):
+                with contextlib.suppress(OSError):
+                    status = os.lstat(os.path.join(where, name))
+                    found.append(
+                        (os.path.join(where, name), status.st_size, status.st_mtime_ns, status.st_ino)
+                    )
+        return repr(sorted(found))
+
     def remove(self) -> None:
         """Remove it, and all that is in it."""
         shutil.rmtree(self._place, ignore_errors=True)

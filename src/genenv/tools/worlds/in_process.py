@@ -15,7 +15,7 @@ import typing
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, cast
 
 import docstring_parser
@@ -182,16 +182,23 @@ def _function_inside(holder: object, name: str, module: str) -> Callable[..., ob
     waiting, seen = deque([holder, *of_class]), {id(holder)}
     while waiting and len(seen) < _MOST_LOOKED_AT:
         value = waiting.popleft()
-        if inspect.isfunction(value) and value.__module__ == module:
-            if next(iter(inspect.signature(value).parameters), "") != "self":
-                own.append(value)
-                continue
+        is_own = inspect.isfunction(value) and value.__module__ == module
+        if (
+            is_own
+            and next(iter(inspect.signature(cast("Callable[..., object]", value)).parameters), "") != "self"
+        ):
+            own.append(cast("Callable[..., object]", value))
+            continue
         for inner in _held_by(value):
             if id(inner) not in seen and not isinstance(inner, type | ModuleType):
                 seen.add(id(inner))
                 waiting.append(inner)
     named = [one for one in own if getattr(one, "__name__", "") == name]
     return (named or own)[0] if named or len(own) == 1 else None
+
+
+def _wants_self(function: FunctionType) -> bool:
+    return next(iter(inspect.signature(function).parameters), "") == "self"
 
 
 def _held_by(value: object) -> list[object]:

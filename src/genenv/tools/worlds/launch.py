@@ -145,10 +145,9 @@ def _children() -> list[int]:
 def _become(settings: dict[str, Any], command: list[str], waiting: int) -> None:
     """Say what this process may do; then become the command."""
     os.setpgid(0, 0)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_DIES_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != waiting:
-            os._exit(1)
+    die_with_parent()
+    if sys.platform == "linux" and os.getppid() != waiting:
+        os._exit(1)
     # not RLIMIT_AS: engines such as V8 reserve far more addresses than they use
     limit(resource.RLIMIT_DATA, _MEMORY)
     limit(resource.RLIMIT_FSIZE, _FILE)
@@ -163,6 +162,12 @@ def _become(settings: dict[str, Any], command: list[str], waiting: int) -> None:
     except OSError as error:
         os.write(2, f"{command[0]} cannot be started: {error.strerror}\n".encode())
         os._exit(127)
+
+
+def die_with_parent() -> None:
+    """Have this process be killed when its parent ends, where the system can do so."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_DIES_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
 
 
 def limit(kind: int, most: int) -> None:

@@ -82,9 +82,11 @@ class PythonWorld:
         self._ended: Callable[[], object] | None = None
         self._started_times = 0
         self._known = KnownPrograms()
+        self._player: _Connection | None = None
+        """The session that executes programs."""
         self.received = 0
         """Bytes that the tools' processes have sent so far."""
-        self._lock = threading.RLock()  # one start at a time
+        self._lock = threading.RLock()  # one start, and one program, at a time
         self._scratch = Scratch(self._folder)
         self.asked: set[str] = set()
         """Files of the folder that tools wanted to read, and that were not there."""
@@ -140,13 +142,35 @@ class PythonWorld:
             "states": watch,
             "call_s": self.call_s,
         }
-        with contextlib.closing(self._connected()) as connection:
-            try:
-                answer = connection.ask(request, _STATE_S + 2 * self.call_s * len(calls))
-            except _Ended:
-                return self._shortened(calls, watch=watch)
+        try:
+            answer = self._executed(request, _STATE_S + 2 * self.call_s * len(calls))
+        except _Ended:
+            return self._shortened(calls, watch=watch)
         self.checked(answer)
         return Played(outcomes=tuple(Outcome(**one) for one in answer["outcomes"]), state=answer["state"])
+
+    def _executed(self, request: Mapping[str, object], limit_s: float) -> dict[str, Any]:
+        """Execute a program in a session that executes programs, or in a fresh one if that one is spent.
+
+        Raises:
+            _Ended: the program ended its process, or took too long.
+        """
+        with self._lock:
+            for _ in range(2):
+                if self._player is None:
+                    self._player = self._connected()
+                try:
+                    answer = self._player.ask(request, limit_s)
+                except _Ended:
+                    self._player = None
+                    raise
+                if "ended" in answer:
+                    raise _Ended
+                if "spent" not in answer:
+                    return answer
+                self._player.close()
+                self._player = None
+        raise EnvironmentCodeError(f"{self.file}: a fresh session of the tools is spent already")
 
     def checked(self, answer: Mapping[str, Any]) -> None:
         """Note the files that a session's answer misses.
@@ -228,6 +252,9 @@ class PythonWorld:
             )
 
     def _end(self) -> None:
+        if self._player is not None:
+            self._player.close()
+            self._player = None
         if self._ended is not None:
             self._ended()
         self._process = self._ended = None

@@ -10,8 +10,10 @@ class attributes, caches, files, connections, threads.
     {"do": "state"}                                {"state": ...}
     {"do": "play", "calls", "states", "call_s"}    {"outcomes": [...], "state": ...}
 
-Each answer may instead be `{"refused": sentence}`, and names files that were missing (`asked`). What tools
-print goes to the log, never into an answer.
+Each answer may instead be `{"refused": sentence}`, and names files that were missing (`asked`). A program is
+executed in a fork of the session, which is then as it was, so that it can execute others. If the file opens
+files or starts threads when it is imported, or a program changed the folder, the next program is answered
+with `{"spent": true}`: it needs a fresh session. What tools print goes to the log, never into an answer.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ import shutil
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -63,7 +66,7 @@ from genenv.tools.worlds.jsonable import (
     set_home,
     text_of,
 )
-from genenv.tools.worlds.launch import confine, limit
+from genenv.tools.worlds.launch import confine, die_with_parent, limit
 
 MOST_CHARS = 64_000
 """Of a result. More is an error for the agent, who could not read it."""
@@ -153,7 +156,7 @@ def _imported_by(prepared: _Prepared) -> list[str]:
             os.chdir(folder.path)
             with contextlib.suppress(BaseException):
                 _imported(folder.path / prepared.file, folder.path, prepared.codes)
-            if len(os.listdir("/proc/self/task")) == 1:
+            if _threads() == 1:
                 own = f"{folder.path}{os.sep}"
                 found = [
                     name
@@ -201,42 +204,95 @@ def _answer_all(connection: socket.socket, prepared: _Prepared, folder: SessionF
         answers.write("\n")
         answers.flush()
 
-    refused = None
-    tools: Tools | None = None
     say({"pid": os.getpid()})
     set_home(folder.path)
+    open_before = _open_files()
     try:
         random.seed(0)
         tools = Tools.loaded(folder.path / prepared.file, prepared.name, folder, prepared.codes)
         random.seed(0)
     except _NotLoaded as error:
-        refused = str(error)
+        for _ in asked:
+            say({"refused": str(error)})
+        return
+    begun = folder.signature() if _open_files() == open_before and _threads() == 1 else None
+    played = False
     for line in asked:
-        if tools is None:
-            say({"refused": refused})
-            continue
+        request = json.loads(line)
+        if request["do"] == "play" and not played:
+            tools.told()  # once, not in each fork
+            tools.state()
+            gc.freeze()  # a collection in a fork would copy the memory of everything it looks at
+            played = True
+        if request["do"] != "play":
+            say(_answer(tools, request))
+        elif begun is None:  # a copy of the process would share what it has open
+            say(_answer(tools, request))
+            begun = ""
+        elif folder.signature() != begun:
+            say({"spent": True})
+            return
+        elif (ended := _in_a_fork(partial(_say_answer, say, tools, request))) is not None:
+            say({"ended": ended})
+
+
+def _say_answer(
+    say: Callable[[Mapping[str, object]], None], tools: Tools, request: Mapping[str, Any]
+) -> None:
+    say(_answer(tools, request))
+
+
+def _in_a_fork(work: Callable[[], None]) -> int | None:
+    """Do something in a forked process; the exit status if it ended in any other way than by being done."""
+    child = os.fork()
+    if child == 0:
+        status = 1
         try:
-            say(_answer(tools, json.loads(line)))
-        except NotJson as error:
-            say({"refused": f"the tools' state cannot be read: it holds {error}"})
+            os.setpgid(0, 0)
+            die_with_parent()
+            work()
+            status = 0
+        finally:
+            os._exit(status)
+    with contextlib.suppress(OSError):
+        os.setpgid(child, child)
+    _, status = os.waitpid(child, 0)
+    with contextlib.suppress(OSError):
+        os.killpg(child, signal.SIGKILL)  # what its tools have started
+    return status or None
+
+
+def _open_files() -> set[str]:
+    """The files, sockets and pipes that this process has open."""
+    place = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
+    found: set[str] = set()
+    for number in os.listdir(place):
+        with contextlib.suppress(OSError):
+            found.add(os.readlink(f"{place}/{number}") if place.startswith("/proc") else number)
+    return {one for one in found if "/fd" not in one}
+
+
+def _threads() -> int:
+    with contextlib.suppress(OSError):
+        return len(os.listdir("/proc/self/task"))
+    return threading.active_count()
 
 
 def _answer(tools: Tools, request: Mapping[str, Any]) -> dict[str, object]:
-    match request["do"]:
-        case "describe":
-            state = tools.state()
-            return {
-                "tools": tools.told(),
-                "left_out": tools.left_out,
-                "unseen": tools.unseen,
-                "state": state,
-            }
-        case "call":
-            return tools.call(request["tool"], request["args"], request["call_s"])
-        case "state":
-            return {"state": tools.state()}
-        case _:
-            return _played(tools, request)
+    try:
+        match request["do"]:
+            case "describe":
+                state = tools.state()
+                described = {"tools": tools.told(), "left_out": tools.left_out, "unseen": tools.unseen}
+                return {**described, "state": state}
+            case "call":
+                return tools.call(request["tool"], request["args"], request["call_s"])
+            case "state":
+                return {"state": tools.state()}
+            case _:
+                return _played(tools, request)
+    except NotJson as error:
+        return {"refused": f"the tools' state cannot be read: it holds {error}"}
 
 
 def _played(tools: Tools, request: Mapping[str, Any]) -> dict[str, object]:
