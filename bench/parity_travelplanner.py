@@ -19,6 +19,8 @@ from __future__ import annotations
 
 import argparse
 import ast
+import csv
+import io
 import json
 import random
 import sys
@@ -33,7 +35,6 @@ from typing import Any, get_args
 from travelplanner_official import Official, official_query
 
 from genenv.benchmarks.travelplanner import TravelPlanner
-from genenv.benchmarks.travelplanner.loading import annotated_plans
 from genenv.benchmarks.travelplanner.prompts import prompt
 from genenv.benchmarks.travelplanner.replies import plan_of
 from genenv.environments.travel.constraints import COMMONSENSE, HARD, score
@@ -100,9 +101,8 @@ class Work:
 def works(data: DataFolder) -> Iterator[Work]:
     """The splits of the benchmark and of the one made by us."""
     train = BENCH.load(data, "train")
-    people: list[Plan] = [
-        [day for day in ast.literal_eval(text)[1] if day] for text in annotated_plans(data, "train")
-    ]
+    rows = csv.DictReader(io.StringIO(data.read("travelplanner/train.csv"), newline=""))
+    people: list[Plan] = [[day for day in ast.literal_eval(row["annotated_plan"])[1] if day] for row in rows]
     yield Work(
         name="train", split="train", data=data, items=train, good=list(zip(train, people, strict=True))
     )

@@ -32,6 +32,7 @@ from turns import machine, resident_kib, say
 
 from genenv.agent.policy import Agent
 from genenv.algorithms.datum import Datum, Objective
+from genenv.backends.base import Backend
 from genenv.backends.local.model import LocalModel
 from genenv.backends.scripted import ScriptedTrainer
 from genenv.backends.settings import PolicyConfig, VllmConfig
@@ -139,8 +140,7 @@ def made_up(
     players = Policies(
         agent=Agent(sampler, Idle(beside, learning), config.agent, seed=0),
         simulator=Source(config.simulator.variations, seed=0),
-        overlaps=True,
-        close=fleet.close,
+        backend=Backend(async_rollouts=True, close=fleet.close),
     )
     env = load_environment(config.environment.name, config.environment.settings)
     return CoEvolution(config, env, players, RunFolder.create(path, dump_toml(config)))

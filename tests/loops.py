@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from genenv.agent.policy import Agent
+from genenv.backends.base import Backend
 from genenv.backends.scripted import ScriptedSampler, ScriptedTrainer
 from genenv.config.run import RunConfig
 from genenv.progress import Silent
@@ -41,6 +42,6 @@ def learner_of(
     players = Policies(
         agent=Agent(sampler, agent or Recorder(), config.agent, seed=0),
         simulator=Simulator(sampler, simulator or Recorder(), config.simulator, seed=0),
-        apart=apart,
+        backend=Backend(parallel_updates=apart),
     )
     return Learner(config, Sums(), players)

@@ -7,7 +7,7 @@ from dataclasses import fields
 from genenv.backends.served import PromptRequest
 from genenv.backends.settings import SamplingConfig
 from genenv.sampling import COLDEST, SampleRequest, SamplingFields, SamplingParams, sampling_params
-from genenv.servers.tinker.requests import SamplingParamsBody
+from genenv.servers.tinker.bodies import SamplingParamsBody
 from genenv.servers.vllm import SamplingBody
 
 NAMES = {one.name for one in fields(SamplingParams)}

@@ -1,9 +1,9 @@
-"""genenv trains an LLM agent for your own tools with tasks that a second LLM, the simulator, learns to write.
+"""genenv trains an LLM agent for your tools with tasks that a second LLM, the simulator, learns to write.
 
-The simulator is rewarded for tasks that the agent solves about half of the time, and code, not a model,
-decides what is correct (GenEnv, arXiv:2512.19682). Here are the nouns that flow through a round, and what a
-program calls: `train`, `Environment`, `load_agent`, `Run` (docs/guides/python.md). Importing it loads nothing
-heavy.
+The simulator is rewarded for tasks that the agent solves about half of the time. Code, not a model, decides
+whether an answer is correct (GenEnv, arXiv:2512.19682). This package exports the data types of a round and
+the Python interface: `train`, `Environment`, `load_agent`, `Run` (docs/guides/python.md). Importing it loads
+no heavy dependencies.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ _LATER = {
     "load_agent": "genenv.api.runs",
     "train": "genenv.api.runs",
 }
-"""What is loaded when it is first asked for."""
+"""Attributes that are imported at first access, with their modules."""
 
 
 def __dir__() -> list[str]:
-    """All that there is, what is loaded later too."""
+    """Return all public names, including those that are imported at first access."""
     return __all__
 
 
 def __getattr__(name: str) -> object:
-    """What a program calls, loaded when it is asked for."""
+    """Import the module of a public name at first access and return the attribute."""
     if name not in _LATER:
         raise AttributeError(f"module 'genenv' has no attribute {name!r}")
     return getattr(import_module(_LATER[name]), name)

@@ -1,4 +1,4 @@
-"""`python -m genenv`: the command line where its script is not on the path."""
+"""`python -m genenv`: the command line, for systems without the `genenv` script on the path."""
 
 from genenv.cli.app import main
 

@@ -1,16 +1,15 @@
-"""Every error genenv raises on purpose, and which boundary raises it.
+"""The errors that genenv raises on purpose, who raises each of them, and how it is handled.
 
-| error | raised by | ends in |
+| error | raised by | result |
 |---|---|---|
-| `UsageError` | config, CLI, model loading: something the user can mend | one sentence, exit status 2 |
-| `EnvironmentCodeError` | the guard of a user's own environment: it raised, hung, or broke a promise | the
-same |
+| `UsageError` | config, CLI, model loading: a mistake that the user can fix | one sentence, exit status 2 |
+| `EnvironmentCodeError` | a user-defined environment that raised, hung, or broke its contract | as above |
 | `DataError` | store, checkpoints, data files: damaged or missing on disk | one sentence, exit status 2 |
-| `RolloutError` | policies and episodes: this rollout failed | a trace with a stop reason; the run goes on |
-| `ContextOverflow` | policies: the context window is too small | the same; in evaluation, a wrong answer |
+| `RolloutError` | policies and episodes: one rollout failed | a trace with a stop reason; the run goes on |
+| `ContextOverflow` | policies: the context window is too small | as above; in evaluation, a wrong answer |
 | `UpdateSkipped` | updates: NaN or too large a step | a counted, logged event; the run goes on |
 
-Anything else is a bug and propagates.
+Any other exception is a bug and propagates.
 """
 
 from __future__ import annotations
@@ -21,19 +20,19 @@ import re
 from collections.abc import Iterable
 
 _SHOWN = 200
-"""So many characters of what others say are shown, and compared."""
+"""The maximum number of characters of foreign text that an error message shows or compares."""
 
 
 class GenenvError(Exception):
-    """Base of all errors that genenv raises on purpose. Its message: what is wrong, what to do."""
+    """Base of all errors that genenv raises on purpose. The message says what is wrong and what to do."""
 
 
 class UsageError(GenenvError):
-    """The user asked for something that cannot be done as asked."""
+    """The user asked for something impossible."""
 
 
 class EnvironmentCodeError(UsageError):
-    """A user's own environment does not do what it promises."""
+    """A user-defined environment breaks its contract."""
 
 
 class DataError(GenenvError):
@@ -41,7 +40,7 @@ class DataError(GenenvError):
 
 
 class RolloutError(GenenvError):
-    """One rollout failed: recorded as data."""
+    """One rollout failed. The failure is recorded in its trace."""
 
 
 class ContextOverflow(RolloutError):
@@ -49,19 +48,20 @@ class ContextOverflow(RolloutError):
 
 
 class UpdateSkipped(GenenvError):
-    """An update was not applied; the parameters are as they were before."""
+    """An update was not applied. The parameters are as they were before it."""
 
 
 def first_line(error: BaseException) -> str:
-    """What another library's error says, short enough for one sentence."""
+    """Return the first line of another library's error, short enough for one sentence."""
     text = str(error).strip().splitlines()
     return text[0][:_SHOWN] if text else type(error).__name__
 
 
 def disk_is_full(error: Exception) -> bool:
-    """Whether an error says that the disk is full.
+    """Return whether an error means that the disk is full.
 
-    What writes weights and tokenizers raises errors of its own, which quote the system's number.
+    Libraries that write weights and tokenizers raise other error classes, whose messages quote the system's
+    error number.
     """
     full = (errno.ENOSPC, errno.EDQUOT)
     if isinstance(error, OSError):
@@ -70,16 +70,17 @@ def disk_is_full(error: Exception) -> bool:
 
 
 def out_of_memory(error: Exception) -> bool:
-    """Whether an error says that memory ran out, on a GPU or on the CPU."""
+    """Return whether an error means that a GPU or the CPU ran out of memory."""
     return isinstance(error, MemoryError) or any(
         words in str(error) for words in ("out of memory", "can't allocate memory")
     )
 
 
 def spelled(name: str, known: Iterable[str]) -> str:
-    """The known name that a name is but for case and for what is between its words; else the name as it is.
+    """Return the known name that equals a name up to case, spaces, `-` and `_`; else the name unchanged.
 
-    `api_bank`, `API-Bank` and `apibank` all are `api-bank`. Every registry of names that people type uses it.
+    `api_bank`, `API-Bank` and `apibank` all become `api-bank`. All registries with names that people type use
+    this function.
     """
     names = list(known)
     alike = [one for one in names if _plain_name(one) == _plain_name(name)]
@@ -91,15 +92,15 @@ def _plain_name(name: str) -> str:
 
 
 def registered(kind: str, name: str, known: Iterable[str]) -> str:
-    """The name under which something is registered.
+    """Return the registered name that matches a name as a user typed it.
 
     Args:
-        kind: what it is a name of, for the sentence.
-        name: as somebody typed it.
-        known: the names that there are.
+        kind: the kind of thing that is named, for the error message.
+        name: the name as typed.
+        known: all registered names.
 
     Raises:
-        UsageError: there is none; names the nearest one and lists the rest.
+        UsageError: no registered name matches. The message suggests the nearest name and lists all names.
     """
     names = list(known)
     found = spelled(name, names)
@@ -109,7 +110,7 @@ def registered(kind: str, name: str, known: Iterable[str]) -> str:
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
-    """The error for a name that is not in a registry: names the nearest one and lists the rest."""
+    """Return the error for an unregistered name. It suggests the nearest name and lists all names."""
     names, name = sorted(known), name[:_SHOWN]
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]!r}? " if close else ""

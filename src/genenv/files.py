@@ -1,4 +1,4 @@
-"""Files and folders that are written whole or not at all, privately, and by one process at a time."""
+"""Atomic writes, private temporary folders, and locks that admit one process at a time."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from genenv.errors import UsageError
 
 
 def check_writable(out: Path, option: str = "--out") -> None:
-    """Find out whether files can be written at or below a path, before anything slow begins; leaves nothing.
+    """Check that files can be written at or below a path, before slow work begins. Leaves no file behind.
 
-    A real file is tried: rights alone do not say that a disk takes no more, or is there to be read only.
+    The check writes a real temporary file: access rights do not tell whether a disk is full or read-only.
 
     Args:
-        out: a file or a folder; what is missing above it is going to be made.
-        option: by which another place can be named.
+        out: a file or a folder. Missing parent folders count as writable if their nearest existing parent is.
+        option: the command-line option that sets the path, for the error message.
 
     Raises:
-        UsageError: they cannot.
+        UsageError: no file can be written there.
     """
     place = next(one for one in (out, *out.absolute().parents) if one.exists())
     try:
@@ -39,7 +39,7 @@ def check_writable(out: Path, option: str = "--out") -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
+    """Wait until the contents of a file, or the names in a folder, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -48,7 +48,7 @@ def sync(path: Path) -> None:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a text file so that a reader finds the old or the new one, never a part."""
+    """Write a text file atomically: a reader finds the old or the new content, never a part."""
     hidden = path.with_name(f".writing-{path.name}")
     try:
         hidden.write_text(text, encoding="utf-8")
@@ -61,24 +61,25 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def private_folder(prefix: str, place: Path) -> tuple[Path, int]:
-    """A new folder that nobody else may enter, and a lock that says it is in use.
+    """Make a new folder that no other user may enter, and return it with a lock that marks it as in use.
 
     Args:
-        prefix: of its name; the rest cannot be foreseen. What a killed process has left there is removed.
-        place: the folder that it is made in.
+        prefix: start of the folder's name; the rest is random. Folders with this prefix that killed processes
+            left in `place` are removed.
+        place: the parent folder.
     """
     remove_abandoned(prefix, place)
     while True:
         path = Path(tempfile.mkdtemp(prefix=prefix, dir=place)).resolve()
         lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if path.is_dir():  # nobody took it for abandoned before it was locked
+        if path.is_dir():  # no other process removed it before it was locked
             return path, lock
         os.close(lock)
 
 
 def remove_abandoned(prefix: str, place: Path) -> None:
-    """Remove folders of ours whose process was killed: nobody holds their locks any more."""
+    """Remove this user's folders with a prefix that no running process has locked."""
     for path in (one for one in place.iterdir() if one.name.startswith(prefix)) if place.is_dir() else ():
         with contextlib.suppress(OSError):
             lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -92,10 +93,10 @@ def remove_abandoned(prefix: str, place: Path) -> None:
 
 @contextlib.contextmanager
 def filled(folder: Path) -> Generator[Path]:
-    """An empty folder to fill, which has its name once it is whole; what fails leaves nothing.
+    """Yield an empty folder to fill. On success it gets its final name; a failure leaves nothing.
 
     Args:
-        folder: its name.
+        folder: the final path.
     """
     folder = folder.absolute()
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -112,16 +113,16 @@ def filled(folder: Path) -> Generator[Path]:
 
 @contextlib.contextmanager
 def locked(written: Path, lock: Path) -> Generator[None]:
-    """Nobody else may write inside this block; a process that dies gives the lock back.
+    """Hold a lock file during the block so that no other process writes; it is freed if the process dies.
 
-    Where nothing has been written at its end, the lock's file goes too.
+    If nothing has been written when the block ends, the lock file is removed.
 
     Args:
-        written: what is written, for the sentence of those who have to wait.
-        lock: a file that says who writes; made, if it is not there.
+        written: the path to be written, for the error message.
+        lock: the lock file. It names the writing process, and is created if missing.
 
     Raises:
-        UsageError: another process has it.
+        UsageError: another process holds the lock.
     """
     with _taken(written, lock) as file:
         file.truncate(0)
@@ -135,10 +136,10 @@ def locked(written: Path, lock: Path) -> Generator[None]:
 
 
 def _taken(written: Path, lock: Path) -> IO[str]:
-    """The lock's file, locked; opened again where whoever had it removed it in between.
+    """Return the locked lock file. Opens it again if the previous holder removed it in between.
 
     Raises:
-        UsageError: another process has it.
+        UsageError: another process holds the lock.
     """
     while True:
         file = lock.open("a+", encoding="ascii")

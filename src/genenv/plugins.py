@@ -1,11 +1,11 @@
-"""Parts that are found by name: environments, backends, benchmarks, commands and exporters.
+"""Lookup of plugins by name: environments, backends, benchmarks, commands and exporters.
 
-Each is an entry point of a Python distribution, so a package of yours adds one in its `pyproject.toml`:
+Each plugin is an entry point of a Python distribution. Your package adds one in its `pyproject.toml`:
 
     [project.entry-points."genenv.environments"]
     warehouse = "my_package.warehouse:Warehouse"
 
-The parts that come with genenv are declared the same way, in its own `pyproject.toml`.
+The plugins that come with genenv are declared the same way, in genenv's `pyproject.toml`.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from genenv.errors import EnvironmentCodeError, GenenvError, UsageError, first_l
 Group = Literal["environments", "environment_kinds", "backends", "benchmarks", "commands", "exporters"]
 
 _PROJECT = Path(__file__).parents[2] / "pyproject.toml"
-"""In a checkout the file itself is read: what an editable installation wrote down may be older. Elsewhere
-there is no such file here, or it is that of another project, into whose folder genenv was installed."""
+"""In a checkout this file is read directly, because the metadata of an editable installation may be older. In
+an installation the file is missing, or it belongs to a project into whose folder genenv was installed."""
 
 
 @cache
 def parts(group: Group) -> Mapping[str, str]:
-    """Where each part of a kind is, `module:attribute` by its name; those of genenv come first.
+    """Return the location of each plugin of a group, `module:attribute` by name. Those of genenv come first.
 
-    A name that genenv itself uses cannot be taken by another distribution.
+    Another distribution cannot replace a name that genenv uses.
     """
     checkout = _entry_points_of_checkout(_PROJECT)
     ours = {} if checkout is None else dict(checkout.get(f"genenv.{group}", {}))
@@ -47,33 +47,34 @@ def parts(group: Group) -> Mapping[str, str]:
 
 @cache
 def _entry_points_of_checkout(file: Path) -> Mapping[str, Mapping[str, str]] | None:
-    """The entry points that genenv's own `pyproject.toml` declares; None where that is not the file."""
+    """Return the entry points that genenv's `pyproject.toml` declares; None if the file is not genenv's."""
     if not file.is_file():
         return None
     try:
         project = tomllib.loads(file.read_text(encoding="utf-8")).get("project", {})
-    except ValueError:  # of another project, and damaged
+    except ValueError:  # a damaged file of another project
         return None
     return project.get("entry-points", {}) if project.get("name") == "genenv" else None
 
 
 def load(where: str) -> object:
-    """What `module:attribute` names."""
+    """Import and return the object that `module:attribute` names."""
     module, _, attribute = where.partition(":")
     return getattr(import_module(module), attribute)
 
 
 def own_part(setting: str, where: str, *, takes: Sequence[str] = (), methods: Sequence[str] = ()) -> object:
-    """A function or a class of the user's own that a setting names, `module:name`, checked before its use.
+    """Import the user-defined function or class that a setting names, `module:name`, and check its signature.
 
     Args:
-        setting: its dotted key, for the sentence.
-        where: its value.
-        takes: the arguments that it is called with; those after a `*` by name.
-        methods: what its objects must have, where it is a class.
+        setting: dotted key of the setting, for error messages.
+        where: value of the setting.
+        takes: names of the arguments of a call; those after a `*` are passed by name.
+        methods: attributes that a class must have.
 
     Raises:
-        UsageError: it cannot be found, or called like that; says what is wrong.
+        UsageError: it cannot be found or cannot be called with these arguments. The message says what is
+            wrong.
     """
     module, colon, name = where.partition(":")
     if not (colon and module.replace(".", "_").isidentifier() and name.isidentifier()):
@@ -102,6 +103,6 @@ def own_part(setting: str, where: str, *, takes: Sequence[str] = (), methods: Se
         raise UsageError(
             f"{setting} is {where!r}, but {name} must take ({', '.join(takes)}): {error}"
         ) from error
-    except ValueError:  # written in C: it is called as it is
+    except ValueError:  # written in C, without a signature to check
         pass
     return found

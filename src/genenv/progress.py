@@ -1,7 +1,7 @@
-"""Progress reports of long work: the core reports to this protocol, and the command line draws it.
+"""Progress reports of long work: the core reports to the `Reporter` protocol, and the command line draws it.
 
-Code inside a stage calls `advance`, however deep it is nested; no stage is passed along. Each coroutine
-has its own stage, so two stages can run at the same time.
+Code inside a stage calls `advance`, however deep it is nested, so no stage object is passed along. Each
+coroutine has its current stage in a context variable, so two stages can run at the same time.
 """
 
 from __future__ import annotations
@@ -13,63 +13,63 @@ from typing import Protocol
 
 
 class Stage(Protocol):
-    """A stage of a round under way."""
+    """A callback that records progress in one stage of a round. Reporters implement it."""
 
     def __call__(self, tokens: int, items: int, note: str = "") -> None:
-        """So many more tokens and items are done; a note, such as a running score, stands beside them."""
+        """Add finished tokens and items. The note, such as a running score, is shown next to the counts."""
         ...
 
 
 class Reporter(Protocol):
-    """Where progress goes."""
+    """A receiver of progress reports. The command line and `Silent` implement it."""
 
     def stage(self, name: str, *, items: int | None, unit: str) -> contextlib.AbstractContextManager[Stage]:
-        """One stage, which lasts as long as the context.
+        """Return a context manager for one stage, which lasts as long as the context.
 
         Args:
-            name: what is being done.
-            items: how many items there are; None when that is not known.
-            unit: what an item is, in the plural; empty for work that has none, such as loading.
+            name: description of the work.
+            items: total number of items; None if unknown.
+            unit: plural name of the items. Empty for work without items, such as loading.
         """
         ...
 
     def round(self, number: int, rounds: int, metrics: Mapping[str, float]) -> None:
-        """A round is committed."""
+        """Report that a round is committed."""
         ...
 
     def note(self, text: str) -> None:
-        """Something a person should know."""
+        """Show a message to the user."""
         ...
 
 
 def silent(tokens: int, items: int, note: str = "") -> None:
-    """A stage that shows nothing."""
+    """Show nothing. This is the stage outside of any reporter."""
 
 
 class Silent:
-    """A reporter that says nothing."""
+    """A reporter that shows nothing."""
 
     @contextlib.contextmanager
     def stage(self, name: str, *, items: int | None, unit: str) -> Generator[Stage]:
-        """Nothing is shown."""
+        """Yield a stage that shows nothing."""
         yield silent
 
     def round(self, number: int, rounds: int, metrics: Mapping[str, float]) -> None:
-        """Nothing is shown."""
+        """Show nothing."""
 
     def note(self, text: str) -> None:
-        """Nothing is shown."""
+        """Show nothing."""
 
 
 @contextlib.contextmanager
 def staged(reporter: Reporter, name: str, *, items: int | None, unit: str) -> Generator[None]:
-    """One stage of a reporter; `advance` reports to it, here and in coroutines started here."""
+    """Open a stage of a reporter. `advance` reports to it in this context and in coroutines started there."""
     with reporter.stage(name, items=items, unit=unit) as stage, _in_place(stage):
         yield
 
 
 def aside() -> contextlib.AbstractContextManager[None]:
-    """For work that is no part of the stage around it: it is not reported."""
+    """Return a context in which `advance` reports nothing, for work that is not part of the current stage."""
     return _in_place(silent)
 
 
@@ -83,7 +83,7 @@ def _in_place(stage: Stage) -> Generator[None]:
 
 
 def advance(tokens: int = 0, items: int = 0, note: str = "") -> None:
-    """Tell the stage that this is part of: so many more tokens and items are done."""
+    """Add finished tokens and items to the current stage."""
     _STAGE.get()(tokens, items, note)
 
 

@@ -1,7 +1,7 @@
-"""Sampling requests and completions, token by token, and the parameters by which tokens are drawn.
+"""Sampling requests, completions and parameters, and the protocol of samplers.
 
-A parameter that is added here, to `SamplingParams` and `SamplingFields`, is one of requests, of settings, of
-both servers and of all clients. Only the code that draws has to know it, too.
+A parameter that you add to `SamplingParams` and `SamplingFields` is also added to requests, settings, both
+servers and all clients. Only the code that draws tokens must implement it.
 
 Shapes: T = tokens of one sequence.
 """
@@ -20,93 +20,93 @@ from pydantic import BaseModel, Field
 from genenv.types import JsonObject, Message
 
 COLDEST = 0.001
-"""Local models answer greedily below this sampling temperature: scores divided by less pass float32."""
+"""Below this temperature local models decode greedily: logits divided by less overflow float32."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
-    """How tokens are drawn."""
+    """The parameters by which tokens are drawn."""
 
     temperature: float = 1.0
     """0 is greedy."""
     top_p: float = 1.0
-    """Draw among the most probable tokens alone that together have at least this probability."""
+    """Draw only from the smallest set of most probable tokens whose total probability reaches this value."""
 
     @property
     def truncates(self) -> bool:
-        """Whether some tokens are never drawn, however they are scored."""
+        """Whether some tokens are never drawn, whatever their logits."""
         return self.top_p < 1
 
 
 class SamplingFields(BaseModel, allow_inf_nan=False, use_attribute_docstrings=True):
-    """`SamplingParams` as fields of settings and of requests in JSON, with the ranges that they may have."""
+    """`SamplingParams` as fields of settings and JSON requests, with the allowed ranges."""
 
     temperature: float = Field(default=1.0, ge=0, le=1e6)
     top_p: float = Field(default=1.0, gt=0, le=1)
 
 
 def sampling_params(source: SamplingParams | SamplingFields, *, greedy_below: float = 0.0) -> dict[str, Any]:
-    """Sampling parameters of a request or of settings by name; OpenAI, vLLM and Tinker use the same names.
+    """Return the sampling parameters by name. OpenAI, vLLM and Tinker use the same names.
 
     Args:
-        source: has them.
-        greedy_below: a lower temperature is sent as 0.
+        source: the object that holds the parameters.
+        greedy_below: a temperature below this value is returned as 0.
     """
     found = {one.name: getattr(source, one.name) for one in fields(SamplingParams)}
     return found | ({"temperature": 0.0} if source.temperature < greedy_below else {})
 
 
 class Conversation:
-    """Names a conversation of several turns by being there: a sampler may remember it as long as it lives."""
+    """Identifies a conversation of several turns. Its KV cache may be kept while this object lives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleRequest(SamplingParams):
-    """One completion wanted. What it draws depends on its own stream, not on the order of requests."""
+    """A request for one completion. The result depends on `stream`, not on the order of requests."""
 
     prompt_ids: tuple[int, ...]
     max_tokens: int
     stream: int = 0
-    """Seed of this request's own random stream."""
+    """Seed of this request's random stream."""
     schema: JsonObject | None = None
-    """A JSON schema: only tokens that keep the text a prefix of such a value are allowed."""
+    """A JSON schema. Only tokens that keep the text a prefix of a valid value are allowed."""
     choices: tuple[tuple[int, ...], ...] = ()
-    """Instead of a schema: the completion is one of these, end-of-turn token included; none: anything."""
+    """The possible completions, including the end-of-turn token. Excludes `schema`. Empty: any completion."""
     conversation: Conversation | None = field(default=None, compare=False, repr=False)
-    """That this is a turn of; None where a prompt stands alone."""
+    """The conversation that this turn belongs to. None if the prompt is independent of other requests."""
     last: bool = False
-    """Whether no further turn of the conversation follows."""
+    """Whether this is the last turn of the conversation."""
     survives_cut: bool = False
-    """Whether one may also follow a reply that was cut off."""
+    """Whether another turn may follow even if this reply is cut off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """What the model answered."""
+    """A sampled completion."""
 
-    token_ids: tuple[int, ...]  # [T] the end-of-turn token included when it was reached
+    token_ids: tuple[int, ...]  # [T] including the end-of-turn token, if emitted
     logprobs: tuple[float, ...]
-    """[T] nats, at the sampling temperature: before the mask of a schema, but among the choices where there
-    are some, for the policy that acts is then the one held to them."""
+    """[T] nats, at the sampling temperature. They do not include the mask of a schema. They do include the
+    mask of `choices`, because the acting policy is the one restricted to the choices."""
     text: str
     finished: bool
-    """False when `max_tokens` came first."""
+    """False if `max_tokens` was reached first."""
     forced: Container[int] = range(0)
-    """Places of tokens that were not sampled, such as those that cut a thought short, or that all choices
-    which are left have in common."""
+    """Indices of tokens that were not sampled. Examples: tokens that cut a thought short, and tokens that all
+    remaining choices share."""
     version: int = 0
-    """Of the weights that wrote it, as `Trainer.publish` counts them."""
+    """Version of the weights that sampled the completion, as counted by `Trainer.publish`."""
 
 
 class Sampler(Protocol):
-    """Something that samples, and knows a chat format."""
+    """A model that samples completions and knows its chat format. The backends implement this protocol."""
 
     context_tokens: int
-    """The longest sequence it can handle."""
+    """The longest sequence that the model can handle, in tokens."""
 
     @property
     def end_of_thought(self) -> tuple[int, ...]:
-        """What ends the thought that `render` begins; nothing where it begins none."""
+        """The tokens that end the thought opened by `render`. Empty if `render` opens none."""
         ...
 
     def render(
@@ -117,33 +117,34 @@ class Sampler(Protocol):
         tools: Sequence[JsonObject] = (),
         after: str = "",
     ) -> tuple[int, ...]:
-        """Token ids of messages, ready for the assistant's reply.
+        """Return the token ids of messages, ending where the assistant's reply begins.
 
         Args:
-            messages: what is new in the conversation.
-            first: whether the conversation starts here; later turns continue the exact ids sampled so far.
-            tools: offered in the model's own form; calls are then text as `backends.chat.tool_format` has it.
-            after: with tools, the reply that the messages answer.
+            messages: the messages that are new in the conversation.
+            first: whether they start the conversation. Later turns extend the exact ids sampled so far.
+            tools: tools for the model's chat template. Calls are then text in the format of
+                `chat.template`.
+            after: with tools, the assistant's reply that the messages follow.
 
         Raises:
-            UsageError: the model has no form of its own for tools.
+            UsageError: the model's chat template does not support tools.
         """
         ...
 
     def encode_reply(self, text: str, tools: Sequence[JsonObject] = ()) -> tuple[int, ...]:
-        """Token ids of an assistant's reply, end-of-turn token included, as a demonstration to imitate."""
+        """Return the token ids of a demonstration's reply, including the end-of-turn token."""
         ...
 
     def left_out(self, role: str, prompt: Sequence[int], reply: Sequence[int]) -> tuple[int, int, int]:
-        """What the chat template drops of an earlier turn, its thought above all, when a message follows.
+        """Count the tokens of an earlier turn, mostly its thought, that the chat template drops later.
 
         Args:
-            role: of the message that follows.
-            prompt: ids that the turn's reply answered.
-            reply: its ids.
+            role: role of the message that follows the turn.
+            prompt: token ids that the turn's reply answered.
+            reply: token ids of the turn's reply.
 
         Returns:
-            How many tokens at the end of the prompt, at the beginning of the reply, and at its end.
+            The numbers of dropped tokens at the end of the prompt, at the start of the reply, and at its end.
         """
         ...
 
@@ -156,7 +157,7 @@ class Sampler(Protocol):
         ...
 
     def end_round(self) -> None:
-        """Let go of what only the round that is over needed."""
+        """Free the memory that only the finished round needed."""
         ...
 
 
@@ -165,13 +166,13 @@ _IN_WORKER = ContextVar("in_worker", default=False)
 
 
 def blocked_s() -> float:
-    """Seconds for which models have kept this process's event loop from everything else, so far."""
+    """Return the total seconds for which models have blocked this process's event loop."""
     return _blocked_s
 
 
 @contextlib.contextmanager
 def blocking() -> Generator[None]:
-    """Count the time in here as such: the loop does nothing else meanwhile."""
+    """Add the time spent in this context to `blocked_s`: the work in it blocks the event loop."""
     global _blocked_s
     if _IN_WORKER.get():
         yield
@@ -185,7 +186,7 @@ def blocking() -> Generator[None]:
 
 @contextlib.contextmanager
 def not_blocking() -> Generator[None]:
-    """For what runs in another thread than the event loop: `blocking` counts nothing in here."""
+    """Make `blocking` count nothing in this context, for work in another thread than the event loop's."""
     before = _IN_WORKER.set(True)
     try:
         yield

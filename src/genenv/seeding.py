@@ -1,4 +1,4 @@
-"""Random streams named by what they are for: a run needs no random state to be continued, only its seed."""
+"""Random streams named by their purpose. A resumed run needs only its seed, not a saved random state."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import random
 
 
 def stream(seed: int, *names: object) -> int:
-    """A 63-bit number that depends on a run's seed and the name of one use of randomness, on nothing else."""
+    """Return a 63-bit number that depends only on the run's seed and the names, which state the purpose."""
     text = "\x1f".join([str(seed), *map(str, names)])
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
 def generator(seed: int, *names: object) -> random.Random:
-    """A generator for one use of randomness."""
+    """Return a random generator for one purpose."""
     return random.Random(stream(seed, *names))

@@ -1,7 +1,7 @@
-"""What all sections of the configuration share: their base class, and what a setting allows and permits.
+"""The base class of all sections of the configuration, and helpers that describe and validate settings.
 
-A setting is defined by its owner (`genenv.agent.policy`, `genenv.curriculum.settings`, ...);
-`genenv.config.run` collects the sections.
+Each setting is defined by the package that uses it (`genenv.agent.policy`, `genenv.curriculum.settings`,
+...); `genenv.config.run` collects the sections.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pydantic.fields import FieldInfo
 class Settings(
     BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
 ):
-    """A section: frozen, unknown keys fail, no silent conversions, the line under a field documents it."""
+    """Base of all sections: frozen, strict, no unknown keys; the line under a field documents it."""
 
 
 class NoSettings(Settings, frozen=True):
@@ -29,20 +29,20 @@ class NoSettings(Settings, frozen=True):
 
 
 PLACE: dict[str, JsonValue] = {"place": True}
-"""Extra of a text setting that names a file or a folder, or may name one."""
+"""JSON-schema extra of a text setting that names, or may name, a file or a folder."""
 
 
 def may_change(why: str) -> dict[str, JsonValue]:
-    """Extra of a setting that may change when a run is resumed.
+    """Return the JSON-schema extra of a setting that may change when a run is resumed.
 
     Args:
-        why: the reason that no result depends on it, for the reference of settings.
+        why: why no result depends on the setting, for the settings reference.
     """
     return {"resume": why}
 
 
 def why_it_may_change(field: FieldInfo) -> str | None:
-    """Why a setting may change when a run is resumed; None where it may not."""
+    """Return why a setting may change when a run is resumed; None if it may not."""
     return cast(str | None, _extra(field).get("resume"))
 
 
@@ -50,11 +50,11 @@ def _without_credentials(address: str) -> str:
     """Refuse an address that holds a secret: settings are written into files, logs and reports.
 
     Raises:
-        ValueError: it does; the message does not repeat it.
+        ValueError: the address holds a secret. The message does not repeat it.
     """
     try:
         parts = urlsplit(address)
-    except ValueError:  # whoever connects there reports what is wrong with it
+    except ValueError:  # the code that connects to it reports the mistake
         return address
     if "@" in parts.netloc or parts.query:
         raise ValueError(
@@ -65,11 +65,11 @@ def _without_credentials(address: str) -> str:
 
 
 Address = Annotated[str, AfterValidator(_without_credentials)]
-"""The base URL of a server, which holds no secret."""
+"""The base URL of a server, without any secret."""
 
 
 def is_place(field: FieldInfo) -> bool:
-    """Whether a setting may name a file or a folder."""
+    """Return whether a setting may name a file or a folder."""
     return "place" in _extra(field)
 
 
@@ -83,12 +83,12 @@ _OWN = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Validator of a text setting: one of some names, or a part of the user's own, `module:name`."""
+    """Validator of a text setting: a known name, or a user-defined function or class as `module:name`."""
 
     known: tuple[str, ...]
 
     def __call__(self, name: str) -> str:
-        """Refuse any other name; `allowed` says what there is."""
+        """Return the name. Refuse a name that is neither known nor of the form `module:name`."""
         if name not in self.known and not is_own(name):
             raise AssertionError(name)
         return name
@@ -98,7 +98,7 @@ class Names:
 
 
 def is_own(name: str) -> bool:
-    """Whether a setting names a part of the user's own: a function or a class, `module:name`."""
+    """Return whether a name has the form of a user-defined function or class, `module:name`."""
     return _OWN.fullmatch(name) is not None
 
 
@@ -107,7 +107,7 @@ _BOUNDS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 
 
 def allowed(field: FieldInfo) -> str:
-    """The values that a setting allows, for people: `number, > 0, < 1` or `"lora" or "full"`."""
+    """Describe the values that a setting allows, for people: `number, > 0, < 1` or `"lora" or "full"`."""
     rules = (rule.func for rule in field.metadata if isinstance(rule, AfterValidator))
     names = [str(rule) for rule in rules if isinstance(rule, Names)]
     return ", ".join([*(names or [_type_name(field.annotation)]), *_rules(field.metadata)])
@@ -127,7 +127,7 @@ def _rules(metadata: Iterable[object]) -> Iterator[str]:
 
 
 def _type_name(annotation: object) -> str:
-    """A type in plain words."""
+    """Describe a type in plain words."""
     if isinstance(annotation, type) and annotation in _TYPE_NAMES:
         return _TYPE_NAMES[annotation]
     origin, arguments = get_origin(annotation), get_args(annotation)
@@ -150,13 +150,13 @@ def _type_name(annotation: object) -> str:
 
 
 def section_of(field: FieldInfo) -> type[BaseModel] | None:
-    """The model behind a field that is itself a section, otherwise None."""
+    """Return the model class of a field that is a section; None for other fields."""
     kind = field.annotation
     return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
 
 
 def walk(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
-    """Every setting of a section and of the sections in it: (dotted name, field), in order of definition."""
+    """Yield (dotted name, field) of every setting of a section and its subsections, as defined."""
     for name, field in model.model_fields.items():
         inner = section_of(field)
         if inner is None:

@@ -1,14 +1,14 @@
 # pyright: standard
-"""Confidence intervals and tests: of rates, of reweighted items, of differences between paired runs.
+"""Confidence intervals and tests for rates, reweighted items, and differences between paired runs.
 
-A run is a noisy measurement of its variant: another seed gives another result, and so would other held-out
-tasks. So `difference` draws seeds again, and tasks within each of them: a hierarchical bootstrap, whose limit
-of many draws has a closed form,
+A run is a noisy measurement of its variant: another seed or other held-out tasks give another result. So
+`difference` resamples seeds, and tasks within each seed: a hierarchical bootstrap. Its limit for many draws
+has a closed form,
 
     Var = s^2 / S + mean over seeds of v / (S N),
 
-s^2 the (unbiased) variance of the seeds' means, v the variance of a seed's tasks. Interval and p-value are
-those of Student's t with S - 1 degrees of freedom.
+where s^2 is the (unbiased) variance of the seeds' means and v is the variance of a seed's tasks. The interval
+and the p-value are those of Student's t with S - 1 degrees of freedom.
 
 Shapes: N = items or held-out tasks, C = clusters of items, R = bootstrap draws, S = seeds of both variants.
 """
@@ -27,20 +27,20 @@ LEVEL = 0.05
 POWER = 0.8
 RESAMPLES = 2000
 _CHUNK = 4_000_000
-"""Bootstrap weights drawn at a time: bounds memory."""
+"""Bootstrap weights drawn at a time, to bound memory."""
 _MOST_SEEDS = 10_000
 _Z = 1.959963984540054
-"""Quantile of the normal distribution of a two-sided 95% interval."""
+"""The 97.5% quantile of the normal distribution, for two-sided 95% intervals."""
 
 Scores = NDArray[np.float64]
-"""[S, N] score in [0, 1] of each task in each seed's run."""
+"""[S, N] score in [0, 1] of each task in the run of each seed."""
 
 
 def wilson(successes: float, trials: int) -> tuple[float, float]:
-    """Wilson's 95% score interval of a success rate (Wilson 1927, without continuity correction).
+    """Return Wilson's 95% score interval of a success rate (Wilson 1927, without continuity correction).
 
     (p + z^2/2n ± z sqrt(p (1 - p)/n + z^2/4n^2)) / (1 + z^2/n), with p = successes/n and z = 1.96. Unlike the
-    normal approximation it is valid at 0 and 1 and for few trials; NaN without any.
+    normal approximation it is valid at 0 and 1 and for few trials. Both ends are NaN without trials.
     """
     if trials == 0:
         return math.nan, math.nan
@@ -58,35 +58,39 @@ class Figure:
     name: str
     value: float
     low: float
-    """Lower end of the 95% interval; NaN where there is none."""
+    """Lower end of the 95% interval; NaN if there is no interval."""
     high: float
     items: int
-    """Over how many items."""
+    """Number of items that the statistic covers."""
     group: str = ""
-    """Which of the items, e.g. `category=simple_python`; empty: all."""
+    """The subset of the items, e.g. `category=simple_python`. Empty: all items."""
     percent: bool = True
-    """Whether it is a share, shown in percent."""
+    """Whether the value is a share, displayed in percent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Items that a bootstrap draws together: numerators over denominators, both per item.
+    """One part of a weighted mean: items that a bootstrap reweights together.
 
-    Items of a cluster, such as the steps of one game, are one piece of evidence and get one weight.
+    Each item has a numerator and a denominator. Items of one cluster, such as the steps of one game, are not
+    independent, so they share one bootstrap weight.
     """
 
-    over: Sequence[float]  # [N]
-    under: Sequence[float] | None = None  # [N]; None: 1 each, a mean
+    over: Sequence[float]  # [N] numerators
+    under: Sequence[float] | None = None  # [N] denominators; None: all 1, for a mean
     weight: float = 1.0
     clusters: Sequence[str] | None = None  # [N] cluster of each item; None: all independent
     bounds: tuple[float, float] | None = (0.0, 1.0)
-    """Smallest and largest ratio that one item can have; None where there are no bounds, as for lengths."""
+    """Smallest and largest possible ratio of one item. None if the ratio is unbounded, as for lengths."""
 
 
 def rate(
     name: str, scores: Sequence[float], *, group: str = "", clusters: Sequence[str] | None = None
 ) -> Figure:
-    """The mean of scores in [0, 1]: Wilson's interval if all are 0 or 1 and independent, else `weighted`."""
+    """Return the mean of scores in [0, 1], with an interval.
+
+    The interval is Wilson's if all scores are 0 or 1 and independent, otherwise that of `weighted`.
+    """
     alone = clusters is None or len(set(clusters)) == len(clusters)
     if not alone or any(score not in (0.0, 1.0) for score in scores):
         return weighted(name, [Part(scores, clusters=clusters)], group=group)
@@ -96,17 +100,19 @@ def rate(
 
 
 def weighted(name: str, parts: Sequence[Part], *, group: str = "", percent: bool = True) -> Figure:
-    """A weighted mean of ratios, with a Bayesian bootstrap interval.
+    """Return a weighted mean of ratios, with a Bayesian bootstrap interval.
 
-    sum over parts of weight x (sum of numerators / sum of denominators), divided by the sum of weights.
+    The value is the sum over parts of weight x (sum of numerators / sum of denominators), divided by the sum
+    of weights.
 
     The interval is the middle 95% of the values under random exponential weights of the clusters, from a
-    fixed seed (Rubin 1981). Half a pseudo-item at each bound of an item's score keeps it from vanishing where
-    all items agree. A mean of zeros and ones so has Jeffreys' posterior, Beta(right + 1/2, wrong + 1/2).
+    fixed seed (Rubin 1981). Half a pseudo-item at each bound of an item's score keeps the interval from
+    vanishing if all items agree. So a mean of zeros and ones has Jeffreys' posterior, Beta(right + 1/2, wrong
+    + 1/2).
 
-    Parts are drawn independently and must not share items. A part without items, or with denominators
-    that sum to 0, counts as 0 with its weight. The interval is NaN for unbounded numbers that all agree, or
-    for one alone.
+    Parts are drawn independently and must not share items. A part without items, or with denominators that
+    sum to 0, counts as 0 with its weight. The interval is NaN for unbounded numbers that all agree, and for a
+    single unbounded number.
     """
     total = math.fsum(part.weight for part in parts)
     value, drawn_R = 0.0, np.zeros(RESAMPLES)
@@ -126,7 +132,7 @@ def weighted(name: str, parts: Sequence[Part], *, group: str = "", percent: bool
 
 
 def _clustered(part: Part) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """[C] numerators and denominators, summed over the items of each cluster."""
+    """Return [C] numerators and [C] denominators, summed over the items of each cluster."""
     over_N = np.asarray(part.over, dtype=float)
     under_N = np.ones_like(over_N) if part.under is None else np.asarray(part.under, dtype=float)
     if part.clusters is None:
@@ -139,7 +145,7 @@ def _clustered(part: Part) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 def _drawn(
     over_C: NDArray[np.float64], under_C: NDArray[np.float64], part: Part, rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """[R] draws of the ratio from its posterior."""
+    """Return [R] draws of the ratio from its posterior."""
     if part.bounds == (0.0, 1.0) and bool((under_C == 1).all()) and bool(np.isin(over_C, (0.0, 1.0)).all()):
         right = float(over_C.sum())
         return rng.beta(right + 0.5, len(over_C) - right + 0.5, size=RESAMPLES)
@@ -167,12 +173,12 @@ def _ratio(over: float, under: float) -> float:
 def by_group(
     groups: Sequence[Mapping[str, str]], key: str, figure: Callable[[list[int], str], Figure]
 ) -> list[Figure]:
-    """A figure for each value of a key, such as each category, in order of first appearance.
+    """Return one figure per value of a key, such as one per category, in order of first appearance.
 
     Args:
         groups: [N] the keys and values of each item.
-        key: which key.
-        figure: makes one from the indices of items and the group's label.
+        key: the key to group by.
+        figure: computes the figure from the indices of a group's items and the group's label.
     """
     found: dict[str, list[int]] = {}
     for index, group in enumerate(groups):
@@ -183,18 +189,18 @@ def by_group(
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The mean of one variant minus that of another, with its uncertainty."""
+    """The mean of one variant minus the mean of another, with its uncertainty."""
 
     value: float
     low: float
-    """Of the 95% interval."""
+    """Lower end of the 95% interval."""
     high: float
     p: float
-    """Two-sided, of the hypothesis of no difference; NaN with one seed, which has no variance."""
+    """Two-sided p-value for the hypothesis of no difference. NaN with one seed, which has no variance."""
     seeds: int
     spread: float
-    """Standard deviation of the difference between one pair of runs, variance of tasks included; NaN with
-    one."""
+    """Standard deviation of the difference between one pair of runs, including the variance of tasks. NaN
+    with one seed."""
 
     @property
     def needed(self) -> int | None:
@@ -203,14 +209,14 @@ class Difference:
 
 
 def difference(one: Scores, other: Scores) -> Difference:
-    """The mean of one minus the other, paired by seed and task: a t interval and t test over seeds.
+    """Return the mean of `one` minus `other`, paired by seed and task, with t interval and t test.
 
     Args:
-        one: [S, N].
-        other: [S, N], the same seeds and tasks.
+        one: [S, N] scores of a variant.
+        other: [S, N] scores of the other variant, for the same seeds and tasks.
 
     Raises:
-        ValueError: they are not of one shape, or empty.
+        ValueError: the arrays have different shapes or are empty.
     """
     from scipy import stats  # takes a while to load
 
@@ -229,7 +235,7 @@ def difference(one: Scores, other: Scores) -> Difference:
 
 
 def p_value(value: float, error: float, seeds: int) -> float:
-    """Two-sided p-value of a mean over S seeds: P(|t| > |value / error|), S - 1 degrees of freedom."""
+    """Return the two-sided p-value of a mean: P(|t| > |value / error|), with S - 1 degrees of freedom."""
     from scipy import stats  # takes a while to load
 
     if not value:
@@ -238,7 +244,10 @@ def p_value(value: float, error: float, seeds: int) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """P-values adjusted for m comparisons (Holm 1979): highest so far of (m - rank) p; NaNs are left out."""
+    """Return p-values adjusted for m comparisons (Holm 1979).
+
+    Each becomes the highest so far of (m - rank) p. NaNs stay NaN and do not count as comparisons.
+    """
     known = sorted((p, place) for place, p in enumerate(p_values) if not math.isnan(p))
     adjusted, highest = list(p_values), 0.0
     for rank, (p, place) in enumerate(known):
@@ -248,14 +257,15 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def seeds_needed(effect: float, spread: float) -> int | None:
-    """The fewest pairs of runs at which the paired t test has power 0.8 at the 5% level (noncentral t).
+    """Return the fewest pairs of runs for which the paired t test has power 0.8 at the 5% level.
 
     Args:
         effect: the true difference.
         spread: standard deviation of the difference between one pair of runs.
 
     Returns:
-        At least 2; None without a spread or an effect, or beyond 10,000.
+        At least 2, by the noncentral t distribution. None if `effect` is 0, `spread` is NaN, or 10,000 pairs
+        are not enough.
     """
     from scipy import stats  # takes a while to load
 
@@ -272,7 +282,10 @@ def seeds_needed(effect: float, spread: float) -> int | None:
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """Mean over seeds and its 95% t interval, mean ± t(0.975, S - 1) s / sqrt(S); NaN for one seed."""
+    """Return the mean over seeds and its 95% t interval, mean ± t(0.975, S - 1) s / sqrt(S).
+
+    The ends of the interval are NaN for one seed.
+    """
     from scipy import stats  # takes a while to load
 
     mean = float(np.mean(values))
@@ -283,6 +296,9 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def ratio(one: Sequence[float], other: Sequence[float]) -> tuple[float, float, float]:
-    """Geometric mean of the paired ratios one / other, and the 95% t interval of its logarithm."""
+    """Return the geometric mean of the paired ratios one / other, and its 95% t interval.
+
+    The interval is computed for the logarithm and transformed back.
+    """
     mean, low, high = mean_interval([math.log(a / b) for a, b in zip(one, other, strict=True)])
     return math.exp(mean), math.exp(low), math.exp(high)

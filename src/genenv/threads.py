@@ -1,4 +1,4 @@
-"""Blocking work and event loops in threads, so that either can be called from the other."""
+"""Runs coroutines from synchronous code and blocking work from coroutines, in threads."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from genenv.sampling import not_blocking
 
 T = TypeVar("T")
 _LOOK_S = 0.5
-"""So often an interrupt is looked for that does not wake a thread that waits."""
+"""Interval at which a waiting thread checks for interrupts, in seconds."""
 
 
 def run_with_own_loop(work: Callable[[], T]) -> T:
-    """Do work that runs an event loop of its own; where one runs already, in a thread beside it.
+    """Run work that starts an event loop. If a loop is already running, run the work in a new thread.
 
-    An interrupt (Ctrl-C, a notebook's stop button) ends the work, in the thread too.
+    An interrupt (Ctrl-C, a notebook's stop button) ends the work, also in the thread.
 
     Args:
-        work: what is done.
+        work: the function to call.
 
     Returns:
-        What it returns; what it raises is raised.
+        The result of `work`. An exception of `work` is raised again.
     """
     try:
         asyncio.get_running_loop()
@@ -47,7 +47,7 @@ def run_with_own_loop(work: Callable[[], T]) -> T:
 
 
 class _Thread(threading.Thread):
-    """A thread whose error is kept, and that can be interrupted."""
+    """An interruptible thread that stores the exception of its work."""
 
     def __init__(self, work: Callable[[], None]) -> None:
         super().__init__(name="genenv", daemon=True)
@@ -65,12 +65,12 @@ class _Thread(threading.Thread):
             self._ended.set()
 
     def wait(self) -> None:
-        """Until the work has ended. After an interrupt `join` would say that it has."""
+        """Wait until the work has ended. `join` cannot be used: after an interrupt it returns too early."""
         while not self._ended.wait(_LOOK_S):
             pass
 
     def interrupt(self) -> None:
-        """Raise KeyboardInterrupt in the thread, before its next instruction."""
+        """Raise KeyboardInterrupt in the thread before its next instruction."""
         if self.ident is not None:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(
                 ctypes.c_ulong(self.ident), ctypes.py_object(KeyboardInterrupt)
@@ -80,47 +80,39 @@ class _Thread(threading.Thread):
 def run_coroutine(make: Callable[[], Coroutine[Any, Any, T]], limit_s: float) -> T:
     """Run a coroutine to completion from synchronous code, with a timeout.
 
-    It runs in a thread with a loop of its own: where a loop runs already, no second one can be run in it.
+    It runs in a new thread with a new event loop, because loops cannot be nested.
 
     Raises:
-        TimeoutError: it took longer; its thread goes on, and nobody waits for it.
+        TimeoutError: the limit has passed. The thread goes on in the background.
     """
     done: list[T] = []
-    failed: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            done.append(asyncio.run(make()))
-        except BaseException as error:  # noqa: BLE001 - handed on
-            failed.append(error)
-
-    thread = threading.Thread(target=run, daemon=True, name="genenv-coroutine")
+    thread = _Thread(lambda: done.append(asyncio.run(make())))
     thread.start()
     thread.join(limit_s)
-    if failed:
-        raise failed[0]
+    if thread.error is not None:
+        raise thread.error
     if not done:
         raise TimeoutError(f"no answer within {limit_s:g} s")
     return done[0]
 
 
 class WorkerThread:
-    """Runs blocking coroutines in one worker thread, so that the event loop goes on with remote sampling.
+    """Runs blocking coroutines in one worker thread, so that the event loop can go on with remote sampling.
 
-    They run one after the other. One that is cancelled runs to its end, and nobody waits for it.
+    The coroutines run one after another. A cancelled one runs to its end, but its result is dropped.
     """
 
     def __init__(self, name: str) -> None:
-        """A thread, which begins with the first that is to do in it.
+        """Prepare the worker; its thread starts with the first coroutine.
 
         Args:
-            name: of the thread.
+            name: prefix of the thread's name.
         """
         self._name = name
         self._thread: ThreadPoolExecutor | None = None
 
     async def run(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """The result of a coroutine that is made and run there, in the context from here."""
+        """Run a new coroutine in the worker thread, in a copy of the caller's context; return its result."""
         context = contextvars.copy_context()
         if self._thread is None:
             self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=self._name)
@@ -132,7 +124,7 @@ class WorkerThread:
         return await asyncio.get_running_loop().run_in_executor(self._thread, context.run, there)
 
     def close(self) -> None:
-        """Wait for what is being done there, and end the thread; what comes later begins another one."""
+        """Wait for the running coroutine and end the thread. A later `run` starts another thread."""
         if self._thread is not None:
             self._thread.shutdown(cancel_futures=True)
             self._thread = None

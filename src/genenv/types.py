@@ -1,7 +1,7 @@
-"""The data types of genenv: frozen values that flow from a seed to an update. Nothing here knows torch.
+"""The data types of genenv: frozen values that flow from a seed to an update. This module imports no torch.
 
-Seed --context--> Generation --decode--> Task (or Rejection) --rollout--> Trace; the G traces of one task
-are a `Group`, all variations written for one context are a `TaskBatch`, the unit of p_hat.
+Seed --context--> Generation --decode--> Task (or Rejection) --rollout--> Trace. The G traces of one task form
+a `Group`. All variations written for one context form a `TaskBatch`, the unit of p_hat.
 
 Shapes: T = tokens of one episode (prompt, completions and environment replies), G = rollouts per task.
 """
@@ -21,39 +21,39 @@ Role = Literal["system", "user", "assistant", "tool"]
 
 
 class RejectReason(StrEnum):
-    """Why a generation did not become a task. A closed list: each value is also a metric."""
+    """The reasons for rejecting a generation. The list is closed: each value is also a metric."""
 
     UNFINISHED = "unfinished"
-    """The token limit came before the end of the spec."""
+    """The generation reached the token limit before the spec ended."""
     SYNTAX = "syntax"
-    """Not JSON."""
+    """The text is not JSON."""
     SCHEMA = "schema"
-    """JSON, but not a spec of the environment."""
+    """The text is JSON, but it is not a spec of the environment."""
     INCONSISTENT = "inconsistent"
     """The difficulty fields do not describe the rest of the spec."""
     EXECUTION = "execution"
-    """The runtime could not carry out the spec: there is no ground truth."""
+    """The environment could not execute the spec, so there is no ground truth."""
     ORACLE_FAILS = "oracle_fails"
-    """The spec's own solution does not pass the checker."""
+    """The demonstration that the spec contains does not pass the checker."""
     TRIVIAL = "trivial"
     """An empty or a random solution passes the checker."""
     CHECKS_DISAGREE = "checks_disagree"
-    """Two ways of checking the same solution give different verdicts."""
+    """Two checks of the same solution give different verdicts."""
     UNSTATED = "unstated"
-    """A literal that the answer needs cannot be read in the task."""
+    """The task does not state a literal that the answer needs."""
     LEAK = "leak"
     """The task gives its answer away."""
     DUPLICATE = "duplicate"
-    """Too close to a task of the archive."""
+    """The task is too similar to a task in the archive."""
     HELD_OUT = "held_out"
-    """Too close to a held-out task."""
+    """The task is too similar to a held-out task."""
 
 
 class StopReason(StrEnum):
-    """Why an episode ended."""
+    """The reasons for the end of an episode."""
 
     DONE = "done"
-    """The episode came to its own end."""
+    """The environment ended the episode."""
     MAX_TURNS = "max_turns"
     """The agent used all its turns."""
     LENGTH = "length"
@@ -63,15 +63,15 @@ class StopReason(StrEnum):
     TIMEOUT = "timeout"
     """The episode took longer than its time limit."""
     ERROR = "error"
-    """The policy failed to answer."""
+    """The policy could not return a reply."""
 
 
 _BROKEN = frozenset({StopReason.ERROR, StopReason.TIMEOUT})
-"""Ends without a verdict."""
+"""Stop reasons of rollouts that have no verdict."""
 
 
 class Origin(StrEnum):
-    """Where a task comes from."""
+    """The origin of a task."""
 
     SEED = "seed"
     GENERATED = "generated"
@@ -84,28 +84,28 @@ class Message:
 
     role: Role
     content: str
-    """Lone halves of surrogate pairs, which no tokenizer can read, are replaced."""
+    """Text. Lone surrogates, which no tokenizer can encode, are replaced."""
 
     def __post_init__(self) -> None:
-        """Keep text that can be encoded."""
+        """Replace the characters of the content that cannot be encoded."""
         object.__setattr__(self, "content", clean(self.content))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seed:
-    """One item of base data, which the simulator varies."""
+    """One item of base data. The simulator writes variations of it."""
 
     id: str
     environment: str
     spec: JsonObject
-    """The environment's spec, as JSON."""
+    """The spec as JSON, in the format of the environment."""
     skills: tuple[str, ...]
-    """What the item exercises, e.g. `("calendar", "calls:2", "relative")`; keys of the agent profile."""
+    """Skills that the item needs, e.g. `("calendar", "calls:2", "relative")`; keys of the agent profile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What the simulator is told: a seed, and how the agent has been doing."""
+    """The input of the simulator: a seed and the agent's recent success rates."""
 
     id: str
     """Unique in a run, e.g. `r0003-c05`."""
@@ -117,39 +117,40 @@ class Context:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """What the simulator wrote for a context."""
+    """The simulator's output for one context, before the gate checks it."""
 
     id: str
     """Unique in a run, e.g. `r0003-c05-g1`."""
     context_id: str
-    prompt_ids: tuple[int, ...]
-    token_ids: tuple[int, ...]
-    """The sampled ids, the end-of-turn token included when it was reached."""
-    logprobs: tuple[float, ...]
-    """Log-probability of each sampled id, unmasked, at the sampling temperature. Nats. None where it was not
-    sampled but drawn at random (`simulator.explore`)."""
+    prompt_ids: tuple[int, ...] = ()
+    """None where the text alone is known, as that of another model; nor are the two below."""
+    token_ids: tuple[int, ...] = ()
+    """The sampled token ids, including the end-of-turn token if the model emitted it."""
+    logprobs: tuple[float, ...] = ()
+    """The log-probability of each sampled token, unmasked, at the sampling temperature, in nats. Empty if the
+    simulator did not sample the spec, for example if it was drawn at random (`simulator.explore`)."""
     text: str
     finished: bool
-    """False when the token limit cut it off."""
+    """False if the token limit cut the generation off."""
 
     @property
     def drawn(self) -> bool:
-        """Whether the policy that learns from it did not sample it."""
+        """Whether the simulator did not sample the spec, so that it has no log-probabilities."""
         return not self.logprobs
 
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Why a generation is not a task."""
+    """The reason for which the gate rejected a generation."""
 
     reason: RejectReason
     explanation: str
-    """One sentence a person can read."""
+    """One sentence for a person."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lineage:
-    """How a task came to be. Ids of the run's store; None where it does not apply."""
+    """The origin of a task, with ids of the run's store. An id is None if it does not apply."""
 
     origin: Origin
     seed_id: str | None = None
@@ -159,59 +160,59 @@ class Lineage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A checked, solvable problem."""
+    """A problem that the gate has checked and that the agent policy is rolled out on."""
 
     id: str
-    """Unique in a run; for seeds and held-out tasks also stable between runs."""
+    """Unique in a run. The ids of seeds and held-out tasks are also the same in every run."""
     environment: str
     skills: tuple[str, ...]
     messages: tuple[Message, ...]
-    """What the agent sees first, tool descriptions included."""
+    """The first messages that the agent sees, including the descriptions of tools."""
     spec: JsonObject
-    """The environment's spec; the difficulty fields first."""
+    """The spec in the format of the environment. The difficulty fields come first."""
     payload: JsonObject
-    """What the environment's checker needs: initial state, expected calls, expected outputs."""
+    """The data that the environment's checker needs: initial state, expected calls, expected outputs."""
     oracle: tuple[str, ...]
-    """Assistant replies, one a turn, that solve the task; none where nobody knows any."""
+    """The demonstration: assistant replies, one per turn, that solve the task. Empty if none is known."""
     lineage: Lineage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What a checker says of a trace."""
+    """The result of checking a trace."""
 
     reward: float
     """In [0, 1]: GenEnv eq. (1). 1 for a right structured action, or partial credit by the environment."""
     success: bool
     explanation: str
-    """One sentence a person can read."""
+    """One sentence for a person."""
     readable: bool = True
-    """Whether there was something to grade: the replies parse, and what they ask for can be carried out."""
+    """Whether the checker could grade the replies: they parse, and the calls in them can be executed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
-    """A reply that had to be one of some."""
+    """A reply that was constrained to a fixed list of possible replies."""
 
     start: int
-    """Place of its first token."""
+    """Index of the reply's first token."""
     replies: tuple[tuple[int, ...], ...]
-    """Ids of each, the end-of-turn token included."""
+    """The token ids of each possible reply, including the end-of-turn token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """Tokens of an earlier turn that the policy no longer sees, such as a thought that the template drops."""
+    """Tokens of an earlier turn that later turns do not see, such as a thought that the template drops."""
 
     start: int
     end: int
     since: int
-    """Tokens from this place on are sampled without them."""
+    """Index of the first token that was sampled without them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """One episode: exactly the ids that were sampled, never re-tokenised."""
+    """The trajectory of one episode: exactly the token ids that were sampled, never re-tokenized."""
 
     id: str
     task_id: str
@@ -219,83 +220,85 @@ class Trace:
     sampled: tuple[bool, ...]  # [T] True where the policy chose the token
     logprobs: tuple[float, ...]  # [T] nats at the sampling temperature; 0.0 where the token was not sampled
     prompt_tokens: int
-    """Length of the prompt, which all traces of a task share."""
+    """Length of the prompt. All traces of a task have the same prompt."""
     messages: tuple[Message, ...]
-    """What was said after the prompt, in order: the agent's replies, and the environment between them."""
+    """The messages after the prompt, in order: the agent's replies and the environment's messages between
+    them."""
     reward: float
     """In [0, 1], from the environment's checker."""
     success: bool
     explanation: str
     stop_reason: StopReason
     version: int | None = None
-    """Of the weights that sampled it; None where that is not known, or nothing was sampled."""
+    """Version of the weights that sampled the trace. None if it is unknown or nothing was sampled."""
     readable: bool | None = None
-    """Whether it parsed, was carried out and graded, rightly or not: a *valid* trace of the paper, which goes
-    into D_train. None where that is not known, as in stores of older formats."""
+    """Whether the replies parsed, were executed and were graded, whatever the grade. Such a trace is *valid*
+    in the sense of the paper and goes into D_train. None if unknown, as in stores of older formats."""
     choices: tuple[Choices, ...] = field(default=(), compare=False, repr=False)
-    """Of replies that were held to some. Not stored: rollouts are learned from where they were sampled."""
+    """The replies that were constrained to a list. Not stored, because only the process that sampled a
+    rollout trains on it."""
     left_out: tuple[LeftOut, ...] = field(default=(), compare=False, repr=False)
-    """What later turns were sampled without. Not stored, for the same reason."""
+    """The tokens that later turns did not see. Not stored, for the same reason as `choices`."""
 
     @property
     def replies(self) -> tuple[str, ...]:
-        """The agent's text, one a turn."""
+        """The agent's replies, one per turn."""
         return tuple(message.content for message in self.messages if message.role == "assistant")
 
     @property
     def response_tokens(self) -> int:
-        """How many tokens the policy chose."""
+        """The number of tokens that the policy sampled."""
         return sum(self.sampled)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """One task and its G traces: the unit of a GRPO advantage."""
+    """One task and its G traces: the unit over which GRPO computes advantages."""
 
     task: Task
     traces: tuple[Trace, ...]  # [G]
 
     @property
     def successes(self) -> int:
-        """How many of the traces solved the task: k of GenEnv eq. (2)."""
+        """The number of traces that solved the task: k of GenEnv eq. (2)."""
         return sum(trace.success for trace in self.traces)
 
     @property
     def valid(self) -> tuple[Trace, ...]:
-        """The traces whose episode ran to a verdict; only those count as rollouts."""
+        """The traces of episodes that ran to a verdict. Only these count as rollouts."""
         return tuple([trace for trace in self.traces if trace.stop_reason not in _BROKEN])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """A generation and what the gate made of it."""
+    """A generation and the gate's result for it: a task or a rejection."""
 
     generation: Generation
     outcome: Task | Rejection
     novelty: float | None = None
-    """1 - similarity to the nearest task of the archive, in [0, 1]; None when it was rejected before that
-    was measured."""
+    """1 - similarity to the nearest task of the archive, in [0, 1]. None if the gate rejected the generation
+    before it measured the novelty."""
     predicted_rate: float | None = None
-    """The success rate that a probe predicted, in [0, 1]; None without one. It is not stored."""
+    """The predicted success rate, in [0, 1]. None if there is no prediction. Not stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskBatch:
-    """The variations written for one context: the unit of p_hat and R_env (GenEnv eq. 2, 3)."""
+    """All variations written for one context: the unit of p_hat and R_env (GenEnv eq. 2, 3)."""
 
     context: Context
     proposals: tuple[Proposal, ...]
     groups: tuple[Group, ...]
-    """The rollouts of those proposals that became tasks."""
+    """The rollouts of the proposals that became tasks."""
     p_hat: float | None
-    """Successes / rollouts over the whole batch; None when no proposal became a task."""
+    """Successes / rollouts over the whole batch. None if there are no valid rollouts."""
     env_reward: float
-    """R_env in [0, 1]; 0 when no proposal became a task."""
+    """R_env in [0, 1]. It is 0 if there are no valid rollouts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatorSample:
-    """One weighted generation for the simulator's update."""
+    """A generation and its weight in the simulator's update."""
 
     generation: Generation
     weight: float
@@ -304,24 +307,25 @@ class SimulatorSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scored:
-    """A generation and what it has earned by itself."""
+    """A generation and the reward that it earned individually."""
 
     generation: Generation
     reward: float
-    """In [0, 1]; 0 for one that is no task."""
+    """In [0, 1]; 0 if the generation did not become a task."""
     rate: float | None = None
-    """The success rate that it came to, found or predicted; None for one that is no task."""
+    """The task's success rate, measured or predicted. None if the generation did not become a task."""
     prompt_ids: tuple[int, ...] | None = None
-    """A simulator's prompt that requests this rate; None where no algorithm relabels."""
+    """A simulator prompt that requests this success rate, for hindsight relabelling. None if the algorithm
+    does not relabel."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """How the agent has been doing, per skill: goes into the simulator's context."""
+    """The agent's recent success per skill. The simulator's context contains it."""
 
     success: Mapping[str, float] = field(default_factory=dict[str, float])
     """Posterior mean of the success rate, per skill, in [0, 1]."""
     attempts: Mapping[str, float] = field(default_factory=dict[str, float])
     """Decayed number of rollouts behind each rate."""
     overall: float | None = None
-    """Success rate over everything recent; None before the first round."""
+    """Success rate over all recent rollouts. None before the first round."""

@@ -19,7 +19,7 @@ from genenv.algorithms.settings import GrpoConfig
 from genenv.backends.local.losses import Tokens, token_losses
 from genenv.config.run import load_config
 from genenv.errors import UsageError
-from genenv.training.loop import check_own_parts
+from genenv.training.opening import check_own_parts
 from lessons import imitated, make_groups
 
 HALF, TWICE = math.log(0.5), math.log(2.0)

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv.curriculum.scoring import score_batch, scored
+from genenv.curriculum.scoring import score_batches, scored
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.curriculum.simulator_rewards import env_reward, expected_env_reward
 from genenv.curriculum.update_selection import Selection, curriculum_metrics, select, trained_groups
 from genenv.runs.metrics import check_names
-from genenv.types import TaskBatch
+from genenv.types import Context, Group, Proposal, TaskBatch
 
 PAPER = CurriculumConfig(posterior=False, standardise_rewards=False)
 ROBUST = CurriculumConfig()
@@ -22,6 +22,13 @@ ROBUST = CurriculumConfig()
 
 def chosen_of(batches: Sequence[TaskBatch], config: CurriculumConfig) -> Selection:
     return select(batches, config, random.Random(0))
+
+
+def score_batch(
+    context: Context, proposals: Sequence[Proposal], groups: Sequence[Group], config: CurriculumConfig
+) -> TaskBatch:
+    (scored,) = score_batches([context], proposals, groups, config)
+    return scored
 
 
 @pytest.fixture
@@ -65,12 +72,12 @@ def test_with_the_posterior_the_reward_is_its_expectation(batch) -> None:
     assert batch("c0", 8, [4, 4], PAPER).env_reward == env_reward(0.5, alpha=0.5, beta=2.0) == 1
 
 
-def test_strangers_are_refused(make) -> None:
+def test_strangers_are_left_out(make) -> None:
     task, other = make.task("t"), make.task("other")
-    with pytest.raises(ValueError, match="no proposal of c0 became: other"):
-        score_batch(make.context(), [make.proposal("g", task)], [make.group(other, 1)], PAPER)
-    with pytest.raises(ValueError, match="another context than c0: g"):
-        score_batch(make.context(), [make.proposal("g", task, context="c9")], [], PAPER)
+    own = score_batch(make.context(), [make.proposal("g", task)], [make.group(other, 1)], PAPER)
+    assert (len(own.proposals), own.groups, own.p_hat) == (1, (), None)
+    empty = score_batch(make.context(), [make.proposal("g", task, context="c9")], [], PAPER)
+    assert empty.proposals == ()
 
 
 def test_only_valid_generations_of_batches_inside_the_band_are_imitated(batch) -> None:

@@ -15,10 +15,10 @@ import pytest
 
 from genenv.backends.scripted import ScriptedSampler
 from genenv.environments import load_environment
-from genenv.environments.base import OutOfTurns
+from genenv.environments.base import OutOfTurns, tools_of
 from genenv.environments.guard import GuardedEnvironment, guarded
 from genenv.errors import EnvironmentCodeError, RolloutError, UsageError
-from genenv.rollout.driver import Sampling, roll_out, tools_of
+from genenv.rollout.driver import Sampling, roll_out
 from genenv.settings import NoSettings
 from genenv.types import Message, Profile, Seed, StopReason, Verdict
 

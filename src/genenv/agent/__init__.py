@@ -1,1 +1,1 @@
-"""The agent policy: acts and learns."""
+"""The agent: the policy that is rolled out on tasks and trained on them."""

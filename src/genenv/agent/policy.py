@@ -1,4 +1,4 @@
-"""The agent policy: its settings, how it rolls out tasks, and how it learns from its rollouts."""
+"""The agent policy: its settings, its rollouts, the scoring of demonstrations, and its updates."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from genenv.types import Group, Origin, Task, Trace
 
 
 class AgentWarmupConfig(WarmupConfig, frozen=True):
-    """Supervised steps on the seeds' own solutions before the first round; they stop early."""
+    """Supervised steps on demonstrations of the seeds before the first round; they may stop early."""
 
     steps: Steps = 0
-    """At most this many optimizer steps; 0 leaves the warm-up out."""
+    """Maximum number of optimizer steps; 0 turns the warm-up off."""
     target_low: float = Field(default=0.2, ge=0, le=1)
-    """Success rate at which the warm-up stops: enough to learn from, with much left to learn."""
+    """Success rate at which the warm-up stops: enough for rewards to differ, with much left to learn."""
     target_high: float = Field(default=0.5, ge=0, le=1)
-    """Success rate above which a warm-up has gone too far, which is reported."""
+    """Success rate above which the warm-up has gone too far, which is reported."""
     check_every: int = Field(default=2, ge=1, le=1_000_000)
     """Steps between two measurements of the success rate."""
     check_tasks: int = Field(default=24, ge=1, le=100_000)
-    """Tasks per measurement."""
+    """Base tasks per measurement. The warm-up does not train on them."""
 
     @model_validator(mode="after")
     def _range_is_ordered(self) -> Self:
@@ -50,42 +50,42 @@ class AgentWarmupConfig(WarmupConfig, frozen=True):
 
 
 class RolloutConfig(Settings, frozen=True):
-    """How tasks are rolled out."""
+    """Rollouts of the agent: number per task, sampling and limits."""
 
     rollouts: int = Field(default=8, ge=2, le=1024)
-    """Rollouts per task: G of GRPO, which also give p_hat."""
+    """Rollouts per task: G of GRPO. p_hat is computed from the same rollouts."""
     max_new_tokens: int = Field(default=64, ge=1, le=1_000_000)
-    """Longest reply, per turn."""
+    """Maximum length of a reply, in tokens per turn."""
     temperature: float = Field(default=1.0, ge=0.05, le=10)
     """Sampling temperature of the rollouts."""
     episode_timeout_s: float = Field(default=120.0, ge=0.01, le=604_800)
-    """Seconds after which a rollout ends as a failure that does not count."""
+    """Time limit of the environment per rollout, in seconds. A rollout that exceeds it does not count."""
 
 
 class AgentConfig(OptimizerConfig, GrpoConfig, RolloutConfig, frozen=True):
-    """Rollouts, and the GRPO update on them. In a file the settings of the last class named come first."""
+    """Rollouts, and the GRPO update on them. In a file the settings of the last base class come first."""
 
     train: bool = True
-    """Update the agent; false: it stands still after its warm-up, and the simulator is studied alone."""
+    """Update the agent. false: the agent is frozen after the warm-up, and only the simulator is trained."""
     warmup: AgentWarmupConfig = Field(default_factory=AgentWarmupConfig)
     """Supervised steps before the first round."""
 
 
 class Agent:
-    """Rolls out tasks; holds the trainer of its weights."""
+    """The agent policy with its sampler and the trainer of its weights."""
 
     def __init__(self, sampler: Sampler, trainer: Trainer, config: AgentConfig, *, seed: int) -> None:
         self.sampler, self.trainer, self.config, self.seed = sampler, trainer, config, seed
         self._guided = dict[str, Trace]()
-        """Demonstrations of base tasks, by id: they come again, and are the same for every agent."""
+        """Demonstrations of base tasks, by id. They are cached because base tasks are repeated."""
         self._replied_in = 0
-        """The last round in which any reply was sampled."""
+        """The last round in which a token was sampled."""
 
     async def roll_out(self, env: Environment, tasks: Sequence[Task], *, round_: int) -> list[Group]:
-        """Roll out each task `rollouts` times.
+        """Roll out each task `rollouts` times; return one group per task.
 
         Raises:
-            GenenvError: there are tasks, and nothing was sampled, nor earlier in this round.
+            GenenvError: there are tasks, but no token was sampled in this round.
         """
         sampling = self._sampling(self.config.temperature, stream(self.seed, "rollout", round_))
         groups = await roll_out(env, self.sampler, tasks, rollouts=self.config.rollouts, sampling=sampling)
@@ -94,19 +94,19 @@ class Agent:
         return groups if self._replied_in == round_ else self._some_sampled(groups)
 
     async def solve(self, env: Environment, tasks: Sequence[Task]) -> list[Group]:
-        """Roll out each task once, greedily: how success is measured. Raises as `roll_out` does."""
+        """Roll out each task once, greedily, to measure success. Raises as `roll_out` does."""
         sampling = self._sampling(0.0, 0)
         return self._some_sampled(await roll_out(env, self.sampler, tasks, rollouts=1, sampling=sampling))
 
     async def solutions(
         self, env: Environment, groups: Sequence[Group], others: Sequence[Task] = ()
     ) -> dict[str, Trace]:
-        """Demonstrations that pass as they are played here, by the id of their task.
+        """Return demonstrations that pass the checker in this agent's tokens, by task id.
 
         Args:
-            env: plays them.
-            groups: rollouts; their tasks' solutions are wanted as the settings say.
-            others: tasks whose solutions are wanted anyway.
+            env: the environment that runs and grades the demonstrations.
+            groups: rollouts. `guidance` decides for which of their tasks demonstrations are returned.
+            others: tasks whose demonstrations are always returned.
         """
         guidance = self.config.guidance
         wanted = [
@@ -119,15 +119,15 @@ class Agent:
         return {task.id: known for task, known in zip(tasks, played, strict=True) if known.success}
 
     async def likelihoods(self, env: Environment, tasks: Sequence[Task]) -> tuple[dict[str, float], int, int]:
-        """How likely the agent finds the demonstrations of tasks, at the temperature of its rollouts.
+        """Return the likelihoods of the tasks' demonstrations under the agent, at its sampling temperature.
 
         Args:
-            env: plays the solutions.
-            tasks: those whose solution does not pass, or does not fit, are left out.
+            env: the environment that runs and grades the demonstrations.
+            tasks: tasks to score. Those whose demonstration fails or does not fit are left out.
 
         Returns:
-            By task id L = sum_t log pi(y_t) over the replies' tokens, nats; how many tokens those replies
-            have; and how many were read, prompts included.
+            L = sum_t log pi(y_t) over the replies' tokens, nats, by task id; the number of these tokens; and
+            the number of processed tokens, including prompts.
         """
         if tasks and not any(task.oracle for task in tasks):
             raise UsageError(
@@ -153,9 +153,9 @@ class Agent:
         """Update from a round's batch.
 
         Args:
-            batch: what there is to learn.
-            round_: from 1; names the random stream.
-            rounds: of the whole run, over which the learning rate may fall.
+            batch: the update batch.
+            round_: number of the round, from 1; names the random stream.
+            rounds: number of rounds of the run, for the learning-rate schedule.
 
         Returns:
             Metrics of the update, and `tokens/trained`.
@@ -166,7 +166,7 @@ class Agent:
         return done.metrics()
 
     async def _played(self, env: Environment, tasks: Sequence[Task]) -> list[Trace]:
-        """The demonstrations of tasks, in order."""
+        """Return the demonstrations of tasks as traces, in order."""
         new = [task for task in tasks if task.id not in self._guided]
         played = await asyncio.gather(*(demonstration(env, self.sampler, task) for task in new))
         found = {task.id: trace for task, trace in zip(new, played, strict=True)}
@@ -174,10 +174,10 @@ class Agent:
         return [found.get(task.id) or self._guided[task.id] for task in tasks]
 
     def _some_sampled(self, groups: list[Group]) -> list[Group]:
-        """The groups: a run whose agent never gets to reply would go on to its end and learn nothing.
+        """Return the groups unchanged if any token was sampled, so that a broken run stops early.
 
         Raises:
-            GenenvError: no trace has a token that was sampled; says why, and what to change.
+            GenenvError: no trace has a sampled token. The message says why, and what to change.
         """
         traces = [trace for group in groups for trace in group.traces]
         if not traces or any(trace.response_tokens for trace in traces):

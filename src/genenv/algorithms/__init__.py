@@ -1,1 +1,1 @@
-"""Advantages, losses and update batches, and how a trainer applies them. Nothing here knows a model."""
+"""Advantages, losses, update batches, and the loop that applies a batch. Independent of any model."""

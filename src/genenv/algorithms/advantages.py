@@ -1,16 +1,15 @@
-"""The agent's update batches: GRPO from rollouts, and supervised learning from demonstrations.
+"""Update batches of the agent: GRPO from rollouts, and supervised learning from demonstrations.
 
     A_i = r_i - mean(r)              "centred"     (Dr. GRPO, arXiv:2503.20783)
     A_i = (r_i - mean(r)) / std(r)   "normalised"  (GRPO, arXiv:2402.03300)
     A_i = (r_i - mean(r)) / mean(r)  "max_rl"      (maximum-likelihood RL, arXiv:2602.02710)
 
-Every sampled token of rollout i has advantage A_i. The weights say whether all tokens of an update count
-alike ("token"), or all rollouts ("sequence", or "constant" as in Dr. GRPO: no division by a rollout's
-length).
+Every sampled token of rollout i has advantage A_i. All tokens of an update have the same weight ("token"), or
+all rollouts have ("sequence"). "constant" is that of Dr. GRPO: no division by a rollout's length.
 
-Chat templates drop the thoughts of earlier turns. What is sampled after such a drop has another context, so
-one conversation may be several sequences (`readings`); each sampled token counts in the one it was sampled
-in.
+Chat templates drop the thoughts of earlier turns. Tokens sampled after such a drop have another context, so
+one conversation may become several sequences (`readings`). Each sampled token counts only in the sequence in
+which it was sampled.
 
 Shapes: G = rollouts of a task.
 """
@@ -32,7 +31,10 @@ from genenv.types import Choices, Group, Trace
 
 
 class AgentCredit(Protocol):
-    """What `agent.algorithm` names: the update batch of the agent from a round's rollouts."""
+    """A function that builds the agent's update batch from a round's rollouts.
+
+    `agent.algorithm` names it: one of `ALGORITHMS`, or a user-defined function.
+    """
 
     def __call__(
         self,
@@ -42,12 +44,12 @@ class AgentCredit(Protocol):
         *,
         temperature: float,
     ) -> UpdateBatch:
-        """See `grpo_credit`."""
+        """Return the update batch. The arguments are those of `grpo_credit`."""
         ...
 
 
 def agent_credit(config: GrpoConfig) -> AgentCredit:
-    """The function that `agent.algorithm` names."""
+    """Return the function that `agent.algorithm` names."""
     if config.algorithm in ALGORITHMS:
         return ALGORITHMS[config.algorithm]
     takes = ("groups", "solutions", "config", "*", "temperature")
@@ -61,17 +63,17 @@ def grpo_credit(
     *,
     temperature: float,
 ) -> UpdateBatch:
-    """What rollouts teach, and beside them a demonstration of their task (DAPG, arXiv:1709.10087).
+    """`grpo`: policy gradients from rollouts, optionally with demonstrations (DAPG, arXiv:1709.10087).
 
     Args:
-        groups: rollouts; those that broke off for no fault of the agent's do not count.
-        solutions: of some tasks, by id; of tasks that were not rolled out too. They teach what no rollout has
-            found.
-        config: how rewards are compared, and what counts alike.
-        temperature: of the sampling.
+        groups: rollouts. Those that ended in an error or a timeout do not count.
+        solutions: demonstrations by task id, also of tasks without rollouts.
+        config: advantage function, loss, weights and number of steps.
+        temperature: sampling temperature of the rollouts.
 
     Returns:
-        The data of each task that has something to teach.
+        A batch with one unit per task, of its rollouts and its demonstration. A group without any advantage
+        is left out if `skip_zero_advantage` is set.
     """
     left = dict(solutions)
     units: list[list[Datum]] = []
@@ -103,11 +105,11 @@ def grpo_credit(
 
 
 Advantage = Callable[[Sequence[float]], Sequence[float]]
-"""From the rewards of a group, [G >= 2], to the advantage of each rollout, [G]."""
+"""Maps the rewards of a group, [G >= 2], to the advantage of each rollout, [G]."""
 
 
 def centred(rewards_G: Sequence[float]) -> list[float]:
-    """A_i = r_i - mean(r), the advantage of Dr. GRPO (arXiv:2503.20783); all zero when the group agrees."""
+    """A_i = r_i - mean(r), the advantage of Dr. GRPO (arXiv:2503.20783); all zero if all rewards agree."""
     mean = math.fsum(rewards_G) / len(rewards_G)
     found = [reward - mean for reward in rewards_G]
     return [0.0] * len(rewards_G) if max(map(abs, found)) < 1e-9 else found  # NaN: the update is skipped
@@ -116,7 +118,7 @@ def centred(rewards_G: Sequence[float]) -> list[float]:
 def normalised(rewards_G: Sequence[float]) -> list[float]:
     """A_i = (r_i - mean(r)) / (std(r) + 1e-4), GRPO (arXiv:2402.03300).
 
-    The standard deviation is the sample's (G - 1), with 1e-4 added, as TRL and the GRPO paper's code have it.
+    std is the sample standard deviation (G - 1). The 1e-4 is that of TRL and of the GRPO paper's code.
     """
     found = centred(rewards_G)
     if not any(found):
@@ -126,30 +128,31 @@ def normalised(rewards_G: Sequence[float]) -> list[float]:
 
 
 def max_rl(rewards_G: Sequence[float]) -> list[float]:
-    """A_i = (r_i - mean(r)) / mean(r), maximum-likelihood RL (arXiv:2602.02710); rewards must be >= 0.
+    """A_i = (r_i - mean(r)) / mean(r), maximum-likelihood RL (arXiv:2602.02710). Rewards must be >= 0.
 
-    For rewards of 0 and 1 the expected gradient approaches that of log p, p the success rate, as G grows.
+    For rewards of 0 and 1 and success rate p, the expected gradient approaches that of log p as G grows.
     """
     mean = math.fsum(rewards_G) / len(rewards_G)
     return [c / mean if c else 0.0 for c in centred(rewards_G)]
 
 
 ADVANTAGES: Mapping[str, Advantage] = {"normalised": normalised, "centred": centred, "max_rl": max_rl}
-"""What `agent.advantage` and `simulator.advantage` name."""
+"""The built-in functions of `agent.advantage` and `simulator.advantage`, by name."""
 
 
 def group_advantages(
     rewards_G: Sequence[float], name: str, *, setting: str = "agent.advantage"
 ) -> list[float]:
-    """Advantages of a group by the name of a function: of `ADVANTAGES`, or `module:function` of the user's.
+    """Return the advantage of each member of a group from the rewards of the group, [G].
 
     Args:
-        rewards_G: of the rollouts of a task, or of the specs of a context; two at least.
-        name: of the function.
-        setting: that names it, for the sentence about a wrong one.
+        rewards_G: rewards of the rollouts of a task, or of the specs of a context; at least two.
+        name: a function of `ADVANTAGES`, or a user-defined `module:function`.
+        setting: the setting that names the function, for error messages.
 
     Raises:
-        UsageError: the user's function cannot be found, or gives another number of advantages.
+        UsageError: the user-defined function cannot be found, or returns a wrong number of advantages or a
+            number that is not finite.
     """
     if name in ADVANTAGES:
         return list(ADVANTAGES[name](rewards_G))
@@ -162,13 +165,16 @@ def group_advantages(
 
 
 def zero_advantage_rate(groups: Sequence[Group], config: GrpoConfig) -> float:
-    """Share of the groups with something to compare whose rewards all agree; 0 where there is none."""
+    """Return the share of groups whose advantages are all 0; 0 if there are no groups.
+
+    Groups with fewer than two valid rollouts are left out.
+    """
     compared = [row for group in groups if (row := _advantages(group, config))]
     return sum(not any(row) for row in compared) / len(compared) if compared else 0.0
 
 
 def _advantages(group: Group, config: GrpoConfig) -> list[float]:
-    """One for each valid rollout; none where there is nothing to compare."""
+    """Return one advantage per valid rollout; empty if there are fewer than two."""
     of = config.advantage_of
     rewards = [float(trace.success) if of == "success" else trace.reward for trace in group.valid]
     return group_advantages(rewards, config.advantage) if len(rewards) > 1 else []
@@ -193,10 +199,10 @@ def _rollout(trace: Trace, advantage: float, config: GrpoConfig, temperature: fl
 
 
 def imitate(solution: Trace) -> list[Datum]:
-    """A demonstration, played as a trace: the replies count, what the environment says does not.
+    """Return a demonstration as supervised data: the replies have weight 1, all other tokens 0.
 
-    At temperature 1, whatever the sampling: imitated below it, the scores would flatten until what is sampled
-    is as random as the model was at 1.
+    The temperature is 1, whatever the sampling temperature. Training at a lower temperature would flatten the
+    logits until samples at that temperature are as random as the original model's at 1.
     """
     return [_imitated(one) for one in readings(solution)]
 
@@ -213,20 +219,20 @@ def _imitated(solution: Trace) -> Datum:
 
 
 def choices_of(trace: Trace) -> tuple[Choices, ...]:
-    """What a trace's replies were held to, by place in its completion: the policy that acts is that one."""
+    """Return the lists that constrained a trace's replies, with indices relative to the completion."""
     return tuple(replace(one, start=one.start - trace.prompt_tokens) for one in trace.choices)
 
 
 def imitation_credit(
     groups: Sequence[Group], solutions: Mapping[str, Trace], config: GrpoConfig, *, temperature: float
 ) -> UpdateBatch:
-    """`sft`: demonstrations alone. Rollouts are made, measured, and teach nothing.
+    """`sft`: only demonstrations. Rollouts are made and measured, but not trained on.
 
     Args:
-        groups: rollouts.
-        solutions: by the id of their task.
-        config: how many steps.
-        temperature: of the sampling; imitation is at 1.
+        groups: rollouts; unused.
+        solutions: demonstrations by task id.
+        config: number of steps.
+        temperature: sampling temperature; unused, because supervised data are at 1.
     """
     return _supervised_batch([imitate(solution) for solution in solutions.values()], config)
 
@@ -234,15 +240,15 @@ def imitation_credit(
 def rejection_credit(
     groups: Sequence[Group], solutions: Mapping[str, Trace], config: GrpoConfig, *, temperature: float
 ) -> UpdateBatch:
-    """`rft`: the agent's own successes, each different one of a task once, and demonstrations if asked for.
+    """`rft`: the agent's successful rollouts, without duplicates within a task, and demonstrations if given.
 
     Rejection sampling fine-tuning (Yuan et al., arXiv:2308.01825; RAFT, arXiv:2304.06767).
 
     Args:
-        groups: rollouts; of those that succeed the first with its tokens counts.
-        solutions: by the id of their task.
-        config: how many steps.
-        temperature: of the sampling; imitation is at 1.
+        groups: rollouts. Of successful rollouts with the same tokens only the first counts.
+        solutions: demonstrations by task id.
+        config: number of steps.
+        temperature: sampling temperature; unused, because supervised data are at 1.
     """
     own = [
         trace
@@ -253,7 +259,7 @@ def rejection_credit(
 
 
 def steps_of(units: int, config: GrpoConfig) -> int:
-    """Optimizer steps of a pass over so many groups or solutions."""
+    """Return the number of optimizer steps of an epoch over this many units."""
     return -(-units // config.groups_per_step) if config.groups_per_step else config.updates_per_epoch
 
 
@@ -268,7 +274,7 @@ def _supervised_batch(units: Sequence[Sequence[Datum]], config: GrpoConfig) -> U
 
 
 def readings(trace: Trace) -> Iterator[Trace]:
-    """The sequences of a trace; the trace itself where nothing was left out of its later turns."""
+    """Yield the sequences of a trace. This is the trace unchanged if no turn dropped earlier tokens."""
     if not trace.left_out:
         yield trace
         return
@@ -300,4 +306,4 @@ ALGORITHMS: Mapping[str, AgentCredit] = {
     "sft": imitation_credit,
     "rft": rejection_credit,
 }
-"""What `agent.algorithm` names."""
+"""The built-in algorithms of `agent.algorithm`, by name."""

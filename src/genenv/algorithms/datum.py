@@ -1,6 +1,6 @@
-"""The interface between algorithms and trainers: update batches of token sequences, and who executes them.
+"""The interface between algorithms and trainers: `Datum`, `UpdateBatch` and the `Trainer` protocol.
 
-An algorithm gives credit and never sees a model; a trainer executes it and never sees a task.
+An algorithm assigns credit and never sees a model. A trainer executes updates and never sees a task.
 
 Shapes: T = tokens of a completion.
 """
@@ -20,93 +20,97 @@ from genenv.types import Choices, JsonObject
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Datum:
-    """One token sequence to learn from, with a weight for each token."""
+    """One token sequence to train on, with a weight for each token."""
 
     prompt_ids: tuple[int, ...]
     completion_ids: tuple[int, ...]  # [T]
-    weights: tuple[float, ...]  # [T] what a token counts in the loss, w >= 0; 0: not at all
+    weights: tuple[float, ...]  # [T] weight of each token in the loss, >= 0; 0: left out
     loss: str
-    """Name of its loss: one of `genenv.algorithms.losses.LOSSES`, or `module:function`."""
-    advantages: tuple[float, ...] | None = None  # [T] A of a policy gradient
-    old_logprobs: tuple[float, ...] | None = None  # [T] nats, when it was sampled; of a policy gradient
-    """None: as it is when the update begins."""
+    """Name of the loss: one of `genenv.algorithms.losses.LOSSES`, or `module:function`."""
+    advantages: tuple[float, ...] | None = None  # [T] advantages A, for policy gradients
+    old_logprobs: tuple[float, ...] | None = None  # [T] nats, at sampling time; for policy gradients
+    """None: use the log-probabilities under the weights at the start of the update."""
     temperature: float = 1.0
-    """At which likelihoods are taken; that of the sampling when a policy learns from its own samples."""
+    """Temperature of the likelihoods. A policy that trains on its samples uses their sampling temperature."""
     schema: JsonObject | None = None
-    """Of the grammar under which likelihoods are taken; None: among all tokens."""
+    """JSON schema of the grammar that masks the likelihoods. None: no mask."""
     choices: tuple[Choices, ...] = ()
-    """Of replies in it that had to be one of some: likelihoods are taken among these."""
+    """Replies in the sequence that were constrained to a list. Their likelihoods are normalized over that
+    list."""
     version: int | None = None
-    """Of the weights that sampled it; None where no model did."""
+    """Version of the weights that sampled the sequence; None if no model did."""
 
     @property
     def tokens(self) -> int:
-        """How many tokens count."""
+        """The number of tokens with a weight above 0."""
         return len(self.weights) - self.weights.count(0.0)
 
     @property
     def is_policy_gradient(self) -> bool:
-        """Whether it is learned by rewards, from advantages, and not by imitation."""
+        """Whether the loss is a policy gradient, which needs advantages, and not supervised (`nll`)."""
         return self.loss != "nll"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
-    """What holds for all data of an update."""
+    """The loss parameters that all data of an update share."""
 
     clip_low: float = 0.2
-    """Ratios below 1 minus this are clipped."""
+    """Probability ratios below 1 minus this are clipped."""
     clip_high: float = 0.2
-    """Ratios above 1 plus this are clipped."""
+    """Probability ratios above 1 plus this are clipped."""
     kl_coefficient: float = 0.0
-    """Weight of the KL term to the reference, the weights as they were when co-evolution started."""
+    """Weight of the KL term to the reference model, which is the policy when co-evolution started."""
     kl: Literal["k3", "exact"] = "exact"
-    """`k3`: estimated from the sampled tokens of `ppo` data, weighted like their loss; measured on some of
-    them where its coefficient is 0. `exact`: over the vocabulary, or what the grammar allows of it, as a mean
-    over all tokens that count."""
+    """`k3`: estimated from the sampled tokens of policy-gradient data, with the weights of their loss. With
+    coefficient 0, the KL is only measured, on some of these tokens. `exact`: computed over the vocabulary, or
+    over the tokens that the grammar allows; averaged over all tokens with a weight."""
     entropy_coefficient: float = 0.0
-    """What is taken off the loss for each nat of entropy of what could be sampled in the place of a token of
-    `ppo` data, at its temperature and under its grammar; weighted like their loss."""
+    """Weight of the entropy bonus. It applies to the tokens of policy-gradient data, with the weights of
+    their loss. The entropy is that of the sampling distribution, at its temperature and under its grammar, in
+    nats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateBatch:
-    """All data of one update of a policy, and how a trainer applies them; nothing of tasks."""
+    """All data of one policy update, and how a trainer applies them. It contains nothing about tasks."""
 
     units: Sequence[Sequence[Datum]]
-    """Data that stay together in one step, such as the rollouts of one task."""
+    """Groups of data that stay together in one optimizer step, such as the rollouts of one task."""
     objective: Objective
     steps: int = 1
-    """The units are shared out evenly among so many steps, in random order."""
+    """Optimizer steps per epoch. The units are divided evenly among them, in random order."""
     epochs: int = 1
-    """How often all of them are gone through."""
+    """Number of passes over all units."""
     coefficients: Mapping[str, float] | None = None
-    """In each step the weights of each loss are scaled to this sum (`averaged`); None: they stay."""
+    """By loss name: the sum to which each step scales the loss's weights (`averaged`). None: no scaling."""
     loss_tokens: float | None = None
-    """With `coefficients`: weights of policy gradients are divided by this times the number of sequences in
-    the step, in the place of their sum (Dr. GRPO, arXiv:2503.20783); None: by their sum."""
+    """With `coefficients`: divide the weights of policy gradients by this times the number of sequences in
+    the step, not by their sum (Dr. GRPO, arXiv:2503.20783). None: by their sum."""
     cap: float | None = None
-    """How far the update may take the weights, mean KL in nats per token (`trust_region`); None: far."""
+    """Maximum mean KL between the weights before and after the update, in nats per token (`TrustRegion`).
+    None: no limit."""
     importance_cap: float | None = None
-    """Advantages of `ppo` are weighted by importance, at most by so much (`importance`); None: not at all."""
+    """Largest importance weight on the advantages of policy-gradient data (`corrected`). None: no importance
+    weights."""
     cap_retries: int = 0
-    """How often a step that goes too far is halved before it is left out."""
+    """How often a step that exceeds `cap` is halved before it is skipped."""
 
     @property
     def data(self) -> list[Datum]:
-        """All of it."""
+        """All data of all units, as one list."""
         return [datum for unit in self.units for datum in unit]
 
 
 def averaged(
     data: Sequence[Datum], coefficients: Mapping[str, float], loss_tokens: float | None = None
 ) -> list[Datum]:
-    """Scale weights so that those of each loss add up to its coefficient: each becomes a weighted mean.
+    """Scale the weights so that they sum to the coefficient of each loss: each loss becomes a weighted mean.
 
     Args:
-        data: of a step.
-        coefficients: by loss.
-        loss_tokens: tokens that each policy-gradient sequence counts as, whatever its length; None: its own.
+        data: the data of one step.
+        coefficients: the coefficient of each loss, by name.
+        loss_tokens: token count to assume for each policy-gradient sequence; None: the sum of its weights.
     """
     totals: defaultdict[str, float] = defaultdict(float)
     for datum in data:
@@ -120,15 +124,18 @@ def averaged(
 
 
 class Trainer(Protocol):
-    """Updates the weights of one policy. A step applies whole, or raises `UpdateSkipped` and changes none."""
+    """Updates the weights of one policy. The training backends implement this protocol.
+
+    A step applies as a whole, or raises `UpdateSkipped` and changes nothing.
+    """
 
     async def forward_backward(self, data: Sequence[Datum], objective: Objective) -> Mapping[str, float]:
         """Accumulate the gradient of the loss over data.
 
         Returns:
-            `loss` (KL term included), `tokens` that count; and where there is such a thing `kl` to the
-            reference and `entropy` (nats per token), `clip_rate`, and `old_kl`: KL(pi_old || pi) by k3 over
-            the tokens of `ppo` data, summed with their weights.
+            `loss` (KL term included), `tokens` with a weight, and if they apply: `kl` to the reference,
+            `entropy` (nats per token), `clip_rate`, and `old_kl`, which is KL(pi_old || pi) by k3 over the
+            tokens of policy-gradient data, summed with their weights.
 
         Raises:
             UpdateSkipped: the loss is not finite; no gradient is kept.
@@ -136,10 +143,10 @@ class Trainer(Protocol):
         ...
 
     async def step(self, learning_rate: float) -> Mapping[str, float]:
-        """One step along the accumulated gradient, which is then forgotten.
+        """Take one step along the accumulated gradient and clear the gradient.
 
         Returns:
-            `grad_norm`, before it is clipped.
+            `grad_norm`, before clipping.
 
         Raises:
             UpdateSkipped: the gradient is not finite.
@@ -147,40 +154,40 @@ class Trainer(Protocol):
         ...
 
     async def watch(self, data: Sequence[Datum]) -> None:
-        """From here on `moved` measures how far the weights go, by what they would sample in these places."""
+        """Record the present predictions on data, from which `moved` later measures the KL."""
         ...
 
     async def moved(self) -> float:
-        """Mean KL(now || when `watch` was called) over the tokens of its data, exact. Nats."""
+        """Return the exact mean KL(now || when `watch` was called) over the tokens of its data. Nats."""
         ...
 
     async def shorten(self, fraction: float) -> None:
-        """Take part of the last step back: the weights are then where `fraction` of it leads.
+        """Reduce the last step to a fraction of its length, counted from its starting point; 0 undoes it.
 
-        AdamW's step is linear in the learning rate, so that is the step of a smaller one.
+        AdamW's step is linear in the learning rate, so the result equals a step with a smaller learning rate.
         """
         ...
 
     async def logprobs(self, data: Sequence[Datum], *, reference: bool = False) -> list[tuple[float, ...]]:
-        """[T] of each datum: log-probabilities of its completion, now or under the reference. Nats."""
+        """Return [T] log-probabilities of each datum's completion, now or under the reference model. Nats."""
         ...
 
     async def anchor(self, moments: Moments) -> None:
-        """Make the present weights the reference, and go on with these moments: the warm-up is over."""
+        """End the warm-up: make the present weights the reference model and keep these optimizer moments."""
         ...
 
     async def publish(self) -> int:
-        """Let the sampler see the present weights; returns their version, one more than before."""
+        """Give the present weights to the sampler; return their version, one more than before."""
         ...
 
     async def save(self, folder: Path) -> None:
-        """Write weights, reference, optimizer and version into a folder."""
+        """Write weights, reference model, optimizer and version into a folder."""
         ...
 
     async def load(self, folder: Path) -> None:
         """Restore exactly what `save` wrote.
 
         Raises:
-            DataError: the folder is damaged, or of another model.
+            DataError: the folder is damaged or belongs to another model.
         """
         ...

@@ -1,16 +1,16 @@
-"""Losses by name: what one sampled token adds to the loss of an update. Every trainer executes these.
+"""Losses by name: the contribution of each sampled token to the loss. Every trainer uses these functions.
 
-A loss is a function of `LossTerms` that returns one number per token; a trainer multiplies it by the token's
-weight and sums. To add one, write the function and its line in `LOSSES`; `agent.loss` may then name it. A
-loss of your own needs no line: `agent.loss = "my_module:my_loss"`.
+A loss takes `LossTerms` and returns one number per token. A trainer multiplies the number by the token's
+weight and sums. To add a loss, write the function and its line in `LOSSES`; `agent.loss` may then name it. A
+user-defined loss needs no line: `agent.loss = "my_module:my_loss"`.
 
-    rho_t = pi(t) / pi_old(t)                    ratio of a token, its logarithm held to [-20, 20]
+    rho_t = pi(t) / pi_old(t)                    ratio of a token, its logarithm clamped to [-20, 20]
     s     = exp(mean_t log rho_t)                ratio of a sequence (`ratio="sequence"`)
     stop  = without gradient
 
-Only methods that torch tensors and `Values` share are used, so nothing here imports torch.
+Losses use only methods that torch tensors and `Values` share, so this module imports no torch.
 
-Shapes: M = tokens that count, one sequence after the other.
+Shapes: M = tokens with a weight, one sequence after another.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ import numpy.typing as npt
 from genenv.plugins import own_part
 
 Numbers: TypeAlias = Any
-"""[M] a torch tensor, or `Values`: arithmetic, and `exp`, `clamp`, `detach`, `minimum`, `square`."""
+"""[M] a torch tensor or `Values`: arithmetic, and `exp`, `clamp`, `detach`, `minimum`, `square`."""
 
 LOG_RATIO_MAX = 20.0
-"""Nats. Log-ratios are held to it: the exponential of a larger one would overflow."""
+"""Nats. Log-ratios are clamped to [-20, 20], because the exponential of a larger one would overflow."""
 K3_MAX = 10.0
-"""Nats. The most that one token can add to a KL term."""
+"""Nats. The largest KL estimate of one token."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LossTerms:
-    """What a loss may read of the tokens of a micro-batch."""
+    """The per-token inputs of a loss function, for the tokens of a micro-batch."""
 
     logprob: Numbers
-    """[M] log pi(t) under the weights that are trained. Nats."""
+    """[M] log pi(t) under the weights being trained. Nats."""
     old: Numbers
-    """[M] log pi_old(t), when the token was sampled. Nats."""
+    """[M] log pi_old(t), at the time the token was sampled. Nats."""
     advantage: Numbers
-    """[M] A."""
+    """[M] advantage A."""
     low: Numbers
-    """[M] or a number: ratios below it are clipped, 1 - `clip_low`."""
+    """[M] or a number: the lower bound of clipped ratios, 1 - `clip_low`."""
     high: Numbers
-    """[M] or a number: ratios above it are clipped, 1 + `clip_high`."""
+    """[M] or a number: the upper bound of clipped ratios, 1 + `clip_high`."""
     sequence_mean: Callable[[Numbers], Numbers]
-    """[M] -> [M] each token's value replaced by the mean over its sequence."""
+    """[M] -> [M] replaces each token's value with the mean over its sequence."""
     beta: float = 0.0
-    """Weight of the penalty of `dro`."""
+    """Weight of the penalty in `dro`."""
     bounded: bool = True
-    """Whether log-ratios are held to `LOG_RATIO_MAX`."""
+    """Whether log-ratios are clamped to `LOG_RATIO_MAX`."""
 
     @cached_property
     def log_ratio(self) -> Numbers:
@@ -64,43 +64,46 @@ class LossTerms:
 
     @cached_property
     def ratio(self) -> Numbers:
-        """[M] rho_t."""
+        """[M] the ratio rho_t of each token."""
         return self.log_ratio.exp()
 
     @cached_property
     def sequence_ratio(self) -> Numbers:
-        """[M] s of each token's sequence."""
+        """[M] the ratio s of each token's sequence."""
         return self.sequence_mean(self.log_ratio).exp()
 
     def clip(self, ratio: Numbers) -> Numbers:
-        """[M] a ratio held between `low` and `high`."""
+        """Clamp [M] ratios to [`low`, `high`]."""
         return ratio.clamp(self.low, self.high)
 
     def outside(self, ratio: Numbers) -> Numbers:
-        """[M] where clipping takes the gradient away: the ratio has gone as far as its advantage wants."""
+        """Return [M] flags: True if clipping removes the token's gradient.
+
+        That is the case if the ratio has passed the bound in the direction that its advantage favors.
+        """
         below, above = (ratio < self.low) & (self.advantage < 0), (ratio > self.high) & (self.advantage > 0)
         return below | above
 
 
 LossFunction: TypeAlias = Callable[[LossTerms], Numbers]
-"""From the terms of tokens to [M] what each adds to the loss."""
+"""Maps the terms of tokens to [M] contributions to the loss."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """A loss, and what trainers need to know of it."""
+    """A loss function with the properties that trainers need."""
 
     function: LossFunction
     ratio: Literal["token", "sequence"] = "token"
-    """Which ratio it clips, for the metric `clip_rate`."""
+    """The ratio that the loss clips, for the metric `clip_rate`."""
     wire: str | None = None
-    """Its name in the Tinker protocol; None: the protocol has none like it."""
+    """Name in the Tinker protocol; None if the protocol has no equivalent."""
     settings: Mapping[str, float] = field(default_factory=dict[str, float])
-    """Of the wire's loss: numbers that a client may set, and their defaults; NaN: it has none."""
+    """Parameters that a client of the Tinker protocol may set, with defaults. NaN: no default."""
 
 
 def nll(terms: LossTerms) -> Numbers:
-    """-log pi(t): supervised learning, and regression weighted by rewards."""
+    """-log pi(t): supervised learning and reward-weighted regression."""
     return -terms.logprob
 
 
@@ -111,16 +114,16 @@ def ppo(terms: LossTerms) -> Numbers:
 
 
 def gspo(terms: LossTerms) -> Numbers:
-    """-min(s A, clip(s) A): GSPO (arXiv:2507.18071, eq. 5), ratio and clipping of whole sequences.
+    """-min(s A, clip(s) A): GSPO (arXiv:2507.18071, eq. 5), with the ratio and clipping of whole sequences.
 
-    With `agent.loss_average = "sequence"` a sequence's tokens add up to its one term, as in the paper.
+    With `agent.loss_average = "sequence"` the tokens of a sequence add up to one term, as in the paper.
     """
     ratio, advantage = terms.sequence_ratio, terms.advantage
     return -(ratio * advantage).minimum(terms.clip(ratio) * advantage)
 
 
 def cispo(terms: LossTerms) -> Numbers:
-    """-stop(clip(rho)) A log pi(t): CISPO (arXiv:2506.13585, eq. 4); clipped tokens keep a gradient."""
+    """-stop(clip(rho)) A log pi(t): CISPO (arXiv:2506.13585, eq. 4). Clipped tokens keep a gradient."""
     return -terms.clip(terms.ratio).detach() * terms.logprob * terms.advantage
 
 
@@ -130,13 +133,13 @@ def importance_sampling(terms: LossTerms) -> Numbers:
 
 
 def dro(terms: LossTerms) -> Numbers:
-    """-(A log pi(t) - beta / 2 (log rho)^2): a squared penalty, no clipping (arXiv:2405.19107)."""
+    """-(A log pi(t) - beta / 2 (log rho)^2): a squared penalty instead of clipping (arXiv:2405.19107)."""
     penalty = 0.5 * terms.beta * terms.log_ratio.square()
     return -(terms.logprob * terms.advantage - penalty)
 
 
 CLIP = {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2}
-"""Bounds of a ratio in the Tinker protocol, where a client does not set them."""
+"""Bounds of the ratio in the Tinker protocol if a client does not set them."""
 
 LOSSES: Mapping[str, Loss] = {
     "nll": Loss(function=nll, wire="cross_entropy"),
@@ -146,16 +149,16 @@ LOSSES: Mapping[str, Loss] = {
     "importance_sampling": Loss(function=importance_sampling, wire="importance_sampling"),
     "dro": Loss(function=dro, wire="dro", settings={"beta": math.nan}),
 }
-"""All losses. Those but `nll` are policy gradients, which read advantages and old log-probabilities."""
+"""All losses. All except `nll` are policy gradients, which read advantages and old log-probabilities."""
 
 WIRE_LOSSES: Mapping[str, Loss] = {
     LOSSES[name].wire or "": LOSSES[name] for name in ("nll", "importance_sampling", "ppo", "cispo", "dro")
 }
-"""Losses by their names in the Tinker protocol."""
+"""The losses of the Tinker protocol, by their names in it."""
 
 
 def find_loss(name: str) -> Loss:
-    """The loss of a name: of `LOSSES`, or a function of the user's own, `module:function`.
+    """Return a loss by name: one of `LOSSES`, or a user-defined function, `module:function`.
 
     Raises:
         UsageError: there is no such function, or it does not take one argument.
@@ -165,45 +168,45 @@ def find_loss(name: str) -> Loss:
 
 
 class Values(npt.NDArray[np.float64]):
-    """[M] plain numbers with the methods of a tensor that losses use; for trainers without torch."""
+    """[M] a NumPy array with the tensor methods that losses use, for trainers without torch."""
 
     @classmethod
     def of(cls, numbers: Sequence[float]) -> Self:
-        """Numbers as they are."""
+        """Return numbers as `Values`."""
         return np.asarray(numbers, dtype=np.float64).view(cls)
 
     def exp(self) -> Self:
-        """The exponential of each, as `math.exp` rounds it."""
+        """Return the exponential of each number, rounded as by `math.exp`."""
         return self.of([math.exp(one) for one in self.tolist()])
 
     def clamp(self, low: float, high: float) -> Self:
-        """Each held between two bounds."""
+        """Return each number clamped to two bounds."""
         return np.minimum(np.maximum(self, low), high).view(type(self))
 
     def minimum(self, other: Self) -> Self:
-        """The smaller of each pair."""
+        """Return the smaller number of each pair."""
         return np.minimum(self, other).view(type(self))
 
     def square(self) -> Self:
-        """The square of each."""
+        """Return the square of each number."""
         return (self * self).view(type(self))
 
     def detach(self) -> Self:
-        """The numbers themselves: they have no gradient."""
+        """Return the numbers unchanged, because they have no gradient."""
         return self
 
 
 def held(log_ratio: float) -> float:
-    """A log-ratio within its bounds. Nats."""
+    """Return a log-ratio clamped to [-20, 20]. Nats."""
     return min(max(log_ratio, -LOG_RATIO_MAX), LOG_RATIO_MAX)
 
 
 def k3(own: float, other: float) -> float:
-    """Estimate of KL(own || other) from a token that `own` sampled, d = other - own: e^d - 1 - d, in [0, 10].
+    """Estimate KL(own || other) from one token that `own` sampled: e^d - 1 - d, d = other - own, in [0, 10].
 
     Args:
-        own: log-probability under what sampled it. Nats.
-        other: under the other. Nats.
+        own: log-probability under the policy that sampled the token. Nats.
+        other: log-probability under the other policy. Nats.
     """
     difference = held(other - own)
     return min(K3_MAX, math.expm1(difference) - difference)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol, cast
 
 from genenv.algorithms.advantages import group_advantages
 from genenv.algorithms.datum import Datum, Objective, UpdateBatch
 from genenv.algorithms.settings import SimulatorLearningConfig
 from genenv.plugins import own_part
-from genenv.types import JsonObject, Scored, SimulatorSample
+from genenv.types import Generation, JsonObject, Scored, SimulatorSample
 
 
 class SimulatorCredit(Protocol):
-    """What `simulator.algorithm` names: the update batch of the simulator from a round's tasks."""
+    """A function that builds the simulator's update batch from a round's tasks.
+
+    `simulator.algorithm` names it: one of `ALGORITHMS`, or a user-defined function.
+    """
 
     def __call__(
         self,
@@ -25,12 +29,12 @@ class SimulatorCredit(Protocol):
         temperature: float,
         scored: Sequence[Scored] = (),
     ) -> UpdateBatch:
-        """See `rwr_credit`."""
+        """Return the update batch. The arguments are those of `rwr_credit`."""
         ...
 
 
 def simulator_credit(config: SimulatorLearningConfig) -> SimulatorCredit:
-    """The function that `simulator.algorithm` names."""
+    """Return the function that `simulator.algorithm` names."""
     if config.algorithm in ALGORITHMS:
         return ALGORITHMS[config.algorithm]
     takes = ("samples", "schemas", "config", "*", "temperature", "scored")
@@ -45,48 +49,31 @@ def rwr_credit(
     temperature: float,
     scored: Sequence[Scored] = (),
 ) -> UpdateBatch:
-    """Reward-weighted regression of the simulator's own tasks (GenEnv, arXiv:2512.19682, section 2.3).
+    """Reward-weighted regression on tasks that the simulator wrote (GenEnv, arXiv:2512.19682, section 2.3).
 
         L = sum_i w_i sum_t -log pi(y_it) / sum_i w_i T_i
 
-    pi is the policy that samples: at the temperature of the sampling, among the tokens that the grammar
-    allows. Equal rewards then move it nowhere on average, as E[grad log pi(y)] = 0. Imitating samples at
-    another temperature, or without the grammar, would narrow the policy whatever the rewards. At temperature
-    1 and with equal weights it is the plain supervised loss.
+    pi is the sampling policy: at the sampling temperature, masked by the grammar. Then equal rewards do not
+    move the policy on average, as E[grad log pi(y)] = 0. Training on samples at another temperature, or
+    without the grammar, would narrow the policy whatever the rewards. At temperature 1 and with equal
+    weights, L is the plain supervised loss.
 
     Args:
-        samples: generations, and their weights w_i.
-        schemas: of the specs that were written for a context, by its id; none: freely.
-        config: how many steps, and how far they may go.
-        temperature: of the sampling.
-        scored: the whole round, which this algorithm does not look at: the curriculum has chosen from it.
+        samples: generations with their weights w_i, selected by the curriculum.
+        schemas: JSON schema of the specs, by context id; a missing schema means free text.
+        config: number of steps, and the KL coefficient and cap.
+        temperature: sampling temperature of the generations.
+        scored: all generations of the round; unused by this algorithm.
 
     Returns:
-        A datum for each generation that has a weight. The sum is shared out among the steps: one of light
-        samples is a light step.
+        A batch with one datum per generation of positive weight. The denominator is divided by the number of
+        steps and not recomputed per step, so a step with small weights is a small step.
     """
     kept = [s for s in samples if s.weight > 0 and s.generation.token_ids]
     steps = max(1, -(-len(kept) // config.batch))
     total = math.fsum(s.weight * len(s.generation.token_ids) for s in kept) / steps
-    data = [
-        Datum(
-            prompt_ids=s.generation.prompt_ids,
-            completion_ids=s.generation.token_ids,
-            weights=(s.weight / total,) * len(s.generation.token_ids),
-            loss="nll",
-            temperature=temperature,
-            schema=schemas.get(s.generation.context_id),
-        )
-        for s in kept
-    ]
-    return UpdateBatch(
-        units=[[datum] for datum in data],
-        objective=Objective(kl_coefficient=config.kl_coefficient, kl="exact"),
-        steps=steps,
-        epochs=config.epochs,
-        cap=config.kl_cap,
-        cap_retries=config.kl_retries,
-    )
+    data = [_datum(s.generation, schemas, temperature, weight=s.weight / total) for s in kept]
+    return _supervised_batch(data, config)
 
 
 def context_grpo_credit(
@@ -97,24 +84,24 @@ def context_grpo_credit(
     temperature: float,
     scored: Sequence[Scored] = (),
 ) -> UpdateBatch:
-    """GRPO of the simulator: what was written for one context is compared with each other.
+    """GRPO for the simulator: compare the generations of one context with each other.
 
         A_i = r_i - mean(r), or that over std(r)     r_i in [0, 1]: reward of generation i, 0 if it is no task
-        L_t = -min(rho_t A, clip(rho_t) A)           rho_t = pi(t) / pi_old(t), among what the grammar allows
+        L_t = -min(rho_t A, clip(rho_t) A)           rho_t = pi(t) / pi_old(t), masked by the grammar
 
-    The mean over a context is the baseline, so that no generation is paid for the seed it was given. What was
-    drawn at random (`simulator.explore`) is learned where it is better than the mean, and left out where it
-    is worse: the simulator did not write it.
+    The mean over the context is the baseline, so the difficulty of the seed earns nothing. A spec drawn at
+    random (`simulator.explore`) is included only if its advantage is positive, because the simulator did not
+    sample it.
 
     Args:
-        samples: what the curriculum has chosen and weighed, which this algorithm does not look at.
-        schemas: of the specs that were written for a context, by its id; none: freely.
-        config: how rewards are compared, how many steps, and how far they may go.
-        temperature: of the sampling.
-        scored: the round.
+        samples: selected and weighted generations; unused by this algorithm.
+        schemas: JSON schema of the specs, by context id; a missing schema means free text.
+        config: advantage function, number of steps, clipping, and the KL coefficient and cap.
+        temperature: sampling temperature of the generations.
+        scored: all generations of the round, with their rewards.
 
     Returns:
-        The generations of each context whose rewards differ.
+        A batch with the generations of each context whose rewards differ.
     """
     contexts: dict[str, list[Scored]] = {}
     for one in scored:
@@ -127,7 +114,9 @@ def context_grpo_credit(
         if any(advantages):
             pairs = zip(members, advantages, strict=True)
             taught = [(one, value) for one, value in pairs if value > 0 or not one.generation.drawn]
-            units.append([_datum(one, value, schemas, temperature) for one, value in taught])
+            units.append(
+                [_datum(one.generation, schemas, temperature, advantage=value) for one, value in taught]
+            )
     written = sum(len(unit) for unit in units)
     return UpdateBatch(
         units=units,
@@ -145,19 +134,6 @@ def context_grpo_credit(
     )
 
 
-def _datum(one: Scored, advantage: float, schemas: Mapping[str, JsonObject], temperature: float) -> Datum:
-    tokens = len(one.generation.token_ids)
-    return Datum(
-        prompt_ids=one.generation.prompt_ids,
-        completion_ids=one.generation.token_ids,
-        weights=(1.0,) * tokens,
-        advantages=(advantage,) * tokens,
-        loss="ppo",
-        temperature=temperature,
-        schema=schemas.get(one.generation.context_id),
-    )
-
-
 def hindsight_credit(
     samples: Sequence[SimulatorSample],
     schemas: Mapping[str, JsonObject],
@@ -166,42 +142,64 @@ def hindsight_credit(
     temperature: float,
     scored: Sequence[Scored] = (),
 ) -> UpdateBatch:
-    """Hindsight relabelling: each spec is a right answer to the request for the success rate it came to.
+    """Hindsight relabelling: train on each spec as the right answer to a request for its success rate.
 
         L = mean over tasks of -log pi(spec | seed, profile, rate achieved)
 
-    Goal-conditioned imitation (Ghosh et al., arXiv:1912.06088; Andrychowicz et al., arXiv:1707.01495). No
-    reward is needed: what is learned is which specs come to which rate. A spec that is no task has no rate,
-    and is left out. Likelihoods are taken as in `rwr_credit`.
+    Goal-conditioned imitation (Ghosh et al., arXiv:1912.06088; Andrychowicz et al., arXiv:1707.01495). It
+    needs no reward: the simulator learns which specs lead to which success rate. A spec that did not become a
+    task has no rate and is left out. Likelihoods are computed as in `rwr_credit`.
 
     Args:
-        samples: what the curriculum has chosen and weighed, which this algorithm does not look at.
-        schemas: of the specs that were written for a context, by its id; none: freely.
-        config: how many steps, and how far they may go.
-        temperature: of the sampling.
-        scored: the round; those with a prompt of their own count.
+        samples: selected and weighted generations; unused by this algorithm.
+        schemas: JSON schema of the specs, by context id; a missing schema means free text.
+        config: number of steps, and the KL coefficient and cap.
+        temperature: sampling temperature of the generations.
+        scored: all generations of the round. Those with relabelled `prompt_ids` are used.
 
     Returns:
-        A datum for each, all of the same weight.
+        A batch with one datum per relabelled generation, all with equal weight per token.
     """
     data = [
-        Datum(
-            prompt_ids=one.prompt_ids,
-            completion_ids=one.generation.token_ids,
-            weights=(1.0,) * len(one.generation.token_ids),
-            loss="nll",
-            temperature=temperature,
-            schema=schemas.get(one.generation.context_id),
-        )
+        replace(_datum(one.generation, schemas, temperature), prompt_ids=one.prompt_ids)
         for one in scored
         if one.prompt_ids is not None and one.generation.token_ids
     ]
+    return _supervised_batch(data, config, coefficients={"nll": 1.0})
+
+
+def _datum(
+    written: Generation,
+    schemas: Mapping[str, JsonObject],
+    temperature: float,
+    *,
+    weight: float = 1.0,
+    advantage: float | None = None,
+) -> Datum:
+    """A generation to imitate, or with an advantage to learn from by a policy gradient."""
+    tokens = len(written.token_ids)
+    return Datum(
+        prompt_ids=written.prompt_ids,
+        completion_ids=written.token_ids,
+        weights=(weight,) * tokens,
+        advantages=None if advantage is None else (advantage,) * tokens,
+        loss="nll" if advantage is None else "ppo",
+        temperature=temperature,
+        schema=schemas.get(written.context_id),
+    )
+
+
+def _supervised_batch(
+    data: Sequence[Datum],
+    config: SimulatorLearningConfig,
+    coefficients: Mapping[str, float] | None = None,
+) -> UpdateBatch:
     return UpdateBatch(
         units=[[datum] for datum in data],
         objective=Objective(kl_coefficient=config.kl_coefficient, kl="exact"),
         steps=max(1, -(-len(data) // config.batch)),
         epochs=config.epochs,
-        coefficients={"nll": 1.0},
+        coefficients=coefficients,
         cap=config.kl_cap,
         cap_retries=config.kl_retries,
     )
@@ -212,4 +210,4 @@ ALGORITHMS: Mapping[str, SimulatorCredit] = {
     "grpo": context_grpo_credit,
     "hindsight": hindsight_credit,
 }
-"""What `simulator.algorithm` names."""
+"""The built-in algorithms of `simulator.algorithm`, by name."""

@@ -5,27 +5,30 @@ from __future__ import annotations
 from genenv.algorithms.settings import Schedule
 
 LOWEST = 0.1
-"""Of the learning rate, at the end of any schedule."""
+"""The factor of the learning rate at the end of every decreasing schedule."""
 
 
 def lr_scale(schedule: Schedule, round_: int, rounds: int) -> float:
-    """Factor of the learning rate in a round, from 1: stays 1, or falls evenly to a tenth in the last one."""
+    """Return the learning-rate factor of a round: always 1, or falling linearly from 1 to 0.1.
+
+    Rounds are numbered from 1; the last round has the factor 0.1.
+    """
     if schedule == "constant":
         return 1.0
     return _between(1 - (round_ - 1) / max(1, rounds - 1))
 
 
 def warmup_lr_scale(decay: float, step: int, steps: int) -> float:
-    """Factor of the learning rate in a step, from 1: 1, then falling evenly to a tenth at the last step.
+    """Return the learning-rate factor of a warm-up step: 1, then falling linearly to 0.1 at the last step.
 
     Args:
-        decay: share of the steps, the last ones, over which it falls; 0 for none.
-        step: from 1.
-        steps: how many there are at most.
+        decay: share of the steps, at the end, over which the factor falls; 0 for none.
+        step: number of the step, from 1.
+        steps: total number of steps.
     """
     return _between(min(1.0, (steps - step) / (steps * decay)) if decay else 1.0)
 
 
 def _between(left: float) -> float:
-    """From 1, with all of the way left, to the lowest factor, with none."""
+    """Interpolate linearly from 1, if the whole way is left, to `LOWEST`, if none is."""
     return LOWEST + (1 - LOWEST) * max(0.0, left)

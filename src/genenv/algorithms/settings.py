@@ -1,4 +1,4 @@
-"""Settings of learning: credit for rollouts and tasks, losses, steps of the optimizer, the warm-up."""
+"""Settings of training: credit for rollouts and tasks, losses, optimizer steps, the warm-up."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pydantic import AfterValidator, Field, field_validator
 from genenv.settings import Names, Settings, is_own
 
 Schedule = Literal["constant", "linear"]
-"""What a learning rate does over the rounds of a run."""
+"""The course of a learning rate over the rounds of a run."""
 
 Moments = Literal["none", "second", "both"]
-"""Which of AdamW's moments the rounds go on with after a warm-up."""
+"""The moments of AdamW that are kept after a warm-up."""
 
 LearningRate = Annotated[float, Field(ge=1e-12, le=1)]
 Momentum = Annotated[float, Field(ge=0, le=0.99999)]
@@ -29,57 +29,63 @@ SIMULATOR_ALGORITHMS = ("rwr", "grpo", "hindsight")
 
 
 class GrpoConfig(Settings, frozen=True):
-    """What the agent learns from its rollouts: GRPO, and demonstrations beside it."""
+    """How the agent trains on its rollouts and on demonstrations."""
 
     algorithm: Annotated[str, AfterValidator(Names(("grpo", "sft", "rft")))] = "grpo"
-    """`grpo` from all rollouts, `rft` from its own successes alone; `sft` from demonstrations alone."""
+    """`grpo` trains on all rollouts, `rft` only on successful rollouts, `sft` only on demonstrations."""
     loss: Annotated[str, AfterValidator(Names(("ppo", "gspo", "cispo", "importance_sampling")))] = "ppo"
     """Under `grpo`, the loss of a sampled token: PPO's clipped ratio, GSPO's clipped ratio of the sequence,
-    CISPO's clipped weight, or no clipping."""
+    CISPO's clipped weight, or importance sampling without clipping."""
     advantage: AdvantageName = "normalised"
     """Rewards minus their group mean (`centred`), divided by the group's standard deviation (`normalised`) or
     by its mean (`max_rl`)."""
     advantage_of: Literal["reward", "success"] = "reward"
-    """What rollouts are compared by: the reward, or success alone, where partial credit would set rollouts
-    apart that all failed."""
+    """The number from which advantages are computed: the reward, or success as 0 or 1. With `success`,
+    partial credit does not distinguish rollouts that all failed."""
     loss_average: Literal["token", "sequence", "constant"] = "token"
-    """Whether every token of an update counts alike, or every rollout; `constant` divides the sum over a
-    rollout's tokens by `loss_tokens`, whatever its length (Dr. GRPO)."""
+    """`token`: every token of an update has the same weight. `sequence`: every rollout has the same weight.
+    `constant`: the sum over a rollout's tokens is divided by `loss_tokens`, whatever its length (Dr.
+    GRPO)."""
     loss_tokens: int = Field(default=1024, ge=1, le=1_000_000)
-    """Of `loss_average = "constant"`: tokens that a rollout counts as, often the longest reply."""
+    """With `loss_average = "constant"`: the token count assumed for every rollout, often that of the longest
+    reply."""
     guidance: Literal["none", "unsolved", "all"] = "none"
-    """Of which tasks the demonstration is imitated beside the GRPO loss (DAPG, arXiv:1709.10087).
+    """Tasks whose demonstrations are added as a supervised term to the GRPO loss (DAPG, arXiv:1709.10087):
+    none, those that no rollout solved, or all.
 
-    An agent that never solves a task learns nothing from its own rollouts of it. The solution is no rollout:
-    p_hat, advantages, metrics and pools leave it out.
-    """
+    An agent that never solves a task gets no gradient from rollouts of it. Demonstrations are not rollouts:
+    p_hat, advantages, metrics and pools leave them out."""
     guidance_coefficient: float = Field(default=1.0, ge=1e-6, le=1000)
-    """Weight of that supervised term, a mean over the tokens of the solutions."""
+    """Weight of that supervised term, which is a mean over the tokens of the demonstrations."""
     replayed: int = Field(default=0, ge=0, le=100_000)
-    """How many demonstrations of other tasks, from base data and earlier rounds, are imitated with them."""
+    """Number of demonstrations of other tasks, from base data and earlier rounds, that each round also trains
+    on."""
     skip_zero_advantage: bool = True
-    """Leave groups whose rewards all agree out of the update; otherwise they still feel the KL term."""
+    """Leave groups whose rewards all agree out of the update. Otherwise they still contribute to the KL
+    term."""
     clip_low: float = Field(default=0.2, ge=0, le=0.999)
     """Probability ratios below 1 minus this are clipped."""
     clip_high: float = Field(default=0.2, ge=0, le=10)
     """Probability ratios above 1 plus this are clipped."""
     importance_cap: float = Field(default=0.0, ge=0, le=1000)
-    """Under `grpo` tokens of rollouts are weighted by importance, at most by so much (TIS, often 2): for
-    rollouts by older weights (`run.staleness`), or by an engine of other arithmetic. 0: they are not."""
+    """Under `grpo`, weight the tokens of rollouts by importance, at most by this number (TIS, often 2). This
+    corrects for rollouts sampled by older weights (`run.staleness`) or at another precision. 0: no
+    weights."""
     kl_coefficient: KlCoefficient = 0.001
-    """Weight of the KL term to the initial agent (k3 estimator); 0 leaves it out."""
+    """Under `grpo`, weight of the KL term to the initial agent (k3 estimator); 0 turns it off."""
     entropy_coefficient: float = Field(default=0.0, ge=0, le=10)
-    """Weight of an entropy bonus on what the agent sampled, under `grpo`; 0 leaves it out.
+    """Weight of an entropy bonus on the agent's sampled tokens, under `grpo`; 0 turns it off.
 
-    In the authors' code it counts for tokens without advantage too: here as well while `skip_zero_advantage`
-    is off. While it is on, groups without advantage are left out, bonus and all.
-    """
+    In the authors' code the bonus also applies to tokens without advantage. It does so here if
+    `skip_zero_advantage` is off. If it is on, groups without advantage are left out, including their
+    bonus."""
     epochs: Epochs = 1
     """Passes over the rollouts of a round."""
     updates_per_epoch: int = Field(default=1, ge=1, le=100_000)
-    """Optimizer steps per pass; the groups are shared out evenly among them."""
+    """Optimizer steps per pass; the groups are divided evenly among them."""
     groups_per_step: int = Field(default=0, ge=0, le=100_000)
-    """At most so many groups a step, and as many steps per pass as that takes; 0: `updates_per_epoch`."""
+    """Maximum number of groups per step; a pass then takes as many steps as needed. 0:
+    `updates_per_epoch`."""
 
     @field_validator("importance_cap")
     @classmethod
@@ -90,26 +96,27 @@ class GrpoConfig(Settings, frozen=True):
 
 
 class SimulatorLearningConfig(Settings, frozen=True):
-    """What the simulator learns from its tasks."""
+    """How the simulator trains on the tasks that it wrote."""
 
     train: bool = True
     """Update the simulator; false is the variant GenEnv-Random."""
     algorithm: str = "rwr"
-    """How it learns: `rwr` is reward-weighted regression on the tasks that the curriculum selects; `grpo`
-    compares all that was written for one context, each by its own reward; `hindsight` imitates every task, as
-    the answer to a request for the success rate that it came to."""
+    """`rwr`: reward-weighted regression on the tasks that the curriculum selects. `grpo`: compares all specs
+    written for one context, each by its individual reward. `hindsight`: trains on every task as the answer to
+    a request for the success rate that it had."""
     advantage: AdvantageName = "normalised"
-    """Of `grpo`: rewards minus their mean in the context, divided by the standard deviation there or not."""
+    """With `grpo`: how advantages are computed from the rewards of a context; names as in
+    `agent.advantage`."""
     clip_low: float = Field(default=0.2, ge=0, le=0.999)
-    """Of `grpo`: probability ratios below 1 minus this are clipped."""
+    """With `grpo`: probability ratios below 1 minus this are clipped."""
     clip_high: float = Field(default=0.2, ge=0, le=10)
-    """Of `grpo`: probability ratios above 1 plus this are clipped."""
+    """With `grpo`: probability ratios above 1 plus this are clipped."""
     kl_coefficient: KlCoefficient = 0.01
-    """Weight of the KL term to the initial simulator; 0 leaves it out."""
+    """Weight of the KL term to the initial simulator; 0 turns it off."""
     kl_cap: float = Field(default=0.1, ge=1e-6, le=1000)
-    """An update that moves the simulator further than this, in nats per token, is taken back."""
+    """Maximum KL of an update, in nats per token. A step that exceeds it is taken back."""
     kl_retries: int = Field(default=3, ge=0, le=30)
-    """How often an update that was taken back is tried again with half the step before it is skipped."""
+    """How often a step that was taken back is retried at half its length before it is skipped."""
     epochs: Epochs = 1
     """Passes over the selected generations of a round."""
     batch: Batch = 64
@@ -124,30 +131,31 @@ class SimulatorLearningConfig(Settings, frozen=True):
 
 
 class OptimizerConfig(Settings, frozen=True):
-    """How a policy's optimizer steps in the rounds of a run."""
+    """The optimizer of a policy during the rounds of a run."""
 
     lr: LearningRate = 3e-4
     """Learning rate of AdamW."""
     lr_schedule: Schedule = "constant"
-    """Whether the learning rate stays, or falls evenly over the rounds of the run to a tenth."""
+    """`constant`: the learning rate stays. `linear`: it falls linearly over the rounds of the run to a
+    tenth."""
     betas: tuple[Momentum, Momentum] = Field(default=(0.9, 0.999), strict=False)
     """Momenta of AdamW."""
     weight_decay: float = Field(default=0.0, ge=0, le=1)
     """Weight decay of AdamW."""
     max_grad_norm: float = Field(default=1.0, ge=1e-6, le=1e6)
-    """Gradients longer than this are scaled down to it."""
+    """Maximum norm of the gradient. A longer gradient is scaled down to it."""
 
 
 class WarmupConfig(Settings, frozen=True):
     """Supervised steps before the first round."""
 
     steps: Steps = 0
-    """Optimizer steps; 0 leaves the warm-up out."""
+    """Optimizer steps; 0 turns the warm-up off."""
     batch: Batch = 8
     """Demonstrations per step."""
     lr: LearningRate = 1e-3
     """Peak learning rate of the warm-up."""
     lr_decay: float = Field(default=0.0, ge=0, le=1)
-    """Share of the steps, the last ones, over which the learning rate falls evenly to a tenth."""
+    """Share of the steps, at the end, over which the learning rate falls linearly to a tenth."""
     kept_moments: Moments = "none"
-    """Moments of AdamW that the rounds go on with; after `none` the first steps grow, by 1 - beta1^t."""
+    """Moments of AdamW that are kept for the rounds. With `none` the first steps grow, by 1 - beta1^t."""

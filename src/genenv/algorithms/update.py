@@ -1,15 +1,17 @@
-"""One optimizer update from an update batch: steps, KL cap, importance weights, learning rates.
+"""Applies an update batch: optimizer steps, KL cap, importance weights, mismatch metrics.
 
-Truncated importance sampling corrects for rollouts of other weights, or of a sampler with other arithmetic:
+Truncated importance sampling corrects for rollouts that older weights, or another numerical precision,
+sampled:
 
     L_t = -min(rho_t A, clip(rho_t) A) min(pi_0(t) / mu(t), C),    rho_t = pi(t) / pi_0(t)
 
-mu is the policy that sampled, by its own log-probabilities; pi_0 is the trained policy when the update
-begins. The cap C bounds what one token can do to the gradient (TIS: Yao et al. 2025, "Your efficient RL
-framework secretly brings you off-policy RL training"; decoupled PPO: Hilton et al., arXiv:2110.00641).
+mu is the sampling policy, given by the log-probabilities that the sampler returned. pi_0 is the trained
+policy at the start of the update. The cap C bounds the effect of one token on the gradient (TIS: Yao et al.
+2025, "Your efficient RL framework secretly brings you off-policy RL training"; decoupled PPO: Hilton et al.,
+arXiv:2110.00641).
 
-The KL cap is measured from where the update began, over all its steps. A step that exceeds it is halved,
-again and again; after `cap_retries` halvings it is undone and counted as skipped.
+The KL is measured from the start of the update, over all its steps. A step that exceeds the cap is halved
+repeatedly. After `cap_retries` halvings it is undone and counted as skipped.
 
 Shapes: T = tokens of a completion.
 """
@@ -31,27 +33,27 @@ from genenv.errors import UpdateSkipped
 from genenv.progress import aside
 
 PROBE_TOKENS = 384
-"""On how many completion tokens the distance is measured."""
+"""Number of completion tokens on which the KL is measured."""
 
 
 @dataclass(slots=True, kw_only=True)
 class TrustRegion:
-    """Makes the steps of one update, after `Trainer.watch`."""
+    """Takes the steps of one update within a KL cap. Call `Trainer.watch` first."""
 
     cap: float
-    """Mean KL(now || at the start of the update), nats per token."""
+    """Maximum mean KL(now || at the start of the update), nats per token."""
     retries: int
-    """How often a step may be halved."""
+    """How often each step may be halved."""
     halved: int = 0
-    """How often one was, so far."""
+    """Number of halvings so far."""
     moved: float = 0.0
-    """How far the steps have gone, all together."""
+    """KL after all steps so far."""
 
     async def step(self, trainer: Trainer, learning_rate: float) -> Mapping[str, float]:
-        """One step that stays within the cap.
+        """Take one step that stays within the cap; return the metrics of `Trainer.step`.
 
         Raises:
-            UpdateSkipped: the gradient is not finite, or even the smallest step goes too far.
+            UpdateSkipped: the gradient is not finite, or even the smallest step exceeds the cap.
         """
         measured = await trainer.step(learning_rate)
         for halvings in range(self.retries + 1):
@@ -69,10 +71,10 @@ class TrustRegion:
 
 
 def probe(data: Sequence[Datum]) -> list[Datum]:
-    """Some of the data to measure the distance on: one of each prompt, the heaviest first, then a second one.
+    """Select data on which the KL is measured: the heaviest datum of each prompt, then second ones.
 
     Returns:
-        At least one, and then as many as have `PROBE_TOKENS` tokens together.
+        At least one datum, and as many more as fit into `PROBE_TOKENS` completion tokens.
     """
     seen: Counter[tuple[int, ...]] = Counter()
     turns: list[tuple[int, float, Datum]] = []
@@ -88,12 +90,12 @@ def probe(data: Sequence[Datum]) -> list[Datum]:
 
 
 ALARM = 0.05
-"""Nats a token. Rounding makes 1e-13 in float32 and about 1e-3 in bfloat16."""
+"""Nats per token. Rounding causes 1e-13 in float32 and about 1e-3 in bfloat16."""
 
 
 @dataclass(slots=True)
 class Mismatch:
-    """How far apart those who sampled and those who learn are, over the tokens that count."""
+    """The difference between the sampling policy and the trained policy, over the tokens with a weight."""
 
     tokens: int = 0
     kl: float = 0.0
@@ -103,11 +105,11 @@ class Mismatch:
     capped: int = 0
 
     def note(self, datum: Datum, now_T: Sequence[float]) -> None:
-        """Take in a datum that was sampled: KL(mu || pi_0) by k3.
+        """Add a sampled datum: KL(mu || pi_0) by k3.
 
         Args:
-            datum: with what its sampler said.
-            now_T: log-probabilities of its tokens when the update begins. Nats.
+            datum: its `old_logprobs` are those of the sampler.
+            now_T: log-probabilities of its tokens at the start of the update. Nats.
         """
         for now, then, counts in zip(now_T, datum.old_logprobs or (), datum.weights, strict=True):
             if counts > 0:
@@ -115,11 +117,11 @@ class Mismatch:
                 self.kl += k3(then, now)
 
     def note_step(self, data: Sequence[Datum], measured: Mapping[str, float]) -> None:
-        """Take in the first step of an update: its pass compares what sampled and what learns as well.
+        """Add the first step of an update, whose forward pass already compares sampler and trainer.
 
         Args:
-            data: of the step, with what their sampler said.
-            measured: what `Trainer.forward_backward` returned, before any weight has changed.
+            data: data of the step; their `old_logprobs` are those of the sampler.
+            measured: result of `Trainer.forward_backward`, before any weight has changed.
         """
         sampled = [datum for datum in data if datum.is_policy_gradient]
         weight = math.fsum(w for datum in sampled for w in datum.weights)
@@ -129,7 +131,7 @@ class Mismatch:
             self.kl += tokens * measured["old_kl"] / weight
 
     def metrics(self, player: str) -> dict[str, float]:
-        """Means over tokens; nothing where none was compared."""
+        """Return means over tokens, by metric name; empty if no token was compared."""
         found = {f"{player}/mismatch_kl": self.kl / self.tokens} if self.tokens else {}
         if self.weighed:
             found[f"{player}/importance_ratio"] = self.importance / self.weighed
@@ -137,7 +139,7 @@ class Mismatch:
         return found
 
     def alarm(self, player: str) -> str | None:
-        """What to do about a mismatch that spoils the gradient; None where it is small."""
+        """Return a warning if the mismatch is large enough to spoil the gradient, otherwise None."""
         nats = self.kl / max(1, self.tokens)
         if nats <= ALARM:
             return None
@@ -150,13 +152,13 @@ class Mismatch:
 
 
 def corrected(datum: Datum, now_T: Sequence[float], cap: float, noted: Mismatch) -> Datum:
-    """A datum of `ppo` whose advantages are weighted by importance, and whose ratios are to now.
+    """Return a datum with importance-weighted advantages, whose ratios refer to the present weights.
 
     Args:
-        datum: with advantages, and with what its sampler said.
-        now_T: log-probabilities of its tokens when the update begins. Nats.
+        datum: policy-gradient data, with advantages and with the sampler's `old_logprobs`.
+        now_T: log-probabilities of its tokens at the start of the update. Nats.
         cap: C, the largest weight.
-        noted: takes in how far apart they are, the mean weight, and how many are at the cap.
+        noted: collects the mismatch, the mean weight, and the number of capped weights.
     """
     assert datum.advantages is not None and datum.old_logprobs is not None  # noqa: PT018, S101
     noted.note(datum, now_T)
@@ -179,33 +181,33 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Done:
-    """What an update has come to."""
+    """The result of an update: counts and metrics of its steps."""
 
     player: str
-    """Whose update it is."""
+    """The policy that was updated: `agent` or `simulator`."""
     steps: int = 0
     skipped: int = 0
     sums: dict[str, float] = field(default_factory=dict[str, float])
     measured: Counter[str] = field(default_factory=Counter[str])
     region: TrustRegion | None = None
     mismatch: Mismatch = field(default_factory=Mismatch)
-    """Between what sampled and what learns: over all tokens where that is weighed, else over those of the
-    first step."""
+    """Difference between sampler and trainer. It covers all tokens if importance weights are used, otherwise
+    only the tokens of the first step."""
 
     def note(self, metrics: Mapping[str, float]) -> None:
-        """One more step, with what was measured in it."""
+        """Add a step and its metrics."""
         self.steps += 1
         for name, value in metrics.items():
             self.sums[name] = self.sums.get(name, 0.0) + value
             self.measured[name] += 1
 
     def warn(self) -> None:
-        """Say it where what sampled and what learns are too far apart."""
+        """Log a warning if sampler and trainer differ too much."""
         if (problem := self.mismatch.alarm(self.player)) is not None:
             log.warning("%s", problem)
 
     def metrics(self) -> dict[str, float]:
-        """The policy's metrics: means over the steps that measured something, and counts."""
+        """Return the policy's metrics: counts, and means over the steps that measured a value."""
         player = self.player
         shown = [name for name in ("loss", "kl", "entropy", "grad_norm", "clip_rate") if name in self.sums]
         found = {f"{player}/{name}": self.sums[name] / self.measured[name] for name in shown}
@@ -224,14 +226,17 @@ class Done:
 async def learn(
     trainer: Trainer, batch: UpdateBatch, *, player: str, learning_rate: float, seed: int
 ) -> Done:
-    """Apply an update batch, without publishing. A step that cannot be made is skipped and counted.
+    """Apply an update batch without publishing the weights. A step that fails is skipped and counted.
 
     Args:
-        trainer: executes.
-        batch: what there is to learn; nothing at all counts as one skipped step.
-        player: whose update it is, for metrics and messages.
-        learning_rate: of all steps.
-        seed: shuffles the units.
+        trainer: executes the steps.
+        batch: the data; an empty batch counts as one skipped step.
+        player: the policy, `agent` or `simulator`, for metrics and messages.
+        learning_rate: the learning rate of all steps.
+        seed: seed of the order of the units.
+
+    Returns:
+        The counts and metrics of the steps.
     """
     done, order = Done(player, skipped=int(not batch.units)), random.Random(seed)
     if batch.cap is not None:
@@ -248,7 +253,7 @@ async def learn(
                 data = averaged(data, batch.coefficients, batch.loss_tokens)
             try:
                 measured = await trainer.forward_backward(data, batch.objective)
-                if compares:  # the first pass alone: no weight has changed since the update began
+                if compares:  # only the first pass: no weight has changed since the update began
                     compares = False
                     done.mismatch.note_step(data, measured)
                     done.warn()
@@ -262,12 +267,12 @@ async def learn(
 
 
 async def _compared(trainer: Trainer, batch: UpdateBatch, mismatch: Mismatch) -> Sequence[Sequence[Datum]]:
-    """The units with ratios to the log-probabilities of now: where none are known, or all are weighed."""
+    """Return the units, with `old_logprobs` recomputed if they are missing or importance weights are on."""
     cap = batch.importance_cap
     wanting = [d for d in _sampled(batch) if cap is not None or d.old_logprobs is None]
     if not wanting:
         return batch.units
-    with aside():  # it is the steps that progress counts
+    with aside():  # progress counts only the steps
         values = await trainer.logprobs(wanting)
     found = dict(zip(map(id, wanting), values, strict=True))
 
@@ -287,7 +292,7 @@ def _sampled(batch: UpdateBatch) -> list[Datum]:
 
 
 def evenly(items: Sequence[T], parts: int) -> list[Sequence[T]]:
-    """Cut a sequence into that many parts, whose sizes differ by one at most; none of them is empty."""
+    """Cut a sequence into that many nonempty parts of nearly equal size; into fewer if it is too short."""
     parts = min(parts, len(items))
     cuts = [len(items) * i // parts for i in range(parts + 1)] if parts else []
     return [items[start:end] for start, end in itertools.pairwise(cuts)]

@@ -1,1 +1,1 @@
-"""What a notebook or a program calls: train, open an environment, ask a trained agent."""
+"""The Python interface for notebooks and programs: train, open an environment, query a trained agent."""

@@ -1,4 +1,4 @@
-"""Environments in Python: look at tasks, attempt them step by step, check the environment, train on it."""
+"""Environments in Python: view tasks, roll them out step by step, check the environment, train on it."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ if TYPE_CHECKING:
 
 
 Values = Mapping[str, object]
-"""Such as `{"run.rounds": 4, "policy.model": "smollm2-135m"}`."""
+"""Settings by dotted key, such as `{"run.rounds": 4, "policy.model": "smollm2-135m"}`."""
 
 
 class Environment:
-    """An environment in which tasks are written, attempted and checked.
+    """An environment for programs: its tasks, rollouts, checks, and the settings of a run on it.
 
     Args:
-        name: one that comes with genenv (`"household"`), the folder of a bundle (`"./desk"`), or
+        name: an environment of genenv (`"household"`), the folder of a bundle (`"./desk"`), or
             `"package.module:Class"`.
-        settings: the environment's own, such as `{"mode": "single"}`; those left out are as a bundle's own
-            `train.toml` has them.
+        settings: settings of the environment, such as `{"mode": "single"}`. Missing ones have the values of
+            the bundle's `train.toml`.
 
     Raises:
         UsageError: there is no such environment, or a setting is not allowed.
@@ -56,7 +56,7 @@ class Environment:
         self.name = as_typed(name) if isinstance(name, Path) else name
         own: Values = {f"environment.{key}": value for key, value in (settings or {}).items()}
         self.overrides = tuple(words({"environment.name": self.name, **own}))
-        """Which environment it is, as for `--set`."""
+        """Settings that select this environment, in the form of `--set`."""
         self._config: RunConfig = load_config(self.suggested, self.overrides)
 
     @classmethod
@@ -79,33 +79,33 @@ class Environment:
         limits: Limits | None = None,
         reporter: Reporter | None = None,
     ) -> Environment:
-        """Make an environment of your own tools: find out how to call them, draw tasks, run and check them.
+        """Make an environment from your tools: find out how to call them, then generate, run and check tasks.
 
-        The tools are called, in a process of their own and on copies of their state; those of a `server`, or
-        of an MCP server with an address, for real, and their answers are kept.
+        The tools are called in a separate process, on copies of their state. Tools of a `server`, and of an
+        MCP server with an address, are called for real, and their answers are saved.
 
         Args:
-            tools: functions with type hints, or a class whose methods are the tools; or text, as for
-                `genenv env new --from`: a Python file, an OpenAPI document, `mcp:COMMAND`.
-            folder: where the bundle is made; it must not be there yet. `Environment(folder)` opens it again.
-            tasks: how many for training.
-            held_out: how many for measuring.
-            most_calls: so many calls at most solve one of them.
-            seed: of all that is drawn.
-            only: of an OpenAPI document: operations whose path begins like one of these.
-            files: folder whose copy an MCP server that is started works in.
-            server: address of an OpenAPI document's service; left out, mock tables take its place.
-            headers: go along with requests there, `"Authorization: Bearer $TOKEN"`; the bundle keeps the
-                variable's name, never what it holds.
-            most_requests: so many at most are sent to a service on the network.
-            allow_writes: call tools there too that may write, for real.
-            may_write: folders, beside the copy of their own, in which tools that are run here may write.
-            limits: of the time and bytes that all of it may take; left out, an hour and a GiB.
-            reporter: shows the progress; left out, on standard error.
+            tools: functions with type hints, or a class whose methods are the tools; or text, as for `genenv
+                env new --from`: a Python file, an OpenAPI document, `mcp:COMMAND`.
+            folder: the folder of the new bundle; it must not exist. `Environment(folder)` opens it later.
+            tasks: number of training tasks.
+            held_out: number of held-out tasks.
+            most_calls: maximum number of calls in a task's solution.
+            seed: seed of all random draws.
+            only: for an OpenAPI document: prefixes of the paths of operations to use.
+            files: folder that is copied as the working folder of an MCP server that is started.
+            server: address of the service of an OpenAPI document; None: mock tables replace the service.
+            headers: headers of requests to it, `"Authorization: Bearer $TOKEN"`. The bundle stores the
+                variable's name, never its value.
+            most_requests: maximum number of requests to a service on the network.
+            allow_writes: also call tools of such a service that may write, for real.
+            may_write: folders in which local tools may write, besides a private copy.
+            limits: limits on total time and bytes; None: an hour and a GiB.
+            reporter: shows the progress; None: on standard error.
 
         Raises:
-            UsageError: the folder is there already, nothing of the tools can be called, no task is found, or
-                something is said that is not of such tools.
+            UsageError: the folder exists, no tool can be called, no task is found, or an argument does not
+                apply to this kind of tools.
         """
         shown = reporter or ConsoleReporter()
         of_text = (tuple(only), files, server, tuple(headers), most_requests, allow_writes)
@@ -135,13 +135,13 @@ class Environment:
 
     @classmethod
     def of_run(cls, config: RunConfig) -> Environment:
-        """The environment of a run's settings."""
+        """Return the environment that a run's settings name."""
         own = config.environment.settings.model_dump(mode="json", exclude_none=True)
         return cls(config.environment.name, own)
 
     @cached_property
     def world(self) -> World:
-        """The environment itself: see `genenv.environments.base.Environment`."""
+        """The underlying `genenv.environments.base.Environment`."""
         return load_environment(self._config.environment.name, self._config.environment.settings)
 
     @cached_property
@@ -151,39 +151,39 @@ class Environment:
 
     @cached_property
     def held_out(self) -> tuple[Task, ...]:
-        """Tasks for measuring only."""
+        """Held-out tasks, for evaluation only."""
         return tuple(self.world.held_out())
 
     def attempt(self, task: Task) -> StepwiseRollout:
-        """Start an attempt at a task, step by step."""
+        """Start a step-by-step rollout of a task."""
         return StepwiseRollout(self.world, task)
 
     def grade(self, task: Task, replies: Sequence[str]) -> Verdict:
-        """The verdict on an attempt, from the agent's replies."""
+        """Return the checker's verdict on the agent's replies to a task."""
         return self.world.check(task, replies)
 
     def check(self, n: int = 100) -> tuple[Finding, ...]:
-        """Check what every environment promises, as `genenv check` does.
+        """Check the contract of environments, as `genenv check` does; return the findings.
 
         Args:
-            n: number of tasks of each kind to look at.
+            n: number of tasks of each kind to check.
         """
         return run_with_own_loop(lambda: tuple(check_environment(self.world, self._config, n=n)))
 
     def words(
         self, by: str, *, each: int = 6, seed: int = 0, reporter: Reporter | None = None
     ) -> Sequence[Added]:
-        """Have a model write ways in which users ask for the tools of a bundle, and add those that pass.
+        """Have a model write alternative user requests for a bundle's tools; add and return those that pass.
 
         Args:
-            by: who writes them, as for `load_agent`, or `BASE_URL#MODEL`.
-            each: so many each tool is to have in the end.
-            seed: of all that is drawn.
-            reporter: shows the progress; left out, on standard error.
+            by: the model, as for `load_agent`, or `BASE_URL#MODEL`.
+            each: number of wordings that each tool should have in the end.
+            seed: seed of all random draws.
+            reporter: shows the progress; None: on standard error.
 
         Raises:
-            UsageError: it is no bundle, the model cannot be had, or nothing that it wrote passes.
-            GenenvError: it stopped answering; what had passed is kept.
+            UsageError: the environment is not a bundle, the model cannot be loaded, or no wording passes.
+            GenenvError: the model stopped answering. Wordings that had passed are kept.
         """
         self.close()
         for found in ("world", "tasks", "held_out"):
@@ -193,26 +193,26 @@ class Environment:
 
     @property
     def suggested(self) -> Path | None:
-        """The file with a bundle's own settings of a run; None for other environments."""
+        """The file with the settings that a bundle suggests for a run; None for other environments."""
         file = Path(self.name) / TRAINING
         return file if is_folder(self.name) and file.is_file() else None
 
     def run_config(self, overrides: Sequence[str] = (), *, variant: str = "") -> RunConfig:
-        """Settings of a run on this environment: those that its bundle suggests, or the defaults.
+        """Return settings of a run on this environment: its bundle's suggestion, or the defaults.
 
         Args:
-            overrides: `key=value` each; they win.
+            overrides: settings as `key=value`, which override the suggested ones.
             variant: named overrides.
         """
         return load_config(self.suggested, [*self.overrides, *overrides], variant=variant)
 
     def close(self) -> None:
-        """Stop the processes that run its tools, if any."""
+        """Stop the processes that run the environment's tools, if any."""
         if "world" in self.__dict__:
             close_environment(self.world)
 
     def __enter__(self) -> Self:
-        """Close the environment when the block ends."""
+        """Return the environment. It is closed when the block ends."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -220,15 +220,15 @@ class Environment:
         self.close()
 
     def __repr__(self) -> str:
-        """The call that opens it."""
+        """Return the call that opens the environment."""
         return f"Environment({self.name!r})"
 
 
 def named(env: Environment | str | Path) -> Environment:
-    """The environment itself, or the one of that name.
+    """Return an environment object unchanged, or open the environment with this name.
 
     Raises:
-        UsageError: there is none of that name.
+        UsageError: there is no environment with this name.
     """
     return env if isinstance(env, Environment) else Environment(env)
 
@@ -242,10 +242,10 @@ def _origin(  # noqa: PLR0913 - each is an argument of `from_tools`
     most: int | None,
     writes: bool,
 ) -> ToolOrigin:
-    """Where the tools come from that a text names.
+    """Return the source of tools that a text names.
 
     Raises:
-        UsageError: it is nothing that tools can come from, or something is said that is not of it.
+        UsageError: the text does not name a source of tools, or an argument does not apply to it.
     """
     if headers and server is None:
         raise UsageError("headers go along with requests to a server, and none is given")
@@ -255,16 +255,16 @@ def _origin(  # noqa: PLR0913 - each is an argument of `from_tools`
 
 
 def words(values: Values) -> list[str]:
-    """Settings by key as `key=value` texts, as for `--set`.
+    """Return settings by key as `key=value` texts, as for `--set`.
 
     Raises:
-        UsageError: a value has no form in TOML.
+        UsageError: a value cannot be written in TOML.
     """
     return [f"{key}={toml_value(_plain(key, value))}" for key, value in values.items()]
 
 
 def _plain(key: str, value: object) -> Json:
-    """A value as JSON; paths and numbers of numpy are converted."""
+    """Return a value as JSON; paths and NumPy numbers are converted."""
     if isinstance(value, Mapping):
         table = cast("Mapping[object, object]", value)
         return {str(name): _plain(key, one) for name, one in table.items()}

@@ -1,4 +1,4 @@
-"""Runs and agents in Python: train, resume, read the results; ask a trained agent, let it attempt tasks."""
+"""Runs and agents in Python: train, resume, read results, query a trained agent, roll it out on tasks."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from genenv.api.environment import Environment, named, words
 from genenv.chat.assistant import Assistant, ChatMessage, Reply
 from genenv.cli.progress import ConsoleReporter
 from genenv.config.run import RunConfig, load_config
+from genenv.environments.base import failed, verdict_of
 from genenv.errors import RolloutError, UsageError
 from genenv.evaluation.config import load_evaluation_config
 from genenv.evaluation.held_out import Conversation, Limits
@@ -31,7 +32,7 @@ from genenv.types import JsonObject, Message, Origin, StopReason, Task, Verdict
 
 @dataclass(frozen=True, slots=True)
 class Attempted:
-    """The result of one attempt at a task."""
+    """The result of one rollout of a task."""
 
     task: Task
     replies: tuple[str, ...]
@@ -40,13 +41,13 @@ class Attempted:
 
 
 class Agent:
-    """A model that answers: a trained agent, a model before training, or one behind an endpoint.
+    """A model that answers: a trained agent, an untrained model, or a model behind an endpoint.
 
     Args:
-        name: as for `load_agent`.
-        assistant: the model behind it.
-        limits: of an attempt.
-        env: what it was trained on; None for a model of no run.
+        name: name as for `load_agent`.
+        assistant: the model's chat interface.
+        limits: limits of a rollout.
+        env: the environment that the agent was trained on; None if the model is not from a run.
     """
 
     def __init__(self, name: str, assistant: Assistant, limits: Limits, env: Environment | None) -> None:
@@ -61,16 +62,16 @@ class Agent:
         tools: Sequence[JsonObject] = (),
         max_tokens: int | None = None,
     ) -> Reply:
-        """Answer a conversation.
+        """Return the agent's answer to a conversation.
 
         Args:
-            messages: all of it, in OpenAI's chat format, or as a task has them.
-            tools: offered in OpenAI's format, where the model's template can.
-            max_tokens: at most so many new ones; left out, as in training.
+            messages: the whole conversation, in OpenAI's chat format or as messages of a task.
+            tools: tools in OpenAI's format, if the model's template supports them.
+            max_tokens: maximum number of new tokens; None: as in training.
 
         Raises:
-            ContextOverflow: the conversation does not fit into the model's window.
-            RolloutError: no answer could be had.
+            ContextOverflow: the conversation does not fit into the model's context window.
+            RolloutError: the model returned no answer.
         """
         chat = [_chat(message) for message in messages]
         talk = self._assistant.talk(next(self._conversations))
@@ -84,11 +85,11 @@ class Agent:
     def attempt(
         self, tasks: Task | Sequence[Task], env: Environment | str | Path | None = None
     ) -> list[Attempted]:
-        """Attempt tasks, with the concurrency that suits the model; an attempt that breaks off has failed.
+        """Roll out tasks concurrently and return the results. A rollout that breaks off has failed.
 
         Args:
-            tasks: of an environment, such as `environment.held_out`.
-            env: the environment of the tasks; left out, the one it was trained on.
+            tasks: tasks of an environment, such as `environment.held_out`.
+            env: the environment of the tasks; None: the one that the agent was trained on.
 
         Raises:
             UsageError: the environment of the tasks is not known.
@@ -108,50 +109,42 @@ class Agent:
         async def one(task: Task) -> Attempted:
             talk = self._assistant.talk(next(self._conversations), many_turns=many)
             held = Conversation(talk, self._limits)
+            episode = world.episode(task)
             try:
                 async with free:
-                    await held.run(world.episode(task))
+                    await held.run(episode)
             except RolloutError as error:
-                return Attempted(task, tuple(held.replies), _failed(str(error)))
+                return Attempted(task, tuple(held.replies), failed(str(error)))
             cut = UNFINISHED[StopReason.LENGTH]
-            verdict = _failed(cut) if held.cut else world.check(task, held.replies)
+            verdict = failed(cut) if held.cut else verdict_of(world, task, episode, held.replies)
             return Attempted(task, tuple(held.replies), verdict)
 
         return list(await asyncio.gather(*(one(task) for task in tasks)))
 
     def __repr__(self) -> str:
-        """The call that loads it."""
+        """Return the call that loads the agent."""
         return f"load_agent({self.name!r})"
 
 
 def load_agent(name: str | Path, settings: Mapping[str, object] | None = None) -> Agent:
-    """Load an agent.
+    """Load a trained agent, an untrained model, or a model behind an endpoint.
 
     Args:
         name: a run (`"runs/desk"`, `"runs/desk@8"`), a model's short name, folder or hub name, or
             `"openai:BASE_URL#MODEL"`.
-        settings: `policy.*` says how a local model is loaded, `sampling.*` how it answers (greedily, as
-            measurements do, unless told otherwise), `endpoint.*` how an endpoint is asked.
+        settings: `policy.*` says how a local model is loaded, `sampling.*` how it samples (greedily by
+            default, as in evaluation), `endpoint.*` how requests to an endpoint are sent.
 
     Raises:
-        UsageError: it cannot be loaded.
+        UsageError: the model cannot be loaded.
         DataError: a checkpoint is damaged.
     """
     found, asked = str(name), load_evaluation_config(words(settings or {}))
     run = run_of(found)
     config = load_config(None if run is None else RunFolder.open(run).config)
     env = None if run is None else Environment.of_run(config)
-    limits = Limits(
-        max_new_tokens=config.agent.max_new_tokens,
-        context_tokens=config.policy.context_tokens,
-        timeout_s=config.agent.episode_timeout_s,
-    )
-    return Agent(found, assistant(found, asked.policy, asked.endpoint, asked.sampling), limits, env)
-
-
-def _failed(why: str) -> Verdict:
-    """The verdict on an attempt that did not finish."""
-    return Verdict(reward=0.0, success=False, explanation=why, readable=False)
+    answering = assistant(found, asked.policy, asked.endpoint, asked.sampling)
+    return Agent(found, answering, Limits.of_run(config), env)
 
 
 def _chat(message: ChatMessage | Message) -> ChatMessage:
@@ -161,13 +154,13 @@ def _chat(message: ChatMessage | Message) -> ChatMessage:
 
 
 class Run:
-    """A run on disk.
+    """A run on disk: its settings, metrics, tasks and agents.
 
     Args:
-        path: its folder.
+        path: folder of the run.
 
     Raises:
-        UsageError: it is no run.
+        UsageError: the folder has no run.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -176,56 +169,57 @@ class Run:
 
     @property
     def config(self) -> RunConfig:
-        """Its settings; automatic ones have the values that were decided."""
+        """The run's settings, with automatic values decided."""
         return load_config(self._folder.config)
 
     @property
     def metrics(self) -> dict[int, dict[str, float]]:
-        """Metrics by round; docs/reference/configuration.md lists the names. Round 0 is the start."""
+        """Metrics by round; docs/reference/configuration.md lists the names. Round 0 is before training."""
         with PoolStore.open(self._folder.pool, create=False, check=False) as store:
             return {number: dict(found) for number, found in store.metrics_by_round().items()}
 
     @property
     def held_out(self) -> dict[int, float]:
-        """Success on held-out tasks, in [0, 1], by the round after which it was measured."""
+        """Success on held-out tasks, in [0, 1], by the round after which it was evaluated."""
         rates = {number: found.get("agent/eval_success") for number, found in self.metrics.items()}
         return {number: rate for number, rate in rates.items() if rate is not None}
 
     @cached_property
     def environment(self) -> Environment:
-        """The environment it was trained on."""
+        """The environment that the run was trained on."""
         return Environment.of_run(self.config)
 
     def tasks(self, round_: int | None = None) -> tuple[Task, ...]:
-        """The tasks that were written and passed the gate.
+        """Return the generated tasks that passed the gate.
 
         Args:
-            round_: those of one round; left out, all.
+            round_: only tasks of this round; None: all.
         """
         rounds = None if round_ is None else range(round_, round_ + 1)
         with PoolStore.open(self._folder.pool, create=False, check=False) as store:
             return store.tasks(origin=Origin.GENERATED, rounds=rounds)
 
     def agent(self, round_: int | None = None, settings: Mapping[str, object] | None = None) -> Agent:
-        """The agent after a round.
+        """Load the agent after a round.
 
         Args:
-            round_: which; left out, the last one. Only some of the newest are kept: `run.keep_checkpoints`.
-            settings: as for `load_agent`.
+            round_: the round; None: the last one. Only some of the newest are available:
+                `run.keep_checkpoints`.
+            settings: settings as for `load_agent`.
         """
         name = self.path.as_posix() if round_ is None else f"{self.path.as_posix()}@{round_}"
         return load_agent(name, settings)
 
     def report(self) -> Path:
-        """Write the page for people; returns where."""
+        """Write the HTML report of the run; return its path."""
         return write_report(self.path)
 
     def __str__(self) -> str:
-        """A summary in six lines."""
+        """Return a summary in six lines."""
         return "\n".join(summarise(self.path))
 
     def __repr__(self) -> str:
-        """The call that opens it."""
+        """Return the call that opens the run."""
         return f"Run({self.path.as_posix()!r})"
 
 
@@ -239,22 +233,22 @@ def train(  # noqa: PLR0913 - as the command's options
     resume: bool = False,
     reporter: Reporter | None = None,
 ) -> Run:
-    """Co-evolve an agent and its simulator; returns when all rounds are committed.
+    """Co-evolve an agent and its simulator; return the run when all rounds are committed.
 
     Args:
-        config: the settings: a TOML file, the name of one that comes with genenv (`"demo"`), a
-            `RunConfig`, or an `environment`, whose bundle's own settings are taken.
-        out: the folder of the run; left out, `runs/NAME`.
+        config: the settings: a TOML file, the name of a bundled configuration (`"demo"`), a `RunConfig`, or
+            an `Environment`, which may suggest settings in its bundle.
+        out: folder of the run; None: `runs/NAME`.
         settings: overrides, such as `{"run.rounds": 4}`.
-        variant: named overrides, as by `--variant`.
-        start_from: `RUN@ROUND`, whose weights, pools and statistics are the start.
-        resume: go on with the run in `out`, if it is there; without it a run that is there is refused.
-            Settings other than its own are refused, but for those that may change, such as `run.rounds`.
-        reporter: shows the progress; left out, on standard error. `Silent()` shows nothing.
+        variant: named overrides, as with `--variant`.
+        start_from: `RUN@ROUND`: start with the weights, pools and statistics of this round.
+        resume: continue the run in `out` if it exists; otherwise an existing run is refused. Changed settings
+            are refused, except those that may change, such as `run.rounds`.
+        reporter: shows the progress; None: on standard error. `Silent()` shows nothing.
 
     Raises:
-        UsageError: a setting is not allowed, a model cannot be had, or `out` holds a run.
-        GenenvError: it cannot go on. Committed rounds stay, and `resume=True` goes on from them.
+        UsageError: a setting is not allowed, a model cannot be loaded, or `out` has a run.
+        GenenvError: the run cannot continue. Committed rounds stay, and `resume=True` continues from them.
     """
     shown, overrides = reporter or ConsoleReporter(), words(settings or {})
     file: Path | None = None

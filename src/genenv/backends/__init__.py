@@ -1,1 +1,1 @@
-"""What samples and trains: a registry of backends, `local` models and `scripted` functions."""
+"""Backends, which sample from policies and train them: local models, vLLM, Tinker, scripted functions."""

@@ -1,4 +1,4 @@
-"""What a backend is: something that samples, something that learns, and how the two are opened by name.
+"""The interface of a backend: a sampler and a trainer for each policy, and how a backend is opened by name.
 
 Shapes: T = tokens of one sequence.
 """
@@ -23,29 +23,26 @@ from genenv.sampling import Sampler
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role:
-    """What a backend must know of a player to open it."""
+    """The settings of one policy that a backend needs to open it."""
 
     name: str
-    """`agent` or `simulator`: of the adapter, and of the folder in a checkpoint."""
+    """`agent` or `simulator`; names the policy's adapter and its folder in a checkpoint."""
     optimizer: OptimizerConfig
     reference: bool
-    """Whether a KL term holds on to the weights as they are at the start."""
+    """Whether the policy has a KL term to its initial weights, so that a reference model is needed."""
     ramped: bool
-    """Whether the first steps after its warm-up are shorter, which left no moments."""
+    """Whether the first steps after the warm-up are scaled by 1 - beta1^t, because AdamW's moments were
+    reset."""
     ahead: bool = False
-    """Whether it samples rounds to come while it learns from others."""
+    """Whether the policy samples future rounds while it trains on earlier ones (off-policy)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
-    """Both players of a run, on a backend."""
+class Backend:
+    """What both policies of a run share: what they run on, and what it can do."""
 
-    samplers: Mapping[str, Sampler]
-    """By role."""
-    trainers: Mapping[str, Trainer]
-    """By role."""
-    settled: PolicyConfig
-    """The settings with all decided that was left to the machine and the models."""
+    settled: PolicyConfig | None = None
+    """The settings with all decided that was left to the machine and the models; None where nothing was."""
     warms_up: bool = True
     """Whether imitating known solutions makes a difference."""
     parallel_updates: bool = False
@@ -61,15 +58,25 @@ class Opened:
     """Ends connections, when the run is over; None: there are none."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened(Backend):
+    """Both policies of a run, on a backend."""
+
+    samplers: Mapping[str, Sampler]
+    """The sampler of each role, by role name."""
+    trainers: Mapping[str, Trainer]
+    """The trainer of each role, by role name."""
+
+
 Open = Callable[[PolicyConfig, Sequence[Role], Environment, int], Opened]
-"""(settings, roles, the world of the tasks, seed of the run) -> both players; raises UsageError."""
+"""(settings, roles, environment of the tasks, seed of the run) -> both policies; raises UsageError."""
 
 
 def open_backend(config: PolicyConfig, roles: Sequence[Role], env: Environment, *, seed: int) -> Opened:
-    """Both players on the backend that the settings name.
+    """Open both policies on the backend that `config.backend` names.
 
     Raises:
-        UsageError: there is no such backend, or a model cannot be loaded or used here.
+        UsageError: there is no such backend, or a model cannot be loaded or used on it.
     """
     if torchrun.size() > 1 and config.backend != "vllm":
         raise UsageError(

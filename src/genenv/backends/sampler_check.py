@@ -1,10 +1,11 @@
-"""Checks of what remote samplers answer: its form, and whether it is of the weights that it should be of.
+"""Checks that a remote sampler returns well-formed completions and samples from the expected weights.
 
     gap = mean |log pi(sampler) - log pi(trainer)| over sampled tokens, nats
 
-Rounding makes it about 1e-6 in float32 and 1e-2 in bfloat16. Another model, other tokens than those that were
-sampled, or numbers that are no log-probabilities make it larger than `MAX_GAP`. Weights of the update before
-may be nearer than that. They are then several times nearer than the present ones (`is_older`).
+Rounding alone gives a gap of about 1e-6 in float32 and 1e-2 in bfloat16. Another model, other tokens than the
+sampled ones, or numbers that are not log-probabilities give a gap above `MAX_GAP`. The weights of the
+previous update may stay below it, but their gap is then several times smaller than that of the present
+weights (`is_older`).
 
 Shapes: T = tokens of a completion.
 """
@@ -16,32 +17,32 @@ from collections.abc import Sequence
 from statistics import fmean
 
 MAX_GAP = 0.5
-"""Nats: beyond, what was sampled is of other weights."""
+"""Nats; above this gap, the completion was sampled from other weights."""
 ROUNDING_GAP = 1e-4
-"""Nats: a gap of rounding alone."""
+"""Nats; a gap up to this size is rounding."""
 PROBE_TOKENS = 24
-"""Over fewer tokens a mean says little."""
+"""Length of a probe completion; over fewer tokens a mean gap is too noisy."""
 PROBE_PROMPT = "Count from one to ten in words."
-"""Is asked where no reply is at hand that can be scored."""
+"""Prompt of the probe, for when no sampled reply is available to score."""
 OLDER_RATIO = 4.0
-"""Older weights that are so many times nearer are those that were sampled from: what rounding adds does not
-follow the difference between two versions."""
+"""If the gap to older weights is this many times smaller than to the present weights, the sampler used the
+older weights: rounding errors do not correlate with the difference between two versions."""
 _FEWEST = 8
-"""Tokens; over fewer, rounding alone can make older weights look so much nearer."""
+"""Minimum tokens for `is_older`; over fewer, rounding alone can produce such a ratio."""
 _ROUNDING = 1e-3
-"""A log-probability may be so much above 0, nats: sums of low precision."""
+"""Nats by which a log-probability may exceed 0, because of low-precision sums."""
 
 
 def completion_problem(
     ids: Sequence[int], logprobs: Sequence[float], *, max_tokens: int, vocabulary: int
 ) -> str | None:
-    """What is wrong with a completion, as it goes on after "answers"; None where nothing is.
+    """Return the problem of a completion, to follow the word "answers" in a sentence; None if it is valid.
 
     Args:
-        ids: [T] tokens.
-        logprobs: of each. Nats.
-        max_tokens: that were asked for.
-        vocabulary: how many tokens the model knows.
+        ids: [T] sampled tokens.
+        logprobs: [T] log-probability of each token. Nats.
+        max_tokens: the limit of the request.
+        vocabulary: size of the model's vocabulary.
     """
     if len(ids) != len(logprobs):
         return f"{len(ids)} tokens with {len(logprobs)} log-probabilities"
@@ -59,22 +60,22 @@ def completion_problem(
 
 
 def mean_gap(found: Sequence[Sequence[float]], own: Sequence[Sequence[float]]) -> float:
-    """The gap of completions. Nats.
+    """Return the mean absolute difference of two sets of log-probabilities over all tokens. Nats.
 
     Args:
-        found: [T] of each: log-probabilities as they were answered.
-        own: as they are by the weights that should have sampled.
+        found: [T] per completion: log-probabilities from the sampler.
+        own: [T] per completion: log-probabilities under the weights that should have sampled it.
     """
     pairs = (zip(row, other, strict=True) for row, other in zip(found, own, strict=True))
     return fmean(abs(a - b) for row in pairs for a, b in row)
 
 
 def is_older(gap: float, gap_to_older: float, *, tokens: int) -> bool:
-    """Whether completions are of older weights, and not of the present ones.
+    """Return whether completions were sampled from older weights instead of the present ones.
 
     Args:
-        gap: to the present ones. Nats.
-        gap_to_older: to the older ones, by what scored for the other gap. Nats.
-        tokens: over which both are means; of few nothing can be said.
+        gap: to the present weights. Nats.
+        gap_to_older: to the older weights, computed by the same scorer. Nats.
+        tokens: number of tokens in both means; with too few, the answer is False.
     """
     return tokens >= _FEWEST and gap > ROUNDING_GAP and OLDER_RATIO * gap_to_older < gap

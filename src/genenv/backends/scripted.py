@@ -21,12 +21,12 @@ from genenv.texts import clean
 from genenv.types import JsonObject, Message, Task
 
 Script = Callable[[str, random.Random], str]
-"""(the whole conversation so far as text, randomness of this completion) -> the assistant's reply."""
+"""(the conversation so far as text, random generator of this completion) -> the assistant's reply."""
 
 END = 256
-"""The end-of-turn token; tokens below it are UTF-8 bytes."""
+"""The id of the end-of-turn token; ids below 256 are UTF-8 bytes."""
 BYTES_A_TOKEN = 4
-"""So many make up a model's token, about: for these are the limits in a run's settings."""
+"""Approximate number of bytes per token of a real model, by which a run's token limits are converted."""
 
 
 _TURN = "[assistant] "
@@ -34,17 +34,17 @@ _OFFERED = re.compile(r"\A(\[tool\] .*\n)+")
 
 
 class ScriptedSampler:
-    """Answers with a script. Tokens are bytes, so token accounting is exercised as with a real model."""
+    """A sampler that answers with a script. Its tokens are bytes, so tokens are counted as for a model."""
 
     end_of_thought: tuple[int, ...] = ()
 
     def __init__(self, script: Script, *, context_tokens: int = 100_000, bytes_a_token: int = 1) -> None:
-        """A sampler.
+        """Create a sampler from a script.
 
         Args:
-            script: what it says.
+            script: the function that writes each reply.
             context_tokens: the longest sequence, in bytes.
-            bytes_a_token: how many bytes of a reply the limit of a request counts as one token.
+            bytes_a_token: how many bytes of a reply count as one token of a request's limit.
         """
         self.script, self.context_tokens, self.bytes_a_token = script, context_tokens, bytes_a_token
 
@@ -56,21 +56,21 @@ class ScriptedSampler:
         tools: Sequence[JsonObject] = (),
         after: str = "",
     ) -> tuple[int, ...]:
-        """Bytes of the messages, each led by its role; tools come first, each a line of JSON."""
+        """Return the bytes of the messages, each after its role; tools come first, one line of JSON each."""
         offered = "".join(f"[tool] {json.dumps(tool)}\n" for tool in tools) if first else ""
         text = f"{offered}{_conversation_text(messages)}{_TURN}"
         return tuple(text.encode() if first else b"\n" + text.encode())
 
     def encode_reply(self, text: str, tools: Sequence[JsonObject] = ()) -> tuple[int, ...]:
-        """Bytes and the end token."""
+        """Return the bytes of the reply and the end token."""
         return (*clean(text).encode(), END)
 
     def left_out(self, role: str, prompt: Sequence[int], reply: Sequence[int]) -> tuple[int, int, int]:
-        """Nothing: scripts have no thoughts."""
+        """Return zeros: a chat template drops nothing, since scripts write no thoughts."""
         return 0, 0, 0
 
     async def sample(self, request: SampleRequest) -> Completion:
-        """The script's reply, cut at the token limit.
+        """Return the script's reply, cut at the token limit.
 
         Raises:
             RolloutError: the prompt leaves no room in the context window.
@@ -95,72 +95,72 @@ class ScriptedSampler:
         )
 
     def end_round(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: there are no caches."""
 
 
 class ScriptedTrainer:
-    """Counts updates, and calls a function with that count: a script can get better with it."""
+    """A trainer that only counts updates; it passes the count to a function, so that a script can improve."""
 
     def __init__(self, on_update: Callable[[int], None] = lambda count: None) -> None:
         self.count, self.on_update = 0, on_update
         self._learned = False
 
     async def forward_backward(self, data: Sequence[Datum], objective: Objective) -> Mapping[str, float]:
-        """Nothing is trained."""
+        """Return a loss of 0 without training."""
         advance(items=len(data))
         return {"loss": 0.0} | ({"old_kl": 0.0} if any(datum.is_policy_gradient for datum in data) else {})
 
     async def step(self, learning_rate: float) -> Mapping[str, float]:
-        """Something was learned."""
+        """Note that there was a step, so that `publish` counts an update."""
         self._learned = True
         return {"grad_norm": 0.0}
 
     async def watch(self, data: Sequence[Datum]) -> None:
-        """Nothing moves."""
+        """Do nothing: there are no weights that could move."""
 
     async def moved(self) -> float:
-        """Nothing moves."""
+        """Return 0: there are no weights that could move."""
         return 0.0
 
     async def shorten(self, fraction: float) -> None:
-        """Nothing moves."""
+        """Do nothing: there is no step that could be shortened."""
 
     async def logprobs(self, data: Sequence[Datum], *, reference: bool = False) -> list[tuple[float, ...]]:
-        """As sampled: certain."""
+        """Return a log-probability of 0 for each token, as `ScriptedSampler` does."""
         return [(0.0,) * len(datum.completion_ids) for datum in data]
 
     async def anchor(self, moments: Moments) -> None:
-        """The script is what it is."""
+        """Forget the steps so far; there are no weights to keep as a reference."""
         self._learned = False
 
     async def publish(self) -> int:
-        """One more update, unless there was nothing to learn from."""
+        """Add one to the count if there was a step since the last call; return the count."""
         self.count += self._learned
         self._learned = False
         self.on_update(self.count)
         return self.count
 
     async def save(self, folder: Path) -> None:
-        """Write the count."""
+        """Write the count to `scripted.json`."""
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "scripted.json").write_text(json.dumps({"count": self.count}), encoding="utf-8")
 
     async def load(self, folder: Path) -> None:
-        """Read the count."""
+        """Read the count from `scripted.json`."""
         self.count = json.loads((folder / "scripted.json").read_text(encoding="utf-8"))["count"]
         self.on_update(self.count)
 
 
 class Oracle:
-    """Plays an environment without a model: solves tasks more often with every update, and writes variations.
+    """A stand-in for both models: solves tasks more often after each update, and writes varied specs.
 
-    It knows the solution of every task that the environment plays, by the task's messages.
+    It looks up a task's demonstration by the task's messages, which it records whenever an episode starts.
     """
 
     FIRST, GAIN, MOST = 0.3, 0.1, 0.9
-    """How often it solves a task before the first update, what an update adds, and what it comes to."""
+    """Success rate before the first update, gain per update, and maximum."""
     BROKEN = 0.1
-    """How often a spec breaks off."""
+    """Probability that a spec is cut in half, so that the gate must reject it."""
 
     def __init__(self, env: Environment) -> None:
         self.env, self.updates = env, 0
@@ -170,11 +170,11 @@ class Oracle:
         setattr(env, "episode", self._recording_episode)  # noqa: B010 - an instance's method is replaced
 
     def learn(self, updates: int) -> None:
-        """Be as good as after so many updates."""
+        """Set the number of updates, which determines the success rate."""
         self.updates = updates
 
     def solve(self, prompt: str, rng: random.Random) -> str:
-        """The next reply of the known solution, or of an uninformed attempt; one goes on as it began."""
+        """Return the next reply of the demonstration or of random replies, as the episode began."""
         question, *said, _ = prompt.split(_TURN)
         task = self._tasks.get(_OFFERED.sub("", question))
         if task is None:
@@ -186,7 +186,7 @@ class Oracle:
         return replies[min(len(said), len(replies) - 1)]
 
     def write(self, prompt: str, rng: random.Random) -> str:
-        """A spec of the environment's own, which varies any seed."""
+        """Return a JSON spec: a variation of a random seed spec, sometimes cut in half."""
         written = json.dumps(self.env.variation(rng.choice(self._seeds), rng), ensure_ascii=False)
         return written[: len(written) // 2] if rng.random() < self.BROKEN else written
 
@@ -196,7 +196,7 @@ class Oracle:
 
 
 def open_scripted(config: PolicyConfig, roles: Sequence[Role], env: Environment, seed: int) -> Opened:
-    """An `Oracle` in the place of both models: a whole run in seconds, to try out an environment."""
+    """Open an `Oracle` in place of both models: a whole run takes seconds, to try out an environment."""
     oracle = Oracle(env)
     scripts = {"agent": oracle.solve, "simulator": oracle.write}
     samplers = {role.name: ScriptedSampler(scripts[role.name], bytes_a_token=BYTES_A_TOKEN) for role in roles}

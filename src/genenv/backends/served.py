@@ -1,6 +1,6 @@
-"""Requests and results of a model that the Tinker server serves. Numbers only: no torch, no HTTP.
+"""Requests and results of a model that genenv serves by the Tinker protocol: plain data, no torch, no HTTP.
 
-Shapes: N = tokens of a sequence, K = targets of a position.
+Shapes: N = tokens of a sequence, K = candidate targets per position.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ Numbers = npt.NDArray[np.float32]
 Whole = npt.NDArray[np.int64]
 
 LORA_ALPHA = 32.0
-"""Scale of served adapters: their output is multiplied by this / rank."""
+"""LoRA alpha of served adapters: their output is multiplied by alpha / rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterShape:
-    """The adapter that a client wants: its rank, and which layers have one."""
+    """The shape of an adapter that a client requests: its rank, and which layers are adapted."""
 
     rank: int
     mlp: bool = True
     attention: bool = True
     unembed: bool = False
-    """The output layer."""
+    """Whether the output layer (LM head) is adapted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,36 +37,37 @@ class Example:
 
     ids: tuple[int, ...]  # [N]
     targets: Whole
-    """[N] or [N, K]: the tokens to predict at each position, from the tokens up to it."""
+    """[N] or [N, K]: the tokens to predict at each position, from the tokens up to that position."""
     inputs: Mapping[str, Numbers]
-    """By name, each of the targets' shape: `weights`, `advantages`, `logprobs`, ..."""
+    """Per-target inputs of the loss by name, in the shape of `targets`: `weights`, `advantages`, `logprobs`,
+    ..."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """The loss of examples."""
+    """A loss function by name, with its parameters."""
 
     name: str
     """One of `genenv.algorithms.losses.WIRE_LOSSES`."""
     config: Mapping[str, float]
-    """Its numbers, by name; those left out have defaults."""
+    """Parameters of the loss by name; missing ones have default values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardResult:
-    """What a forward pass over examples gives."""
+    """The result of a forward pass over examples."""
 
     loss: float
-    """The sum over all targets."""
+    """Sum of the loss over all targets."""
     logprobs: Sequence[Numbers]
-    """Of each example's targets, in their shape. Nats."""
+    """The log-probability of each target, per example in the shape of its `targets`. Nats."""
     losses: Sequence[Numbers]
-    """What each target adds to the loss."""
+    """The loss of each target, per example in the shape of its `targets`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdamParams:
-    """All numbers of one step of AdamW."""
+    """All hyperparameters of one AdamW step."""
 
     learning_rate: float = 1e-4
     beta1: float = 0.9
@@ -74,26 +75,26 @@ class AdamParams:
     eps: float = 1e-12
     weight_decay: float = 0.0
     grad_clip_norm: float = 0.0
-    """Gradients longer than this are scaled down to it; 0: no limit."""
+    """Gradients with a larger norm are scaled down to this norm; 0: no limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptRequest(SamplingParams):
-    """Completions wanted of one prompt, or the log-probabilities of its own tokens."""
+    """A request to complete one prompt, or to return the log-probabilities of the prompt's tokens."""
 
     prompt_ids: tuple[int, ...]  # [N]
     samples: int = 1
     max_tokens: int | None = None
     """None: as many as the context window has room for."""
     top_k: int = -1
-    """Draw among so many tokens; -1: among all."""
+    """Draw among this many most probable tokens; -1: among all."""
     stop_ids: tuple[int, ...] = ()
     stop_texts: tuple[str, ...] = ()
     seed: int | None = None
-    """Equal seeds draw equal tokens; None: fresh ones."""
+    """Equal seeds draw equal tokens; None: a random seed."""
     prompt_logprobs: bool = False
     top_prompt_logprobs: int = 0
-    """Of so many tokens that are the likeliest at each position of the prompt."""
+    """Return this many of the most probable tokens at each position of the prompt; 0: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,8 +102,10 @@ class PromptResult:
     """The result of a `PromptRequest`."""
 
     sequences: Sequence[Completion]
-    """Their log-probabilities are at temperature 1, among all tokens."""
+    """The completions; log-probabilities are at temperature 1 over all tokens, whatever the sampling
+    parameters."""
     prompt_logprobs: Numbers | None = None
-    """[N] NaN for the first token, which nothing predicts."""
+    """[N] log-probability of each prompt token; NaN for the first, which nothing predicts. Nats."""
     top_prompt_logprobs: tuple[npt.NDArray[np.int32], Numbers] | None = None
-    """[N, K] tokens and [N, K] their log-probabilities; 0 and -99999 at the first position."""
+    """The most probable tokens [N, K] and their log-probabilities [N, K]; the first position has 0 and
+    -99999."""

@@ -1,1 +1,1 @@
-"""Benchmarks of the field, scored as their authors score them."""
+"""Published benchmarks (ALFWorld, API-Bank, Bamboogle, BFCL, TravelPlanner), with their authors' scoring."""

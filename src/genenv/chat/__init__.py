@@ -1,1 +1,1 @@
-"""From messages to tokens and back: chat templates, tools in a model's own form, thoughts."""
+"""Conversion between messages and tokens: chat templates, tool calls in a model's format, thoughts."""

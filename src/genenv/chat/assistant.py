@@ -1,7 +1,7 @@
-"""What answers a conversation: messages and tools in OpenAI's format go in, text and calls come out.
+"""The interface of models in evaluation: messages and tools in OpenAI's format in, text and calls out.
 
-Training keeps every sampled token (`genenv.sampling`); evaluation needs the words alone, so that a model
-on this machine and one behind an endpoint are asked in the same way.
+Training keeps every sampled token (`genenv.sampling`). Evaluation needs only the text, so local models and
+models behind an endpoint share this interface.
 """
 
 from __future__ import annotations
@@ -13,34 +13,34 @@ from typing import Any, Protocol
 from genenv.types import JsonObject
 
 ChatMessage = dict[str, Any]
-"""A message in OpenAI's chat format: `role`, `content`, perhaps `tool_calls` or `tool_call_id`."""
+"""A message in OpenAI's chat format: `role`, `content`, and optionally `tool_calls` or `tool_call_id`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """A call as the model wrote it. Data only: nothing has been looked up or run."""
+    """A tool call as parsed from a reply. It is data only: the tool was neither looked up nor run."""
 
     name: str
     arguments: JsonObject
     id: str = ""
-    """What a tool's answer refers to; empty where the model's format has none."""
+    """The id that the tool's answer refers to; empty if the model's format has no ids."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What the model answered."""
+    """A model's answer to a conversation."""
 
     text: str
     calls: tuple[ToolCall, ...] = ()
-    """Calls of the tools that were offered, as the model's own format writes them."""
+    """Calls of the offered tools, parsed from the model's format."""
     finished: bool = True
-    """False when the token limit came first."""
+    """False if the token limit cut the reply off."""
     prompt_tokens: int = 0
     tokens: int = 0
-    """How many were sampled."""
+    """The number of sampled tokens."""
 
     def message(self) -> ChatMessage:
-        """The reply as a message, for what is asked next."""
+        """Return the reply as a message for the next turn of the conversation."""
         said: ChatMessage = {"role": "assistant", "content": self.text}
         if self.calls:
             said["tool_calls"] = [
@@ -55,11 +55,14 @@ class Reply:
 
 
 class Talk(Protocol):
-    """One conversation with a model. What it remembers of it only makes the next answer faster."""
+    """One conversation with a model. Its state, such as a KV cache, affects speed only.
+
+    Implemented by `EndpointTalk`, and by `LocalTalk` for local models.
+    """
 
     @property
     def native_tools(self) -> bool:
-        """Whether tools can be offered in the model's own format; else a prompt has to describe them."""
+        """Whether the model's format can offer tools; if not, the prompt has to describe them."""
         ...
 
     async def __call__(
@@ -70,47 +73,47 @@ class Talk(Protocol):
         choices: Sequence[str] = (),
         max_tokens: int | None = None,
     ) -> Reply:
-        """Answer a conversation, given whole every time.
+        """Answer a conversation, which is passed whole in every call.
 
         Args:
-            messages: all of it so far.
-            tools: offered in OpenAI's format, `{"type": "function", "function": {...}}`; where they can be.
-            choices: the reply is one of these; none: any text.
-            max_tokens: at most so many new ones; left out, as the run's settings say.
+            messages: all messages so far.
+            tools: tools to offer, in OpenAI's format `{"type": "function", "function": {...}}`.
+            choices: the reply must be one of these texts; empty for any text.
+            max_tokens: maximum number of new tokens; None for the limit in the run's settings.
 
         Raises:
-            ContextOverflow: the conversation does not fit into the model's window.
-            RolloutError: no answer could be had; the item is failed, not wrong.
-            UsageError: its replies cannot be held to choices.
+            ContextOverflow: the conversation does not fit into the model's context window.
+            RolloutError: the model gave no answer; the item counts as failed, not as wrong.
+            UsageError: the model's replies cannot be restricted to choices.
         """
         ...
 
 
 class Assistant(Protocol):
-    """A model that answers conversations; many at the same time."""
+    """A model that answers many conversations concurrently; local or behind an endpoint."""
 
     name: str
-    """How results call it."""
+    """The name in results."""
     native_tools: bool
-    """As `Talk.native_tools`."""
+    """See `Talk.native_tools`."""
 
     def concurrency(self, *, many_turns: bool) -> int:
-        """How many conversations it is best given at a time."""
+        """Return the number of conversations that should run at a time."""
         ...
 
     def talk(self, seed: int, *, many_turns: bool = False) -> Talk:
-        """A fresh conversation.
+        """Start a new conversation.
 
         Args:
-            seed: of its own random stream.
-            many_turns: whether it is worth remembering it between its turns.
+            seed: seeds the conversation's random stream.
+            many_turns: whether to keep the KV cache between turns.
         """
         ...
 
     def spending(self) -> JsonObject:
-        """What answering has cost so far, where it costs anything."""
+        """Return the cost of all answers so far; empty if they are free."""
         ...
 
     def describe(self) -> JsonObject:
-        """What decides its answers, for the summary of a run: model, weights, settings."""
+        """Return everything that determines the answers (model, weights, settings), for a run's summary."""
         ...

@@ -1,5 +1,5 @@
 # pyright: standard
-"""Messages to token ids, turn by turn: what was sampled is never tokenised again."""
+"""Conversion of messages to token ids turn by turn, without tokenizing sampled tokens again."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from genenv.types import Json, JsonObject, Message
 log = logging.getLogger(__name__)
 
 _MARKER = "\u2402"
-"""Stands for an assistant's text, so that what a template puts after it can be found."""
+"""A placeholder for an assistant's text, used to find the text that a template writes after it."""
 
 _THOUGHT = "\u2404"
-"""Stands for a thought, so that it can be seen whether a template drops it."""
+"""A placeholder for a thought, used to find out whether a template drops thoughts."""
 
 _OPENINGS = 256
-"""So many beginnings of conversations are remembered: those of a task's attempts come one after the other."""
+"""The number of cached conversation beginnings; all rollouts of a task share one beginning."""
 
 _USER_MESSAGE: ChatMessage = {"role": "user", "content": "u"}
 
 
 class ChatFormat:
-    """A model's chat template, applied incrementally."""
+    """A model's chat template, applied incrementally; used by all samplers of chat models."""
 
     def __init__(self, tokenizer: Any, arguments: Mapping[str, Json] | None = None) -> None:  # noqa: ANN401
         """Probe a tokenizer's template once.
 
         Args:
-            tokenizer: has a chat template.
-            arguments: given to the template each time.
+            tokenizer: a tokenizer with a chat template.
+            arguments: variables for every application of the template.
 
         Raises:
             UsageError: the template cannot be applied to a plain conversation.
@@ -66,17 +66,17 @@ class ChatFormat:
         tools: Sequence[JsonObject] = (),
         after: str = "",
     ) -> tuple[int, ...]:
-        """Ids of new messages, ready for the assistant's reply.
+        """Return the token ids of new messages, up to the start of the assistant's reply.
 
         Args:
-            messages: what is new in the conversation.
-            first: False when the ids continue an assistant turn that ended with the end-of-turn token.
-            tools: those that the template offers, in the model's own form.
-            after: with tools, the reply that the messages answer, as `tool_format` has it.
+            messages: the new messages of the conversation.
+            first: False if the ids continue an assistant turn that ended with the end-of-turn token.
+            tools: tools that the template offers in the model's format.
+            after: with tools, the reply that the messages answer, in the form of `tool_format`.
 
         Raises:
-            UsageError: the template has no form of its own for tools.
-            RolloutError: the template or the tokenizer does not take what is said.
+            UsageError: the template has no format for tools.
+            RolloutError: the template or the tokenizer does not accept the messages.
         """
         if first and not tools:
             return self._opening(tuple(messages))
@@ -94,7 +94,7 @@ class ChatFormat:
             return self.plain.encode(text, mark)
 
     def _open(self, messages: tuple[Message, ...]) -> tuple[int, ...]:
-        """Ids of a conversation's beginning without tools; all attempts at a task have the same."""
+        """Return the ids of a conversation's beginning; cached, because all rollouts of a task share it."""
         with _refusals():
             (safe,), mark = self.plain.hide(([_as_dict(message) for message in messages],))
             return self.plain.encode(self.template.text(safe, reply=True), mark)
@@ -102,10 +102,10 @@ class ChatFormat:
     def render_whole(
         self, messages: Sequence[ChatMessage], tools: Sequence[JsonObject] = ()
     ) -> tuple[tuple[int, ...], bool]:
-        """Ids of a whole conversation, ready for the reply, and whether they begin a thought.
+        """Return the ids of a whole conversation up to the reply, and whether they begin a thought.
 
         Raises:
-            RolloutError: the chat template or the tokenizer does not take it.
+            RolloutError: the chat template or the tokenizer does not accept the conversation.
         """
         with _refusals():
             (safe, offered), mark = self.plain.hide((list(messages), list(tools)))
@@ -113,11 +113,11 @@ class ChatFormat:
             return self.plain.encode(text, mark), self.spelling.opens(text)
 
     def encode_reply(self, text: str, tools: Sequence[JsonObject] = ()) -> tuple[int, ...]:
-        """Ids of an assistant's reply, end-of-turn token included; with tools, its calls in the model's form.
+        """Return the ids of an assistant's reply with its end-of-turn token; calls are in the model's format.
 
         Raises:
-            UsageError: the template has no form of its own for tools.
-            RolloutError: the template or the tokenizer does not take what is said.
+            UsageError: the template has no format for tools.
+            RolloutError: the template or the tokenizer does not accept the reply.
         """
         if tools:
             self.tool_format.check()
@@ -131,18 +131,22 @@ class ChatFormat:
             return (*self.plain.encode(self.tool_format.reply(message, offered), mark), self.end_id)
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """Ids of text as a template would have it: control tokens are control tokens."""
+        """Return the ids of template text, in which the strings of control tokens become control tokens."""
         return self.plain.encode(text)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of sampled ids: thoughts as `<think>`, and of special tokens those that begin calls."""
+        """Return the text of sampled ids: thoughts in `<think>`, no special tokens except those of calls."""
         kept = [number for number in ids if number not in self._silent]
+        return self.spelling.read(self.raw(kept))
+
+    def raw(self, ids: Sequence[int]) -> str:
+        """The text of ids, special tokens included."""
         # Some tokenizers "clean up" spaces before punctuation by default, which changes what was said.
-        text = self.tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False)
-        return self.spelling.read(str(text))
+        text = self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        return str(text)
 
     def _without_meaning(self) -> set[int]:
-        """Special tokens that are not read in a reply: all but those of its thoughts and calls."""
+        """Return the ids of special tokens to drop from a reply: all except those of thoughts and calls."""
         read = {*CALL_TOKENS, *self.spelling.tokens} - {self._end}
         added = self.tokenizer.added_tokens_decoder
         special = {number for number, token in added.items() if token.special} | {
@@ -151,31 +155,27 @@ class ChatFormat:
         return {number for number in special if self.tokenizer.convert_ids_to_tokens(number) not in read}
 
     def left_out(self, role: str, prompt: Sequence[int], reply: Sequence[int]) -> tuple[int, int, int]:
-        """How many tokens of an earlier turn the template drops when a message of a role follows.
+        """Count the tokens of an earlier turn that the template drops once a message with this role follows.
 
         Args:
-            role: of the message.
-            prompt: what the turn's reply answered.
-            reply: the reply, whose end-of-turn token may be another one once a message follows.
+            role: the role of the message that follows.
+            prompt: the ids of the turn's prompt.
+            reply: the ids of its reply; another end-of-turn token may replace the last once a message
+                follows.
 
         Returns:
-            Tokens at the end of the prompt, which a reply to come alone has; at the beginning of the reply,
-            its thought; and at its end. All 0 where the template keeps thoughts.
+            Three counts: tokens at the end of the prompt that only a pending reply has, tokens of the reply's
+                thought at its beginning, and tokens at its end. All are 0 if the template keeps thoughts.
         """
         kept, only_last, ends = self._earlier_turns(role)
         if kept:
             return 0, 0, 0
-        tail = next((n for n in range(1, len(only_last) + 1) if self._raw(prompt[-n:]) == only_last), 0)
+        tail = next((n for n in range(1, len(only_last) + 1) if self.raw(prompt[-n:]) == only_last), 0)
         last = int(not ends and list(reply[-1:]) == [self.end_id])
         return tail if only_last else 0, self._thought(reply), last
 
-    def _raw(self, ids: Sequence[int]) -> str:
-        return str(
-            self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
-        )
-
     def _thought(self, reply: Sequence[int]) -> int:
-        """How many tokens a reply's thought has, with what stands between it and the answer."""
+        """Return the number of tokens of a reply's thought and of the separator before the answer."""
         read = self.decode(reply)
         if "</think>" not in read or not (self.opens_thought or read.lstrip().startswith("<think>")):
             return 0
@@ -185,15 +185,15 @@ class ChatFormat:
         if self.spelling.answer:  # the template writes it before every answer
             first = self.encode(self.spelling.answer)[0]
             return next((n for n in range(count, len(reply)) if reply[n] == first), count)
-        while count < len(reply) and not self._raw(reply[count : count + 1]).strip():
+        while count < len(reply) and not self.raw(reply[count : count + 1]).strip():
             count += 1
         return count
 
     def _probe_earlier_turns(self, role: str) -> tuple[bool, str, bool]:
-        """What a template makes of a turn that a message of a role follows.
+        """Find out how a template writes an earlier turn once a message with this role follows.
 
         Returns:
-            Whether its thought stays, what stands before a reply to come alone, and whether it ends as usual.
+            Whether the thought stays, the text before a pending reply, and whether the turn ends as usual.
         """
         follows: ChatMessage = {"role": role, "content": "v"}
         thought = f"{self.spelling.opening}{_THOUGHT}{self.spelling.ending}\n\n{_MARKER}"
@@ -221,21 +221,21 @@ class ChatFormat:
         return self.decode(self.encode(text))
 
     def _continuation(self, messages: Sequence[ChatMessage]) -> str:
-        """What the template adds after an assistant's end-of-turn token."""
+        """Return the text that the template adds after an assistant's end-of-turn token."""
         after = self._text_after_reply(messages, reply=True)
         return (
             after[len(self._end) :] if after.startswith(self._end) else after.lstrip().removeprefix(self._end)
         )
 
     def _text_after_reply(self, messages: Sequence[ChatMessage], *, reply: bool) -> str:
-        """What the template puts after an assistant's text when these messages follow."""
+        """Return the text that the template writes after an assistant's text if these messages follow."""
         before = [_USER_MESSAGE, _reply(_MARKER)]
         return self.template.text([*before, *messages], reply=reply).partition(_MARKER)[2]
 
     def _end_of_turn(self) -> int:
-        """The special token that the template puts after an assistant's text; else the end of sequence.
+        """Return the special token that the template writes after an assistant's text, or else the EOS token.
 
-        The two differ in some models: their replies would never end if only the latter stopped them.
+        In some models the two differ, and replies would never end if only EOS stopped them.
         """
         ids = self.tokenizer.encode(
             self._text_after_reply([], reply=False).lstrip(), add_special_tokens=False
@@ -246,10 +246,10 @@ class ChatFormat:
         return int(ids[0] if found else self.tokenizer.eos_token_id)
 
     def _control(self) -> set[str]:
-        """Strings of the tokens that no content may become: special ones, and those around tools' answers.
+        """Return the strings of tokens that content must not become: special tokens, frames of tool answers.
 
-        Other added tokens are text that is common enough for a token of its own, such as runs of blanks, or,
-        as `<think>` and `<tool_call>`, what a prompt may have to mention.
+        Other added tokens are allowed: they are common text such as runs of spaces, or strings like `<think>`
+        and `<tool_call>` that a prompt may have to mention.
         """
         framed = ""
         if self.template.takes_tool_role:

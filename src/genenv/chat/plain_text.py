@@ -1,11 +1,11 @@
 # pyright: standard
-"""Text to token ids, such that data stays data: what is said in a conversation never becomes a control token.
+"""Tokenization that keeps data as data: no content of a conversation ever becomes a control token.
 
-A tokenizer turns `<|im_end|>` into the token that ends a turn wherever it stands, in a template or in what a
-tool returned. Here the strings of control tokens that stand in contents are hidden before the template is
-applied, so that those left in its text are its own. The whole is then read by a copy of the tokenizer that
-calls its control tokens by names nobody wrote: all else, merges over the borders of a content included, is
-as it always is. Conversations that hold no such string are encoded as ever, to the same ids.
+A tokenizer turns `<|im_end|>` into the end-of-turn token, whether a template or a tool's result contains it.
+This module hides the strings of control tokens in contents before the template is applied, so the remaining
+ones are the template's. A copy of the tokenizer with renamed control tokens then encodes the whole text, so
+merges across the borders of a content are as usual. Conversations without such strings get the same ids as
+ever.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from typing import Any, TypeVar, cast
 from tokenizers import Tokenizer
 
 _PRIVATE = range(0xF0000, 0xFFFFE, 2)
-"""Pairs of characters without a meaning; one that no content holds marks begin and end of what is hidden."""
+"""Pairs of private-use characters; a pair that occurs in no content marks begin and end of hidden strings."""
 _Value = TypeVar("_Value")
 
 
 class PlainText:
-    """Encodes texts of a template in which contents may hold the strings of control tokens."""
+    """Encodes template text whose contents may contain the strings of control tokens."""
 
     def __init__(self, tokenizer: Any, control: Collection[str]) -> None:  # noqa: ANN401
         """Take a tokenizer.
 
         Args:
-            tokenizer: of transformers.
+            tokenizer: a tokenizer of transformers.
             control: strings of the added tokens that contents must not become.
         """
         self._tokenizer = tokenizer
@@ -38,9 +38,9 @@ class PlainText:
         self._guards: dict[str, Tokenizer | None] = {}
 
     def hide(self, value: _Value) -> tuple[_Value, str]:
-        """Messages, tools or text with the strings of control tokens hidden, and the mark that hides them.
+        """Return a value with the strings of control tokens hidden, and the mark that surrounds them.
 
-        The mark is empty where there is nothing to hide.
+        The value is messages, tools or text. The mark is empty if nothing had to be hidden.
         """
         texts = list(_texts(value))
         if not any(map(self._is_harmful, texts)):
@@ -55,7 +55,7 @@ class PlainText:
         return cast("_Value", _mapped(value, hidden)), mark
 
     def encode(self, text: str, mark: str = "") -> tuple[int, ...]:
-        """Token ids of a template's text, with what a mark hides as plain text."""
+        """Return the token ids of template text; the strings that a mark hides become plain text."""
         if not mark:
             return tuple(self._tokenizer.encode(text, add_special_tokens=False))
         guard = self._guard(mark)
@@ -65,7 +65,7 @@ class PlainText:
         return tuple(guard.encode(self._shown(named, mark), add_special_tokens=False).ids)
 
     def encode_data(self, text: str) -> tuple[int, ...]:
-        """Token ids of text that holds no control token."""
+        """Return the token ids of text as content, without control tokens."""
         return self.encode(*self.hide(text))
 
     def _is_harmful(self, text: str) -> bool:
@@ -75,18 +75,18 @@ class PlainText:
         return normalizer is not None and bool(self._pattern.search(normalizer.normalize_str(text)))
 
     def _shown(self, text: str, mark: str) -> str:
-        """Text with what the mark hides put back."""
+        """Return the text with the hidden strings restored."""
         return _hidden(mark).sub(lambda match: self.control[int(match[1])], text)
 
     def _guard(self, mark: str) -> Tokenizer | None:
-        """The tokenizer with other names for its control tokens; None where it cannot be copied."""
+        """Return the tokenizer with renamed control tokens, or None if it cannot be copied."""
         if mark not in self._guards:
             names = {text: _name(text, mark) for text in self.control}
             self._guards = dict([*self._guards.items()][-1:]) | {mark: _renamed(self._tokenizer, names)}
         return self._guards[mark]
 
     def _in_pieces(self, text: str, mark: str) -> tuple[int, ...]:
-        """For tokenizers of another make: hidden strings are cut in two, so that neither half is a token."""
+        """Encode without a copy: each hidden string is cut in two, so that no half is a control token."""
         ids: list[int] = []
         for index, piece in enumerate(_hidden(mark).split(text)):
             halves = [piece] if index % 2 == 0 else _halves(self.control[int(piece)])
@@ -100,7 +100,7 @@ def _hidden(mark: str) -> re.Pattern[str]:
 
 
 def _name(text: str, mark: str) -> str:
-    """What a control token is called in the copy; the letter tells it from what is hidden."""
+    """Return the name of a control token in the copy; its letter distinguishes it from hidden strings."""
     return f"{mark[0]}c{text.encode().hex()}{mark[1]}"
 
 
@@ -109,7 +109,7 @@ def _halves(text: str) -> list[str]:
 
 
 def _renamed(tokenizer: Any, names: Mapping[str, str]) -> Tokenizer | None:  # noqa: ANN401
-    """A copy of a fast tokenizer that calls some tokens by other names, with their ids."""
+    """Return a copy of a fast tokenizer in which some tokens have other names but the same ids, or None."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if not isinstance(backend, Tokenizer):
         return None
@@ -125,7 +125,7 @@ def _renamed(tokenizer: Any, names: Mapping[str, str]) -> Tokenizer | None:  # n
 
 
 def _rename_in_model(model: dict[str, Any], names: Mapping[str, str]) -> None:
-    """Give tokens of a vocabulary other names; nothing that is merged comes to have an old one."""
+    """Rename tokens of a vocabulary, and remove merges that would produce an old name."""
     vocabulary = model["vocab"]
     if isinstance(vocabulary, dict):
         model["vocab"] = {names.get(text, text): number for text, number in vocabulary.items()}
@@ -143,7 +143,7 @@ def _touches(merge: str | Sequence[str], names: Collection[str]) -> bool:
 
 
 def _texts(value: object) -> Iterator[str]:
-    """All texts in a JSON value, keys included."""
+    """Yield all strings in a JSON value, including keys."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -156,7 +156,7 @@ def _texts(value: object) -> Iterator[str]:
 
 
 def _mapped(value: object, change: Any) -> object:  # noqa: ANN401
-    """A JSON value with all of its texts changed."""
+    """Return a JSON value with all of its strings changed."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, Mapping):

@@ -1,7 +1,7 @@
-"""Thoughts in replies: how models spell them, and replies without them.
+"""Thoughts in replies: the markup of different models, and the removal of thoughts.
 
-Whatever a model's own spelling, a reply is text with thoughts between `<think>` and `</think>` for everybody
-who reads it (`Spelling.read`). `SPELLINGS` is the one place that knows how else models begin and end them.
+In genenv a reply marks thoughts with `<think>` and `</think>`, whatever the model's markup (`Spelling.read`).
+`SPELLINGS` is the only list of other markups.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import re
 from dataclasses import dataclass
 
 CLOSING = "\n</think>\n\n"
-"""What ends a thought that is cut short, or that a chat template has begun for nothing."""
+"""Ends a thought that is cut short, or an empty thought that a chat template has begun."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spelling:
-    """How a model writes that a thought begins and ends, control tokens included."""
+    """A model's markup of thoughts, including control tokens."""
 
     opening: str
     ending: str
@@ -25,19 +25,19 @@ class Spelling:
     answer: str = ""
     """Begins an answer without a thought."""
     frames: re.Pattern[str] | None = None
-    """What stands around parts of a reply and says nothing."""
+    """Markup around other parts of a reply, to be removed."""
 
     @property
     def tokens(self) -> tuple[str, ...]:
-        """What of it may be control tokens, which a reply is read with."""
+        """The strings of the markup that may be control tokens; decoding must keep them."""
         return tuple(_TOKEN.findall(self.opening + self.closing + self.answer))
 
     def opens(self, prompt: str) -> bool:
-        """Whether a prompt ends with the beginning of a thought."""
+        """Return whether a prompt ends with the beginning of a thought."""
         return prompt.rstrip().endswith(self.opening.rstrip())
 
     def read(self, text: str) -> str:
-        """A reply whose thoughts stand between `<think>` and `</think>`."""
+        """Return a reply with its thoughts between `<think>` and `</think>`."""
         marks = (self.tokens[0], *((self.ending,) if self.frames is None else ()))
         if self is USUAL or not any(mark in text for mark in marks):
             return text
@@ -53,7 +53,7 @@ class Spelling:
 
 _TOKEN = re.compile(r"<[^<>\s]+>|\[[^\[\]\s]+\]")
 USUAL = Spelling(opening="<think>", ending="</think>", closing=CLOSING)
-"""As Qwen, DeepSeek, GLM and most others."""
+"""The markup of Qwen, DeepSeek, GLM and most others."""
 SPELLINGS = (
     Spelling(opening="[THINK]", ending="[/THINK]", closing="[/THINK]"),  # Magistral, Ministral 3
     Spelling(opening="<seed:think>", ending="</seed:think>", closing="</seed:think>"),  # Seed-OSS
@@ -69,26 +69,26 @@ SPELLINGS = (
         ),
     ),
 )
-"""Other ways, by models of the time."""
+"""The markups of other models."""
 
 
 def spelling_of(template: str) -> Spelling:
-    """How the model of a chat template spells thoughts; as most do, where it does not say."""
+    """Return the markup of the model with this chat template, or the usual one if it is unknown."""
     found = (one for one in SPELLINGS if one.opening.rstrip() in template)
     return next(found, USUAL)
 
 
 def as_usual(text: str) -> str:
-    """A reply of whatever model, with thoughts between `<think>` and `</think>`."""
+    """Return the reply of any model with its thoughts between `<think>` and `</think>`."""
     for spelling in SPELLINGS:
         text = spelling.read(text)
     return text
 
 
 def without_thoughts(text: str) -> str:
-    """A reply without what stands between `<think>` and `</think>`, or before a `</think>` that comes first.
+    """Return a reply without text between `<think>` and `</think>`, or before a `</think>` that comes first.
 
-    The latter is what a model writes whose prompt opens the thought. One that is not closed stays.
+    The latter occurs if the prompt opens the thought. A thought that is not closed is kept.
     """
     close, opened = text.find("</think>"), text.find("<think>")
     kept: list[str] = []
@@ -102,13 +102,13 @@ def without_thoughts(text: str) -> str:
 
 
 def answer_of(text: str, *, opened: bool = False, finished: bool = True) -> str:
-    """What of a reply is answer.
+    """Return the answer in a reply, without thoughts.
 
     Args:
         text: the reply.
         opened: whether the prompt has begun a thought.
-        finished: whether the model came to its end; a thought that the token limit cut off has no answer, one
-            that the model forgot to close may hold it.
+        finished: whether the model ended the reply. An unclosed thought of a finished reply may contain the
+            answer; one that the token limit cut off does not.
     """
     whole = f"<think>{text}" if opened else text
     left = without_thoughts(whole)

@@ -1,4 +1,4 @@
-"""What samplers of chat models share: messages to token ids, choices, thoughts of bounded length."""
+"""Shared parts of the samplers of chat models: chat format, reply choices, and limits on thoughts."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from genenv.types import JsonObject, Message
 
 
 def encode_choices(texts: Sequence[str], sampler: Sampler, *, thinks: bool) -> tuple[tuple[int, ...], ...]:
-    """Replies to choose from as they would be sampled.
+    """Return the token ids of the allowed replies in the form in which they would be sampled.
 
     Args:
-        texts: what may be said.
-        sampler: whose tokens they are.
-        thinks: whether the prompt begins a thought, which is then empty.
+        texts: the allowed replies.
+        sampler: encodes the replies.
+        thinks: whether the prompt begins a thought, which is then closed at once.
     """
     return tuple(sampler.encode_reply((CLOSING if thinks else "") + text) for text in dict.fromkeys(texts))
 
 
 def forced_places(reply: Sequence[int], choices: Sequence[tuple[int, ...]]) -> frozenset[int]:
-    """The places where no other token could stand, in a reply that is one of some; none without choices."""
+    """Return the positions of a chosen reply at which only one token was possible; empty without choices."""
     left, forced = list(choices), set[int]()
     for place, token in enumerate(reply if left else ()):
         if len({choice[place] for choice in left}) == 1:
@@ -38,10 +38,10 @@ def forced_places(reply: Sequence[int], choices: Sequence[tuple[int, ...]]) -> f
 
 
 def structural_tag(choices: Sequence[tuple[int, ...]]) -> str:
-    """Replies to choose from as a structural tag of xgrammar: token by token, as texts have many spellings.
+    """Return choices as a structural tag of xgrammar, in tokens because a text has many tokenizations.
 
     Args:
-        choices: each ends with the token that ends a reply, which a server adds itself.
+        choices: token ids that end with the end-of-turn token, which the server adds itself.
     """
     spelled = [
         {"type": "sequence", "elements": [{"type": "token", "token": token} for token in choice[:-1]]}
@@ -51,10 +51,10 @@ def structural_tag(choices: Sequence[tuple[int, ...]]) -> str:
 
 
 def parse_structural_tag(tag: str, end_id: int) -> tuple[tuple[int, ...], ...]:
-    """The replies that `structural_tag` wrote down.
+    """Return the choices that `structural_tag` encoded.
 
     Raises:
-        ValueError: it is another kind of tag.
+        ValueError: the tag has another form.
     """
     try:
         spelled = [one["elements"] for one in json.loads(tag)["format"]["elements"]]
@@ -74,22 +74,22 @@ Sample = Callable[[SampleRequest], Awaitable[Completion]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThoughtLimit:
-    """At most so many tokens of thought in a reply."""
+    """Limits the number of thought tokens in a reply; closes a longer thought and samples the answer."""
 
     tokens: int
-    """0 closes a thought as soon as it is open."""
+    """Maximum tokens of a thought; 0 closes it at once."""
     opened: bool
-    """Whether the prompt begins it; else the reply may."""
+    """Whether the prompt begins the thought; if not, the reply may."""
     encode: Callable[[str], tuple[int, ...]]
     decode: Callable[[Sequence[int]], str]
     spelling: Spelling = USUAL
 
     async def sample(self, request: SampleRequest, sample: Sample) -> Completion:
-        """One completion. Its thought, the words that close it and its answer have `max_tokens` together.
+        """Sample one completion. Thought, closing text and answer share the limit `max_tokens`.
 
         Args:
-            request: what is wanted.
-            sample: gives it without a limit.
+            request: the request of the caller.
+            sample: samples without a limit on thoughts.
         """
         begins = 0 if self.opened else len(self.encode(self.spelling.opening))
         first_tokens = self.tokens + begins
@@ -132,22 +132,22 @@ class ThoughtLimit:
 
 
 class ChatSampler(ABC):
-    """A sampler that knows a chat format; how one completion comes about is for a subclass to say."""
+    """Base class of samplers with a chat format; a subclass implements `_sample` for one completion."""
 
     def __init__(self, chat: ChatFormat, *, context_tokens: int, max_thinking_tokens: int | None) -> None:
-        """A sampler.
+        """Take the chat format and the limits.
 
         Args:
             chat: the model's chat format.
             context_tokens: the longest sequence.
-            max_thinking_tokens: closes thoughts after so many tokens; None: never.
+            max_thinking_tokens: maximum tokens of a thought; None for no limit.
         """
         self.chat, self.context_tokens = chat, context_tokens
         self._max_thinking_tokens = max_thinking_tokens
 
     @property
     def end_of_thought(self) -> tuple[int, ...]:
-        """What ends the thought that the chat template begins; nothing where it begins none."""
+        """The ids that end the thought which the chat template begins; empty if the template begins none."""
         return self.chat.encode(self.chat.spelling.closing) if self.chat.opens_thought else ()
 
     def render(
@@ -158,22 +158,22 @@ class ChatSampler(ABC):
         tools: Sequence[JsonObject] = (),
         after: str = "",
     ) -> tuple[int, ...]:
-        """Token ids of messages, ready for the assistant's reply."""
+        """Return the token ids of messages, up to the start of the assistant's reply."""
         return self.chat.render(messages, first=first, tools=tools, after=after)
 
     def encode_reply(self, text: str, tools: Sequence[JsonObject] = ()) -> tuple[int, ...]:
-        """Token ids of an assistant's reply, end-of-turn token included."""
+        """Return the token ids of an assistant's reply, including the end-of-turn token."""
         return self.chat.encode_reply(clean(text), tools)
 
     def left_out(self, role: str, prompt: Sequence[int], reply: Sequence[int]) -> tuple[int, int, int]:
-        """Tokens of an earlier turn that the template drops when a message of a role follows."""
+        """Count the tokens of an earlier turn that the template drops; see `ChatFormat.left_out`."""
         return self.chat.left_out(role, prompt, reply)
 
     async def sample(self, request: SampleRequest) -> Completion:
-        """Sample one completion. Requests of all coroutines that wait at the same time may run as one batch.
+        """Sample one completion. Requests of coroutines that wait at the same time may form one batch.
 
         Raises:
-            RolloutError: the prompt leaves no room in the context window; and what `_sample` raises.
+            RolloutError: the prompt leaves no room in the context window, or `_sample` raised the error.
         """
         limit, chat = self._max_thinking_tokens, self.chat
         if limit is None or request.schema is not None or request.choices:
@@ -197,4 +197,4 @@ class ChatSampler(ABC):
 
     @abstractmethod
     async def _sample(self, request: SampleRequest) -> Completion:
-        """One completion, whose sequence has room in the context window."""
+        """Sample one completion whose sequence fits into the context window."""

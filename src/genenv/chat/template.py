@@ -1,9 +1,9 @@
 # pyright: standard
-"""A tokenizer's chat template, and conversations in the form that it takes.
+"""A tokenizer's chat template, and the adaptation of conversations to the messages that it accepts.
 
-Templates differ in what they accept. Where one refuses or leaves out a system message, that begins the first
-user message; where it refuses the role `tool`, what tools say comes from the user; where roles must take
-turns, messages of one role become one.
+If a template rejects or drops system messages, their text begins the first user message. If it rejects the
+role `tool`, tool results come from the user. If it requires alternating roles, adjacent messages of one role
+are merged.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from genenv.types import Json, JsonObject
 log = logging.getLogger(__name__)
 
 _SAID = "\u2403"
-"""Stands for a content, so that it can be seen whether a template leaves it out."""
+"""A placeholder for content, used to find out whether a template drops it."""
 _GAP = "\n\n"
-"""Between messages that become one."""
+"""The separator between merged messages."""
 
 _OWN = frozenset(
     {"add_generation_prompt", "chat_template", "continue_final_message", "conversation", "max_length"}
     | {"messages", "padding", "return_assistant_tokens_mask", "return_dict", "return_tensors"}
     | {"sanitize_control_tokens", "tokenize", "tokenizer_kwargs", "tools", "truncation"}
 )
-"""What is no variable of a template, or not free."""
+"""Arguments that the user cannot set: they are not template variables, or genenv sets them."""
 
 
 class ChatTemplate:
-    """Messages to text, as the template writes them."""
+    """Renders messages to text with the tokenizer's template."""
 
     def __init__(self, tokenizer: Any, arguments: Mapping[str, Json] | None = None) -> None:  # noqa: ANN401
-        """Find out what a template takes.
+        """Find out which messages a template accepts.
 
         Args:
-            tokenizer: has a chat template.
-            arguments: given to the template each time, such as `enable_thinking`.
+            tokenizer: a tokenizer with a chat template.
+            arguments: variables for every application of the template, such as `enable_thinking`.
 
         Raises:
-            UsageError: it cannot be applied to a plain conversation, or an argument is not free.
+            UsageError: the template rejects a plain conversation, or an argument cannot be set.
         """
         self._tokenizer = tokenizer
         self._arguments = dict(arguments or {})
@@ -73,7 +73,7 @@ class ChatTemplate:
         self.takes_tool_role = self._takes([plain, said, tool])
 
     def text(self, messages: Iterable[ChatMessage], tools: Sequence[JsonObject] = (), *, reply: bool) -> str:
-        """A conversation as text; with `reply`, ready for the assistant's."""
+        """Return a conversation as text; with `reply`, up to the start of the assistant's reply."""
         taken = list(messages)
         calls = any(message.get("tool_calls") for message in taken)
         if not self.takes_tool_role and not calls:
@@ -97,7 +97,7 @@ class ChatTemplate:
         )
 
     def _takes(self, messages: Sequence[ChatMessage]) -> bool:
-        """Whether the template takes these messages and shows the one that is asked for."""
+        """Return whether the template accepts these messages and shows the placeholder `_SAID`."""
         try:
             return _SAID in self._apply(messages, (), reply=True)
         except Exception:  # noqa: BLE001 - templates are programs: they raise what they like
@@ -105,7 +105,7 @@ class ChatTemplate:
 
 
 def _without_system(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
-    """What the system says at the start begins the first user message; later on the user says it."""
+    """Move leading system messages into the first user message; later ones become user messages."""
     first = next((i for i, message in enumerate(messages) if message["role"] != "system"), len(messages))
     said = [str(message["content"]) for message in messages[:first]]
     later = [{**m, "role": "user"} if m["role"] == "system" else m for m in messages[first:]]
@@ -117,7 +117,7 @@ def _without_system(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
 
 
 def _merged(messages: Iterable[ChatMessage]) -> list[ChatMessage]:
-    """Messages of one role that follow each other as one; those with calls and of tools stay apart."""
+    """Merge adjacent messages of the same role, except those with calls and those of tools."""
     taken: list[ChatMessage] = []
     for message in messages:
         last = taken[-1] if taken else {"role": ""}
@@ -131,26 +131,26 @@ def _merged(messages: Iterable[ChatMessage]) -> list[ChatMessage]:
 
 _ROLES = ("system", "user", "assistant", "tool")
 _TRIED = ("u", "su", "uau", "suau", "uat", "suatau", "uauatau", "suauauat")
-"""Conversations by the first letters of their roles."""
+"""Conversations to test, by the first letters of their roles."""
 _MARK = "\u2402"
-"""Stands on both sides of a number, for what is said."""
+"""Stands on both sides of an index, as a placeholder for content."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turns:
-    """What a template writes besides what is said."""
+    """The constant text of a template around the contents of messages."""
 
     first: str
-    """Before everything."""
+    """Text before everything."""
     unasked: str
-    """Before a conversation that does not begin with a system message."""
+    """Text before a conversation that does not begin with a system message."""
     around: Mapping[str, tuple[str, str]]
-    """Before and after what a role says."""
+    """Role -> text before and after its content."""
     reply: str
-    """Where the assistant is to go on."""
+    """Text before the assistant's reply."""
 
     def text(self, roles: Sequence[str], said: Sequence[str]) -> str:
-        """A conversation, ready for the assistant's reply."""
+        """Return a conversation up to the start of the assistant's reply."""
         parts = [self.first, "" if roles[0] == "system" else self.unasked]
         for role, content in zip(roles, said, strict=True):
             before, after = self.around[role]
@@ -159,11 +159,11 @@ class Turns:
 
 
 def turns_of(template: ChatTemplate, begin: str) -> Turns | None:
-    """What a template writes around messages; None where that depends on more than their roles.
+    """Return the template's text around messages, or None if it depends on more than their roles.
 
     Args:
         template: the template.
-        begin: the token with which all texts begin, or nothing.
+        begin: the token with which all texts begin, or an empty string.
     """
     if not template.takes_system:
         return None
@@ -183,7 +183,7 @@ def _applied(template: ChatTemplate, roles: Sequence[str], *, reply: bool) -> st
 
 
 def _gaps(template: ChatTemplate, *roles: str, reply: bool = False) -> list[str]:
-    """What stands before, between and after what is said; empty where something that is said is not there."""
+    """Return the text before, between and after the contents; empty if a content is missing."""
     rest, gaps = _applied(template, roles, reply=reply), []
     for index in range(len(roles)):
         gap, found, rest = rest.partition(f"{_MARK}{index}{_MARK}")
@@ -194,7 +194,7 @@ def _gaps(template: ChatTemplate, *roles: str, reply: bool = False) -> list[str]
 
 
 def _found(template: ChatTemplate, begin: str) -> Turns | None:
-    """The one way to share the gaps out among roles, if there is any."""
+    """Assign the texts between contents to roles; return None if that is impossible."""
     asked, ready = _gaps(template, "user"), _gaps(template, "user", reply=True)
     said = _gaps(template, "user", "assistant", "user")
     told = _gaps(template, "system", "user")
@@ -218,11 +218,11 @@ def _found(template: ChatTemplate, begin: str) -> Turns | None:
 
 
 def with_variables(template: object, values: Mapping[str, Json]) -> object:
-    """The template with defaults: a variable that is not given has the value that is named here.
+    """Return the template with default values for variables that the caller does not set.
 
     Args:
-        template: the text of one, or several by name; anything else stays as it is.
-        values: by variable, such as `{"enable_thinking": False}`.
+        template: the text of a template, or several by name; any other value is returned unchanged.
+        values: variable -> default, such as `{"enable_thinking": False}`.
     """
     if isinstance(template, Mapping):
         named = cast("Mapping[str, object]", template)
@@ -237,5 +237,5 @@ def with_variables(template: object, values: Mapping[str, Json]) -> object:
 
 
 def _literal(value: Json) -> str:
-    """A value as Jinja writes it, which is JSON but for `none`."""
+    """Return a value as Jinja source, which is JSON except for `none`."""
     return "none" if value is None else json.dumps(value, ensure_ascii=False)

@@ -1,5 +1,5 @@
 # pyright: standard
-"""Tool calls in a model's text: the formats that chat templates ask for. Nothing is evaluated.
+"""A parser of tool calls in a model's text, and the tool format of a chat template. Nothing is evaluated.
 
     Hermes, Qwen 2.5 and 3      <tool_call>{"name": ..., "arguments": {...}}</tool_call>
     Qwen 3.5, Seed, Nemotron    <tool_call><function=NAME><parameter=KEY>V</parameter></function></tool_call>
@@ -9,11 +9,11 @@
     Gemma 4                     <|tool_call>call:NAME{key:<|"|>text<|"|>}<tool_call|>
     gpt-oss                     to=functions.NAME<|channel|>commentary json<|message|>{...}<|call|>
     Mistral                     [TOOL_CALLS]NAME[ARGS]{...}
-    Llama 4, LFM 2              [NAME(key="value"), ...], between marks or alone
-    Llama 3, Mistral before     JSON and nothing else, an object or a list of objects
+    Llama 4, LFM 2              [NAME(key="value"), ...], between marks or without
+    Llama 3, earlier Mistral    JSON and nothing else, an object or a list of objects
 
-What is in the place of a call and cannot be read is a call all the same, with arguments that are right
-nowhere: from an endpoint it would come as one.
+An unreadable call is still a call, with arguments that no tool accepts, because an endpoint would return it
+as a call too.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from genenv.texts import clean
 from genenv.types import Json, JsonObject
 
 MAX_CHARS = 200_000
-"""Longer text holds no calls."""
+"""Longer text is not searched for calls."""
 MAX_DEPTH = 64
-"""Lists and objects inside each other; deeper ones are no arguments."""
+"""Maximum nesting of lists and objects in arguments."""
 UNREADABLE: JsonObject = {"": "arguments that cannot be read"}
 CALL_TOKENS = (
     *("<tool_call>", "</tool_call>", "<seed:tool_call>", "</seed:tool_call>", "<|tool_call>", "<tool_call|>"),
@@ -47,7 +47,7 @@ CALL_TOKENS = (
     *("<|channel|>", "<|constrain|>", "<|message|>", "<|tool_call_start|>", "<|tool_call_end|>"),
     *("<|python_start|>", "<|python_end|>"),
 )
-"""Tokens that mark calls and may be special: a reply has to be decoded with them."""
+"""Tokens that mark calls and may be special; decoding a reply must keep them."""
 
 _BLOCKS = re.compile(
     r"<tool_call>(?P<tagged>.*?)(?:</tool_call>|\Z)"
@@ -62,7 +62,7 @@ _BLOCKS = re.compile(
     re.DOTALL,
 )
 _AROUND = re.compile(r"</?\S{0,12}(?:function_calls|minimax:tool_call)>|<｜tool▁calls▁(?:begin|end)｜>")
-"""What stands around several calls."""
+"""Markup around a group of calls."""
 _BEFORE = re.compile(r"\A\s*(?:\[TOOL_CALLS\]|<\|python_tag\|>|```(?:json)?)")
 _AFTER = re.compile(r"```\s*\Z")
 _FUNCTION = re.compile(r"\s*<function=([^>\n]+)>(.*?)(?:</function>|\Z)", re.DOTALL)
@@ -82,11 +82,11 @@ _FENCE = re.compile(r"\A\s*```(?:json)?|```\s*\Z")
 
 
 def read_calls(text: str, tools: Sequence[JsonObject] = ()) -> tuple[str, tuple[ToolCall, ...]]:
-    """The words of a reply, and its tool calls.
+    """Return the text of a reply without its tool calls, and the calls.
 
     Args:
         text: the reply.
-        tools: what can be called, as an API has it: says which values are texts, where a format does not.
+        tools: the tools in OpenAI's form. Their schemas tell strings from JSON if the format does not.
     """
     if len(text) > MAX_CHARS:
         return text, ()
@@ -102,7 +102,7 @@ def read_calls(text: str, tools: Sequence[JsonObject] = ()) -> tuple[str, tuple[
 
 
 def _tagged(body: str, tools: Sequence[JsonObject]) -> Iterator[ToolCall]:
-    """Between `<tool_call>` and its end stand JSON, functions in tags, or a name and pairs."""
+    """Parse the content of `<tool_call>`: JSON, functions in tags, or a name with pairs."""
     functions = list(_FUNCTION.finditer(body))
     if functions:
         for name, inner in (function.groups() for function in functions):
@@ -148,7 +148,7 @@ def _harmony(body: str) -> ToolCall:
 
 
 def _pythonic(text: str) -> list[ToolCall] | None:
-    """Calls in a list as Python writes it, which is parsed and never run; None where it is something else."""
+    """Parse a list of calls in Python syntax without running it; return None for any other text."""
     try:
         with warnings.catch_warnings(action="ignore"):  # of escapes in strings
             parsed = ast.parse(text.strip(), mode="eval").body
@@ -182,11 +182,11 @@ _READERS: Mapping[str, Callable[[re.Match[str], Sequence[JsonObject]], Iterable[
     "harmony": lambda block, _: [_harmony(block["harmony"])],
     "python": lambda block, _: _pythonic(block["python"]) or [ToolCall(name="", arguments=UNREADABLE)],
 }
-"""By the group of `_BLOCKS` that is found."""
+"""Name of a group in `_BLOCKS` -> its parser."""
 
 
 def _in_tags(name: str, found: Iterable[re.Match[str]], tools: Sequence[JsonObject]) -> ToolCall:
-    """A call whose values are plain text: what is no text by the tool's own account is JSON."""
+    """Return a call from untyped values; values that the tool's schema does not type as string are JSON."""
     own = clean(name.strip())
     kinds = _kinds(own, tools)
     arguments: dict[str, Json] = {}
@@ -202,7 +202,7 @@ def _in_tags(name: str, found: Iterable[re.Match[str]], tools: Sequence[JsonObje
 
 
 def _kinds(name: str, tools: Sequence[JsonObject]) -> dict[str, object]:
-    """What a tool says of its parameters: their types by name."""
+    """Return the types of a tool's parameters by name."""
     for tool in tools:
         function = tool.get("function", tool)
         if not isinstance(function, dict) or function.get("name") != name:
@@ -215,7 +215,7 @@ def _kinds(name: str, tools: Sequence[JsonObject]) -> dict[str, object]:
 
 
 def arguments_of(given: object) -> JsonObject:
-    """A call's arguments out of JSON text or an object; `UNREADABLE` where they are neither."""
+    """Return a call's arguments from JSON text or an object, or `UNREADABLE`."""
     value = _loads(given) if isinstance(given, str) else given
     if value is None or not isinstance(value, dict) or not _is_shallow(cast(object, value)):
         return UNREADABLE
@@ -232,7 +232,7 @@ def _block(text: str) -> Iterator[ToolCall]:
 
 
 def _bare(text: str) -> Iterator[ToolCall]:
-    """Calls where all of the text is JSON; other JSON is words."""
+    """Yield calls if the whole text is JSON of that form; other JSON is plain text."""
     value = _loads(text)
     for one in cast("list[object]", value) if isinstance(value, list) else [value]:
         fields = cast("dict[str, object]", one) if isinstance(one, dict) else {}
@@ -249,7 +249,7 @@ def _loads(text: str) -> object:
 
 
 def _is_shallow(value: object) -> bool:
-    """Whether lists and objects are inside each other no deeper than allowed. Does not recurse."""
+    """Return whether the nesting of lists and objects is within `MAX_DEPTH`. Not recursive."""
     level: list[object] = [value]
     for _ in range(MAX_DEPTH):
         inside: list[object] = []
@@ -289,7 +289,7 @@ _USER_MESSAGE: ChatMessage = {"role": "user", "content": "u"}
 
 
 class ToolFormat:
-    """How one template writes tools, calls and what tools say."""
+    """The form in which a chat template writes tools, calls and tool results."""
 
     def __init__(
         self, template: ChatTemplate, end: str, read_reply: Callable[[str], str], spelling: Spelling = USUAL
@@ -297,16 +297,16 @@ class ToolFormat:
         """Take a template.
 
         Args:
-            template: applied to messages and tools.
+            template: the chat template.
             end: the token that ends an assistant's turn.
-            read_reply: what the template writes as it is read from a model: special tokens are left out.
-            spelling: of thoughts.
+            read_reply: returns template text in the form of a decoded reply, without special tokens.
+            spelling: the model's markup of thoughts.
         """
         self._template, self._end, self._read_reply, self._spelling = template, end, read_reply, spelling
 
     @functools.cached_property
     def is_readable(self) -> bool:
-        """Whether the template writes down tools, and calls in a form that can be read again."""
+        """Whether the template writes tools, and writes calls in a form that `read_calls` can parse."""
         try:
             before = self._template.text([_USER_MESSAGE], [_PROBE], reply=True)
             after = self._template.text(
@@ -323,10 +323,10 @@ class ToolFormat:
         return "probe_tool" in before and found == [(_PROBE_CALL.name, _PROBE_CALL.arguments)]
 
     def check(self) -> None:
-        """Refuse a template that cannot play tasks with tools in its own form.
+        """Refuse a template that cannot represent rollouts with tools.
 
         Raises:
-            UsageError: it has no such form, or one that is not known here.
+            UsageError: the template has no format for tools, or an unknown one.
         """
         if self.is_readable and not self._is_playable:
             raise UsageError(
@@ -355,7 +355,7 @@ class ToolFormat:
             return False
 
     def reply(self, message: ChatMessage, tools: Sequence[JsonObject]) -> str:
-        """What a model would have to say for its turn to be this message, up to the end of the turn."""
+        """Return the text that a model must sample to produce this message, up to the end of the turn."""
         prompt = self._template.text([_USER_MESSAGE], tools, reply=True)
         whole = self._template.text([_USER_MESSAGE, message], tools, reply=False)
         written = self._written(prompt, whole)
@@ -366,7 +366,7 @@ class ToolFormat:
     def continuation(
         self, messages: Sequence[ChatMessage], tools: Sequence[JsonObject], after: ChatMessage
     ) -> str:
-        """What the template adds after the end of a reply, when these messages answer it."""
+        """Return the text that the template adds after the end of a reply to which the messages respond."""
         calls = after.get("tool_calls") or []
         answers = iter(calls)
         messages = [
@@ -380,9 +380,9 @@ class ToolFormat:
         return self._end.join(whole.split(self._end)[before.count(self._end) :])
 
     def _written(self, prompt: str, whole: str) -> str | None:
-        """What a template puts where a reply belongs; a thought that the prompt begins is ended first.
+        """Return the template's text of a reply; a thought that the prompt begins is closed first.
 
-        None where the template writes something else before it than before a reply to come.
+        None if the text before the reply differs from the text before a pending reply.
         """
         opening = self._spelling.opening.rstrip()
         header = prompt[: prompt.rindex(opening)] if self._spelling.opens(prompt) else prompt
@@ -392,24 +392,24 @@ class ToolFormat:
 
 
 def normalize_tool_calls(text: str, tools: Sequence[JsonObject] = ()) -> str:
-    """A model's answer with the calls in it as an environment reads them."""
+    """Return a model's answer with its calls in the form that environments parse."""
     return as_text(*read_calls(text, tools))
 
 
 def as_text(words: str, calls: Iterable[ToolCall]) -> str:
-    """Words and calls as one text that an environment reads."""
+    """Return text and calls as one string in the form that environments parse."""
     blocks = (json.dumps({"name": c.name, "arguments": c.arguments}, ensure_ascii=False) for c in calls)
     return "\n".join([*filter(None, [words]), *(f"<tool_call>\n{block}\n</tool_call>" for block in blocks)])
 
 
 def message_of(text: str) -> ChatMessage:
-    """The message that text in an environment's form is."""
+    """Return the message for a string in the form that environments parse."""
     words, calls = read_calls(text)
     return _assistant_message(with_call_ids(calls), words)
 
 
 def with_call_ids(calls: Iterable[ToolCall]) -> tuple[ToolCall, ...]:
-    """Calls with ids: nine letters and digits, as the strictest templates want them."""
+    """Return the calls with ids of nine letters and digits, as the strictest templates require."""
     return tuple(replace(call, id=call.id or f"call{index:05d}") for index, call in enumerate(calls))
 
 

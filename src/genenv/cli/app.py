@@ -1,4 +1,4 @@
-"""The command line. Wrong input ends with exit status 2 and one sentence: what is wrong and what to do."""
+"""The entry point `genenv`: loads commands and turns user errors into one sentence and exit status 2."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from genenv.errors import GenenvError, disk_is_full, out_of_memory, spelled
 from genenv.plugins import load, parts
 
 COMMANDS = parts("commands")
-"""The function of each command; only the one that was typed is loaded."""
+"""Command -> its function; only the requested command is loaded."""
 
 RENAMED = {"domain": "env"}
-"""Commands of older versions; the old names work for one release."""
+"""Old names of commands -> new names; the old names work for one release."""
 
 _TYPED = "genenv.command"
 
@@ -36,12 +36,12 @@ def one_sentence(command: Callable[[], str]) -> Generator[None]:
     """Turn errors that the user can fix into one sentence and exit status 2.
 
     Args:
-        command: returns the name of the command that was typed, once it is known.
+        command: returns the name of the command, once it is parsed.
     """
     try:
         yield
     except BrokenPipeError:
-        raise  # whoever read our output has gone; Typer ends quietly
+        raise  # the reader of our output has closed the pipe; Typer ends quietly
     except GenenvError as error:
         raise ended(str(error), 2) from error
     except OSError as error:
@@ -59,7 +59,7 @@ def one_sentence(command: Callable[[], str]) -> Generator[None]:
 
 
 def _kept(command: str, form: str) -> str:
-    """What is kept of a command's work when it ends early, from `KEPT` of its module."""
+    """Return a phrase about the work that a command preserves when it ends early (`KEPT` of its module)."""
     module = sys.modules.get(COMMANDS.get(command, "").partition(":")[0])
     kept = getattr(module, "KEPT", None)
     return form.format(kept) if kept else ""
@@ -73,18 +73,18 @@ def _system_sentence(error: OSError, command: str) -> str:
 
 
 def load_command(name: str) -> TyperCommand:
-    """A command with its options."""
+    """Load a command with its options."""
     alone = typer.Typer(add_completion=False)
     alone.command(name)(cast(Callable[..., None], load(COMMANDS[name])))
     return cast(TyperCommand, typer.main.get_command(alone))
 
 
 class _Commands(TyperGroup):
-    """All commands, each loaded and run inside `one_sentence`."""
+    """The group of all commands, each loaded on demand and run inside `one_sentence`."""
 
-    # The classes of contexts and commands are click's or Typer's own, as the version has it.
+    # Depending on the version, the classes of contexts and commands are click's or Typer's.
     def invoke(self, ctx: typer.Context) -> object:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Run the command that was typed."""
+        """Run the requested command."""
         with one_sentence(lambda: str(ctx.meta.get(_TYPED, ""))):
             return super().invoke(ctx)
 
@@ -93,7 +93,7 @@ class _Commands(TyperGroup):
         ctx: typer.Context,
         formatter: Any,  # noqa: ANN401 - see above
     ) -> None:
-        """The help of all commands; only then are their sources read for it."""
+        """Write the help of all commands, whose descriptions are read from their sources only now."""
         for name, command in self.commands.items():
             command.help = _about(COMMANDS[name])
         super().format_help(ctx, formatter)
@@ -101,7 +101,7 @@ class _Commands(TyperGroup):
     def resolve_command(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, ctx: typer.Context, args: list[str]
     ) -> tuple[str | None, TyperCommand, list[str]]:
-        """The command that was typed, in place of its line of help."""
+        """Return the requested command in place of its placeholder."""
         typed = [spelled(args[0], COMMANDS), *args[1:]] if args else args
         if typed and typed[0] in RENAMED:
             typer.echo(f"genenv {typed[0]} is now called genenv {RENAMED[typed[0]]}", err=True)
@@ -126,15 +126,15 @@ app = typer.Typer(
 
 
 def _line_of_help() -> None:
-    """The placeholder of a command until it is typed."""
+    """Placeholder for a command that is not loaded."""
 
 
 def _about(where: str) -> str:
-    """The first line of a command's docstring, read from its source: loading all commands takes seconds."""
+    """Return the first line of a command's docstring from its source, because imports would take seconds."""
     module, _, function = where.partition(":")
     package, _, inner = module.partition(".")
     try:
-        spec = find_spec(package)  # of a module in it, its packages would be imported
+        spec = find_spec(package)  # for a module inside, find_spec would import its packages
         origin = Path(spec.origin) if spec and spec.origin else Path()
         source = (
             origin.parent.joinpath(*inner.split(".")).with_suffix(".py") if inner else origin
@@ -167,14 +167,14 @@ def root(
 
 
 def _interrupt(*_: object) -> None:
-    """Stop at once: asyncio's own handler asks its task to, which sampling and updates do not notice."""
+    """Stop at once. asyncio's handler only cancels its task, which sampling and updates do not notice."""
     logging.getLogger("asyncio").disabled = True  # do not report cancelled tasks
     raise KeyboardInterrupt
 
 
 def main() -> None:
-    """Entry point of the `genenv` command."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where a shell has it ignored
+    """Run the command `genenv`."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not if a shell ignores SIGINT
         signal.signal(signal.SIGINT, _interrupt)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")

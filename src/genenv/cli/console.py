@@ -1,4 +1,4 @@
-"""What all commands share: options, the first line of output, reading a line, ending and being stopped."""
+"""Shared parts of the commands: options, the first line of output, reading input, ending and stopping."""
 
 from __future__ import annotations
 
@@ -65,21 +65,21 @@ Requests = Annotated[
 
 
 def begin(what: str) -> None:
-    """Print what begins: libraries and models take seconds to load, and a log file shows no cursor."""
+    """Announce the work on standard error, because loading libraries and models takes seconds."""
     typer.echo(f"{masked(inert(what))} ...", err=True)
 
 
 def ended(text: str, status: int) -> typer.Exit:
-    """End a command with one sentence on standard error and an exit status."""
+    """Print one sentence to standard error and return the exception that exits with this status."""
     typer.echo(f"genenv: {masked(inert(' '.join(text.split())))}", err=True)
     return typer.Exit(status)
 
 
 def next_line(prompt: str) -> str | None:
-    """The next line of standard input, without its end; None at the end of the input.
+    """Return the next line of standard input without its end, or None at the end of the input.
 
     Args:
-        prompt: what to print first.
+        prompt: text to print first.
     """
     typer.echo(prompt, nl=False)
     line = sys.stdin.readline()
@@ -90,18 +90,18 @@ def next_line(prompt: str) -> str | None:
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, by which batch systems and containers stop a command: it ends as after Ctrl-C."""
+    """SIGTERM as an exception: batch systems and containers stop a command with it. Handled like Ctrl-C."""
 
 
 @contextlib.contextmanager
 def stoppable(kept: str) -> Generator[None]:
-    """Work that Ctrl-C and SIGTERM end with one sentence, and with status 130 and 143, as shells count.
+    """End with one sentence after Ctrl-C (exit status 130) or SIGTERM (143), as shells expect.
 
     Args:
-        kept: which work is kept, for the sentence.
+        kept: names the preserved work, for the sentence.
 
     Raises:
-        typer.Exit: it was stopped.
+        typer.Exit: the work was stopped.
     """
 
     def terminate(*_: object) -> None:
@@ -126,12 +126,12 @@ def check_named(config: Path | None, instead: str, *, run: bool) -> None:
     """Refuse a command with neither a CONFIG nor a run.
 
     Args:
-        config: the CONFIG, if named.
+        config: the CONFIG argument, if given.
         instead: the option that names a run.
-        run: whether a run is named.
+        run: whether that option is given.
 
     Raises:
-        typer.BadParameter: it has neither.
+        typer.BadParameter: both are missing.
     """
     if config is None and not run:
         raise typer.BadParameter(
@@ -140,17 +140,17 @@ def check_named(config: Path | None, instead: str, *, run: bool) -> None:
 
 
 def with_corpus(overrides: Sequence[str], corpus: Path | None) -> list[str]:
-    """Overrides, with that of `--corpus` as an absolute path so that a run finds it from any folder."""
+    """Return the overrides with `--corpus` added as an absolute path, valid from any folder."""
     if corpus is None:
         return list(overrides)
     return [*overrides, f"environment.corpus={json.dumps(str(corpus.resolve()), ensure_ascii=False)}"]
 
 
 def pair_of(text: str) -> tuple[str, str]:
-    """The two variants of `A:B`.
+    """Return the two variants of `A:B`.
 
     Raises:
-        UsageError: it is not of that form.
+        UsageError: the text does not have that form.
     """
     first, colon, second = text.partition(":")
     if not (first and colon and second) or ":" in second:

@@ -1,5 +1,5 @@
 # pyright: standard
-"""`genenv doctor`: what works on this machine, and how to get the rest; whether a run is whole, or fits."""
+"""`genenv doctor`: check this machine, the integrity of a run, or the memory that a config needs."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from genenv.errors import GenenvError, UsageError
 
 _GIB = 2**30
 _CLOSE = 0.9
-"""More than this share of all memory leaves nothing for others."""
+"""The share of the memory up to which a run counts as fitting."""
 
 Finding = tuple[str, str]
-"""The state of one thing on this machine, and what to do about it ("" for nothing)."""
+"""The state of one thing on this machine, and advice about it (empty for none)."""
 
 
 Run = Annotated[
@@ -69,15 +69,15 @@ def doctor(run: Run = None, processes: Processes = 1, overrides: Overrides = [])
 
 
 def _show_fit(config: RunConfig, console: Console, *, processes: int = 1) -> None:
-    """Print the memory that both policies need, part by part, and what to change where that is too much.
+    """Print the memory that both policies need, part by part, and which settings to change if it is too much.
 
     Args:
         config: settings of the run.
         console: the terminal.
-        processes: how many train together; the figures are for each of them.
+        processes: number of processes that train together; the figures are for each of them.
 
     Raises:
-        UsageError: the model is not to be had, learns elsewhere, or not in so many processes.
+        UsageError: the model is unavailable, is trained elsewhere, or cannot use this many processes.
     """
     if config.policy.backend not in ("local", "vllm"):
         raise UsageError(
@@ -130,12 +130,12 @@ def _show_fit(config: RunConfig, console: Console, *, processes: int = 1) -> Non
 
 
 def _is_a_run(path: Path) -> bool:
-    """Whether a path is meant for a run: a folder, or where one would be; all else names a CONFIG."""
+    """Return whether a path names the folder of a run, existing or not; other paths name a CONFIG."""
     return path.is_dir() or (not path.exists() and len(path.parts) > 1 and path.suffix != ".toml")
 
 
 def _machine() -> Table:
-    """A table of each thing that genenv uses here, its state, and what to do about it."""
+    """Return a table of everything that genenv uses on this machine: its state and advice about it."""
     table = Table(title="genenv doctor", show_lines=False)
     for title in ("what", "here", "note"):
         table.add_column(title, overflow="fold")
@@ -250,6 +250,8 @@ _CHECKS: dict[str, Callable[[], Finding]] = {
     "openai": _package("openai", "for endpoints as policies: pip install openai"),
     "benchmark data": _benchmark_data,
     "tensorboard": _package("tensorboard", "optional, for logging.tensorboard: pip install tensorboard"),
-    "uvicorn": _package("uvicorn", "optional, for genenv tinker-server: pip install starlette uvicorn"),
+    "uvicorn": _package(
+        "uvicorn", "optional, for genenv tinker-server: pip install protobuf starlette uvicorn"
+    ),
     "wandb": _package("wandb", "optional, for logging.wandb: pip install wandb"),
 }

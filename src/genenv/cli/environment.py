@@ -1,4 +1,4 @@
-"""`genenv check` tests the promises of an environment; `genenv play` lets a person try one of its tasks."""
+"""`genenv check` tests an environment against its interface; `genenv play` gives one task to a person."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ def check(env: Name, n: Number = 100, overrides: Overrides = []) -> None:  # noq
 
 
 def config_of(name: str, overrides: Sequence[str]) -> RunConfig:
-    """The settings of a run with this environment: from a file, or the defaults."""
+    """Return the settings of a run with this environment, from a file or from the defaults."""
     if name.endswith(".toml") and Path(name).is_file():
         return load_config(Path(name), overrides)
     return load_config(None, [f"environment.name={name}", *overrides])
 
 
 class _Ended(Exception):
-    """The input has ended."""
+    """Raised at the end of the input."""
 
 
 def play(env: Name, task: Wanted = "", overrides: Overrides = []) -> None:  # noqa: B006 - Typer's form
@@ -103,7 +103,7 @@ def _chosen(tasks: dict[str, Task], wanted: str) -> Task:
 
 
 async def _replies(env: Environment, task: Task) -> Sequence[str]:
-    """The person's replies, turn by turn."""
+    """Return the person's replies, read turn by turn."""
     replies: list[str] = []
 
     async def ask(messages: Sequence[Message]) -> str:
@@ -118,7 +118,7 @@ async def _replies(env: Environment, task: Task) -> Sequence[str]:
 
 
 def _reply() -> str:
-    """Lines up to an empty one."""
+    """Read lines up to an empty one."""
     lines: list[str] = []
     while (line := next_line("" if lines else "> ")) and line.strip():
         lines.append(line)

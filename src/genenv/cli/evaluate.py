@@ -1,4 +1,4 @@
-"""`genenv eval`: a model on benchmarks, or stored answers graded again, and a table of each."""
+"""`genenv eval`: evaluate a model on benchmarks, or grade stored answers again, and print tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from genenv.evaluation.regrade import regrade as grade_again
 from genenv.evaluation.results import Outcome
 
 _FAILED = 1
-"""Exit status when items were not answered."""
+"""Exit status if some items were not answered."""
 
 Names = Annotated[
     list[str],
@@ -135,7 +135,7 @@ def evaluate(  # noqa: PLR0913 - each option is an argument
 
 
 def _show_all(outcomes: Iterable[Outcome]) -> None:
-    """Print a table for each evaluation, as soon as it is there.
+    """Print a table for each evaluation as soon as it ends.
 
     Raises:
         typer.Exit: some items have no answer (status 1).
@@ -149,7 +149,7 @@ def _show_all(outcomes: Iterable[Outcome]) -> None:
 
 
 def show_outcome(outcome: Outcome, console: Console) -> None:
-    """Print one benchmark's figures, and what a reader must know beside them."""
+    """Print one benchmark's figures, and the notes that a reader needs to interpret them."""
     asked, seconds = len(outcome.records), outcome.seconds
     part = "" if asked == outcome.of else f", {asked} of {outcome.of} items"
     show(figures_table(f"{outcome.name}{part}", outcome.figures), console)

@@ -1,4 +1,4 @@
-"""`genenv generate`: a simulator writes until enough tasks have passed the gate; nothing is trained."""
+"""`genenv generate`: let a simulator write until enough tasks have passed the gate, without training."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from genenv.training.task_pool import TaskPool
 from genenv.types import Json, Proposal, Task
 
 KEPT = "nothing was written"
-"""What remains of its work when it ends early."""
+"""A phrase for `genenv.cli.app` about the work that is preserved if the command ends early."""
 
 _BARREN_ROUNDS = 5
-"""Rounds of generations without a valid task after which `generate` gives up."""
+"""`generate` gives up after this many rounds of generations without a valid task."""
 
 Number = Annotated[int, typer.Option("--n", min=1, help="How many tasks.")]
 Run = Annotated[
@@ -55,7 +55,7 @@ def generate(
         raise UsageError("simulator.source is 'none': nothing writes tasks; set it to 'model' or 'variation'")
     if out is not None:
         _check_out(out)
-    opening.check_models(settings)
+    opening.check_models(settings.policy)
     env = opening.open_environment(settings)
     policies = opening.load_players(settings, env, ConsoleReporter())
     writing = _Writing(pool=TaskPool(settings, env), policies=policies)
@@ -82,10 +82,10 @@ async def _written(writing: _Writing, folder: RunFolder | None, n: int) -> tuple
 
 
 def _check_out(out: Path) -> None:
-    """Create the folder of a file that must not exist yet.
+    """Create the folder of an output file that must not exist yet.
 
     Raises:
-        UsageError: it is there, is a folder, or cannot be written.
+        UsageError: the file exists, is a folder, or cannot be written.
     """
     if out.is_dir():
         raise UsageError(f"{out} is a folder; name a file for the tasks, such as {out / 'tasks.jsonl'}")
@@ -97,7 +97,7 @@ def _check_out(out: Path) -> None:
 
 @dataclass(kw_only=True)
 class _Writing:
-    """Rounds of writing without any learning, numbered after those of the run."""
+    """Rounds of task generation without training, numbered after the rounds of a run."""
 
     pool: TaskPool
     policies: Policies
@@ -107,7 +107,7 @@ class _Writing:
         """Load the policies, statistics and task archive of a run.
 
         Raises:
-            DataError: it has no round, or its checkpoint is damaged.
+            DataError: the run has no committed round, or its checkpoint is damaged.
         """
         with PoolStore.open(folder.pool, create=False) as store:
             last = store.last_round()
@@ -120,7 +120,7 @@ class _Writing:
         await self.policies.load(checkpoint)
 
     async def write(self, n: int) -> tuple[list[Task], int]:
-        """Up to `n` tasks that passed the gate, and how many generations it took."""
+        """Return up to `n` tasks that passed the gate, and the number of generations."""
         tasks: list[Task] = []
         written = barren = 0
         config = self.pool.config.simulator

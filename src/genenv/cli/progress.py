@@ -1,8 +1,8 @@
-"""Progress in the terminal: one live line per stage with rate and time left, a table line per round.
+"""Progress in the terminal: one live line per stage with rate and time left, one table line per round.
 
-Where there is no terminal (a log file, a pipe), a line says where the work is when a tenth more is done or
-half a minute has passed, ten seconds after the line before at the earliest; while nothing advances, lines
-come at waits that double. Before the first row of the table each stage is announced as it begins.
+Without a terminal (a log file, a pipe), a line reports progress after a tenth of the items or half a minute,
+but at least ten seconds after the previous line. If nothing advances, the wait doubles each time. Before the
+first row of the table, each stage is announced when it begins.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ _COLUMNS = (
     ("seconds", "time/round_s", "{:.0f}"),
 )
 PLAIN_EVERY_S = 10.0
-"""Without a terminal, the least time between two lines."""
+"""Minimum seconds between two lines without a terminal."""
 _SLOW = 3
-"""So many times as long between lines where less than a tenth was done since the last one."""
+"""Factor on the wait between lines if less than a tenth was done since the last one."""
 _LONGEST = 30
-"""So many times as long at most where nothing advances."""
+"""Maximum factor on the wait if nothing advances."""
 
 
 class _Count(ProgressColumn):
-    """Items done, out of how many where that is known; nothing where there are no items."""
+    """A column with the items done and, if known, their total; empty if a stage has no items."""
 
     def render(self, task: Task) -> Text:
-        """The column's text."""
+        """Return the column's text."""
         if not task.fields["unit"]:
             return Text("")
         total = "" if task.total is None else f"/{task.total:.0f}"
@@ -60,17 +60,17 @@ class _Count(ProgressColumn):
 
 
 class _Rate(ProgressColumn):
-    """Tokens per second over the whole stage."""
+    """A column with the tokens per second over the whole stage."""
 
     def render(self, task: Task) -> Text:
-        """The column's text."""
+        """Return the column's text."""
         tokens = float(task.fields.get("tokens", 0))
         elapsed = task.elapsed or 0.0
         return Text(f"{tokens / elapsed:,.0f} tokens/s" if tokens and elapsed > 0.5 else "")
 
 
 class _PlainStage:
-    """What is done of a stage, and the line that says so."""
+    """The progress of a stage without a terminal, and the lines that report it."""
 
     def __init__(self, name: str, total: int | None, unit: str) -> None:
         self.name, self.total, self.unit = name, total, unit
@@ -81,18 +81,18 @@ class _PlainStage:
         self._told, self._wait = 0, 1.0
 
     def __call__(self, tokens: int, items: int, note: str = "") -> None:
-        """So much more is done."""
+        """Add progress."""
         self.tokens, self.items, self.said = self.tokens + tokens, self.items + items, note or self.said
 
     def due(self, silent_s: float, every_s: float) -> bool:
-        """Whether a line is worth reading after some seconds without one."""
+        """Return whether to print a line after this many seconds without one."""
         moved = self.items - self._told
         if not moved:
             return silent_s >= self._wait * every_s
         return silent_s >= every_s * (1 if self.total and moved * 10 >= self.total else _SLOW)
 
     def line(self) -> str:
-        """Items, tokens a second, time left; only what there is to say."""
+        """Return a line with items, tokens per second and time left, as far as known."""
         took, moved = time.monotonic() - self._start, self.items - self._told
         self.lines, self._told = self.lines + 1, self.items
         self._wait = 1.0 if moved else min(2 * self._wait, _LONGEST)
@@ -106,7 +106,7 @@ class _PlainStage:
         return f"  {self.name}: {', '.join([*parts, self.said] if self.said else parts)}"
 
     def last_line(self) -> str:
-        """What there is to say when it is over."""
+        """Return the line for the end of the stage."""
         took = f"done in {time.monotonic() - self._start:.0f} s"
         return f"  {self.name}: {', '.join([self._done, took] if self.unit else [took])}"
 
@@ -116,11 +116,11 @@ class _PlainStage:
 
 
 class ConsoleReporter:
-    """Writes to a terminal; where there is none, a line now and then instead of a live one.
+    """Reports progress to a terminal with live lines, or to a file with occasional lines.
 
     Args:
-        console: where to; standard error when left out.
-        every_s: seconds between lines where there is no terminal.
+        console: the output; None for standard error.
+        every_s: minimum seconds between lines without a terminal.
     """
 
     def __init__(self, console: Console | None = None, *, every_s: float = PLAIN_EVERY_S) -> None:
@@ -132,7 +132,7 @@ class ConsoleReporter:
 
     @contextlib.contextmanager
     def stage(self, name: str, *, items: int | None, unit: str) -> Generator[Stage]:
-        """One live line, which goes when the stage ends."""
+        """Show one live line until the stage ends."""
         if not self.console.is_terminal:
             with self._plain_stage(name, items, unit) as stage:
                 yield stage
@@ -156,7 +156,7 @@ class ConsoleReporter:
 
     @contextlib.contextmanager
     def _shared(self) -> Generator[Progress]:
-        """The live lines of all stages under way: a terminal has room for one such display."""
+        """Provide the display of all current stages; a terminal can have only one."""
         if self._live is None:
             self._live = Progress(
                 SpinnerColumn(),
@@ -202,7 +202,7 @@ class ConsoleReporter:
             self._line(stage.last_line())
 
     def round(self, number: int, rounds: int, metrics: Mapping[str, float]) -> None:
-        """A line of the table; the head comes first, and again every 20 rounds."""
+        """Print a line of the table, after its header for the first and every 20th round."""
         widths = [max(len(title), 8) for title, _, _ in _COLUMNS]
         if not self._headed or number % 20 == 0:
             head = " ".join(title.rjust(width) for (title, _, _), width in zip(_COLUMNS, widths, strict=True))
@@ -215,7 +215,7 @@ class ConsoleReporter:
         self._line(f"{f'{number}/{rounds}':>9} {' '.join(cells)}")
 
     def note(self, text: str) -> None:
-        """One line."""
+        """Print one line."""
         self._line(text, "dim")
 
     def _line(self, text: str, style: str = "") -> None:

@@ -1,4 +1,4 @@
-"""The reference of all settings, made from their definitions.
+"""Generates the reference of all settings from their definitions.
 
 Run `python -m genenv.cli.settings_reference > docs/reference/configuration.md` after changing a setting.
 """
@@ -55,7 +55,7 @@ of its weights, `--policy` says. [Evaluation](../guides/evaluation.md) explains 
 
 
 def render_reference() -> str:
-    """All settings as Markdown: section by section, then environment by environment."""
+    """Return all settings as Markdown, by section and then by environment."""
     of_environments = ("environment.", "shift.environment.")
     common = [
         pair for pair in all_settings(environment_names()[0]) if not pair[0].startswith(of_environments)
@@ -103,7 +103,7 @@ def _section(name: str, pairs: Iterable[tuple[str, FieldInfo]], note: str = "") 
 
 
 def _rows(pairs: Iterable[tuple[str, FieldInfo]], instead: Callable[[str], object] = lambda _: None) -> str:
-    """The table of some settings; `instead` gives the default of those that have another here, else None."""
+    """Return a table of settings. `instead` maps a key to another default, or to None for the field's."""
     rows = [
         [f"`{key}`", _code(_first(instead(key), _default(field))), allowed(field), _meaning(field)]
         for key, field in pairs
@@ -121,7 +121,7 @@ def _first(one: object, other: object) -> object:
 
 
 def _about(section: str) -> str:
-    """The line under the field that holds a section."""
+    """Return the description of the field that holds a section."""
     holder, text = RunConfig, ""
     for part in section.split("."):
         field = holder.model_fields[part]

@@ -1,7 +1,7 @@
-"""Tables of figures, in which names stand whole: one that is broken in two cannot be searched for or copied.
+"""Tables of figures that never break a name, so that names can be searched for and copied.
 
-Figures of one group, or of one name over several groups, stand indented below what they share, so that a
-table fits into 80 columns. Where it does not, its lines are longer than the terminal, not its words shorter.
+Figures of one group, or of one name in several groups, are indented below what they share, so that most
+tables fit into 80 columns. A wider table has lines longer than the terminal.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from genenv.statistics import Figure
 from genenv.texts import inert
 
 _LONGEST_HEAD = 20
-"""Policies with longer names are called A, B, ... in a comparison."""
+"""If a policy's name is longer, a comparison names the policies A, B, ..."""
 
 _WIDEST = 10_000
 
 Label = tuple[str, int | None]
-"""The text of a line, and which figure stands on it; None for a heading."""
+"""The text of a line and the index of its figure; None for a heading."""
 
 
 def labels(keys: Sequence[tuple[str, str]]) -> Iterator[Label]:
-    """How to call figures one below the other.
+    """Yield the labels of figures that are listed below each other.
 
     Args:
-        keys: name and group of each, the group empty for all items.
+        keys: name and group of each figure; the group is empty for all items.
     """
     name, heading = "", ""
     for index, (own, group) in enumerate(keys):
@@ -51,7 +51,7 @@ def labels(keys: Sequence[tuple[str, str]]) -> Iterator[Label]:
 
 
 def figures_table(title: str, figures: Sequence[Figure]) -> Table:
-    """Figures with their intervals."""
+    """Return a table of figures with their intervals."""
     table = _table(title)
     for column in ("value", "95% interval", "items"):
         table.add_column(column, justify="right", no_wrap=True)
@@ -62,7 +62,7 @@ def figures_table(title: str, figures: Sequence[Figure]) -> Table:
 
 
 def comparison_table(found: Comparison) -> tuple[Table, list[str]]:
-    """Results side by side; and what the letters at its head stand for, where names are too long for it."""
+    """Return a table of results side by side, and the legend of its column letters if names are too long."""
     names = [inert(name) for name in found.names]
     heads, legend = names, list[str]()
     if max(map(len, names)) > _LONGEST_HEAD:
@@ -78,7 +78,7 @@ def comparison_table(found: Comparison) -> tuple[Table, list[str]]:
 
 
 def show(table: Table, console: Console) -> None:
-    """Print a table at its own width, though the terminal be narrower."""
+    """Print a table at its full width, even if the terminal is narrower."""
     wanted = Measurement.get(console, console.options.update(width=_WIDEST), table).maximum
     wide = Console(
         file=console.file,
@@ -90,12 +90,12 @@ def show(table: Table, console: Console) -> None:
 
 
 def value(figure: Figure) -> str:
-    """A figure's value."""
+    """Return a figure's value as text."""
     return _number(figure.value, percent=figure.percent)
 
 
 def interval(figure: Figure) -> str:
-    """A figure's interval, a dash where there is none."""
+    """Return a figure's interval as text, or a dash if it has none."""
     if math.isnan(figure.low):
         return "-"
     low, high = (_number(end, percent=figure.percent) for end in (figure.low, figure.high))

@@ -20,7 +20,7 @@ from genenv.training import start as training
 from genenv.training.branching import Origin
 
 KEPT = "committed rounds are kept, `genenv train` continues them with --resume"
-"""What remains of its work when it ends early."""
+"""A phrase for `genenv.cli.app` about the work that is preserved if the command ends early."""
 
 Out = Annotated[Path | None, typer.Option(help="Folder of the run; runs/NAME when left out.")]
 Resume = Annotated[
@@ -85,7 +85,7 @@ def _train(  # noqa: PLR0913 - as `train`
     variant: str,
     origin: str | None,
 ) -> Path:
-    """Start or resume the run; returns its folder."""
+    """Start or resume the run and return its folder."""
     check_named(config, "--resume --out RUN", run=resume)
     reporter, given = ConsoleReporter(), with_corpus(overrides, corpus)
     if resume:
@@ -119,10 +119,10 @@ def _print_note(text: str) -> None:
 
 
 def _run_of(config_path: Path | None, out: Path | None, overrides: Sequence[str]) -> Path:
-    """The folder of the run that is meant.
+    """Return the folder of the run to resume.
 
     Raises:
-        UsageError: none is named.
+        UsageError: the command names no run.
     """
     if config_path is not None and (config_path / "config.toml").is_file():
         raise UsageError(f"{config_path} is a run; continue it with --resume --out {config_path}")

@@ -1,1 +1,1 @@
-"""Text in, text out: OpenAI-compatible endpoints."""
+"""Clients of OpenAI-compatible endpoints."""

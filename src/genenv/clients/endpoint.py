@@ -1,8 +1,8 @@
 # pyright: standard
-"""Any OpenAI-compatible endpoint as an assistant: the official client, retries, a rate and a cost limit.
+"""An OpenAI-compatible endpoint as an assistant, with retries, a rate limit and a cost limit.
 
-A server is not trusted: an answer without an end, one that unpacks to gigabytes, and one that quotes the key
-cost the item that was asked, not the evaluation.
+The server is not trusted. An answer without an end, an answer that unpacks to gigabytes, or an answer that
+quotes the API key can only fail the item for which it was requested, not the evaluation.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ from genenv.seeding import stream
 from genenv.texts import clean, inert, masked
 from genenv.types import JsonObject
 
-try:  # what the official client uses, by version
+try:  # the official client's HTTP library depends on its version
     import httpx2 as httpx  # pyright: ignore[reportMissingImports]
 except ImportError:
     import httpx  # pyright: ignore[reportMissingImports]
 
 MAX_BODY_BYTES = 16 * 2**20
-"""Longest answer that is read. A million tokens of text are 5 MB."""
+"""Maximum length of an answer. A million tokens of text are 5 MB."""
 
 
 class AnswerTooLarge(Exception):
-    """A server sent more than any answer needs, or sent it packed."""
+    """Raised if a server's answer is too long or compressed."""
 
 
 class Address:
-    """Where an endpoint is, and what must not be shown of it."""
+    """The base URL and the model of an endpoint, and the secrets that no output may show."""
 
     def __init__(self, address: str, endpoint: EndpointConfig) -> None:
-        """Take `BASE_URL#MODEL` apart.
+        """Parse `BASE_URL#MODEL`.
 
         Raises:
-            UsageError: the address is not of that form.
+            UsageError: the address does not have that form.
         """
         self.base_url, self.model = _parts(address)
         self.key = os.environ.get(endpoint.key_variable) or "none"
@@ -64,29 +64,29 @@ class Address:
         return self.safe(self.base_url)
 
     def safe(self, text: str) -> str:
-        """Text of a server's, fit to be stored and shown: without secrets."""
+        """Return a server's text without secrets, so that it can be stored and shown."""
         return masked(text, self._secrets)
 
     def sentence(self, error: BaseException) -> str:
-        """What an error says, on one short line."""
+        """Return the message of an error as one short line."""
         lines = str(error).strip()[:10_000].splitlines()
         return inert(self.safe(lines[0])[:200]) if lines else type(error).__name__
 
 
 def client(address: Address, endpoint: EndpointConfig) -> openai.AsyncOpenAI:
-    """A client for the running event loop."""
+    """Create a client for the running event loop."""
     return openai.AsyncOpenAI(
         base_url=address.base_url,
         api_key=address.key,
         timeout=endpoint.timeout_s,
-        max_retries=0,  # ours: they also cover answers that are no answers, and each costs
+        max_retries=0,  # `ask` retries instead: it also covers invalid answers, and counts each cost
         default_headers={"Accept-Encoding": "identity"},
         http_client=openai.DefaultAsyncHttpxClient(event_hooks={"response": [_bound]}),
     )
 
 
 class _Bounded(httpx.AsyncByteStream):  # pyright: ignore[reportGeneralTypeIssues]
-    """A body that ends with an error where it is too long."""
+    """A response body that raises an error if it is too long."""
 
     def __init__(self, body: Any) -> None:  # noqa: ANN401
         self._body = body
@@ -111,7 +111,7 @@ async def _bound(response: Any) -> None:  # noqa: ANN401
 
 
 def _credentials(url: str) -> set[str]:
-    """User and password of a URL, in all forms in which a server may quote them."""
+    """Return user and password of a URL in all forms in which a server may quote them."""
     parsed = urllib.parse.urlsplit(url)
     if parsed.password is None and parsed.username is None:
         return set()
@@ -121,10 +121,10 @@ def _credentials(url: str) -> set[str]:
 
 
 def _parts(address: str) -> tuple[str, str]:
-    """Base URL and model.
+    """Return the base URL and the model of an address.
 
     Raises:
-        UsageError: the address is not of that form.
+        UsageError: the address does not have that form.
     """
     base_url, _, model = address.rpartition("#")
     try:
@@ -149,7 +149,7 @@ _PROBE_TOOL = {
     },
 }
 _PROBE_TOKENS = 16
-"""Servers that think first refuse to answer in fewer."""
+"""Servers of reasoning models reject lower limits."""
 _OVERFLOW_CODES = {"context_length_exceeded", "exceed_context_size_error"}
 _OVERFLOW = re.compile(
     r"context[ _](?:length|size|window)|maximum context|max_model_len"
@@ -157,30 +157,30 @@ _OVERFLOW = re.compile(
 )
 _MAY_OVERFLOW = {400, 413, 422, 500}
 _PASSING = {408, 409, 425, 429}
-"""Refusals that may be none a moment later, beside those of a server in trouble."""
+"""Status codes of refusals that may be temporary, in addition to server errors."""
 _NO_TOOLS = {400, 404, 422, 501}
 _OPTIONAL = (*(one.name for one in fields(SamplingParams)), "seed")
-"""Left out where a server names them in a refusal: some models take none of them."""
+"""Parameters that are dropped if a server's refusal names them; some models accept none of them."""
 _MAX_TEXT = 2_000_000
-"""Characters of a reply; longer ones are no answer."""
+"""Maximum characters of a reply; longer replies are invalid."""
 _MAX_COUNT = 10**9
-"""Tokens that one request can have used; a server that tells of more tells nothing."""
+"""Maximum plausible token count of one request; higher counts are ignored."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 30.0
 
 
 class _InvalidAnswer(Exception):
-    """An answer that is no chat completion."""
+    """Raised if an answer is not a chat completion."""
 
 
 _NO_ANSWER = (
     *(openai.OpenAIError, AnswerTooLarge, _InvalidAnswer),
     *(ValueError, TypeError, AttributeError, RecursionError, OverflowError),
 )
-"""What the client and the reading of its answer raise for a body that is no chat completion."""
+"""Errors of the client and of parsing for a body that is not a chat completion."""
 
 
 class Refused(RolloutError):
-    """The server does not want the request, and would not want it later."""
+    """Raised if the server rejects a request permanently."""
 
     def __init__(self, status: int, said: str) -> None:
         super().__init__(f"the endpoint refuses the request: {said}")
@@ -188,18 +188,18 @@ class Refused(RolloutError):
 
 
 class EndpointAssistant:
-    """A model behind an endpoint."""
+    """A model behind an endpoint; implements `Assistant`."""
 
     def __init__(self, address: str, endpoint: EndpointConfig, sampling: SamplingConfig) -> None:
-        """Connect, and find out how the server takes tools.
+        """Connect, and find out whether the server accepts tools.
 
         Args:
             address: `BASE_URL#MODEL`.
-            endpoint: how it may be asked.
-            sampling: how it answers.
+            endpoint: the limits and the prices of requests.
+            sampling: the sampling settings.
 
         Raises:
-            UsageError: the address is not of that form, or the server cannot be asked as the settings want.
+            UsageError: the address does not have that form, or the server rejects the settings.
         """
         self.address = Address(address, endpoint)
         self.name = self.model = self.address.model
@@ -216,15 +216,15 @@ class EndpointAssistant:
         asyncio.run(self._probe_endpoint())
 
     def concurrency(self, *, many_turns: bool) -> int:
-        """As the settings say."""
+        """Return the concurrency of the settings."""
         return self.endpoint.concurrency
 
     def talk(self, seed: int, *, many_turns: bool = False) -> EndpointTalk:
-        """A fresh conversation; what to remember of it is the server's affair."""
+        """Start a new conversation; `many_turns` is ignored because caching is up to the server."""
         return EndpointTalk(self, seed)
 
     def describe(self) -> JsonObject:
-        """Where it is, how tools were offered, and which settings it does not take."""
+        """Return the model, its URL, whether tools are native, and the parameters that the server rejects."""
         return {
             "kind": "endpoint",
             "model": self.model,
@@ -234,16 +234,16 @@ class EndpointAssistant:
         }
 
     def spending(self) -> JsonObject:
-        """Tokens that were billed, and what they cost, since the start of the process."""
+        """Return the billed tokens and their cost since the start of the process."""
         spent = self.spent
         return {"prompt_tokens": spent.prompt_tokens, "tokens": spent.tokens, "cost": round(spent.cost, 6)}
 
     async def ask(self, body: dict[str, Any], max_tokens: int) -> Reply:
-        """One completion, with retries.
+        """Request one completion, with retries.
 
         Raises:
-            ContextOverflow: the server says that the conversation is too long.
-            RolloutError: no answer after all retries, or the cost limit is reached.
+            ContextOverflow: the server reports that the conversation is too long.
+            RolloutError: there is no answer after all retries, or the cost limit is reached.
         """
         failures, wait_s, limited = 0, _FIRST_WAIT_S, True
         while True:
@@ -259,7 +259,7 @@ class EndpointAssistant:
                 if _is_overflow(error):
                     if not limited:
                         raise ContextOverflow(f"the endpoint says: {self.address.sentence(error)}") from error
-                    limited = False  # the server then gives what room there is
+                    limited = False  # the server then uses the remaining context
                     continue
                 if self._adapt_to_refusal(error, sent):
                     continue
@@ -269,7 +269,7 @@ class EndpointAssistant:
             except TimeoutError:
                 why = f"it took longer than {self.endpoint.timeout_s:g} s"
             except _NO_ANSWER as error:
-                for one in (error, error.__cause__):  # as the version of the client has it
+                for one in (error, error.__cause__):  # the client's version decides which of them it is
                     if isinstance(one, AnswerTooLarge):
                         raise RolloutError(f"the endpoint gave no answer: {one}") from error
                 why = self.address.sentence(error)
@@ -280,7 +280,7 @@ class EndpointAssistant:
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
     def _adapt_to_refusal(self, error: openai.APIStatusError, sent: dict[str, Any]) -> bool:
-        """Whether a refusal names something that can be asked otherwise from now on."""
+        """Adapt later requests to a refusal that names a parameter; return whether anything changed."""
         if error.status_code not in (400, 422):
             return False
         said = str(error).lower()
@@ -292,7 +292,7 @@ class EndpointAssistant:
         return bool(named)
 
     def _client_of_loop(self) -> openai.AsyncOpenAI:
-        """The client of the running event loop: connections cannot be shared between loops."""
+        """Return the client of the running event loop; loops cannot share connections."""
         loop = asyncio.get_running_loop()
         if self._client is None or self._loop is not loop:
             self._loop = loop
@@ -300,10 +300,10 @@ class EndpointAssistant:
         return self._client
 
     def _reply(self, answer: Any) -> Reply:  # noqa: ANN401
-        """An answer's text and calls. It is billed, whatever it says.
+        """Count the tokens of an answer and return its text and calls.
 
         Raises:
-            _Nonsense: it is no chat completion.
+            _InvalidAnswer: the answer is not a chat completion.
         """
         usage = getattr(answer, "usage", None)
         prompt_tokens, tokens = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
@@ -325,7 +325,7 @@ class EndpointAssistant:
         )
 
     async def _probe_endpoint(self) -> None:
-        """Ask once, and once more with a tool where it is open how tools are offered.
+        """Send one request, and a second one with a tool if the settings do not say how tools are offered.
 
         Raises:
             UsageError: the server cannot be reached or refuses.
@@ -348,7 +348,7 @@ class EndpointAssistant:
             await self.close()
 
     async def _takes_tools(self, body: dict[str, Any], plain: Reply) -> bool:
-        """Whether the server takes a tool, and the model reads more for it (where that is told)."""
+        """Return whether the server accepts a tool and, if it counts tokens, whether the prompt grew."""
         try:
             offered = await self.ask({**body, "tools": [_PROBE_TOOL]}, _PROBE_TOKENS)
         except Refused as error:
@@ -358,7 +358,7 @@ class EndpointAssistant:
         return not offered.prompt_tokens or offered.prompt_tokens > plain.prompt_tokens
 
     def body(self, messages: Sequence[ChatMessage], tools: Sequence[JsonObject], seed: int) -> dict[str, Any]:
-        """A request."""
+        """Return the body of a request."""
         asked: dict[str, Any] = {
             "model": self.model,
             "messages": [_as_sent(message) for message in messages],
@@ -368,14 +368,14 @@ class EndpointAssistant:
         return {**asked, "tools": list(tools)} if tools else asked
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         if self._client is not None:
             await self._client.close()
             self._client = None
 
 
 class EndpointTalk:
-    """One conversation with an endpoint."""
+    """One conversation with an endpoint; implements `Talk`."""
 
     def __init__(self, assistant: EndpointAssistant, seed: int) -> None:
         self.native_tools = assistant.native_tools
@@ -389,7 +389,7 @@ class EndpointTalk:
         choices: Sequence[str] = (),
         max_tokens: int | None = None,
     ) -> Reply:
-        """Answer; see `Talk`."""
+        """Answer a conversation; see `Talk`."""
         if choices:
             raise UsageError(
                 "these tasks hold replies to those that are possible, which an endpoint's cannot be; measure "
@@ -402,14 +402,14 @@ class EndpointTalk:
 
 
 class RateLimit:
-    """Lets requests begin at most so often."""
+    """Limits how often requests begin."""
 
     def __init__(self, per_minute: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._interval_s = 60 / per_minute if per_minute else 0.0
         self._clock, self._next = clock, 0.0
 
     async def wait(self) -> None:
-        """Until the next request may begin."""
+        """Wait until the next request may begin."""
         if not self._interval_s:
             return
         now = self._clock()
@@ -419,7 +419,7 @@ class RateLimit:
 
 
 class Spending:
-    """Tokens so far, and what they cost."""
+    """The number of tokens so far, and their cost."""
 
     def __init__(self, endpoint: EndpointConfig) -> None:
         self._endpoint = endpoint
@@ -427,20 +427,20 @@ class Spending:
 
     @property
     def cost(self) -> float:
-        """In the currency of the prices."""
+        """The cost in the currency of the prices."""
         return (
             self.prompt_tokens * self._endpoint.price_in + self.tokens * self._endpoint.price_out
         ) / 1_000_000
 
     def add(self, prompt_tokens: int, tokens: int) -> None:
-        """Count an answer."""
+        """Add the tokens of an answer."""
         self.prompt_tokens, self.tokens = self.prompt_tokens + prompt_tokens, self.tokens + tokens
 
     def check(self) -> None:
-        """Raise when the limit is reached.
+        """Check the cost limit.
 
         Raises:
-            RolloutError: nothing more may be spent.
+            RolloutError: the limit is reached.
         """
         limit = self._endpoint.max_cost
         if limit and self.cost >= limit:
@@ -448,7 +448,7 @@ class Spending:
 
 
 def _is_overflow(error: openai.APIStatusError) -> bool:
-    """Whether a refusal says that the conversation is too long for the model, in one of many wordings."""
+    """Return whether a refusal states, in any known wording, that the conversation is too long."""
     if error.status_code not in _MAY_OVERFLOW:
         return False
     kinds = {getattr(error, "code", None), getattr(error, "type", None)}
@@ -456,7 +456,7 @@ def _is_overflow(error: openai.APIStatusError) -> bool:
 
 
 def _as_sent(message: ChatMessage) -> ChatMessage:
-    """A message in the API's form: arguments of calls are text there, and tools answer calls alone."""
+    """Return a message in the API's form: arguments as JSON text, tool results without a call as user."""
     if message["role"] == "tool" and "tool_call_id" not in message:
         return {**message, "role": "user"}
     if "tool_calls" not in message:
@@ -469,10 +469,10 @@ def _as_sent(message: ChatMessage) -> ChatMessage:
 
 
 def _text(content: object) -> str:
-    """The text of a message, which some servers give in parts.
+    """Return the text of a message, which some servers split into parts.
 
     Raises:
-        _Nonsense: it is neither text nor parts.
+        _InvalidAnswer: the content is neither text nor parts.
     """
     if isinstance(content, list) and all(isinstance(part, dict) for part in content):
         content = "".join(str(part.get("text", "")) for part in content)
@@ -484,7 +484,7 @@ def _text(content: object) -> str:
 
 
 def _call(call: Any, safe: Callable[[str], str]) -> ToolCall:  # noqa: ANN401
-    """A call as the API gives it; some servers give arguments as an object."""
+    """Parse a call of the API; some servers send arguments as an object."""
     function = getattr(call, "function", None)
     name, given = getattr(function, "name", None), getattr(function, "arguments", None)
     id_ = getattr(call, "id", None)
@@ -503,7 +503,7 @@ def _count(usage: Any, name: str) -> int:  # noqa: ANN401
 
 
 def _retry_after_s(error: openai.APIStatusError) -> float | None:
-    """How long the server asks to wait, in seconds; None where it does not say."""
+    """Return the seconds that the server asks to wait, or None."""
     try:
         asked = float(error.response.headers["retry-after"])
     except (KeyError, ValueError):

@@ -1,8 +1,8 @@
 """A run on a Ray cluster: `genenv launch` places its servers and its trainer.
 
-| module | holds |
+| module | contents |
 |---|---|
-| `hosts` | what is asked of the cluster; what runs on a node: a server, the trainer, a look at the disk |
-| `child` | a program that ends when whoever started it is gone, what it prints, and how it is stopped |
-| `on_ray` | the cluster itself: the one module that knows Ray |
+| `hosts` | the requested resources, and the processes on a node: server, trainer, checks of the shared disk |
+| `child` | a subprocess that ends when its parent ends, with access to its output |
+| `on_ray` | the cluster; the only module that imports Ray |
 """

@@ -1,8 +1,8 @@
-"""A program that ends when whoever started it is gone: what it prints, and how it is stopped.
+"""A subprocess that ends when its parent ends, with access to its output.
 
-`python -m genenv.cluster.child WORD...` runs the program. Who started it holds the other end of its input. A
-line `interrupt` there is Ctrl-C for the program. The end of the input, which a kill brings about as well,
-ends the program with all that it has started.
+`python -m genenv.cluster.child WORD...` runs the program. The parent holds the other end of its input. A line
+`interrupt` there is Ctrl-C for the program. The end of the input, which also occurs if the parent is killed,
+ends the program and everything that it started.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _KEPT = 10_000
 
 
 class Said(NamedTuple):
-    """Lines, and the number of the one that comes next."""
+    """Lines of output, and the number of the next line."""
 
     lines: tuple[str, ...]
     next: int
 
 
 class Child:
-    """A program on a leash: it ends when this process does, however that ends."""
+    """A subprocess that ends when this process ends, even if this process is killed."""
 
     def __init__(
         self,
@@ -40,13 +40,13 @@ class Child:
         folder: Path | None = None,
         variables: Mapping[str, str] | None = None,
     ) -> None:
-        """Start it.
+        """Start the program.
 
         Args:
             words: the program and its arguments.
-            log: a file for what it says, which grows.
-            folder: where it runs; here, when left out or not there.
-            variables: of its environment, beside those of this process.
+            log: a file to which its output is appended.
+            folder: its working directory; the current one if None or missing.
+            variables: environment variables in addition to those of this process.
         """
         self._lines: deque[str] = deque(maxlen=_KEPT)
         self._count, self._ended = 0, False
@@ -56,7 +56,7 @@ class Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # what ends this process with its group leaves the leash to do its part
+            start_new_session=True,  # a signal to this process group must not kill the wrapper process
             cwd=folder if folder is not None and folder.is_dir() else None,
             env={**os.environ, **(variables or {}), "PYTHONUNBUFFERED": "1"},
         )
@@ -65,19 +65,19 @@ class Child:
 
     @property
     def status(self) -> int | None:
-        """Its exit status, as a shell says it; None while it runs or has more to say."""
+        """Its exit status in the shell's convention; None while it runs or has unread output."""
         return self._process.wait() if self._ended else None
 
     @property
     def last_line(self) -> str:
-        """The last thing it said."""
+        """The last line of its output that is not blank."""
         with self._news:
             return next((line for line in reversed(self._lines) if line.strip()), "nothing")
 
     def said(self, after: int, wait_s: float = 0.0) -> Said:
-        """Lines from number `after` on; if there are none, those of the next `wait_s` seconds.
+        """Return lines from number `after` on; if there are none, wait up to `wait_s` seconds for some.
 
-        Of a program that says very much only the last lines are there.
+        Only the most recent lines are kept, so early lines of a long output are missing.
         """
         with self._news:
             self._news.wait_for(lambda: self._count > after or self.status is not None, wait_s)
@@ -85,16 +85,16 @@ class Child:
             return Said(tuple(self._lines)[len(self._lines) - new :] if new > 0 else (), self._count)
 
     def wait(self, limit_s: float | None = None) -> int | None:
-        """Its exit status; None where it still runs after a limit of time."""
+        """Wait for the end; return the exit status, or None if the program still runs after the limit."""
         self._reader.join(limit_s)
         return self.status
 
     def interrupt(self) -> None:
-        """Ctrl-C."""
+        """Send Ctrl-C."""
         self._send(INTERRUPT)
 
     def end(self) -> None:
-        """End it and all that it has started, at once."""
+        """End the program and everything that it started, at once."""
         self._let_go()
         self._reader.join()
         self._process.wait()
@@ -116,7 +116,7 @@ class Child:
             file = None if log is None else stack.enter_context(log.open("ab", buffering=0))
             for raw in stack.enter_context(self._process.stdout):
                 if file is not None:
-                    with contextlib.suppress(OSError):  # a full disk is the run's to tell
+                    with contextlib.suppress(OSError):  # the run itself reports a full disk
                         file.write(raw)
                 with self._news:
                     self._lines.append(raw.decode("utf-8", errors="replace").rstrip("\r\n"))
@@ -133,20 +133,20 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(words: Sequence[str], held: Iterable[bytes]) -> int:
-    """Run a program on a leash.
+    """Run a program that ends with its parent.
 
     Args:
         words: the program and its arguments.
-        held: what says how long.
+        held: lines from the parent; their end means that the parent has ended.
 
     Returns:
-        Its exit status, as a shell says it: 128 and the signal's number where one ended it.
+        The exit status in the shell's convention: 128 plus the number of the signal that ended the program.
     """
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
     def begin() -> None:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a job in the background has it ignored
-        if libc is not None:  # where the leash itself is killed, as Ray does with all that it finds on a node
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # background jobs ignore SIGINT by default
+        if libc is not None:  # for the case that the wrapper itself is killed, as Ray does on a node
             libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
     with subprocess.Popen(  # noqa: S603 - the program that was asked for
@@ -160,7 +160,7 @@ def main(words: Sequence[str], held: Iterable[bytes]) -> int:
         signal.signal(signal.SIGTERM, end)
         threading.Thread(target=_watch, args=(group, held), daemon=True).start()
         status = program.wait()
-        _tell(group, signal.SIGKILL)  # what it started, and left behind
+        _tell(group, signal.SIGKILL)  # end processes that the program left behind
     return status if status >= 0 else 128 - status
 
 
@@ -178,6 +178,6 @@ def _tell(group: int, number: signal.Signals) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Not the buffer of sys.stdin, which is locked while it is read, also at the end of this process.
+    # The buffer of sys.stdin is locked during a read, even when this process ends.
     with open(0, "rb", buffering=0, closefd=False) as own:
         sys.exit(main(sys.argv[1:], own))

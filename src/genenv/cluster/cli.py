@@ -1,4 +1,4 @@
-"""`genenv launch`: a run on a cluster, whose servers and trainer Ray places and starts anew."""
+"""`genenv launch`: a run on a cluster, whose servers and trainer Ray places and restarts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from genenv.config.tables import dump_tables, read_tables
 from genenv.errors import GenenvError
 
 KEPT = "committed rounds are kept, `genenv train` continues them with --resume"
-"""What there is of its work when it ends early."""
+"""A phrase for `genenv.cli.app` about the work that is preserved if the command ends early."""
 
 Address = Annotated[
     str,

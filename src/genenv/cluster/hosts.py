@@ -1,7 +1,7 @@
-"""What a run asks of a cluster, and what runs on its nodes: a server, the trainer, a look at the disk.
+"""The resources that a run requests of a cluster, and its processes on a node: server and trainer.
 
-Nothing here survives its node, and nothing needs to: a server that begins anew elsewhere says so by a file,
-and the trainer goes on with what is committed. All folders are on a shared disk.
+These processes may be lost with their node. A restarted server announces its address in a file, and a
+restarted trainer continues from the last committed round. All folders are on a shared disk.
 """
 
 from __future__ import annotations
@@ -33,33 +33,33 @@ from genenv.servers.cli import VLLM_KEY
 _GENENV = (sys.executable, "-m", "genenv")
 _SEVERAL = (sys.executable, "-m", "genenv.backends.local.launch_ranks")
 _NOT_SERVED = frozenset(("backend", "model", "simulator_model", "tuning"))
-"""Settings of the policies that are none of a server's."""
+"""Settings of the policies that do not apply to a server."""
 
 
 OWN_OPTIONS = "--"
-"""What comes after it is vLLM's own."""
+"""Separates the options of genenv from those of vLLM."""
 
 
 def at(words: Sequence[str], host: str, port: int) -> list[str]:
-    """The command line of a server, with its address."""
+    """Return the command line of a server with its address."""
     end = words.index(OWN_OPTIONS) if OWN_OPTIONS in words else len(words)
     return [*words[:end], "--host", host, "--port", str(port), *words[end:]]
 
 
 def counted(cpus: float, gpus: float) -> str:
-    """Processors in words."""
+    """Return the numbers of CPUs and GPUs in words."""
     return f"{cpus:g} CPU{'s' * (cpus != 1)} and {gpus:g} GPU{'s' * (gpus != 1)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """What a part takes of a node."""
+    """The resources of one part of a run."""
 
     cpus: float
     gpus: float
 
     def bundle(self) -> dict[str, float]:
-        """By Ray's names."""
+        """Return the resources under Ray's names."""
         return {name: count for name, count in (("CPU", self.cpus), ("GPU", self.gpus)) if count}
 
     def __str__(self) -> str:
@@ -68,43 +68,43 @@ class Needs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A run on a cluster."""
+    """A run on a cluster: its folder, its parts and the options of the command."""
 
     run: Path
-    """Its folder, from the root on."""
+    """The absolute path of its folder."""
     servers: int
     server: Needs
     trainer: Needs
     vllm: bool
-    """Whether servers are vLLM; else genenv's own engine."""
+    """Whether servers run vLLM instead of genenv's engine."""
     overrides: Sequence[str] = ()
-    """`key=value` that was said."""
+    """The `key=value` overrides of the command line."""
     resume: bool = False
     named: bool = False
-    """Whether a CONFIG was named."""
+    """Whether the command line names a CONFIG."""
 
     @property
     def folder(self) -> Path:
-        """For what the parts tell each other."""
+        """The folder in which the parts exchange files."""
         return self.run / "cluster"
 
     @property
     def addresses(self) -> Path:
-        """Where servers keep their addresses."""
+        """The folder in which servers write their addresses."""
         return self.folder / "addresses"
 
     @property
     def adapters(self) -> Path:
-        """Where the trainer writes weights for the servers."""
+        """The folder in which the trainer writes weights for the servers."""
         return self.folder / "adapters"
 
     @property
     def config(self) -> Path:
-        """What CONFIG says, for the trainer: the file itself may be where this command was typed alone."""
+        """A copy of CONFIG for the trainer; the file itself may exist only where the command was typed."""
         return self.folder / "config.toml"
 
     def parts(self) -> list[Needs]:
-        """What is placed: the trainer, then the servers."""
+        """Return the resources of all parts: the trainer, then the servers."""
         return [self.trainer, *([self.server] * self.servers)]
 
     def __str__(self) -> str:
@@ -112,7 +112,7 @@ class Plan:
         return f"{servers} {self.server}, and a trainer of {self.trainer}"
 
     def serving(self, policy: PolicyConfig) -> list[str]:
-        """The command line of a server, without its address."""
+        """Return the command line of a server without its address."""
         said = policy.model_dump(mode="json", exclude_defaults=True)
         words = [*_GENENV, "serve", "--model", policy.model]
         for name, value in said.items():
@@ -125,10 +125,10 @@ class Plan:
         return words
 
     def training(self, *, again: bool) -> list[str]:
-        """The command line of the trainer: a process for each of its GPUs.
+        """Return the command line of the trainer, with a process for each of its GPUs.
 
         Args:
-            again: for the run that it began, on a node that is no more.
+            again: whether an earlier trainer of this launch began the run on a node that was lost.
         """
         many = int(self.trainer.gpus)
         own = (*_SEVERAL, str(many)) if many > 1 else _GENENV
@@ -149,24 +149,24 @@ class Plan:
 
 
 _AGAIN_S = 10.0
-"""A server that does not start is tried again after so long."""
+"""Seconds before a server that failed to start is started again."""
 _STOPPING_S = 20.0
 _LOCKED_S = 60.0
-"""So long a trainer waits for the one before it to be gone."""
+"""Maximum seconds that a trainer waits for the previous one to release the run's lock."""
 _TOKEN = "shared"  # noqa: S105 - the name of a file
 
 
 class ServerState(NamedTuple):
-    """How a server is."""
+    """The state of a server."""
 
     address: str | None
-    """None while it does not answer yet."""
+    """None until the server answers."""
     complaint: str | None
-    """The last line of one that ended before it answered."""
+    """The last line of output, if the server ended before it answered."""
 
 
 class ServerHost:
-    """A server on a node: it says where it is, and this process ends when the server does."""
+    """Runs a server on a node and announces its address; this process ends when the server ends."""
 
     def __init__(
         self,
@@ -178,15 +178,15 @@ class ServerHost:
         key: str | None = None,
         die: Callable[[int], object] = os._exit,
     ) -> None:
-        """Start it.
+        """Start the server.
 
         Args:
-            name: the same wherever it begins anew.
-            words: its command line, without an address.
-            plan: says where addresses are kept.
-            host: the node's own address.
-            key: the API key that it asks for; None where this machine alone reaches it.
-            die: ends this process, so that what placed it starts it anew.
+            name: the server's name, the same after a restart.
+            words: its command line without an address.
+            plan: the run; gives the folder for addresses.
+            host: the address of the node.
+            key: the API key that the server requires; None if only this machine reaches it.
+            die: ends this process, so that Ray restarts it.
         """
         self._name, self._words, self._plan, self._host, self._die = name, words, plan, host, die
         self._key = key
@@ -197,11 +197,11 @@ class ServerHost:
         self._thread.start()
 
     def state(self) -> ServerState:
-        """How it is."""
+        """Return the state of the server."""
         return self._state
 
     def end(self) -> None:
-        """End the server, and this process with it if it has answered."""
+        """End the server; this process also ends if the server has answered."""
         self._over.set()
         if self._child is not None:
             self._child.end()
@@ -226,7 +226,7 @@ class ServerHost:
 
 
 def _answers(child: Child, address: str, key: str | None) -> bool:
-    """Whether a server comes to answer, before it ends."""
+    """Wait until a server answers; return False if it ends before."""
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
     with httpx2.Client(timeout=5.0, headers=headers) as client:
         while child.wait(0.5) is None:
@@ -245,10 +245,10 @@ def _free_port(host: str) -> int:
 
 
 class News(NamedTuple):
-    """What a trainer has said since it was asked last."""
+    """The trainer's output since the previous request."""
 
     life: str
-    """Another one where the trainer began anew."""
+    """Identifies the trainer process; changes after a restart."""
     lines: tuple[str, ...]
     next: int
     status: int | None
@@ -256,41 +256,41 @@ class News(NamedTuple):
 
 
 class TrainerHost:
-    """The trainer on a node; one that begins anew elsewhere goes on with the run."""
+    """Runs the trainer on a node; after a restart on another node, the trainer continues the run."""
 
     def __init__(self, plan: Plan, begun: str, folder: str, variables: Mapping[str, str]) -> None:
-        """Start it.
+        """Start the trainer.
 
         Args:
             plan: the run.
-            begun: names this launch; whether it has begun is a file of that name.
-            folder: where the command was typed, for files that settings name.
-            variables: of the environment.
+            begun: identifies this launch; a file of that name shows that its trainer has begun.
+            folder: the folder where the command was typed, for relative paths in settings.
+            variables: environment variables.
         """
         self._life = secrets.token_hex(4)
         mark = plan.folder / f"begun-{begun}"
         again = mark.exists() and (plan.run / "config.toml").exists()
         _await_lock(plan.run)
-        shutil.rmtree(plan.adapters, ignore_errors=True)  # of a trainer that is no more
+        shutil.rmtree(plan.adapters, ignore_errors=True)  # left by an earlier trainer
         mark.touch()
         words = plan.training(again=again)
         self._child = Child(words, log=plan.folder / "trainer.log", folder=Path(folder), variables=variables)
 
     def news(self, life: str, after: int) -> News:
-        """Lines from number `after` on of the life that is named; of another one, all that are there."""
-        status = self._child.status  # first: what it says after that is told with the next news
+        """Return lines from number `after` on; all lines if `life` names an earlier trainer process."""
+        status = self._child.status  # read first: later output is reported with the next news
         said = self._child.said(after if life == self._life else 0, wait_s=1.0)
         return News(self._life, said.lines, said.next, None if said.lines else status)
 
     def interrupt(self) -> None:
-        """Stop it as Ctrl-C does, and wait until it has."""
+        """Send Ctrl-C and wait until the trainer has ended."""
         self._child.interrupt()
         if self._child.wait(_STOPPING_S) is None:
             self._child.end()
 
 
 def _await_lock(run: Path) -> None:
-    """Wait until nobody writes the run: what held it on a node that is lost may take a moment to be gone."""
+    """Wait until no process holds the run's lock; after the loss of a node this may take a moment."""
     until = time.monotonic() + _LOCKED_S
     while run.is_dir() and time.monotonic() < until:
         try:
@@ -301,15 +301,15 @@ def _await_lock(run: Path) -> None:
 
 
 def prepare(plan: Plan, settings: str | None, token: str) -> PolicyConfig | str:
-    """Make ready the folder of a run, where its trainer will stand.
+    """Prepare the folder of a run on the node of its trainer.
 
     Args:
         plan: the run.
-        settings: what CONFIG says, as TOML.
-        token: for other nodes to read.
+        settings: the content of CONFIG as TOML.
+        token: text that the other nodes must find in the folder.
 
     Returns:
-        The policy that servers are for; or a sentence, what is wrong.
+        The settings of the policy to serve, or a sentence about what is wrong.
     """
     try:
         if plan.resume:
@@ -317,7 +317,7 @@ def prepare(plan: Plan, settings: str | None, token: str) -> PolicyConfig | str:
                 pass
         else:
             RunFolder.vacant(plan.run)
-        for left in (plan.addresses, plan.adapters):  # by an earlier launch
+        for left in (plan.addresses, plan.adapters):  # left by an earlier launch
             shutil.rmtree(left, ignore_errors=True)
         plan.addresses.mkdir(parents=True)
         if settings is not None:
@@ -332,7 +332,7 @@ def prepare(plan: Plan, settings: str | None, token: str) -> PolicyConfig | str:
 
 
 def sees(plan: Plan, token: str, limit_s: float = 10.0) -> bool:
-    """Whether a node reads what another one wrote; disks over a network may take a moment."""
+    """Return whether a node reads what another node wrote; network disks may need a moment."""
     until = time.monotonic() + limit_s
     while True:
         try:

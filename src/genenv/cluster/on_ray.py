@@ -1,5 +1,5 @@
 # pyright: standard
-"""A run on an existing Ray cluster: Ray places servers and trainer, and starts anew what is lost."""
+"""A run on an existing Ray cluster: Ray places servers and trainer, and restarts those that are lost."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ Say = Callable[[str], None]
 
 _KNOCK_S, _PROBE_S = 5.0, 40.0
 _LOADING_S = 1800.0
-"""So long servers may take to load their models."""
+"""Maximum seconds for servers to load their models."""
 _SILENT_S, _LOST_S = 15.0, 900.0
-"""A trainer that says nothing: after so long that is told; after so long it is given up."""
+"""A trainer that does not answer is reported after `_SILENT_S` seconds and given up after `_LOST_S`."""
 _ANEW = {"max_restarts": -1, "max_task_retries": -1, "max_concurrency": 3}
-"""What is lost is started anew however often, and what it was asked is asked of the new one."""
+"""Options of actors: Ray restarts a lost actor without limit, and sends open calls to the new one."""
 _PROBE = "import sys, ray; ray.init(sys.argv[1], logging_level='ERROR', log_to_driver=False); ray.nodes()"
 
 
 def connect(address: str) -> Any:  # noqa: ANN401 - Ray is no part of genenv's own environment
-    """Ray, connected to a cluster.
+    """Connect to a cluster and return the module `ray`.
 
     Raises:
-        UsageError: it is not installed here, or the address does not answer within a minute.
+        UsageError: Ray is not installed, or the address does not answer within a minute.
     """
     if find_spec("ray") is None:
         raise UsageError(
             "this command needs ray: pip install 'genenv[ray]', or the same of your clone, on every node"
         )
     _knock(address)
-    words = [sys.executable, "-c", _PROBE, address]  # apart, as Ray may end the process that cannot connect
+    words = [sys.executable, "-c", _PROBE, address]  # a subprocess, because Ray may exit if it cannot connect
     try:
         probe = subprocess.run(words, capture_output=True, text=True, timeout=_PROBE_S, check=False)  # noqa: S603
         why = _last_line(probe.stderr) if probe.returncode else None
@@ -60,10 +60,10 @@ _WHERE = (
 
 
 def _knock(address: str) -> None:
-    """See whether anything listens there, which takes a moment where Ray takes a minute.
+    """Check that a process listens at the address, which is much faster than Ray's own connection attempt.
 
     Raises:
-        UsageError: nothing does.
+        UsageError: nothing listens there.
     """
     host, colon, port = address.rpartition("//")[2].rpartition(":")
     if not colon:
@@ -80,31 +80,31 @@ def _last_line(text: str) -> str:
 
 
 class Typed(NamedTuple):
-    """What was typed where the trainer may not stand."""
+    """Input of the command that the trainer needs on another machine."""
 
     settings: str | None
-    """What CONFIG says, as TOML."""
+    """The content of CONFIG as TOML."""
     folder: str
-    """Where, for files that settings name."""
+    """The folder where the command was typed, for relative paths in settings."""
     variables: Mapping[str, str]
-    """Of the trainer's environment."""
+    """Environment variables of the trainer."""
 
 
 def play(address: str, plan: Plan, typed: Typed, say: Say, *, wait_s: float) -> int:
-    """Play a run on a cluster to its end.
+    """Execute a run on a cluster to its end.
 
     Args:
-        address: the cluster's.
-        plan: what is placed.
-        typed: what was typed.
-        say: is told what the trainer says, and what befalls the parts.
-        wait_s: so long the cluster may take to have room.
+        address: the address of the cluster.
+        plan: the run and its parts.
+        typed: input of the command.
+        say: receives the trainer's output and events of the parts.
+        wait_s: maximum seconds to wait for free resources.
 
     Returns:
         The trainer's exit status.
 
     Raises:
-        GenenvError: it cannot start, or cannot go on; the sentence says why.
+        GenenvError: the run cannot start or cannot continue; the sentence gives the reason.
     """
     ray = connect(address)
     launch = RayLaunch(ray, plan, say)
@@ -122,7 +122,7 @@ def play(address: str, plan: Plan, typed: Typed, say: Say, *, wait_s: float) -> 
 
 
 class RayServer(ServerHost):
-    """A server as an actor: the node that it is on decides its address."""
+    """A server as a Ray actor; its node determines its address."""
 
     def __init__(self, name: str, plan: Plan, policy: PolicyConfig, key: str) -> None:
         host = import_module("ray").util.get_node_ip_address()
@@ -130,30 +130,30 @@ class RayServer(ServerHost):
 
 
 class RayLaunch:
-    """A run's parts on a cluster; `train` plays it to its end."""
+    """The parts of a run on a cluster; `train` executes the run to its end."""
 
     def __init__(self, ray: Any, plan: Plan, say: Say) -> None:  # noqa: ANN401
-        """A launch.
+        """Prepare a launch.
 
         Args:
-            ray: connected.
-            plan: what is placed.
-            say: is told what the trainer says, and what befalls the parts.
+            ray: the module, connected to a cluster.
+            plan: the run and its parts.
+            say: receives the trainer's output and events of the parts.
         """
         self._ray, self._plan, self._say = ray, plan, say
         self._group: Any = None
         self._servers: dict[str, Any] = {}
         self._asked: dict[str, Any] = {}
-        """States that servers were asked for."""
+        """Pending requests for the states of servers."""
         self._known: dict[str, ServerState] = {}
         self._trainer: Any = None
         self._life, self._after = "", 0
 
     def place(self, wait_s: float) -> None:
-        """Have room set aside for all parts.
+        """Reserve resources for all parts.
 
         Raises:
-            UsageError: there is none within a limit of time.
+            UsageError: they are not available within the time limit.
         """
         bundles = [part.bundle() for part in self._plan.parts()]
         self._group = self._ray.util.placement_group(bundles, strategy="SPREAD")
@@ -168,16 +168,16 @@ class RayLaunch:
         )
 
     def check_folder(self, settings: str | None) -> PolicyConfig:
-        """Have the trainer's node make ready the run's folder, and all others see what it wrote there.
+        """Prepare the run's folder on the trainer's node, and check that all other nodes see it.
 
         Args:
-            settings: what CONFIG says, as TOML.
+            settings: the content of CONFIG as TOML.
 
         Returns:
-            The policy that servers are for.
+            The settings of the policy to serve.
 
         Raises:
-            UsageError: the folder holds another run, cannot be written, or is not on a disk that all share.
+            UsageError: the folder holds another run, cannot be written, or is not on a shared disk.
         """
         token, ray = secrets.token_hex(8), self._ray
         policy = ray.get(self._on(0, prepare).remote(self._plan, settings, token))
@@ -198,11 +198,11 @@ class RayLaunch:
         """Start all servers, and wait until each answers.
 
         Args:
-            policy: that they are for.
-            key: the API key that they ask for.
+            policy: the settings of the policy to serve.
+            key: the API key that the servers require.
 
         Raises:
-            UsageError: one ends before it answers, or takes too long.
+            UsageError: a server ends before it answers, or takes too long.
         """
         for at in range(self._plan.servers):
             name = f"server-{at}"
@@ -222,17 +222,17 @@ class RayLaunch:
             time.sleep(0.5)
 
     def train(self, folder: str, variables: Mapping[str, str]) -> int:
-        """Start the trainer and say what it says, until it ends.
+        """Start the trainer and pass on its output until it ends.
 
         Args:
-            folder: where the command was typed.
-            variables: of the trainer's environment.
+            folder: the folder where the command was typed.
+            variables: environment variables of the trainer.
 
         Returns:
-            Its exit status.
+            The trainer's exit status.
 
         Raises:
-            GenenvError: it was lost, and no other one began.
+            GenenvError: the trainer was lost and could not be restarted.
         """
         actor = self._on(0, TrainerHost, needs=self._plan.trainer, **_ANEW)
         self._trainer = actor.remote(self._plan, secrets.token_hex(4), folder, dict(variables))
@@ -244,13 +244,13 @@ class RayLaunch:
             self._look_at_servers()
 
     def stop(self) -> None:
-        """Interrupt a trainer that runs, end all parts and give back their room."""
+        """Interrupt a running trainer, end all parts and release their resources."""
         ray = self._ray
         if self._trainer is not None:
             try:
                 ray.get(self._trainer.interrupt.remote(), timeout=30.0)
                 self._hear(ray.get(self._trainer.news.remote(self._life, self._after), timeout=5.0))
-            except ray.exceptions.RayError:  # lost with its node: what is committed is kept anyway
+            except ray.exceptions.RayError:  # lost with its node; committed rounds are kept
                 self._say("the trainer's node does not answer; Ray ends what is left there")
         for actor in (self._trainer, *self._servers.values()):
             if actor is not None:
@@ -260,7 +260,7 @@ class RayLaunch:
         ray.shutdown()
 
     def _on(self, at: int, what: Any, *, needs: Any = None, **options: Any) -> Any:  # noqa: ANN401
-        """A function or class for the bundle of a part; a function takes nothing of what is set aside."""
+        """Return a remote function or actor in the bundle of a part; functions use no reserved resources."""
         strategy = import_module("ray.util.scheduling_strategies").PlacementGroupSchedulingStrategy(
             placement_group=self._group, placement_group_bundle_index=at
         )
@@ -272,10 +272,10 @@ class RayLaunch:
         )
 
     def _news(self) -> News:
-        """What the trainer says next, however long Ray takes to start it anew.
+        """Return the trainer's next output; wait while Ray restarts the trainer.
 
         Raises:
-            GenenvError: too long.
+            GenenvError: the restart takes too long.
         """
         asked = self._trainer.news.remote(self._life, self._after)
         since, told = time.monotonic(), False
@@ -302,7 +302,7 @@ class RayLaunch:
             self._say(line)
 
     def _look_at_servers(self) -> None:
-        """Say what has changed with servers since; none is waited for."""
+        """Report changes of the servers' states without waiting."""
         for name, actor in self._servers.items():
             if name not in self._asked:
                 self._asked[name] = actor.state.remote()

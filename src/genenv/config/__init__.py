@@ -1,1 +1,1 @@
-"""The settings of a run: ranges, the sections put together, TOML files and overrides."""
+"""The settings of a run: sections joined into one configuration, TOML files, overrides and variants."""

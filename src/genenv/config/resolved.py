@@ -1,6 +1,6 @@
-"""Settings decided: what is automatic in a run's configuration is decided once, when the run starts.
+"""Resolved settings: automatic values in a run's configuration are decided once, when the run starts.
 
-Everything here works on the settings themselves. They become tables again only to be written.
+The functions of this module work on settings objects. Settings become tables only to be written.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from genenv.settings import is_place, section_of, walk, why_it_may_change
 from genenv.types import Json
 
 ResolvedConfig = NewType("ResolvedConfig", RunConfig)
-"""Settings in which this machine has decided all that was automatic, so that a resumed run computes the same.
-What only a loaded model can decide (attention, decoder, packed weights) is put in when it is loaded."""
+"""Settings whose automatic values this machine has decided, so that a resumed run computes the same. Values
+that depend on a loaded model (attention, decoder, packed weights) are filled in when it is loaded."""
 
 FREE: Mapping[str, str] = {
     key: why for key, field in walk(RunConfig) if (why := why_it_may_change(field)) is not None
 }
-"""Settings that may change when a run is resumed, and why. Each says so where it is defined."""
+"""Settings that may change when a run is resumed, with the reason. Each is marked at its definition."""
 
 ARITHMETIC = frozenset(f"policy.{name}" for name in AUTOMATIC)
-"""Settings that change the last digits of what is computed: they stay, unless a user asks for the change."""
+"""Settings that change the last digits of results. They stay when a run is resumed, unless the user allows
+it."""
 
 _Section = TypeVar("_Section", bound=BaseModel)
 
 
 def resolve(config: RunConfig) -> ResolvedConfig:
-    """Decide what is automatic in a run's settings.
+    """Return the settings with automatic values decided and absolute paths.
 
-    Paths become absolute. On the backend `local` the device, number format, threads and compiled code are
-    those that suit this machine.
+    On the backend `local`, device, number format, threads and compiled code are chosen for this machine.
     """
     config = anchored(config)
     return ResolvedConfig(config.model_copy(update={"policy": _for_this_machine(config.policy)}))
@@ -54,14 +54,14 @@ def _for_this_machine(policy: PolicyConfig) -> PolicyConfig:
 
 
 def anchored(config: RunConfig) -> RunConfig:
-    """The settings with absolute paths of files and folders, so that a run finds them from anywhere."""
+    """Return the settings with absolute paths of files and folders, so that they work from any directory."""
     fields = type(config.environment.settings).model_fields
     shift = config.shift.model_copy(update={"environment": _anchored(config.shift.environment, fields)})
     return config.model_copy(update={**_anchored(dict(config), RunConfig.model_fields), "shift": shift})
 
 
 def _anchored(values: Mapping[str, object], fields: Mapping[str, FieldInfo]) -> dict[str, object]:
-    """Values of a section, by name, with absolute paths."""
+    """Return the values of a section, by name, with absolute paths."""
     return {name: _anchored_value(value, fields.get(name)) for name, value in values.items()}
 
 
@@ -79,7 +79,7 @@ def _anchored_value(value: object, field: FieldInfo | None) -> object:
 
 
 def by_key(config: RunConfig) -> dict[str, Json]:
-    """Every setting that has a value, by its dotted key: to compare two runs' settings, or to name one."""
+    """Return every setting that has a value, by dotted key, to compare runs or to name a setting."""
     return _by_key(config, "")
 
 
@@ -87,7 +87,7 @@ def _by_key(section: BaseModel | Mapping[str, object], prefix: str) -> dict[str,
     found: dict[str, Json] = {}
     for name, value in section.items() if isinstance(section, Mapping) else section:
         if isinstance(value, BaseModel | Mapping):
-            own = prefix == "environment." and name == "settings"  # they stand beside its name
+            own = prefix == "environment." and name == "settings"  # they are next to its name
             found |= _by_key(cast(Mapping[str, object], value), prefix if own else f"{prefix}{name}.")
         elif value is not None:
             found[prefix + name] = to_jsonable_python(value)
@@ -95,15 +95,15 @@ def _by_key(section: BaseModel | Mapping[str, object], prefix: str) -> dict[str,
 
 
 def with_values(section: _Section, values: Mapping[str, object], prefix: str = "") -> _Section:
-    """The settings with other values for some of them, checked as those of a file are.
+    """Return the settings with some values replaced, checked like those of a file.
 
     Args:
         section: the settings.
-        values: by dotted key.
-        prefix: the key of the section itself, with a dot.
+        values: new values by dotted key.
+        prefix: dotted key of `section`, with a trailing dot, for messages.
 
     Raises:
-        UsageError: a value is not allowed; names the setting.
+        UsageError: a value is not allowed. The message names the setting.
     """
     inside: dict[str, dict[str, object]] = {}
     for key, value in values.items():

@@ -1,6 +1,7 @@
-"""All settings of a run: the sections that packages own, read from TOML and written back.
+"""All settings of a run: the sections that other packages define, read from TOML and written back.
 
-Later wins: defaults, preset, file, variant, `--set`. A wrong key or value ends in one sentence.
+Later sources override earlier ones: defaults, preset, file, variant, `--set`. A wrong key or value ends in
+one sentence.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from genenv.types import Json, JsonObject
 
 
 class RunSettings(Settings, frozen=True):
-    """The run as a whole."""
+    """Settings of the run as a whole."""
 
     name: str = Field(
         default="run",
@@ -42,58 +43,59 @@ class RunSettings(Settings, frozen=True):
         max_length=100,
         json_schema_extra=may_change("is shown in charts"),
     )
-    """Name of the run: of its folder below `runs/`, and in charts."""
+    """Name of the run, used for its folder in `runs/` and in charts."""
     seed: int = Field(default=0, ge=0, lt=2**31)
-    """Seed of all randomness: two runs with equal settings on one machine are equal."""
+    """Seed of all randomness. Two runs with equal settings on one machine have equal results."""
     rounds: int = Field(
         default=10, ge=0, le=1_000_000, json_schema_extra=may_change("a run may grow; it cannot shrink")
     )
-    """How many rounds to train; 0: the warm-up alone, for others to go on from."""
+    """Number of rounds to train. 0: only the warm-up, from which other runs can start."""
     eval_every: int = Field(
         default=5,
         ge=0,
         le=1_000_000,
         json_schema_extra=may_change("measuring teaches nothing, and draws from streams of its own"),
     )
-    """Evaluate on held-out tasks every so many rounds, before the first and after the last; 0: never."""
+    """Evaluate on held-out tasks every this many rounds, before the first and after the last; 0: never."""
     eval_tasks: int = Field(default=64, ge=1, le=1_000_000)
-    """How many held-out tasks to evaluate on; all of them when there are fewer."""
+    """Number of held-out tasks to evaluate on; all of them if there are fewer."""
     keep_checkpoints: int = Field(
         default=2, ge=1, le=1_000_000, json_schema_extra=may_change("the newest one is always kept")
     )
-    """How many of the newest checkpoints are kept on disk."""
+    """Number of newest checkpoints that are kept on disk."""
     staleness: int = Field(default=0, ge=0, le=64)
-    """Maximum off-policy lag in rounds; 0 is fully on-policy. With 1, round t + 1 is sampled by the previous
-    policy while round t trains, where samplers and trainers run at the same time."""
+    """Maximum off-policy lag in rounds; 0 is fully on-policy. With 1, the previous policy samples round t + 1
+    while round t is trained on, if the backend can sample and train at the same time."""
 
 
 class EnvironmentConfig(Settings, frozen=True):
-    """Which environment the tasks come from. Its own settings are beside `name` in the file."""
+    """Which environment the tasks come from. In a file, settings of the environment are next to `name`."""
 
     name: str = "tool_calling"
-    """The environment."""
+    """Name of the environment."""
     settings: SerializeAsAny[BaseModel] = Field(default_factory=lambda: environment_config("tool_calling")())
-    """The environment's own settings."""
+    """Settings that the environment defines."""
 
 
 class ShiftConfig(Settings, frozen=True):
-    """A change of the environment during training; neither policy is told."""
+    """A change of the environment during training. Neither policy gets a notice."""
 
     round: int = Field(default=0, ge=0, le=1_000_000)
-    """The first round in the changed environment, which is also evaluated before it; 0: no change."""
+    """The first round in the changed environment. The agent is also evaluated just before it. 0: no
+    change."""
     eval_every: int = Field(
         default=1,
         ge=1,
         le=1_000_000,
         json_schema_extra=may_change("measuring teaches nothing, and draws from streams of its own"),
     )
-    """From that round on, evaluate every so many rounds; never where `run.eval_every` is 0."""
+    """From that round on, evaluate every this many rounds; never if `run.eval_every` is 0."""
     environment: dict[str, JsonValue] = Field(default_factory=dict)
-    """The environment's own settings that change in that round."""
+    """Settings of the environment that change in that round."""
 
 
 class LoggingConfig(Settings, frozen=True):
-    """Where metrics go besides `metrics.jsonl`, which is always written."""
+    """Where metrics are written besides `metrics.jsonl`, which is always written."""
 
     tensorboard: bool = Field(default=False, json_schema_extra=may_change("a copy of the metrics"))
     """Also write event files for TensorBoard into the run's folder (needs the package tensorboard)."""
@@ -102,24 +104,24 @@ class LoggingConfig(Settings, frozen=True):
     wandb_project: str = Field(
         default="genenv", min_length=1, json_schema_extra=may_change("where that copy goes")
     )
-    """Project that runs appear under in Weights & Biases."""
+    """Project of the runs in Weights & Biases."""
 
 
 class RunConfig(Settings, frozen=True):
-    """Everything that decides how a run goes."""
+    """All settings of a run, by section."""
 
     preset: Literal["paper", "robust"] = "robust"
-    """Defaults of the settings you leave out: as published, or with the corrections."""
+    """Defaults of the settings that you leave out: `paper` as published, `robust` with corrections."""
     variant: str = ""
-    """Named overrides, as by `--variant`; the run keeps their name."""
+    """Named overrides, as with `--variant`; the run keeps their name."""
     run: RunSettings = Field(default_factory=RunSettings)
-    """The run as a whole."""
+    """Settings of the run as a whole."""
     environment: EnvironmentConfig = Field(default_factory=EnvironmentConfig)
     """The environment of the tasks."""
     shift: ShiftConfig = Field(default_factory=ShiftConfig)
-    """A shift test: from a round on, `[shift.environment]` overrides `[environment]`."""
+    """A shift test: from one round on, `[shift.environment]` overrides `[environment]`."""
     curriculum: CurriculumConfig = Field(default_factory=CurriculumConfig)
-    """Which tasks are rewarded, and which are sampled again."""
+    """How tasks are rewarded, chosen and repeated."""
     simulator: SimulatorConfig = Field(default_factory=SimulatorConfig)
     """The policy that writes tasks."""
     agent: AgentConfig = Field(default_factory=AgentConfig)
@@ -127,12 +129,12 @@ class RunConfig(Settings, frozen=True):
     policy: PolicyConfig = Field(default_factory=PolicyConfig)
     """The models behind both policies."""
     logging: LoggingConfig = Field(default_factory=LoggingConfig)
-    """Where metrics go."""
+    """Where metrics are written."""
 
     @model_validator(mode="before")
     @classmethod
     def _preset_beneath(cls, values: object) -> object:
-        """Put the preset beneath what is given; a section given whole, as an object, is left as it is."""
+        """Fill in the preset's values for missing keys; a section given as an object is unchanged."""
         if not isinstance(values, Mapping):
             return values
         given = cast(Mapping[str, Json], values)
@@ -141,7 +143,7 @@ class RunConfig(Settings, frozen=True):
 
     @model_validator(mode="after")
     def _may_be_ahead(self) -> RunConfig:
-        """Refuse settings that cannot be sampled off-policy."""
+        """Refuse settings with which rounds cannot be sampled off-policy."""
         if not self.run.staleness:
             return self
         if self.shift.round:
@@ -156,38 +158,21 @@ class RunConfig(Settings, frozen=True):
         return self
 
     def later_environment(self) -> BaseModel | None:
-        """The environment's own settings after the shift; None where there is none."""
+        """Return the environment's settings after the shift; None if there is no shift."""
         if not self.shift.round:
             return None
-        own = cast(JsonObject, self.environment.settings.model_dump(mode="json", exclude_none=True))
-        later = {**own, **self.shift.environment}
-        return validated(environment_config(self.environment.name), later, "shift.environment.")
-
-
-def check_simulator(config: RunConfig) -> None:
-    """Refuse a simulator that is trained but can never change, before a run starts.
-
-    The settings of old runs may have one; they are still read.
-
-    Raises:
-        UsageError: says what to set.
-    """
-    simulator = config.simulator
-    learns = simulator.train and simulator.source == "model"
-    if learns and simulator.algorithm == "grpo" and simulator.variations == 1:
-        raise UsageError(
-            "simulator.variations is 1, but simulator.algorithm 'grpo' compares what was written for one "
-            "context: set variations to 4, say, and simulator.contexts to a quarter, or algorithm to 'rwr'"
-        )
+        own = self.environment.settings
+        return validated(type(own), {**dict(own), **self.shift.environment}, "shift.environment.")
 
 
 def load_config(path: Path | None = None, overrides: Sequence[str] = (), *, variant: str = "") -> RunConfig:
     """Read the settings of a run.
 
     Args:
-        path: a TOML file; left out, the defaults.
-        overrides: `key=value` each, e.g. `curriculum.alpha=0.6`; the value is TOML, or else taken as text.
-        variant: overrides the file; left out, the variant that the file or an override names.
+        path: a TOML file; None: only defaults.
+        overrides: settings as `key=value`, e.g. `curriculum.alpha=0.6`. The value is TOML, or else plain
+            text.
+        variant: a variant that overrides the file; if empty, the one that the file or an override names.
 
     Raises:
         UsageError: the file cannot be read, a key is unknown, a value is not allowed, or there is no such
@@ -202,7 +187,7 @@ def load_config(path: Path | None = None, overrides: Sequence[str] = (), *, vari
 
 
 def _varied(document: dict[str, Json], overrides: Sequence[str], variant: str) -> dict[str, Json]:
-    """The tables with the named variant applied; the command line wins over the file."""
+    """Apply the named variant to the tables. A name from the command line overrides that of the file."""
     named: dict[str, Json] = {}
     for override in overrides:
         if override.startswith("variant="):
@@ -212,12 +197,12 @@ def _varied(document: dict[str, Json], overrides: Sequence[str], variant: str) -
 
 
 def _is_a_runs_own(path: Path) -> bool:
-    """Whether a file is the settings file of a run, perhaps of an older version."""
+    """Return whether a file is the `config.toml` of a run, possibly of an older version."""
     return path.name == "config.toml" and (path.parent / "checkpoints").is_dir()
 
 
 def parse_config(document: JsonObject) -> RunConfig:
-    """Check settings given as nested tables, in the form of a file, and fill in what they leave out.
+    """Check settings that are given as nested tables, in the form of a file, and fill in defaults.
 
     Raises:
         UsageError: a key is unknown or a value is not allowed.
@@ -245,7 +230,7 @@ def parse_config(document: JsonObject) -> RunConfig:
 
 
 def all_settings(environment_name: str) -> Iterator[tuple[str, FieldInfo]]:
-    """Every setting by its dotted key, for one environment."""
+    """Yield every setting with its dotted key, for one environment."""
     of_environments = ("environment.", "shift.environment")
     yield from (pair for pair in walk(RunConfig) if not pair[0].startswith(of_environments))
     yield "environment.name", EnvironmentConfig.model_fields["name"]
@@ -254,7 +239,7 @@ def all_settings(environment_name: str) -> Iterator[tuple[str, FieldInfo]]:
 
 
 def as_tables(config: RunConfig) -> dict[str, Json]:
-    """The settings as nested tables, as in a file: to be written. Settings left out are absent."""
+    """Return the settings as nested tables, in the form of a file. Settings without a value are absent."""
     tables = cast(dict[str, Json], config.model_dump(mode="json", exclude_none=True))
     env = cast(dict[str, Json], tables["environment"])
     tables["environment"] = {"name": env["name"], **cast(JsonObject, env["settings"])}
@@ -264,5 +249,5 @@ def as_tables(config: RunConfig) -> dict[str, Json]:
 
 
 def dump_toml(config: RunConfig) -> str:
-    """The settings as TOML; reading it gives equal settings again."""
+    """Return the settings as TOML; parsing it gives equal settings."""
     return dump_tables(as_tables(config))

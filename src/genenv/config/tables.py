@@ -1,6 +1,6 @@
-"""Settings as nested tables: TOML files and `key=value` words are read, checked, merged and written.
+"""Settings as nested tables: reads, checks, merges and writes TOML files and `key=value` overrides.
 
-A wrong key or value ends in one sentence: what is wrong, and what is allowed or may have been meant.
+A wrong key or value ends in one sentence: what is wrong, and what is allowed or was probably meant.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RENAMED = {
     "domain": "environment",
     "shift.domain": "shift.environment",
 }
-"""Settings and sections of older versions, and their names now. The old names work for one release."""
+"""Settings and sections of older versions, with their present names. The old names work for one release."""
 _LOG = logging.getLogger(__name__)
 
 _SYNONYMS: Mapping[str, Sequence[str]] = {
@@ -70,18 +70,18 @@ _SYNONYMS: Mapping[str, Sequence[str]] = {
     }.items()
     for other in others.split()
 }
-"""Names of settings in other libraries, and the ends of their keys here."""
+"""Names of settings in other libraries, with the endings of the corresponding keys of genenv."""
 _MOST_NAMED = 2
-"""Most settings that a sentence suggests where several may have been meant."""
+"""Maximum number of settings that an error message suggests."""
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
 def read_tables(path: Path) -> dict[str, Json]:
-    """The contents of a TOML file, unchecked; a name without a file is one of those that come with genenv.
+    """Return the contents of a TOML file, unchecked. The name of a bundled configuration also works.
 
     Raises:
-        UsageError: it cannot be read.
+        UsageError: the file cannot be read.
     """
     bundled = bundled_configs()
     if not path.is_file() and str(path) in bundled:
@@ -100,7 +100,7 @@ def read_tables(path: Path) -> dict[str, Json]:
 
 
 def _named(path: Path, bundled: Collection[str]) -> str:
-    """A suggestion for a file that does not exist."""
+    """Return a suggestion for a file that does not exist."""
     close = difflib.get_close_matches(path.stem, bundled, n=1, cutoff=0.6)
     if close:
         return f"did you mean {close[0]!r}, which comes with genenv?"
@@ -108,7 +108,7 @@ def _named(path: Path, bundled: Collection[str]) -> str:
 
 
 def bundled_configs() -> dict[str, Path]:
-    """The configurations that come with genenv, by name: in the package, or in `configs/` of a clone."""
+    """Return the configurations of genenv by name, from the package or from `configs/` of a clone."""
     package = Path(__file__).parents[1]
     folder = next((f for f in (package / "configs", package.parents[1] / "configs") if f.is_dir()), package)
     return {path.stem: path for path in sorted(folder.glob("*.toml"))}
@@ -118,7 +118,7 @@ def apply_override(document: dict[str, Json], override: str) -> None:
     """Set one `a.b=c` in nested tables.
 
     Raises:
-        UsageError: it has another form, or sets a value where a section belongs.
+        UsageError: the override has another form, or sets a value in place of a section.
     """
     dotted, equals, raw = override.partition("=")
     keys = [key.strip() for key in dotted.split(".")]
@@ -128,7 +128,7 @@ def apply_override(document: dict[str, Json], override: str) -> None:
 
 
 def _parsed(raw: str) -> Json:
-    """A TOML value; other text is taken as it is."""
+    """Parse a TOML value; other text is returned unchanged."""
     try:
         found = read_toml(f"value = {raw}", "the value")
     except Unreadable:
@@ -140,13 +140,13 @@ def put(tables: dict[str, Json], key: str, value: Json, *, context: str = "") ->
     """Set a dotted key in nested tables.
 
     Args:
-        tables: the nested tables; missing ones are made.
-        key: such as `curriculum.alpha`.
-        value: of the setting.
-        context: start of the error sentence: who sets the value.
+        tables: the nested tables; missing ones are created.
+        key: dotted key such as `curriculum.alpha`.
+        value: value of the setting.
+        context: start of the error message, which says who sets the value.
 
     Raises:
-        UsageError: there is a value where a section belongs.
+        UsageError: there is a value in place of a section.
     """
     *sections, last = key.split(".")
     for depth, section in enumerate(sections, start=1):
@@ -158,7 +158,7 @@ def put(tables: dict[str, Json], key: str, value: Json, *, context: str = "") ->
 
 
 def flat(tables: JsonObject) -> dict[str, Json]:
-    """Values of nested tables by dotted key, in their order."""
+    """Return the values of nested tables by dotted key, in order."""
     found: dict[str, Json] = {}
     for key, value in tables.items():
         if isinstance(value, Mapping):
@@ -169,7 +169,7 @@ def flat(tables: JsonObject) -> dict[str, Json]:
 
 
 def merged(beneath: Mapping[str, Json], above: Mapping[str, Json]) -> dict[str, Json]:
-    """Nested tables with the values of others above them; `above` wins."""
+    """Merge two nested tables; values of `above` override those of `beneath`."""
     found = dict(beneath)
     for key, value in above.items():
         below = found.get(key)
@@ -180,12 +180,12 @@ def merged(beneath: Mapping[str, Json], above: Mapping[str, Json]) -> dict[str, 
 
 
 def dump_tables(tables: JsonObject) -> str:
-    """Nested tables as TOML."""
+    """Return nested tables as TOML."""
     return "\n".join(_toml_lines(tables, "")).lstrip("\n") + "\n"
 
 
 def _toml_lines(table: JsonObject, prefix: str) -> Iterator[str]:
-    """Values first, then a block for each section."""
+    """Yield the values first, then a block for each section."""
     for key, value in table.items():
         if not isinstance(value, Mapping):
             yield f"{key} = {toml_value(value)}"
@@ -196,7 +196,7 @@ def _toml_lines(table: JsonObject, prefix: str) -> Iterator[str]:
 
 
 def toml_value(value: Json) -> str:
-    """A value in TOML, on one line."""
+    """Return a value as TOML, on one line."""
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, bool):
@@ -210,10 +210,10 @@ def toml_value(value: Json) -> str:
 
 
 def renamed(tables: Mapping[str, Json], *, warn: bool = False) -> dict[str, Json]:
-    """Tables with settings of older versions under their present names.
+    """Return tables in which settings of older versions have their present names.
 
     Args:
-        tables: of a file; a later value of one setting wins.
+        tables: tables of a file; if two keys set one setting, the later one wins.
         warn: log one line for each old name.
     """
     found: dict[str, Json] = {}
@@ -229,10 +229,10 @@ def renamed(tables: Mapping[str, Json], *, warn: bool = False) -> dict[str, Json
 
 
 def check_keys(document: JsonObject, known: Sequence[str]) -> None:
-    """Refuse the first key that is no setting, and a value where a section belongs.
+    """Refuse the first key that is not a setting, and a value in place of a section.
 
     Raises:
-        UsageError: names the key, and the one that may have been meant.
+        UsageError: the message names the key and suggests a setting.
     """
     sections = {".".join(key.split(".")[:depth]) for key in known for depth in range(1, key.count(".") + 1)}
     pending = list(document.items())
@@ -247,10 +247,10 @@ def check_keys(document: JsonObject, known: Sequence[str]) -> None:
 
 
 def _unknown(key: str, known: Sequence[str], sections: Collection[str]) -> UsageError:
-    """Name the setting that may be meant.
+    """Return the error for an unknown key, with a suggestion.
 
-    First choice is one of the same section, by spelling or by its name elsewhere; then one of another
-    section; then the most similar.
+    First choice is a setting of the same section, by spelling or by its name in other libraries. Second is a
+    setting of another section, and last the most similar key.
     """
     section, _, last = key.rpartition(".")
     siblings = [name for name in known if name.rpartition(".")[0] == section]
@@ -275,15 +275,15 @@ def _unknown(key: str, known: Sequence[str], sections: Collection[str]) -> Usage
 
 
 def _agent_first(keys: Sequence[str]) -> list[str]:
-    """Keys with those of the agent first, and nested ones last."""
+    """Sort keys: those of the agent first, nested ones last."""
     return sorted(keys, key=lambda key: (key.count("."), not key.startswith("agent.")))
 
 
 def validated(model: type[_Model], values: Mapping[str, object], prefix: str) -> _Model:
-    """A section of settings made from values.
+    """Return a section of settings made from values.
 
     Raises:
-        UsageError: a value is not allowed; says which setting, and what is.
+        UsageError: a value is not allowed. The message says which setting, and what is allowed.
     """
     try:
         return model.model_validate(values)
@@ -294,7 +294,7 @@ def validated(model: type[_Model], values: Mapping[str, object], prefix: str) ->
 
 
 def _sentence(model: type[BaseModel], values: Mapping[str, object], error: ErrorDetails, prefix: str) -> str:
-    """The error in one sentence: which setting, its value, what is allowed."""
+    """Return the error in one sentence: which setting, its value, and what is allowed."""
     holder, value, key = model, cast(object, values), prefix
     for part in error["loc"]:
         name = str(part)
@@ -302,7 +302,7 @@ def _sentence(model: type[BaseModel], values: Mapping[str, object], error: Error
         value = cast(Mapping[str, object], value)[name] if isinstance(value, Mapping) else error["input"]
         inner = section_of(holder.model_fields[name])
         if inner is None:
-            if error["type"] == "value_error":  # of a check of its own, which says more than a type does
+            if error["type"] == "value_error":  # from a custom validator, whose message says more than a type
                 return f"setting {key!r}: {error['msg'].removeprefix('Value error, ')}"
             return not_allowed(key, value, holder.model_fields[name])
         holder, key = inner, f"{key}."
@@ -310,7 +310,7 @@ def _sentence(model: type[BaseModel], values: Mapping[str, object], error: Error
 
 
 def not_allowed(key: str, value: object, field: FieldInfo) -> str:
-    """The sentence about a value that is out of range."""
+    """Return the sentence about a value that is not allowed."""
     shown = masked(json.dumps(value, ensure_ascii=False, default=str))
     return (
         f"setting {key!r} is {shown if len(shown) <= 80 else shown[:77] + '...'}; allowed: {allowed(field)}"

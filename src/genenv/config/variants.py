@@ -1,9 +1,9 @@
 """Variants by name: each is a few settings of the one training loop that override a configuration.
 
-A variant overrides the file, and `--set` overrides the variant. It names every setting that defines it, and
-no other: two variants of one configuration differ only in the settings that they name. The size of steps
-(learning rates, batches, rollouts) belongs to a model, so no variant names it. Names can be joined by `+`,
-and the last one wins: `variation+rl`. A part may also be a single setting: `rl+agent.lr=1e-4`.
+A variant overrides the file, and `--set` overrides the variant. It sets only the settings that define it, so
+two variants of one configuration differ only in those. Learning rates, batches and rollouts depend on the
+model, so no variant sets them. Names can be joined by `+`, and the last one wins: `variation+rl`. A part may
+also be a single setting: `rl+agent.lr=1e-4`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FIXED: JsonObject = {
     "novelty_threshold": 0.0,
     "full_novelty": 0.0,
 }
-"""One seed to five of its variations, and the same tasks in every round."""
+"""One base task per five variations, and the same tasks in every round."""
 _PARAMETERS: JsonObject = {"writes": "parameters"}
 _PREDICTED: JsonObject = {
     "band_filter": False,
@@ -42,17 +42,17 @@ _PREDICTED: JsonObject = {
     "candidate_reward": "constant",
     "foretold_attempts": 16.0,
 }
-"""Of four candidates one is rolled out, drawn at random. The simulator is rewarded 4 p (1 - p) for all four,
+"""One of four candidates is rolled out, drawn at random. The simulator is rewarded 4 p (1 - p) for all four,
 as if each predicted success rate came from sixteen rollouts."""
 _RL_ONLY: JsonObject = {"guidance": "none", "replayed": 0}
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """Named settings that override a configuration."""
+    """A named set of settings that override a configuration."""
 
     about: str
-    """One line."""
+    """One line about the variant."""
     settings: JsonObject
 
 
@@ -178,19 +178,19 @@ VARIANTS: Mapping[str, Variant] = {
         {"agent": {"algorithm": "grpo", "guidance": "all", "replayed": 0}},
     ),
 }
-"""By name. The last four set what the agent learns from. The others set where tasks come from, and what the
-simulator learns."""
+"""All variants by name. The last four set how the agent is trained. The others set where tasks come from and
+how the simulator is trained."""
 
 
 def with_variant(document: JsonObject, name: str) -> dict[str, Json]:
-    """The tables of a configuration with a variant applied.
+    """Return the tables of a configuration with a variant applied.
 
     Args:
-        document: as read from a file.
-        name: one of `VARIANTS`, or several joined by `+`; `key=value` stands for that setting.
+        document: tables as read from a file.
+        name: one of `VARIANTS`, or several joined by `+`. A part `key=value` sets that setting.
 
     Raises:
-        UsageError: there is no such variant; names the one that is spelt most alike.
+        UsageError: there is no such variant. The message suggests the most similar name.
     """
     parts = [part if "=" in part else registered("variant", part, VARIANTS) for part in name.split("+")]
     found, name = dict[str, Json](document), "+".join(parts)

@@ -1,4 +1,4 @@
-"""Which genenv this is."""
+"""The version of genenv."""
 
 from __future__ import annotations
 

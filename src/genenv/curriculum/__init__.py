@@ -1,1 +1,1 @@
-"""Which tasks come next: the simulator's reward, the choice of seeds, the agent's profile, replay."""
+"""Chooses the next tasks: the simulator's rewards, the choice of seeds and tasks, agent profile, replay."""

@@ -1,5 +1,5 @@
 # pyright: standard
-"""The task bandit (`History`): predicts success rates from earlier rollouts of tasks with the same skills.
+"""The task bandit (`History`): predicts success rates from earlier rollouts on the same skills.
 
 Shapes: K = kinds (different sets of skills), S = skills.
 """
@@ -22,9 +22,9 @@ Floats = NDArray[np.float64]
 
 _SEPARATOR = " + "
 _SKILL_PENALTY = 1.0
-"""Weight of |w|^2 / 2 against the log-likelihood of tasks, each counted once, nats."""
+"""Weight of (a^2 + |w|^2) / 2 relative to the log-likelihood of tasks, each counted once, in nats."""
 _FORGOTTEN = 0.01
-"""A kind whose tasks count less than this together is dropped."""
+"""A kind is dropped if the decayed number of its tasks is below this."""
 
 
 class _Tried(BaseModel, extra="forbid"):
@@ -40,15 +40,15 @@ class History:
     """Predicts success rates from earlier rollouts of tasks with the same skills, without model calls.
 
     A logistic regression on a task's skills (kinds of operations, length, number of calls) is fitted after
-    each round to all rollouts; older ones count less:
+    each round to all rollouts so far, with decaying weights:
 
-        logit p = a + sum of w_s over the task's skills s        penalised by |w|^2 / 2
+        logit p = a + sum of w_s over the task's skills s        penalised by (a^2 + |w|^2) / 2
 
-    It tells kinds of tasks apart, not single tasks. With random variations to choose from it is the task
-    bandit: the baseline of a trained simulator.
+    It distinguishes kinds of tasks, not single tasks. Applied to random variations as candidates it is the
+    task bandit, the baseline for a trained simulator.
 
     Args:
-        config: `profile_decay`, by which what is known counts less each round.
+        config: `profile_decay`, the factor by which older rollouts lose weight each round.
     """
 
     def __init__(self, config: CurriculumConfig) -> None:
@@ -57,7 +57,7 @@ class History:
         self._offset, self._weights = 0.0, dict[str, float]()
 
     def predict(self, tasks: Sequence[Task]) -> Predicted:
-        """Success rates; one half for all of them before any rollout."""
+        """Return predicted success rates; 0.5 for every task before any rollout."""
         return Predicted(rates={task.id: self._rate(task) for task in tasks})
 
     def _rate(self, task: Task) -> float:
@@ -65,14 +65,14 @@ class History:
         return 1 / (1 + math.exp(-logit))
 
     def observe(self, predicted: Predicted, groups: Sequence[Group]) -> Mapping[str, float]:
-        """Learn from the rollouts of a round; call it once a round.
+        """Fit to the rollouts of a round; call it once per round.
 
         Args:
-            predicted: of these tasks, before they were rolled out.
-            groups: rollouts; those that broke say nothing.
+            predicted: predictions for these tasks, made before the rollouts.
+            groups: rollouts; those without a valid trace are ignored.
 
         Returns:
-            `probe/error` of what was predicted for these rollouts, if any were.
+            `probe/error` of the predictions for these rollouts; empty if there were none.
         """
         for one in self._kinds.values():
             one.solved *= self._decay
@@ -98,11 +98,11 @@ class History:
         self._weights = dict(zip(names, weights_S.tolist(), strict=True))
 
     def state_dict(self) -> JsonObject:
-        """What `load_state_dict` restores."""
+        """Return the state for `load_state_dict`, as JSON."""
         return _HistoryState(kinds=self._kinds).model_dump(mode="json")
 
     def load_state_dict(self, state: JsonObject) -> None:
-        """Continue from what `state_dict` gave.
+        """Restore the state that `state_dict` returned.
 
         Raises:
             DataError: the state is damaged.
@@ -116,11 +116,11 @@ class History:
 
 
 def fitted_skills(x_KS: Floats, counts_K2: Floats) -> tuple[float, Floats]:
-    """(a, w) that make what was found likeliest: penalised maximum likelihood of a logistic regression.
+    """Return (a, w) of the logistic regression, by penalised maximum likelihood.
 
     Args:
-        x_KS: 1 where a kind has a skill, else 0.
-        counts_K2: tasks that were solved, as a sum of success rates, and tasks; of each kind.
+        x_KS: 1 if a kind has a skill, else 0.
+        counts_K2: per kind: the sum of the success rates of its tasks, and the number of tasks.
     """
     from scipy import optimize  # takes a while to load
 

@@ -21,44 +21,44 @@ Floats = NDArray[np.float64]
 
 
 _KEPT = 512
-"""So many tasks, the latest that were rolled out, tell how to correct the bound."""
+"""Number of tasks, the latest with rollouts, to which the correction of the bound is fitted."""
 _PROBE_PENALTY = 1.0
-"""Weight of the squared distance of (a, b) from (0, 1), against the rollouts' log-likelihood in nats."""
+"""Weight of the squared distance of (a, b) from (0, 1), relative to the log-likelihood of rollouts, nats."""
 _FARTHEST = 12.0
-"""Logits are cut here."""
+"""Logits are clamped to [-12, 12]."""
 
 
 class _ProbeState(BaseModel, extra="forbid"):
     offset: float
     slope: float
     seen: list[tuple[float, int, int]]
-    """Logit of the likelihood, successes, rollouts."""
+    """Per task: logit of the likelihood, successes, rollouts."""
 
 
 class Probe:
-    """Predicts success rates from how likely the agent finds demonstrations.
+    """Predicts success rates from the likelihood of demonstrations under the agent.
 
-    Every task comes with a solution that was executed and checked. The likelihood of its tokens under the
-    agent, exp(L) at the sampling temperature, is the chance that a rollout is that solution to the letter. It
-    is a lower bound of the success rate, and equal to it where no other reply is right. Scoring a known reply
-    costs a small part of G rollouts. What the bound misses is fitted to past rollouts:
+    Every task has a demonstration that was executed and checked. The likelihood of its tokens under the
+    agent, exp(L) at the sampling temperature, is the chance that a rollout equals it exactly. That is a lower
+    bound of the success rate, and equal to it if no other reply is right. Scoring a known reply costs a small
+    part of G rollouts. The gap to the bound is fitted to past rollouts:
 
-        logit p = a + b logit exp(L)        (a, b) near (0, 1) until rollouts say otherwise
+        logit p = a + b logit exp(L)        (a, b) near (0, 1) until there is evidence from rollouts
 
-    PROPEL (arXiv:2606.18284) trains a predictor of success rates for the same end. SPEED (arXiv:2506.09016)
-    and DAPO (arXiv:2503.14476) roll out more tasks than they learn from. Here only a and b are fitted.
+    PROPEL (arXiv:2606.18284) trains a success predictor for the same purpose. SPEED (arXiv:2506.09016) and
+    DAPO (arXiv:2503.14476) roll out more tasks than they train on. This class fits only a and b.
     """
 
     def __init__(self) -> None:
         self._state = _ProbeState(offset=0.0, slope=1.0, seen=[])
 
     def predict(self, likelihoods: Mapping[str, float], tokens: int = 0, read: int = 0) -> Predicted:
-        """Success rates.
+        """Return predicted success rates.
 
         Args:
-            likelihoods: by task id, L of its demonstration, nats, <= 0.
-            tokens: of those solutions.
-            read: tokens that were read to know them.
+            likelihoods: by task id, the log-likelihood L of its demonstration, nats, <= 0.
+            tokens: tokens of the demonstrations.
+            read: tokens processed for the scores, including prompts.
         """
         offset, slope = self._state.offset, self._state.slope
         rates = {
@@ -68,14 +68,14 @@ class Probe:
         return Predicted(likelihoods=likelihoods, rates=rates, tokens=tokens, read=read)
 
     def observe(self, predicted: Predicted, groups: Sequence[Group]) -> Mapping[str, float]:
-        """Learn from the rollouts of tasks whose likelihoods were taken before.
+        """Fit a and b to the rollouts of tasks whose likelihoods were scored before.
 
         Args:
-            predicted: of these tasks, before they were rolled out.
-            groups: rollouts; those at other tasks say nothing.
+            predicted: predictions for these tasks, made before the rollouts.
+            groups: rollouts; those of other tasks are ignored.
 
         Returns:
-            `probe/error` of what was predicted for these rollouts, and the calibration from here on.
+            `probe/error` of the predictions for these rollouts, and the new calibration.
         """
         likelihoods = predicted.likelihoods
         tried = [group for group in groups if group.task.id in likelihoods and group.valid]
@@ -88,11 +88,11 @@ class Probe:
         return {**distance(predicted, tried), "probe/offset": offset, "probe/slope": slope}
 
     def state_dict(self) -> JsonObject:
-        """What `load_state_dict` restores."""
+        """Return the state for `load_state_dict`, as JSON."""
         return self._state.model_dump(mode="json")
 
     def load_state_dict(self, state: JsonObject) -> None:
-        """Continue from what `state_dict` gave.
+        """Restore the state that `state_dict` returned.
 
         Raises:
             DataError: the state is damaged.
@@ -105,7 +105,7 @@ class Probe:
 
 
 def fitted_line(seen_N3: Floats) -> tuple[float, float]:
-    """(a, b) that make rollouts likeliest: penalised maximum likelihood of a binomial.
+    """Return (a, b) of the binomial model, by penalised maximum likelihood.
 
     Args:
         seen_N3: logit of the likelihood, successes and rollouts of each task.
@@ -127,7 +127,7 @@ def fitted_line(seen_N3: Floats) -> tuple[float, float]:
 
 
 def _logit(likelihood: float) -> float:
-    """log(p / (1 - p)) of p = exp(L), from L, cut."""
+    """Return log(p / (1 - p)) of p = exp(L), computed from L and clamped."""
     if likelihood >= -math.exp(-_FARTHEST):
         return _FARTHEST
     return max(-_FARTHEST, likelihood - math.log(-math.expm1(likelihood)))

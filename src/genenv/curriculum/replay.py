@@ -1,6 +1,6 @@
-"""Which tasks come back in a round: base tasks, reviews of mastered tasks, replay, and reminders.
+"""Chooses the tasks that are repeated in a round: base tasks, reviews of mastered tasks, replay, reminders.
 
-Without them the agent forgets what the curriculum has moved away from.
+Repetition keeps the agent from forgetting tasks that the curriculum has moved away from.
 """
 
 from __future__ import annotations
@@ -19,44 +19,44 @@ from genenv.types import Group, JsonObject, Origin, Seed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revisit:
-    """What a round sees again, beside its new tasks."""
+    """The repeated tasks of a round, which are added to its new tasks."""
 
     seeds: tuple[Seed, ...]
     """Base tasks."""
     task_ids: tuple[str, ...]
-    """Generated tasks: first those that were mastered, then replayed ones. The store has them."""
+    """Ids of generated tasks: first mastered tasks, then replayed ones. The store has the tasks."""
 
 
 class _Mastered(BaseModel, extra="forbid"):
     """A generated task that the agent has mastered at least once."""
 
     since: int
-    """Round in which it was first seen."""
+    """Round in which the task was first mastered."""
     last: int
-    """Round of its latest rollout."""
+    """Round of the task's latest rollout."""
 
 
 class _State(BaseModel, extra="forbid"):
-    """What the store holds of it."""
+    """The state of `Replay` in the store."""
 
     deck: list[str]
     mastered: dict[str, _Mastered]
 
 
 _NEVER = -1
-"""Stands for the round in which a task was last seen, where there was none."""
+"""The last round of a task that was never seen."""
 
 
 class Replay:
-    """Remembers which tasks are due: base tasks, those that were mastered, and those of valid traces.
+    """Chooses which known tasks a round repeats: base tasks, mastered tasks, and tasks with valid traces.
 
-    Base tasks are dealt from a shuffled deck, so that each comes up once before any comes up twice. Its state
-    does not grow with the run: the deck has the base tasks, what was mastered is forgotten after
-    `staleness_rounds`, and when a task was last seen, and of which there is a valid trace, follows from the
-    rounds in the store (`recall`, `recall_valid`).
+    Base tasks are dealt from a shuffled deck, so each one comes up once before any comes up twice. The state
+    does not grow with the run. The deck holds base tasks only, and mastered tasks are forgotten after
+    `staleness_rounds`. The rounds in the store give the last round of each task (`recall`) and the tasks with
+    a valid trace (`recall_valid`).
 
-    What is replayed are the tasks of D_train, GenEnv's pool of valid traces, and not the traces: GRPO learns
-    from what its present policy samples, so they are rolled out anew.
+    Replay repeats the tasks of D_train, GenEnv's pool of valid traces, and not the traces. GRPO needs samples
+    of the present policy, so the tasks are rolled out again.
 
     Args:
         config: the shares, `mastered_success` and `staleness_rounds` are read.
@@ -71,13 +71,14 @@ class Replay:
         self._seen_in: dict[int, set[str]] = {}
 
     def sizes(self, planned: int) -> tuple[int, int, int]:
-        """How many base tasks, reviews and replayed tasks go with a number of new tasks.
+        """Return the numbers of base tasks, reviews and replayed tasks that go with a number of new tasks.
 
-        Counted from the planned number, not from what passes the gate: when the simulator writes rubbish,
-        the floor of base tasks still stands. It is rounded up, the others are rounded to the nearest.
+        They depend on the planned number, not on the number that passes the gate. So the minimum of base
+        tasks holds even if the simulator writes only rejected specs. Base tasks are rounded up, the others to
+        the nearest.
 
         Args:
-            planned: new tasks asked of the simulator, contexts x variations.
+            planned: new tasks requested from the simulator, contexts x variations.
 
         Returns:
             (base tasks, reviews, replayed tasks).
@@ -104,18 +105,18 @@ class Replay:
         base_alone: bool = False,
         candidates: int = 1,
     ) -> Revisit:
-        """Choose what comes back in a round.
+        """Choose the repeated tasks of a round.
 
         Args:
             round_: the round about to start.
-            planned: new tasks asked of the simulator.
-            seeds: the base data. With fewer than the floor asks for, each comes once.
-            rng: the same state gives the same choice.
-            base_alone: whether base tasks stand in the place of all others, so that a round is as large.
-            candidates: how many base tasks are dealt for each that is to be rolled out.
+            planned: new tasks requested from the simulator.
+            seeds: the base data. If there are fewer than needed, each comes once.
+            rng: source of randomness; the same state gives the same choice.
+            base_alone: whether base tasks replace all other tasks, so that the round stays as large.
+            candidates: number of base tasks dealt for each one to be rolled out.
 
         Raises:
-            UsageError: base tasks are wanted, but there are no seeds.
+            UsageError: base tasks are needed, but there are no seeds.
         """
         base, reviews, replayed = self.sizes(planned)
         if base_alone:
@@ -131,15 +132,15 @@ class Replay:
     def longest_unseen(
         self, round_: int, *, base: Sequence[str], groups: Sequence[Group], n: int, rng: random.Random
     ) -> list[str]:
-        """Choose tasks whose demonstrations are imitated again: those not seen for longest.
+        """Choose the tasks whose demonstrations are trained on again: those unseen for the longest time.
 
-        They come from the base tasks and from all that was rolled out in earlier rounds.
+        They come from the base tasks and from all tasks of earlier rounds.
 
         Args:
-            round_: the round, whose rollouts are over.
-            base: ids of the base tasks; one that was never seen comes before all others.
-            groups: the round's rollouts; their tasks count as seen and are not chosen.
-            n: how many; all there are when they are fewer.
+            round_: the round that has just been rolled out.
+            base: ids of the base tasks. Tasks never seen come first.
+            groups: rollouts of the round. Their tasks count as seen and are not chosen.
+            n: number of tasks; all if there are fewer.
             rng: breaks ties; the same state gives the same choice.
 
         Returns:
@@ -162,19 +163,23 @@ class Replay:
         return chosen
 
     def recall(self, last_seen: Mapping[str, int]) -> None:
-        """Know again when each task was last rolled out or reminded of, from what the store holds."""
+        """Restore the last round in which each task was rolled out or its demonstration was trained on.
+
+        Args:
+            last_seen: the rounds by task id, from the store.
+        """
         for name, round_ in last_seen.items():
             self._see(name, round_)
 
     def recall_valid(self, task_ids: Iterable[str]) -> None:
-        """Know again of which generated tasks there is a valid trace, from what the store holds."""
+        """Restore the ids of the generated tasks with a valid trace, from the store."""
         self._valid.update(task_ids)
 
     def observe(self, round_: int, groups: Sequence[Group]) -> None:
-        """Note which generated tasks were mastered in a round, and forget those that have become stale.
+        """Record which generated tasks were mastered in a round, and forget stale ones.
 
-        Those with a valid trace are noted too, and never forgotten. A task once mastered stays due for review
-        when it fails later: that is what forgetting looks like.
+        Tasks with a valid trace are recorded too, and never forgotten. A mastered task stays due for review
+        even if it fails later, because that failure is forgetting.
         """
         for group in groups:
             if group.task.lineage.origin is not Origin.GENERATED or not group.valid:
@@ -193,11 +198,11 @@ class Replay:
         self._mastered = {name: entry for name, entry in self._mastered.items() if entry.since >= oldest}
 
     def state_dict(self) -> JsonObject:
-        """What `load_state_dict` needs, as JSON; the rest is told to `recall` and `recall_valid`."""
+        """Return the state for `load_state_dict` as JSON. `recall` and `recall_valid` restore the rest."""
         return _State(deck=self._deck, mastered=self._mastered).model_dump(mode="json")
 
     def load_state_dict(self, state: JsonObject) -> None:
-        """Continue from what `state_dict` gave.
+        """Restore the state that `state_dict` returned.
 
         Raises:
             DataError: the state is damaged.
@@ -227,7 +232,7 @@ class Replay:
             fresh = [seed_id for seed_id in by_id if seed_id not in hand]
             rng.shuffle(fresh)
             missing = n - len(hand)
-            # the rest of the new deck also holds this hand's first cards: they start their next turn
+            # the new deck also holds this hand's first cards, for the next pass through it
             self._deck = fresh[missing:] + hand
             hand += fresh[:missing]
         else:
@@ -235,7 +240,7 @@ class Replay:
         return tuple(by_id[seed_id] for seed_id in hand)
 
     def _review(self, round_: int, n: int, rng: random.Random) -> tuple[str, ...]:
-        """The tasks that have waited longest; ties are broken by chance."""
+        """Return the tasks that have waited longest; ties are broken at random."""
         oldest = round_ - self._config.staleness_rounds
         due = [name for name, entry in sorted(self._mastered.items()) if entry.since >= oldest]
         rng.shuffle(due)

@@ -1,7 +1,7 @@
-"""Success rates and rewards of what the simulator wrote: p_hat and R_env of batches, or of single tasks.
+"""Success rates and rewards of the simulator's tasks: p_hat and R_env per batch or per task.
 
-GenEnv eq. (2) and (3). A `Unit` is what has one success rate: all variations written for one context, or one
-task (`curriculum.p_hat_scope`).
+They follow GenEnv eq. (2) and (3). A `Unit` is a set of generations with one common success rate: all
+variations written for one context, or one task (`curriculum.p_hat_scope`).
 """
 
 from __future__ import annotations
@@ -26,42 +26,46 @@ from genenv.types import (
 )
 
 BAND_TOLERANCE = 1e-9
-"""Rates are fractions, and 0.5 - 0.4 is not 0.1 in binary: the edge of the band belongs to it."""
+"""Slack at the edge of the band, which belongs to the band: 0.5 - 0.4 is not 0.1 in binary."""
 _LEAST = 0.01
-"""Of a prior's pseudo-counts."""
+"""Smallest pseudo-count of a prior."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What has one success rate: a batch, or a single task."""
+    """A set of generations with one common success rate: a batch, or a single task."""
 
     successes: int
     attempts: int
     rewards: tuple[float, ...]
-    """[rollouts] what the agent is trained on."""
+    """[rollouts] rewards that the agent trains on."""
     generations: tuple[Generation, ...]
     predicted_rate: float | None = None
-    """The success rate that a probe predicted; None where it does not count."""
+    """The predicted success rate; None if there is none or it does not count."""
 
     @property
     def is_known(self) -> bool:
-        """Whether anything is known of its success rate."""
+        """Whether there is a rollout or a prediction of the success rate."""
         return self.attempts > 0 or self.predicted_rate is not None
 
     def reward(self, config: CurriculumConfig) -> float:
-        """R_env in [0, 1]; 0 where nothing is known of the success rate."""
+        """Return R_env in [0, 1]; 0 if the success rate is unknown."""
         if not self.is_known:
             return 0.0
         name = config.env_reward if self.attempts or config.env_reward != "variance" else "learnability"
         return find_env_reward(name)(self.successes, self.attempts, self.rewards, self._informed(config))
 
     def rate(self, config: CurriculumConfig) -> float:
-        """The share of successes, a predicted rate counting as so many rollouts as it does."""
+        """Return the share of successes; a prediction counts as `foretold_attempts` rollouts."""
         weight = config.foretold_attempts if self.predicted_rate is not None else 0.0
         return (self.successes + weight * (self.predicted_rate or 0.0)) / (self.attempts + weight)
 
     def passes_filter(self, config: CurriculumConfig) -> bool:
-        """By the posterior's mean, if so set: with few rollouts it lies nearer to the prior's than p_hat."""
+        """Return whether the success rate is in the band.
+
+        With `posterior` the posterior mean is used. With few rollouts it is nearer to the prior mean than
+        p_hat is.
+        """
         if not self.is_known:
             return False
         config = self._informed(config)
@@ -70,48 +74,12 @@ class Unit:
         return in_band(rate, config.alpha, config.k_min)
 
     def _informed(self, config: CurriculumConfig) -> CurriculumConfig:
-        """The settings with a prior that says what was predicted, as so many rollouts would."""
+        """Return settings whose prior contains the prediction as `foretold_attempts` rollouts."""
         if self.predicted_rate is None:
             return config
         counts = (rate * config.foretold_attempts for rate in (self.predicted_rate, 1 - self.predicted_rate))
         prior = tuple(max(_LEAST, count) for count in counts)
         return config.model_copy(update={"prior": prior, "posterior": True})
-
-
-def score_batch(
-    context: Context, proposals: Sequence[Proposal], groups: Sequence[Group], config: CurriculumConfig
-) -> TaskBatch:
-    """Score what the simulator wrote for one context: p_hat and R_env over the whole batch (GenEnv eq. 2, 3).
-
-    Args:
-        context: what the simulator was told.
-        proposals: everything it wrote for that context; rejected ones have no rollouts.
-        groups: the rollouts of those that became tasks. Rollouts that ended in an error or a timeout do not
-        count.
-        config: `env_reward` names the reward; `posterior` decides between that of p_hat and its expectation.
-
-    Raises:
-        ValueError: a proposal of another context, or a group whose task none of the proposals became.
-    """
-    if strangers := [p.generation.id for p in proposals if p.generation.context_id != context.id]:
-        raise ValueError(f"generations of another context than {context.id}: {', '.join(strangers)}")
-    own = {proposal.outcome.id for proposal in proposals if isinstance(proposal.outcome, Task)}
-    if strangers := [group.task.id for group in groups if group.task.id not in own]:
-        raise ValueError(f"tasks that no proposal of {context.id} became: {', '.join(strangers)}")
-    return _scored(context, proposals, groups, config)
-
-
-def _scored(
-    context: Context, proposals: Sequence[Proposal], groups: Sequence[Group], config: CurriculumConfig
-) -> TaskBatch:
-    unit = _unit([trace for group in groups for trace in group.valid], ())
-    return TaskBatch(
-        context=context,
-        proposals=tuple(proposals),
-        groups=tuple(groups),
-        p_hat=unit.successes / unit.attempts if unit.attempts else None,
-        env_reward=unit.reward(config),
-    )
 
 
 def score_batches(
@@ -120,7 +88,15 @@ def score_batches(
     groups: Sequence[Group],
     config: CurriculumConfig,
 ) -> list[TaskBatch]:
-    """Score what was written in a round, context by context; groups of other tasks are left out."""
+    """Score what was written in a round, context by context: p_hat and R_env (GenEnv eq. 2, 3).
+
+    Args:
+        contexts: what the simulator was told.
+        proposals: everything it wrote for them; rejected ones have no rollouts.
+        groups: rollouts, of which those of tasks that were written for a context count. Rollouts that ended
+            in an error or a timeout do not count.
+        config: `env_reward` names the reward; `posterior` decides between that of p_hat and its expectation.
+    """
     attempted = {group.task.id: group for group in groups}
     written: dict[str, list[Proposal]] = {context.id: [] for context in contexts}
     for proposal in proposals:
@@ -131,20 +107,28 @@ def score_batches(
         own = written[context.id]
         tasks = [p.outcome.id for p in own if isinstance(p.outcome, Task)]
         tried = [attempted[name] for name in tasks if name in attempted]
-        batches.append(_scored(context, own, tried, config))
+        unit = _unit([trace for group in tried for trace in group.valid], ())
+        batches.append(
+            TaskBatch(
+                context=context,
+                proposals=tuple(own),
+                groups=tuple(tried),
+                p_hat=unit.successes / unit.attempts if unit.attempts else None,
+                env_reward=unit.reward(config),
+            )
+        )
     return batches
 
 
 def scored(batches: Sequence[TaskBatch], config: CurriculumConfig, rng: random.Random) -> list[Scored]:
-    """Every generation of a round with its own reward, whatever the scope: for algorithms that compare them.
+    """Return every generation of a round with its individual reward, for algorithms that compare them.
 
-    One that is no task has 0. Left out is what nothing is known of: a task without rollouts, which no probe
-    looked at.
+    Rejected generations have reward 0. Tasks with neither rollouts nor a prediction are left out.
 
     Args:
-        batches: what a round wrote and how the agent did on it.
-        config: reward, and whether a predicted rate counts.
-        rng: hands the rewards out where they are to be shuffled (the control).
+        batches: the tasks of a round with their rollouts.
+        config: the reward, and whether a prediction counts.
+        rng: permutes the rewards in the shuffled-reward control.
     """
     known = [unit for batch in batches for unit in tasks_of(batch, config) if unit.is_known]
     paid = handed_out([unit.reward(config) for unit in known], config, rng)
@@ -161,12 +145,12 @@ def scored(batches: Sequence[TaskBatch], config: CurriculumConfig, rng: random.R
 
 
 def units_of(batch: TaskBatch, config: CurriculumConfig) -> list[Unit]:
-    """The parts of a batch that have a success rate of their own."""
+    """Return the units of a batch: its tasks, or the whole batch, depending on `curriculum.p_hat_scope`."""
     return tasks_of(batch, config) if config.p_hat_scope == "task" else [whole(batch)]
 
 
 def whole(batch: TaskBatch) -> Unit:
-    """A batch as one unit, with all its rollouts."""
+    """Return a batch as one unit, with all its rollouts."""
     written = {p.outcome.id: p.generation for p in batch.proposals if isinstance(p.outcome, Task)}
     tried = {group.task.id: valid for group in batch.groups if (valid := group.valid)}
     together = [trace for valid in tried.values() for trace in valid]
@@ -174,7 +158,7 @@ def whole(batch: TaskBatch) -> Unit:
 
 
 def tasks_of(batch: TaskBatch, config: CurriculumConfig) -> list[Unit]:
-    """Each task of a batch as a unit of its own."""
+    """Return one unit for each task of a batch."""
     tried = {group.task.id: group.valid for group in batch.groups}
     return [
         _unit(
@@ -195,9 +179,9 @@ def _unit(
 
 
 def in_band(p_hat: float, alpha: float, k_min: float) -> bool:
-    """Whether a rate is close enough to the target to teach the simulator: |p_hat - alpha| <= k_min.
+    """Return whether a rate is in the band around the target: |p_hat - alpha| <= k_min (GenEnv section 2.3).
 
-    GenEnv section 2.3. It concerns the simulator's updates only, never the agent's. The edge counts as
-    inside.
+    The paper filters only the simulator's updates. `curriculum.agent_band` also filters the agent's. The edge
+    counts as inside.
     """
     return abs(p_hat - alpha) <= k_min + BAND_TOLERANCE

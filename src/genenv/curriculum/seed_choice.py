@@ -1,10 +1,10 @@
-"""Which seeds the simulator varies in a round: at random, by expected reward, a bandit, or a controller.
+"""Chooses the seeds that the simulator varies: uniformly, by expected reward, by a bandit or a controller.
 
-`Controller` is the baseline without learning: one difficulty level, steered towards the target rate.
+`Controller` is a baseline without learning. It steers one difficulty level towards the target rate:
 
     level <- level + gain * (success rate of new tasks - alpha),  in [0, 1]
 
-Seeds are ranked by the length of their solutions; those nearest to the level are varied.
+Seeds are ranked by the length of their demonstrations. Those nearest to the level are varied.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from genenv.types import Group, JsonObject, Seed
 
 
 class SeedChooser(Protocol):
-    """A curriculum over seeds: `Controller`, or a class of your own named by `curriculum.seed_choice`.
+    """A curriculum over seeds: `Controller`, or a user-defined class that `curriculum.seed_choice` names.
 
-    One of the user's own is made as `Class(config)`, with the settings of the curriculum.
+    A user-defined class is constructed as `Class(config)`, with the settings of the curriculum.
     """
 
     def choose(self, seeds: Sequence[Seed], n: int, rng: random.Random) -> Sequence[Seed]:
-        """Choose n different seeds for a round; the same state of `rng` gives the same choice."""
+        """Choose n different seeds for a round. The same state of `rng` gives the same choice."""
         ...
 
     def observe(self, groups: Sequence[Group]) -> None:
-        """Take in a round's rollouts of new tasks; called once a round."""
+        """Update the state from a round's rollouts of new tasks; called once per round."""
         ...
 
     def state_dict(self) -> JsonObject:
-        """What `load_state_dict` needs, as JSON: stored with each round, so that a run can go on."""
+        """Return the state as JSON. It is stored with each round, so that a run can be resumed."""
         ...
 
     def load_state_dict(self, state: JsonObject) -> None:
-        """Continue from what `state_dict` gave."""
+        """Restore the state that `state_dict` returned."""
         ...
 
 
@@ -59,20 +59,22 @@ def choose_seeds(
 ) -> list[Seed]:
     """Choose the seeds that the simulator varies in a round, without replacement.
 
-    First `seed_trim` of them, the easiest and as many of the hardest, are left out. Of the others,
-    `uniform`: all alike. `expected_reward`: a seed's reward is E[R_env] under the posterior of its hardest
-    skill, and its weight is exp(seed_temperature * E[R_env]). What nobody has tried has a wide posterior,
-    hence a middling reward: it is neither preferred nor left out. The rewards are not standardised, because
-    a simulator stays with the difficulty of its seed: what is never drawn here is never practised. For the
-    same reason the draw is systematic in the order of difficulty: independent draws would make one round much
-    harder than the next. `bandit`: Thompson sampling over the combinations of skills that seeds have (see
-    `_by_bandit`).
+    First, a share of `seed_trim` of the easiest seeds and as many of the hardest are left out. The choice
+    among the others depends on `seed_choice`:
+
+    `uniform`: all seeds have the same chance. `expected_reward`: a seed's reward is E[R_env] under the
+    posterior of its hardest skill, and its weight is exp(seed_temperature * E[R_env]). An untried skill has a
+    wide posterior, so its reward is medium: the seed is neither preferred nor avoided. Rewards are not
+    standardised, so no seed's chance vanishes: the difficulty of a task follows its seed, and difficulties
+    never drawn would never be practised. The draw is systematic in the order of difficulty, because
+    independent draws would make some rounds much harder than others. `bandit`: Thompson sampling over the
+    seeds' combinations of skills (see `_by_bandit`).
 
     Args:
         seeds: the base data.
-        stats: how the agent has been doing.
-        n: how many to choose, >= 0.
-        rng: the same state gives the same choice.
+        stats: the agent's success rates per skill.
+        n: number of seeds, >= 0.
+        rng: source of randomness; the same state gives the same choice.
         config: `seed_trim`, `seed_choice`, `seed_temperature` and the reward's settings are read.
 
     Returns:
@@ -81,13 +83,7 @@ def choose_seeds(
     Raises:
         UsageError: there are no seeds, or fewer than n.
     """
-    if not seeds:
-        raise UsageError("the environment has no seeds to vary; give it at least one item of base data")
-    if n > len(seeds):
-        raise UsageError(
-            f"simulator.contexts is {n}, but the environment has {len(seeds)} seeds; "
-            f"set simulator.contexts to {len(seeds)} or less, or add seeds"
-        )
+    check_seeds(seeds, n)
     if config.seed_choice == "uniform" and not config.seed_trim:
         return rng.sample(list(seeds), n)
     if config.seed_choice == "bandit":
@@ -104,13 +100,28 @@ def choose_seeds(
     return rng.sample(chosen, n)
 
 
+def check_seeds(seeds: Sequence[Seed], n: int) -> None:
+    """Refuse an environment in which n seeds cannot be chosen.
+
+    Raises:
+        UsageError: there are no seeds, or fewer than n.
+    """
+    if not seeds:
+        raise UsageError("the environment has no seeds to vary; give it at least one item of base data")
+    if n > len(seeds):
+        raise UsageError(
+            f"simulator.contexts is {n}, but the environment has {len(seeds)} seeds; "
+            f"set simulator.contexts to {len(seeds)} or less, or add seeds"
+        )
+
+
 def _by_bandit(
     seeds: Sequence[Seed], stats: SkillStats, n: int, rng: random.Random, config: CurriculumConfig
 ) -> list[Seed]:
-    """Draws one seed after the other, by Thompson sampling (Thompson 1933).
+    """Draw one seed after another by Thompson sampling (Thompson 1933).
 
-    Of each combination of skills a success rate is drawn from its posterior,
-    and a seed of the combination is taken whose rate earns most.
+    Each draw samples a success rate for every combination of skills from its posterior. It takes a seed of
+    the combination whose sampled rate has the highest reward.
     """
     arms: dict[tuple[str, ...], list[Seed]] = {}
     for seed in rng.sample(list(seeds), len(seeds)):
@@ -127,7 +138,7 @@ def _by_bandit(
 
 
 def _earned(config: CurriculumConfig, hundredths: int) -> float:
-    """What a success rate earns, to a hundredth."""
+    """Return the simulator's reward for a success rate in hundredths."""
     rewards = [1.0] * hundredths + [0.0] * (_LATTICE - hundredths)
     return find_env_reward(config.env_reward)(hundredths, _LATTICE, rewards, config)
 
@@ -137,17 +148,17 @@ def _expected_reward(posterior: BetaPosterior, config: CurriculumConfig) -> floa
 
 
 def systematic(weights: Sequence[float], n: int, rng: random.Random) -> list[int]:
-    """Draw n different items with chances in proportion to their weights, spread evenly over their order.
+    """Draw n different items with chances proportional to weights, spread evenly over their order.
 
-    Systematic sampling (Madow, 1949): the chances stand in a row of length n, and every item is drawn in
-    which a comb of distance 1 with a random offset has a tooth. Any stretch of the row gets its share,
-    rounded up or down. An item whose chance would pass 1 is drawn for certain, and the others share what is
-    left.
+    Systematic sampling (Madow, 1949): the chances are laid end to end on a line of length n. Points at
+    distance 1, with a random offset, select the items that they fall on. So every stretch of the line gets
+    its share, rounded up or down. An item whose chance would exceed 1 is drawn for certain, and the others
+    share the remaining draws.
 
     Args:
         weights: [N] >= 0, not all 0, in the order to spread over.
-        n: how many, at most N.
-        rng: the only source of chance.
+        n: number of items, at most N.
+        rng: source of randomness.
 
     Returns:
         [n] indices, ascending.
@@ -156,7 +167,7 @@ def systematic(weights: Sequence[float], n: int, rng: random.Random) -> list[int
     certain: set[int] = set()
     while len(certain) < n:
         rest = math.fsum(w for i, w in enumerate(weights) if i not in certain)
-        if rest <= 0:  # the weights left are too small for a float: all alike
+        if rest <= 0:  # the weights left are too small for a float: equal chances
             chances = [(n - len(certain)) / (len(weights) - len(certain))] * len(weights)
             break
         chances = [w * (n - len(certain)) / rest for w in weights]
@@ -172,9 +183,9 @@ def systematic(weights: Sequence[float], n: int, rng: random.Random) -> list[int
 
 
 GAIN = 0.2
-"""With alpha 0.5, a round that solves everything adds a tenth of the ranks: no more than it looks at."""
+"""With alpha 0.5, a round in which all rollouts succeed raises the level by 0.1, less than `SHARE`."""
 SHARE = 0.2
-"""Of the seeds, those nearest to the level, from which a round's are drawn."""
+"""Share of the seeds, those nearest to the level, from which a round's seeds are drawn."""
 
 
 class _State(BaseModel, extra="forbid", allow_inf_nan=False):
@@ -182,29 +193,29 @@ class _State(BaseModel, extra="forbid", allow_inf_nan=False):
 
 
 def own_chooser(config: CurriculumConfig) -> SeedChooser:
-    """An object of the user's own class that `curriculum.seed_choice` names.
+    """Construct the user-defined chooser that `curriculum.seed_choice` names.
 
     Raises:
-        UsageError: there is no such class, or it is none.
+        UsageError: there is no such class, or it lacks a method of `SeedChooser`.
     """
     return cast(Callable[[CurriculumConfig], SeedChooser], chooser_class(config.seed_choice))(config)
 
 
 def chooser_class(name: str) -> object:
-    """The class of the user's own that a value of `curriculum.seed_choice` names, checked.
+    """Return the user-defined class that a value of `curriculum.seed_choice` names, with its methods checked.
 
     Raises:
-        UsageError: there is no such class, or it is none.
+        UsageError: there is no such class, or it lacks a method of `SeedChooser`.
     """
     methods = ("choose", "observe", "state_dict", "load_state_dict")
     return own_part("curriculum.seed_choice", name, takes=("config",), methods=methods)
 
 
 def checked_choice(chosen: Sequence[Seed], n: int, name: str) -> list[Seed]:
-    """What a chooser of the user's own chose, as promised.
+    """Return the choice of a user-defined chooser as a list, after checking it.
 
     Raises:
-        UsageError: it did not choose n different seeds.
+        UsageError: the choice is not n different seeds.
     """
     if len(chosen) != n or len({seed.id for seed in chosen}) != n:
         raise UsageError(f"{name} chose {len(chosen)} seeds where {n} different ones were asked for")
@@ -212,14 +223,14 @@ def checked_choice(chosen: Sequence[Seed], n: int, name: str) -> list[Seed]:
 
 
 class Controller:
-    """Chooses seeds by their rank in difficulty."""
+    """A `SeedChooser` that steers the difficulty of seeds towards the target success rate."""
 
     def __init__(self, difficulties: Mapping[str, tuple[float, ...]], *, alpha: float) -> None:
-        """Start in the middle.
+        """Start at the middle level.
 
         Args:
-            difficulties: by seed id, anything that can be ordered; equal ones share a rank.
-            alpha: the success rate to steer to.
+            difficulties: by seed id, values that can be ordered; equal values share a rank.
+            alpha: the target success rate.
         """
         order = sorted(set(difficulties.values()))
         places = {value: place / max(1, len(order) - 1) for place, value in enumerate(order)}
@@ -227,24 +238,24 @@ class Controller:
         self._alpha, self.level = alpha, 0.5
 
     def choose(self, seeds: Sequence[Seed], n: int, rng: random.Random) -> list[Seed]:
-        """Draw n different seeds of those nearest to the level."""
+        """Draw n different seeds from those nearest to the level."""
         shuffled = rng.sample(list(seeds), len(seeds))
         nearest = sorted(shuffled, key=lambda seed: abs(self._ranks.get(seed.id, 0.5) - self.level))
         return rng.sample(nearest[: max(n, int(SHARE * len(seeds)))], n)
 
     def observe(self, groups: Sequence[Group]) -> None:
-        """Steer by the rollouts of a round's new tasks."""
+        """Adjust the level by the success rate of a round's new tasks."""
         attempts = sum(len(group.valid) for group in groups)
         if attempts:
             rate = sum(trace.success for group in groups for trace in group.valid) / attempts
             self.level = min(1.0, max(0.0, self.level + GAIN * (rate - self._alpha)))
 
     def state_dict(self) -> JsonObject:
-        """What `load_state_dict` needs."""
+        """Return the level, for `load_state_dict`."""
         return {"level": self.level}
 
     def load_state_dict(self, state: JsonObject) -> None:
-        """Continue from what `state_dict` gave.
+        """Restore the level that `state_dict` returned.
 
         Raises:
             DataError: the state is damaged.

@@ -1,7 +1,7 @@
-"""What the simulator is paid for the rollouts of its tasks: a table of rewards, by name.
+"""The simulator's rewards for the rollouts of its tasks, by name.
 
-A reward says how much a task (or a batch of them, see `curriculum.p_hat_scope`) was worth to the agent's
-learning. GRPO learns from rollouts that differ, so most of them are highest where about half succeed.
+A reward says how much a task (or a batch of tasks, see `curriculum.p_hat_scope`) contributed to the agent's
+training. GRPO needs rollouts with different rewards, so most functions peak where about half succeed.
 
 Shapes: n = rollouts.
 """
@@ -23,26 +23,26 @@ from genenv.errors import UsageError
 from genenv.plugins import own_part
 
 EnvReward = Callable[[float, int, Sequence[float], CurriculumConfig], float]
-"""(successes, rollouts >= 1, rewards [n] that the agent is trained on, settings) -> reward in [0, 1].
-Successes may be the expectation of their number."""
+"""(successes, rollouts >= 1, rewards [n] that the agent trains on, settings) -> reward in [0, 1]. `successes`
+may be an expected number."""
 
 
 def env_reward(p_hat: float, *, alpha: float, beta: float) -> float:
-    """Reward the simulator for tasks that the agent solves about as often as wanted.
+    """Return the simulator's reward for a measured success rate: 1 at the target.
 
-    R_env = exp(-beta (p_hat - alpha)^2): GenEnv eq. (3). 1 on target; with alpha = 0.5 and beta = 2 it is
-    0.61 for tasks that are always or never solved.
+    R_env = exp(-beta (p_hat - alpha)^2): GenEnv eq. (3). With alpha = 0.5 and beta = 2 it is 0.61 for tasks
+    that are always or never solved.
 
     Args:
         p_hat: share of rollouts that succeeded, in [0, 1].
-        alpha: the share to aim at, in (0, 1).
+        alpha: the target success rate, in (0, 1).
         beta: how fast the reward falls with the distance, > 0.
 
     Returns:
         The reward in (0, 1].
 
     Raises:
-        ValueError: an argument outside its range.
+        ValueError: an argument is outside its range.
     """
     _check_target(alpha, beta)
     if not 0 <= p_hat <= 1:
@@ -53,15 +53,15 @@ def env_reward(p_hat: float, *, alpha: float, beta: float) -> float:
 def expected_env_reward(
     successes: float, attempts: float, *, alpha: float, beta: float, prior: tuple[float, float] = (1.0, 1.0)
 ) -> float:
-    """Reward the simulator for what the rollouts say about the rate, not for where they happen to fall.
+    """Return the expected reward under the posterior of the success rate, given the rollouts.
 
-    E[R_env(p)] for p ~ Beta(prior + counts). With few rollouts p_hat sits on a coarse lattice and 4 of 8 is
-    no proof of 0.5; this is smooth in the evidence and approaches `env_reward` as rollouts grow.
+    E[R_env(p)] for p ~ Beta(prior + counts). With few rollouts p_hat is coarse, and 4 of 8 is weak evidence
+    for 0.5. The expectation is smooth in the counts and approaches `env_reward` as rollouts grow.
 
     Args:
         successes: rollouts that succeeded; may be a decayed count.
         attempts: all rollouts, >= successes. With 0 the result is the mean under the prior.
-        alpha: the share to aim at, in (0, 1).
+        alpha: the target success rate, in (0, 1).
         beta: how fast the reward falls with the distance, > 0.
         prior: pseudo-counts (successes, failures), both > 0.
 
@@ -69,7 +69,7 @@ def expected_env_reward(
         The expected reward in (0, 1].
 
     Raises:
-        ValueError: an argument outside its range.
+        ValueError: an argument is outside its range.
     """
     _check_target(alpha, beta)
     posterior = BetaPosterior.of(successes, attempts, prior)
@@ -87,7 +87,7 @@ def _alpha(successes: float, attempts: int, rewards_n: Sequence[float], config: 
 def _learnability(
     successes: float, attempts: int, rewards_n: Sequence[float], config: CurriculumConfig
 ) -> float:
-    """4 p (1 - p): the variance of a success, over its largest.
+    """4 p (1 - p): the variance of a success, divided by its maximum.
 
     Learnability of Rutherford et al. (arXiv:2408.15099) and of Tzannetos et al. (arXiv:2304.12877).
     """
@@ -95,18 +95,19 @@ def _learnability(
 
 
 def _signal(successes: float, attempts: int, rewards_n: Sequence[float], config: CurriculumConfig) -> float:
-    """1 - p^G - (1 - p)^G: the chance that G rollouts differ, without which GRPO learns nothing.
+    """1 - p^G - (1 - p)^G: the chance that G rollouts differ; GRPO learns nothing from equal rollouts.
 
-    What DAPO's dynamic sampling (arXiv:2503.14476) asks for, as an expectation. G is `signal_attempts`.
+    It is the expectation of the criterion in DAPO's dynamic sampling (arXiv:2503.14476). G is
+    `signal_attempts`.
     """
     n = config.signal_attempts
     return _of_rate(successes, attempts, config, lambda p: 1 - p**n - (1 - p) ** n)
 
 
 def _variance(successes: float, attempts: int, rewards_n: Sequence[float], config: CurriculumConfig) -> float:
-    """4 mean((r - mean(r))^2): the variance of what the agent is trained on, partial credit included.
+    """4 mean((r - mean(r))^2): the variance of the agent's rewards, including partial credit.
 
-    Its root is by how much a group's centred advantages reach. It needs no rate, hence no posterior.
+    Its square root is proportional to the size of centred advantages. No rate is needed, hence no posterior.
     """
     mean = fmean(rewards_n)
     return min(1.0, 4 * fmean((reward - mean) ** 2 for reward in rewards_n))
@@ -115,12 +116,12 @@ def _variance(successes: float, attempts: int, rewards_n: Sequence[float], confi
 def _difficulty(
     successes: float, attempts: int, rewards_n: Sequence[float], config: CurriculumConfig
 ) -> float:
-    """1 - p: an adversary, which need not stop at what can be learned."""
+    """1 - p: an adversarial simulator, which also writes unsolvable tasks."""
     return _of_rate(successes, attempts, config, lambda p: 1 - p)
 
 
 def _constant(successes: float, attempts: int, rewards_n: Sequence[float], config: CurriculumConfig) -> float:
-    """1: every valid task alike. The control in which updates happen and rewards say nothing."""
+    """1 for every valid task: the control with updates but without information in the rewards."""
     return 1.0
 
 
@@ -133,17 +134,18 @@ ENV_REWARDS: Mapping[str, EnvReward] = {
     "constant": _constant,
     "shuffled": _alpha,
 }
-"""What `curriculum.env_reward` may say; `shuffled` is `alpha`, given to the wrong tasks (`handed_out`)."""
+"""The built-in rewards of `curriculum.env_reward`. `shuffled` is `alpha`, permuted among tasks
+(`handed_out`)."""
 
 REWARD_ARGUMENTS = ("successes", "rollouts", "rewards", "config")
-"""What a reward of the user's own is called with."""
+"""The arguments of a user-defined reward."""
 
 
 def find_env_reward(name: str) -> EnvReward:
-    """The reward of a name: of `ENV_REWARDS`, or a function of the user's own, `module:function`.
+    """Return a reward by name: one of `ENV_REWARDS`, or a user-defined function, `module:function`.
 
     Raises:
-        UsageError: there is no such function. The function it returns raises it for a reward outside [0, 1].
+        UsageError: there is no such function. The returned function raises it for a reward outside [0, 1].
     """
     if name in ENV_REWARDS:
         return ENV_REWARDS[name]
@@ -164,11 +166,12 @@ def find_env_reward(name: str) -> EnvReward:
 
 
 def reward_at(rate: float, name: str, config: CurriculumConfig) -> float:
-    """What a success rate that is known, or predicted, is worth.
+    """Return the reward of a known or predicted success rate.
 
     Args:
         rate: p, in [0, 1].
-        name: of a reward; `variance` is that of a success. One of the user's own gets no `rewards` here.
+        name: name of a reward. `variance` is replaced by `learnability`. A user-defined reward gets empty
+            `rewards`.
         config: alpha and beta, or `signal_attempts`, are read.
     """
     function = find_env_reward("learnability" if name == "variance" else name)
@@ -176,7 +179,7 @@ def reward_at(rate: float, name: str, config: CurriculumConfig) -> float:
 
 
 def in_round(config: CurriculumConfig, number: int, rounds: int) -> CurriculumConfig:
-    """The settings of one round: alpha on its way from `alpha`, in round 1, to `alpha_last`, in the last."""
+    """Return the settings of one round: alpha moves linearly from `alpha`, in round 1, to `alpha_last`."""
     if not config.alpha_last or rounds == 1:
         return config
     way = (number - 1) / (rounds - 1)
@@ -184,15 +187,15 @@ def in_round(config: CurriculumConfig, number: int, rounds: int) -> CurriculumCo
 
 
 def handed_out(rewards: Sequence[float], config: CurriculumConfig, rng: random.Random) -> list[float]:
-    """The rewards as the simulator gets them: at random where that is the control that is asked for.
+    """Return the rewards that the simulator receives; randomly permuted in the shuffled-reward control.
 
-    The same rewards, so that weights, steps and drift are those of a learning simulator, but no word of
-    which task earned them.
+    The permutation keeps the distribution of weights, steps and drift of a learning simulator, but removes
+    the information on which task earned each reward.
 
     Args:
-        rewards: of the units of an update, in order.
+        rewards: rewards of the units of an update, in order.
         config: `env_reward` is read.
-        rng: of the permutation.
+        rng: source of the permutation.
     """
     return rng.sample(list(rewards), len(rewards)) if config.env_reward == "shuffled" else list(rewards)
 
@@ -203,7 +206,7 @@ def _of_rate(
     config: CurriculumConfig,
     function: Callable[[NDArray[np.float64]], NDArray[np.float64]],
 ) -> float:
-    """A function of the success rate: at the share that succeeded, or expected under its posterior."""
+    """Return a function of the success rate, at the measured share or in expectation under its posterior."""
     if config.posterior:
         return BetaPosterior.of(successes, attempts, config.prior).expectation(function)
     return float(function(np.array([successes / attempts]))[0])

@@ -1,7 +1,7 @@
 # pyright: standard
-"""How the agent has been doing: decayed success counts per skill, read as Beta posteriors.
+"""The agent's recent success: decayed success counts per skill, interpreted as Beta posteriors.
 
-The success rate at a skill moves while the agent learns, so old rollouts count less each round.
+The success rate on a skill changes as the agent learns, so old rollouts count less each round.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _NODES = 64
 
 @dataclass(frozen=True, slots=True)
 class BetaPosterior:
-    """Beta(a, b) over a success rate p in [0, 1]; both > 0. Beta(1, 1) is "nothing known"."""
+    """Beta(a, b) over a success rate p in [0, 1], with a, b > 0. Beta(1, 1) means "nothing known"."""
 
     a: float
     b: float
 
     def __post_init__(self) -> None:
-        """Refuse what is not a distribution."""
+        """Refuse parameters that do not define a distribution."""
         if not (0 < self.a < math.inf and 0 < self.b < math.inf):
             raise ValueError(f"a Beta distribution needs a > 0 and b > 0, got {self.a} and {self.b}")
 
     @classmethod
     def of(cls, successes: float, attempts: float, prior: tuple[float, float] = (1.0, 1.0)) -> Self:
-        """The posterior after `successes` of `attempts`; both may be decayed counts.
+        """Return the posterior after `successes` in `attempts` rollouts; both may be decayed counts.
 
         Raises:
             ValueError: not 0 <= successes <= attempts, or a prior that is not positive.
@@ -57,10 +57,10 @@ class BetaPosterior:
         return self.mean * (1 - self.mean) / (self.a + self.b + 1)
 
     def expectation(self, function: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> float:
-        """E[f(p)] for a smooth f, by Gauss-Jacobi quadrature (exact for polynomials up to degree 127).
+        """Return E[f(p)] for a smooth f, by Gauss-Jacobi quadrature (exact for polynomials up to degree 127).
 
         Args:
-            function: takes the nodes in (0, 1) as an array and returns f at each.
+            function: takes the nodes in (0, 1) as an array and returns f at each node.
         """
         nodes, weights = _gauss_jacobi(self.a, self.b)
         return float(weights @ function(nodes))
@@ -68,7 +68,7 @@ class BetaPosterior:
 
 @functools.lru_cache(maxsize=512)
 def _gauss_jacobi(a: float, b: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Nodes and weights (summing to 1) of the quadrature for Beta(a, b): Golub and Welsch (1969).
+    """Return nodes and weights (summing to 1) of the quadrature for Beta(a, b): Golub and Welsch (1969).
 
     The nodes are the eigenvalues of the symmetric tridiagonal matrix of the Jacobi recurrence.
     """
@@ -95,7 +95,7 @@ def _gauss_jacobi(a: float, b: float) -> tuple[NDArray[np.float64], NDArray[np.f
 
 @dataclass(frozen=True, slots=True)
 class _Count:
-    """Decayed counts."""
+    """Decayed counts of successes and rollouts."""
 
     successes: Annotated[float, Field(allow_inf_nan=False)] = 0.0
     attempts: Annotated[float, Field(allow_inf_nan=False)] = 0.0
@@ -109,7 +109,7 @@ _SEPARATOR = " + "
 
 
 class _State(BaseModel, extra="forbid"):
-    """What the store holds of it."""
+    """The state of `SkillStats` in the store."""
 
     skills: dict[str, _Count]
     overall: _Count
@@ -117,10 +117,11 @@ class _State(BaseModel, extra="forbid"):
 
 
 class SkillStats:
-    """Decayed success counts per skill.
+    """Decayed success counts per skill, from which the agent's profile is computed.
 
     Args:
-        config: `profile_decay` and `prior` are read, and whether a bandit wants combinations of skills.
+        config: `profile_decay`, `prior` and `seed_choice` are read; a bandit also counts combinations of
+            skills.
     """
 
     def __init__(self, config: CurriculumConfig) -> None:
@@ -131,9 +132,9 @@ class SkillStats:
         self._combined: dict[str, _Count] | None = {} if config.seed_choice == "bandit" else None
 
     def observe(self, groups: Sequence[Group]) -> None:
-        """Take in the rollouts of one round; call it once a round, also when there were none.
+        """Add the rollouts of one round; call it once per round, even if there were none.
 
-        Everything older is multiplied by the decay first. A rollout counts for each skill of its task.
+        All older counts are first multiplied by the decay. A rollout counts for each skill of its task.
         Rollouts that ended in an error or a timeout do not count.
         """
         tried = [(group, len(valid := group.valid), sum([t.success for t in valid])) for group in groups]
@@ -155,7 +156,7 @@ class SkillStats:
     def _counted(
         self, before: Mapping[str, _Count], seen: Sequence[tuple[str, int, int]]
     ) -> dict[str, _Count]:
-        """What was counted before, decayed, and (name, successes, rollouts) of a round."""
+        """Return the earlier counts, decayed, plus the (name, successes, rollouts) of a round."""
         decay = self._decay
         totals = {name: (old.successes * decay, old.attempts * decay) for name, old in before.items()}
         for name, successes, attempts in seen:
@@ -164,20 +165,20 @@ class SkillStats:
         return {name: _Count(*total) for name, total in totals.items()}
 
     def posterior(self, skill: str) -> BetaPosterior:
-        """What is known of the success rate at a skill; the prior for one never seen."""
+        """Return the posterior of the success rate on a skill; the prior if the skill was never seen."""
         count = self._skills.get(skill, _Count())
         return BetaPosterior.of(count.successes, count.attempts, self._prior)
 
     def combined(self, skills: Sequence[str]) -> BetaPosterior:
-        """What is known of tasks with just these skills; counted where seeds are chosen by a bandit."""
+        """Return the posterior for tasks with exactly these skills; counted only for a bandit over seeds."""
         count = (self._combined or {}).get(_SEPARATOR.join(skills), _Count())
         return BetaPosterior.of(count.successes, count.attempts, self._prior)
 
     def hardest(self, skills: Sequence[str]) -> BetaPosterior:
-        """The posterior of the skill with the lowest mean, as an estimate for a task that needs all of them.
+        """Return the posterior of the skill with the lowest mean, as an estimate for a task with all skills.
 
-        A task is solved only when every skill it needs is there, so its rate is bounded by the hardest.
-        Without any skill, what is known over all tasks.
+        A task is solved only if the agent masters every skill in it, so the hardest skill bounds the success
+        rate. Without any skill, return the posterior over all tasks.
         """
         if not skills:
             return BetaPosterior.of(self._overall.successes, self._overall.attempts, self._prior)
@@ -185,7 +186,7 @@ class SkillStats:
         return min(posteriors, key=lambda posterior: (posterior.mean, posterior.variance))
 
     def profile(self) -> Profile:
-        """The agent as the simulator is told about it; skills in alphabetical order."""
+        """Return the agent's profile for the simulator's context, with skills in alphabetical order."""
         seen = {name: count for name, count in sorted(self._skills.items()) if count.attempts > 0}
         overall = self._overall
         return Profile(
@@ -195,12 +196,12 @@ class SkillStats:
         )
 
     def state_dict(self) -> JsonObject:
-        """Everything that `load_state_dict` needs, as JSON."""
+        """Return the state for `load_state_dict`, as JSON."""
         state = _State(skills=self._skills, overall=self._overall, combined=self._combined or {})
         return state.model_dump(mode="json", exclude=None if self._combined is not None else {"combined"})
 
     def load_state_dict(self, state: JsonObject) -> None:
-        """Continue from what `state_dict` gave.
+        """Restore the state that `state_dict` returned.
 
         Raises:
             DataError: the state is damaged.

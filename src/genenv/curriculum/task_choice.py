@@ -1,8 +1,8 @@
 # pyright: standard
-"""Which candidate tasks of a round are rolled out: drawn by the reward of their predicted success rates.
+"""Chooses which candidate tasks of a round are rolled out, by the reward of their predicted success rates.
 
-The rates come from `likelihood.Probe` (how likely the agent finds a task's demonstration) or from
-`bandit.History` (success on a task's skills in earlier rollouts).
+The predictions come from `likelihood.Probe` (likelihood of a task's demonstration under the agent) or from
+`bandit.History` (success of earlier rollouts on the task's skills).
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from genenv.curriculum.simulator_rewards import reward_at
 from genenv.types import Group, Proposal, Task
 
 FRONTIER = (0.25, 0.75)
-"""Success rates of tasks from which much can be learned."""
+"""Success rates of informative tasks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predicted:
-    """What is known of tasks before any rollout."""
+    """Predicted success rates of tasks, before any rollout."""
 
     rates: Mapping[str, float]
-    """By task id: the success rate."""
+    """Predicted success rate by task id."""
     likelihoods: Mapping[str, float] = field(default_factory=dict[str, float])
-    """By task id: L of its demonstration, nats; empty where none was read."""
+    """Log-likelihood L of the demonstration by task id, nats. Empty if the rates come from rollouts."""
     tokens: int = 0
-    """Of those solutions: counted as those of rollouts are, without prompts."""
+    """Tokens of the scored demonstrations, without prompts, as tokens of rollouts are counted."""
     read: int = 0
-    """Tokens that were read to know it, prompts included."""
+    """Tokens processed for the scores, including prompts."""
 
     def noted(self, proposals: Sequence[Proposal]) -> list[Proposal]:
-        """Proposals with the rates of those that are tasks."""
+        """Return the proposals with `predicted_rate` set for those that became tasks."""
         return [
             replace(one, predicted_rate=self.rates.get(one.outcome.id))
             if isinstance(one.outcome, Task)
@@ -45,11 +45,11 @@ class Predicted:
         ]
 
     def metrics(self, written: Sequence[Task], attempted: Sequence[Task]) -> dict[str, float]:
-        """What was predicted.
+        """Return the metrics of the predictions.
 
         Args:
             written: new tasks.
-            attempted: those tasks, new or not, that were chosen.
+            attempted: tasks chosen for rollouts, new or not.
         """
         low, high = FRONTIER
         found = {
@@ -66,14 +66,14 @@ class Predicted:
 
 
 def distance(predicted: Predicted, tried: Sequence[Group]) -> dict[str, float]:
-    """How far off it was.
+    """Return the error of the predictions.
 
     Args:
-        predicted: of tasks, before they were rolled out.
-        tried: rollouts, with at least one valid trace each; a task without a predicted rate is left out.
+        predicted: predictions made before the rollouts.
+        tried: rollouts, with at least one valid trace each. Tasks without a prediction are left out.
 
     Returns:
-        `probe/error`, the mean distance from the rates that were found; empty without any.
+        `probe/error`, the mean absolute difference from the measured success rates; empty if there is none.
     """
     off = [
         abs(predicted.rates[group.task.id] - group.successes / len(group.valid))
@@ -84,17 +84,17 @@ def distance(predicted: Predicted, tried: Sequence[Group]) -> dict[str, float]:
 
 
 def worth_most(rates: Mapping[str, float], n: int, rng: random.Random, config: CurriculumConfig) -> set[str]:
-    """So many of the tasks, or all there are, drawn one after the other without replacement.
+    """Draw n tasks without replacement, with a preference for high rewards; return their ids.
 
-    Of those that are left each has a chance proportional to exp(candidate_temperature * reward). Drawn by
-    adding Gumbel's noise and taking the largest (Kool et al., arXiv:1903.06059). For `candidate_explore`
-    of the places all that are left then have the same chance.
+    At each draw, a remaining task has a chance proportional to exp(candidate_temperature * reward). This is
+    done by adding Gumbel noise and taking the largest (Kool et al., arXiv:1903.06059). A share of
+    `candidate_explore` of the n tasks is instead drawn uniformly from the remaining tasks.
 
     Args:
         rates: predicted success rates by task id.
-        n: how many.
-        rng: the same state gives the same choice.
-        config: `candidate_reward`, `candidate_temperature`, `candidate_explore` and what the reward reads.
+        n: number of tasks; all if there are fewer.
+        rng: source of randomness; the same state gives the same choice.
+        config: `candidate_reward`, `candidate_temperature`, `candidate_explore` and the reward's settings.
     """
     name = config.candidate_reward
     paid = [reward_at(rate, name, config) for rate in rates.values()]
@@ -111,29 +111,29 @@ def worth_most(rates: Mapping[str, float], n: int, rng: random.Random, config: C
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The tasks of a round that are rolled out, new ones and base tasks."""
+    """The new tasks and base tasks of a round that are rolled out, and substitutes for them."""
 
     new: Sequence[Task]
     base: Sequence[Task]
     _spare: Mapping[str, deque[Task]] = field(default_factory=dict[str, deque[Task]])
-    """By the id of each candidate: others of its kind that are not rolled out yet."""
+    """By candidate id: the queue of candidates of the same sort (new or base) that are not yet rolled out."""
 
     def instead_of(self, groups: Sequence[Group]) -> list[Task]:
-        """A candidate for each of the groups whose rollouts earned the same, as far as there are any.
+        """Return a substitute for each group whose rewards all agree, as long as there are substitutes.
 
         Args:
-            groups: rollouts of tasks of this choice; others have none in their stead.
+            groups: rollouts of tasks of this choice. Other tasks get no substitute.
         """
         alike = [group.task.id for group in groups if len({trace.reward for trace in group.valid}) < 2]
         return [spare.popleft() for name in alike if (spare := self._spare.get(name))]
 
 
 def by_attempts(places: Sequence[tuple[Sequence[Task], int]], rng: random.Random) -> Choice:
-    """Any of the candidates first, all others to spare.
+    """Choose candidates at random and keep the others as substitutes (DAPO's dynamic sampling).
 
     Args:
-        places: new tasks, then base tasks; each with how many of them are planned.
-        rng: the same state gives the same choice.
+        places: new tasks, then base tasks, each with the planned number.
+        rng: source of randomness; the same state gives the same choice.
     """
     spare: dict[str, deque[Task]] = {}
     first: list[Sequence[Task]] = []

@@ -1,4 +1,4 @@
-"""What the simulator and the agent learn from, and the metrics of what the simulator wrote in a round.
+"""Selects the data that the simulator and the agent train on, and measures what the simulator wrote.
 
 Shapes: N = generations of one update.
 """
@@ -30,34 +30,33 @@ from genenv.types import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """What the simulator learns from in one update; empty when nothing survived."""
+    """The weighted generations of one simulator update; empty if none was selected."""
 
     samples: tuple[SimulatorSample, ...] = ()
     """[N] valid generations; the weights sum to 1."""
     env_rewards: tuple[float, ...] = ()
-    """[N] the reward behind each weight."""
+    """[N] reward from which each weight was computed."""
     dropped: int = 0
-    """Batches (or tasks, at task scope) outside the band, or without any rollout."""
+    """Number of batches (at task scope: tasks) outside the band or without rollouts."""
     weight_contrast: float = 1.0
-    """Largest weight over smallest."""
+    """Largest weight / smallest weight."""
     effective_samples: float = 0.0
     """Kish's effective sample size, at most N."""
 
 
 def select(batches: Sequence[TaskBatch], config: CurriculumConfig, rng: random.Random) -> Selection:
-    """Choose the generations that the simulator learns from, and weigh them (GenEnv section 2.3).
+    """Select and weight the generations that the simulator trains on (GenEnv section 2.3).
 
-    At batch scope every valid generation of a batch has that batch's reward; at task scope each has its own.
-    Units outside the band are dropped when the filter is on. Rejected generations earn 0 and are not
-    imitated, and a task that was never rolled out to an end shows nothing, so it is not imitated either.
-    With `full_novelty` a generation that is closer than that to another of the archive earns the share
-    novelty / full_novelty of its reward: near-copies of a seed are valid and easy to write, and imitating
-    them alike teaches the simulator to copy.
+    At batch scope every valid generation of a batch has the batch's reward. At task scope each has its
+    individual reward. Units outside the band are dropped if the filter is on. Rejected generations are not
+    trained on, nor are tasks with an unknown success rate. With `full_novelty`, a generation nearer than that
+    to the archive earns only the share novelty / full_novelty of its reward. Near-copies of a seed are valid
+    and easy to write; full rewards for them would train the simulator to copy.
 
     Args:
-        batches: what a round wrote and how the agent did on it.
+        batches: the tasks of a round with their rollouts.
         config: scope, filter, reward and weighting.
-        rng: hands the rewards out where they are to be shuffled (the control).
+        rng: permutes the rewards in the shuffled-reward control.
     """
     units = [unit for batch in batches for unit in units_of(batch, config)]
     kept = [
@@ -84,7 +83,11 @@ def select(batches: Sequence[TaskBatch], config: CurriculumConfig, rng: random.R
 
 
 def _weights(contexts: Sequence[str], rewards: Sequence[float], config: CurriculumConfig) -> list[float]:
-    """[N] weights that sum to 1; within contexts: each has the same share of it, by how much it wrote."""
+    """Return [N] weights that sum to 1.
+
+    With `rwr_within = "context"` rewards are compared within each context only. The total weight of a context
+    is then proportional to its number of generations.
+    """
     shared = contexts if config.rwr_within == "context" else [""] * len(contexts)
     members: dict[str, list[int]] = {}
     for place, name in enumerate(shared):
@@ -99,14 +102,14 @@ def _weights(contexts: Sequence[str], rewards: Sequence[float], config: Curricul
 
 
 def _newness(novelty: float | None, config: CurriculumConfig) -> float:
-    """The share of its reward that a generation keeps: all of it from `full_novelty` on."""
+    """Return the share of its reward that a generation keeps: 1 from a novelty of `full_novelty` on."""
     if novelty is None or not config.full_novelty:
         return 1.0
     return min(1.0, novelty / config.full_novelty)
 
 
 def trained_groups(groups: Sequence[Group], new: Sequence[Task], config: CurriculumConfig) -> Sequence[Group]:
-    """The groups that the agent learns from: all, or of the new tasks those inside the band."""
+    """Return the groups that the agent trains on: all, or with `agent_band` no new tasks outside the band."""
     if not config.agent_band:
         return groups
     names = {task.id for task in new}
@@ -119,24 +122,25 @@ def _inside(group: Group, config: CurriculumConfig) -> bool:
 
 
 def band_divides(attempts: int, alpha: float, k_min: float) -> bool:
-    """Whether p_hat of so many rollouts can fall inside the band, and can fall outside it.
+    """Return whether p_hat of this many rollouts can be inside the band and can be outside.
 
-    p_hat is one of 0, 1/n, ... 1. Where all of these lie inside the band, or none does, a share of batches
-    in the band says nothing of the batches: with alpha 0.5 and k_min 0.1, three rollouts never fall inside.
+    p_hat is one of 0, 1/n, ... 1. If all or none of these are inside the band, the share of batches in the
+    band carries no information. With alpha 0.5 and k_min 0.1, for example, p_hat of three rollouts is never
+    inside.
     """
     inside = [in_band(k / attempts, alpha, k_min) for k in range(attempts + 1)] if attempts else []
     return any(inside) and not all(inside)
 
 
 def rwr_weights(env_rewards: Sequence[float], *, rwr_lambda: float, standardise: bool = False) -> list[float]:
-    r"""Weigh the simulator's own tasks by how well they matched the agent's level.
+    r"""Return the reward-weighted regression weights of the simulator's tasks.
 
-    w_i = exp(lambda * R_i) / sum_j exp(lambda * R_j): the reward-weighted regression weights of
-    GenEnv (arXiv:2512.19682, section 2.3). At 0 every task counts alike and the step is plain fine-tuning.
+    w_i = exp(lambda * R_i) / sum_j exp(lambda * R_j), of GenEnv (arXiv:2512.19682, section 2.3). With lambda
+    = 0 all weights are equal and the update is plain supervised fine-tuning.
 
-    Behind the filter all R_i lie within 2% of each other, and so do the weights. With `standardise`, R_i is
-    replaced by (R_i - mean) / std, so lambda counts in standard deviations; when all agree, all
-    weights are equal.
+    After the band filter all R_i are within 2% of each other, and so are the weights. With `standardise`, R_i
+    is replaced by (R_i - mean) / std, so lambda is per standard deviation. If all rewards agree, all weights
+    are equal.
 
     Args:
         env_rewards: [N] rewards R_i in [0, 1], one per generation. Dimensionless.
@@ -147,7 +151,7 @@ def rwr_weights(env_rewards: Sequence[float], *, rwr_lambda: float, standardise:
         [N] weights in [0, 1], in input order, summing to 1.
 
     Raises:
-        ValueError: no rewards, one that is not finite, or a negative lambda.
+        ValueError: no rewards, a reward that is not finite, or a negative lambda.
     """
     if not env_rewards:
         raise ValueError("there are no rewards to weigh")
@@ -156,7 +160,7 @@ def rwr_weights(env_rewards: Sequence[float], *, rwr_lambda: float, standardise:
     if not 0 <= rwr_lambda < math.inf:
         raise ValueError(f"rwr_lambda must be finite and >= 0, got {rwr_lambda}")
     rewards_N = np.asarray(env_rewards, dtype=np.float64)
-    centred_N = rewards_N - rewards_N.max()  # the largest exponent is 0: nothing overflows
+    centred_N = rewards_N - rewards_N.max()  # the largest exponent is 0, so nothing overflows
     if standardise:
         spread = float(rewards_N.std())
         equal = spread <= 1e-12 * max(1.0, float(np.abs(rewards_N).max()))
@@ -166,7 +170,7 @@ def rwr_weights(env_rewards: Sequence[float], *, rwr_lambda: float, standardise:
 
 
 def weight_contrast(weights: Sequence[float]) -> float:
-    """The largest weight over the smallest: 1 when rewards did not matter, about 1e307 when one vanished.
+    """Return largest weight / smallest weight: 1 if all are equal, up to about 1e307 if one vanishes.
 
     Raises:
         ValueError: no weights.
@@ -177,9 +181,9 @@ def weight_contrast(weights: Sequence[float]) -> float:
 
 
 def effective_samples(weights: Sequence[float]) -> float:
-    """Kish's effective sample size, (sum w)^2 / sum w^2.
+    """Return Kish's effective sample size, (sum w)^2 / sum w^2.
 
-    N when all weights agree, 1 when one has it all, 0 without weights.
+    It is N if all weights agree, 1 if one weight has the whole sum, and 0 without weights.
     """
     squares = math.fsum(weight**2 for weight in weights)
     return math.fsum(weights) ** 2 / squares if squares > 0 else 0.0
@@ -188,9 +192,9 @@ def effective_samples(weights: Sequence[float]) -> float:
 def curriculum_metrics(
     batches: Sequence[TaskBatch], selection: Selection, config: CurriculumConfig
 ) -> dict[str, float]:
-    """The metrics of what the simulator wrote in a round. A mean over nothing is left out.
+    """Return the metrics of a round's generations. A mean over nothing is left out.
 
-    Both scopes of p_hat are measured, whichever is in use.
+    p_hat is measured at both scopes, whichever is in use.
     """
     proposals = [proposal for batch in batches for proposal in batch.proposals]
     tasks = [proposal.outcome for proposal in proposals if isinstance(proposal.outcome, Task)]
@@ -221,12 +225,12 @@ def curriculum_metrics(
 
 
 def _passed_over(batch: TaskBatch) -> bool:
-    """Whether tasks were written, and none was chosen to be rolled out."""
+    """Return whether a batch has tasks, but none of them was rolled out."""
     return not batch.groups and any(isinstance(p.outcome, Task) for p in batch.proposals)
 
 
 def in_band_flags(units: Sequence[Unit], config: CurriculumConfig) -> list[bool]:
-    """Whether p_hat itself lies in the band, for each unit with enough rollouts to fall on either side."""
+    """Return whether p_hat is in the band, for each unit with enough rollouts to fall on either side."""
     alpha, k_min = config.alpha, config.k_min
     telling = [unit for unit in units if band_divides(unit.attempts, alpha, k_min)]
     return [in_band(unit.successes / unit.attempts, alpha, k_min) for unit in telling]
@@ -245,7 +249,7 @@ def _spread(name: str, values: Sequence[float]) -> Mapping[str, float]:
 
 
 def _skill_shares(tasks: Sequence[Task]) -> Mapping[str, float]:
-    """The share of new tasks that exercise each skill. One that rises to 1 says that diversity is going."""
+    """Return the share of new tasks that need each skill. A share near 1 indicates a loss of diversity."""
     if not tasks:
         return {}
     counts = Counter(skill for task in tasks for skill in set(task.skills))

@@ -1,8 +1,8 @@
-"""Environments by name: which there are, their settings, and how one is opened.
+"""Find environments by name, read their settings class, and open them.
 
-A name is one that a distribution registers (`genenv.plugins`), such as `household`; the folder of an
-environment, `path/to/folder`; a class of your own, `package.module:Class`; or one of another library by its
-kind, `openenv:http://HOST:PORT` or `verifiers:TASKSET`.
+A name takes one of four forms: the name that a distribution registers (`genenv.plugins`), such as
+`household`; the path of an environment's folder, `path/to/folder`; a class, `package.module:Class`; or an
+environment of another library, `openenv:http://HOST:PORT` or `verifiers:TASKSET`.
 """
 
 from __future__ import annotations
@@ -21,41 +21,41 @@ from genenv.errors import EnvironmentCodeError, GenenvError, UsageError, first_l
 from genenv.plugins import load, parts
 
 FOLDER_MARK = "bundle.toml"
-"""The file by which the folder of an environment is known."""
+"""A folder that contains this file holds an environment."""
 
 _FOLDER = "folder"
-"""The kind of an environment that is named by its folder."""
+"""The registered kind of environments that are named by their folder."""
 
 _ENVIRONMENTS: Mapping[str, str] = parts("environments")
 _KINDS: Mapping[str, str] = parts("environment_kinds")
-"""Called with settings, and with the folder or what follows the colon."""
+"""Kind -> class, called with the settings and with the folder or the text after the colon."""
 
 _PARTS = {*Environment.__annotations__, *(name for name in vars(Environment) if not name.startswith("_"))}
-"""What an environment's class must have."""
+"""Attributes and methods that the class of an environment must have."""
 
 
 def environment_names() -> tuple[str, ...]:
-    """Every environment, in alphabetical order."""
+    """Return the names of all registered environments in alphabetical order."""
     return tuple(sorted(_ENVIRONMENTS))
 
 
 def environment_name(name: str) -> str:
-    """An environment's registered name, `tool_calling` for `tool-calling`; any other name as it is."""
+    """Return the registered spelling of a name (`tool_calling` for `tool-calling`) or the name unchanged."""
     return name if is_folder(name) else spelled(name, _ENVIRONMENTS)
 
 
 def is_folder(name: str) -> bool:
-    """Whether a name is the path of a folder that holds an environment."""
+    """Return whether a name is the path of a folder that holds an environment."""
     if ":" in name.partition("/")[0]:  # of another library by its address, or a class of a package
         return False
     return "/" in name or name in (".", "..") or (Path(name) / FOLDER_MARK).is_file()
 
 
 def environment_config(name: str) -> type[BaseModel]:
-    """The settings of an environment: the attribute `config` of its class.
+    """Return the settings class of an environment: the attribute `config` of its class.
 
     Raises:
-        UsageError: no such environment.
+        UsageError: there is no such environment.
     """
     kind, _ = _kind_and_place(environment_name(name))
     made = _environment_class(environment_name(name)) if kind is None else load(_KINDS[kind])
@@ -63,16 +63,16 @@ def environment_config(name: str) -> type[BaseModel]:
 
 
 def load_environment(name: str, settings: BaseModel | None = None) -> Environment:
-    """An environment, ready for use; a user's own is put behind a guard.
+    """Create an environment; the environment of a user is wrapped in a guard (`genenv.environments.guard`).
 
     Args:
         name: one of `environment_names()`, a folder, `package.module:Class`, or an environment of another
             library.
-        settings: the environment's own settings; left out, their defaults.
+        settings: an instance of the environment's settings class; None for the defaults.
 
     Raises:
-        UsageError: no such environment, or something that it needs is not installed.
-        EnvironmentCodeError: a user's own cannot be made.
+        UsageError: there is no such environment, or something that it needs is not installed.
+        EnvironmentCodeError: the constructor of a user's environment raised an error.
     """
     name = environment_name(name)
     chosen = settings or environment_config(name)()
@@ -88,10 +88,10 @@ def load_environment(name: str, settings: BaseModel | None = None) -> Environmen
 
 
 def _kind_and_place(name: str) -> tuple[str | None, str]:
-    """The kind of an environment that is not named but located, and where it is; None for any other.
+    """Return the kind and address in the name of a folder or in `kind:address`; (None, "") for other names.
 
     Raises:
-        UsageError: the name ends with the kind.
+        UsageError: there is no address after the kind.
     """
     if name not in _ENVIRONMENTS and is_folder(name):
         return _FOLDER, name
@@ -106,14 +106,14 @@ def _kind_and_place(name: str) -> tuple[str | None, str]:
 
 
 def close_environment(env: Environment) -> None:
-    """End the processes that hold an environment's tools, where there are any."""
+    """End the processes that run an environment's tools, if it has any."""
     ended = getattr(getattr(env, "world", None), "close", None)
     if ended is not None:
         ended()
 
 
 def _is_ours(name: str) -> bool:
-    """Whether an environment comes with genenv; those of others are guarded."""
+    """Return whether an environment is part of genenv; all other environments are guarded."""
     return _ENVIRONMENTS.get(name, "").startswith("genenv.")
 
 
@@ -153,10 +153,14 @@ def _environment_class(name: str) -> type:
 
 @contextlib.contextmanager
 def _sentence(name: str, what: str) -> Generator[None]:
-    """What a user's own code raises while it is loaded, as one sentence; of genenv's own it is a bug.
+    """Turn an error of a user's code while it is loaded into one sentence; errors in genenv pass through.
+
+    Args:
+        name: the environment.
+        what: the step that failed, for the sentence.
 
     Raises:
-        EnvironmentCodeError: names the environment, what was tried and the error.
+        EnvironmentCodeError: names the environment, the step and the error.
     """
     try:
         yield

@@ -1,6 +1,6 @@
-"""The environment interface: specs become tasks, tasks become episodes, code gives verdicts.
+"""The interface of environments: build tasks from specs, run episodes, and grade rollouts with code.
 
-An environment author sees messages only; one class alone (`genenv.chat.format`) handles tokens.
+An environment sees messages, never tokens: `genenv.chat.format` converts between the two.
 """
 
 from __future__ import annotations
@@ -17,48 +17,48 @@ Ask = Callable[[Sequence[Message]], Awaitable[str]]
 """Append these messages to the conversation and return the agent's next reply."""
 
 Options = Sequence[Mapping[str, Sequence[Json]]]
-"""Alternatives: in each of them every value of a field goes with every value of the other fields."""
+"""Alternatives, each a product: it allows every combination of the values that it lists for its fields."""
 
 
 class OutOfTurns(Exception):
-    """Raised by an episode whose agent has used all its turns; what it did so far is graded."""
+    """Raised by an episode when the agent has used all its turns; the replies so far are graded."""
 
 
 class Episode(Protocol):
-    """One rollout of one task. Fresh for every rollout, so it may hold state."""
+    """The conversation of one rollout, which an environment implements. Each is new, so it may hold state."""
 
     max_turns: int
-    """It asks for no more replies than this; between turns a policy may keep its KV cache."""
+    """The maximum number of replies; between turns the policy may keep the KV cache."""
 
     async def run(self, ask: Ask) -> None:
-        """Converse until the episode ends. The first `ask` gets `task.messages`.
+        """Hold the conversation until the episode ends. The first call of `ask` passes `task.messages`.
 
         Raises:
-            RolloutError: the rollout cannot go on.
+            RolloutError: the rollout cannot continue.
         """
         ...
 
 
 @runtime_checkable
 class OffersTools(Protocol):
-    """An episode whose tools the model's chat template offers in its own form, instead of a message.
+    """An episode whose tools are passed to the model's chat template instead of being described in a message.
 
-    Calls are then in the agent's replies, and in the task's known solution, as text of one form, whatever
-    the model's: for each `<tool_call>`, a line with `{"name": ..., "arguments": {...}}`, `</tool_call>`.
+    For every model, calls have the same form in the agent's replies and in the task's demonstration: each is
+    `<tool_call>`, a line with `{"name": ..., "arguments": {...}}`, `</tool_call>`.
     """
 
     @property
     def tools(self) -> Sequence[JsonObject]:
-        """In OpenAI's form, `{"type": "function", "function": {...}}`; none where messages describe them."""
+        """Tools in OpenAI's form, `{"type": "function", "function": {...}}`; empty if in messages."""
         ...
 
 
 class OffersChoices(Protocol):
-    """An episode whose agent may reply with one of some texts only: it samples, and learns, among them."""
+    """An episode that allows only some replies; the policy samples, and is trained, within that set."""
 
     @property
     def choices(self) -> Sequence[str]:
-        """The replies that are possible now, before each `ask`; none where any text is."""
+        """The replies that are allowed now, read before each `ask`; empty if every text is allowed."""
         ...
 
 
@@ -73,111 +73,139 @@ class HasVerdict(Protocol):
         ...
 
 
+def tools_of(episode: Episode) -> Sequence[JsonObject]:
+    """The tools that the model's chat template is to offer; none where messages describe them."""
+    tools: Sequence[JsonObject] = getattr(episode, "tools", ())  # isinstance of a protocol takes 30 us
+    return tools
+
+
+def choices_of(episode: Episode) -> Sequence[str]:
+    """The replies that are possible now; none where any text is."""
+    choices: Sequence[str] = getattr(episode, "choices", ())
+    return choices
+
+
+def failed(why: str) -> Verdict:
+    """The verdict on a rollout that left nothing to grade."""
+    return Verdict(reward=0.0, success=False, explanation=why, readable=False)
+
+
 class Environment(Protocol):
-    """Tasks of one kind: how they are written, rolled out and checked."""
+    """Tasks of one kind: how specs become tasks, how tasks are rolled out, and how rollouts are graded.
+
+    Implemented by every environment of genenv and by the environments of users.
+    """
 
     name: ClassVar[str]
     spec: ClassVar[type[BaseModel]]
-    """What the simulator writes; also its grammar, parser and documentation. Difficulty fields come first."""
+    """The pydantic model of specs; defines the simulator's grammar and parser. Difficulty fields first."""
 
     config: ClassVar[type[BaseModel]]
-    """The environment's own settings (`genenv.settings.Settings`). The class is called with an instance."""
+    """The settings class (`genenv.settings.Settings`); the environment is constructed with an instance."""
 
     def seeds(self) -> Sequence[Seed]:
-        """The base data, always the same, in a fixed order."""
+        """Return the base data: always the same seeds in the same order."""
         ...
 
     def held_out(self) -> Sequence[Task]:
-        """Tasks for measuring only, always the same, in a fixed order.
+        """Return the tasks for evaluation only: always the same tasks in the same order.
 
-        They share with the seeds no combination of values, and nothing that a simulator can write shares one
-        with them; the environment says which values it means. A property `main_held_out` may say how many of
-        them, from the first, `genenv eval held-out` asks unasked; else it asks all.
+        Certain combinations of values in these tasks occur neither in a seed nor in any spec that a simulator
+        can write; each environment documents which. An optional property `main_held_out` is the number of
+        tasks, from the first, that `genenv eval held-out` uses by default; without it, all are used.
         """
         ...
 
     def spec_schema(self, seed: Seed) -> JsonObject:
-        """The JSON schema under whose grammar the simulator varies a seed."""
+        """Return the JSON schema that constrains the simulator's sampling when it varies a seed."""
         ...
 
     def simulator_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
-        """The conversation that asks the simulator for a variation of a seed.
+        """Return the prompt that asks the simulator for a variation of a seed.
 
         Args:
             seed: the item to vary.
-            profile: the agent's success per skill.
-            target: the success rate to aim at, alpha in (0, 1).
+            profile: the agent's success rate per skill.
+            target: the success rate that the new task should have, alpha in (0, 1).
         """
         ...
 
     def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
-        """A hand-written-quality spec that varies the seed: the supervised warm-up's target."""
+        """Return a good spec that varies the seed, as a target for the simulator's supervised warm-up."""
         ...
 
     def build(
         self, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
     ) -> Task | Rejection:
-        """Execute a spec: derive the ground truth and the messages the agent sees."""
+        """Execute a spec: derive the ground truth and the messages that the agent sees."""
         ...
 
     def audit(self, task: Task, rng: random.Random) -> Rejection | None:
-        """The environment's own gate checks: literals stated, nothing leaked, checks agree. None: passed."""
+        """Run the environment's checks of the gate: values stated, no leaks, checkers agree. None: passed."""
         ...
 
     def episode(self, task: Task) -> Episode:
-        """A fresh episode."""
+        """Return a new episode of a task."""
         ...
 
     def check(self, task: Task, replies: Sequence[str]) -> Verdict:
-        """Grade a rollout from the agent's replies alone. Pure: equal replies get equal verdicts.
+        """Grade a rollout from the agent's replies. Deterministic: equal replies get equal verdicts.
 
-        Replies after the episode has ended, or is out of turns, do not count.
+        Replies after the end of the episode or beyond its last turn are ignored.
         """
         ...
 
     def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:
-        """A well-formed but uninformed rollout. A task that some of them pass is refused as trivial."""
+        """Return a well-formed, uninformed rollout. If one of them passes, the gate rejects the task."""
         ...
 
     def steps(self, task: Task) -> int:
-        """How long its solution is, in what the environment counts: calls, commands, hops, days."""
+        """Return the length of the task's solution in units such as calls, commands, hops or days."""
         ...
 
     def surface(self, task: Task) -> str:
-        """The text by which two tasks are compared for novelty, and with held-out ones, as sets of words.
+        """Return the text that represents a task when its novelty is measured, compared as a set of words.
 
-        What tells tasks apart belongs into it; where all tasks are worded alike, that is not the wording.
+        It is also compared with the texts of held-out tasks. The text must contain whatever distinguishes
+        tasks; if all tasks share one wording, it must not be the wording.
         """
         ...
 
 
+def verdict_of(env: Environment, task: Task, episode: Episode | None, replies: Sequence[str]) -> Verdict:
+    """Return the verdict on an episode that has ended: its own (`HasVerdict`), or else the environment's."""
+    own: Callable[[], Verdict] | None = getattr(episode, "verdict", None)
+    return own() if own is not None else env.check(task, replies)
+
+
 @runtime_checkable
 class HasParameters(Protocol):
-    """What an environment has in addition to `Environment`, if its tasks can be drawn from parameters."""
+    """Extends `Environment` for environments that can generate a task from a few parameters."""
 
     parameters: ClassVar[type[BaseModel]]
-    """What the simulator writes in place of `spec`: some of its fields, difficulty first."""
+    """The pydantic model of parameters, which the simulator writes: some fields of `spec`, difficulty
+    first."""
 
     def parameter_options(self, seed: Seed) -> Options:
-        """All parameters that go with a seed: the seed is the subject, no more. There is a task for each."""
+        """Return all parameters that suit a seed, which gives only the subject. Every combination works."""
         ...
 
     def parameter_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
-        """The prompt of a simulator that sets parameters; without an example, which would be copied."""
+        """Return the prompt for a simulator that writes parameters. It has no example, to prevent copying."""
         ...
 
     def drawn(self, parameters: BaseModel, seed: Seed, rng: random.Random) -> BaseModel | Rejection:
-        """A spec that has them: the rest is drawn."""
+        """Return a spec with these parameters; its remaining fields are drawn at random."""
         ...
 
 
 class EnvironmentWrapper:
-    """An environment that passes every call on to another one.
+    """Base class of wrappers: an environment that passes every call on to another environment.
 
-    A subclass overrides single methods, or `call`, through which all of them go.
+    A subclass overrides single methods, or `call`, which all of them use.
 
     Args:
-        env: the environment that is wrapped.
+        env: the environment to wrap.
     """
 
     def __init__(self, env: Environment) -> None:

@@ -1,7 +1,6 @@
-"""What environments share: one-question episodes, parameters at random, held-out tasks from specs.
+"""Shared parts of environments: single-question episodes, random parameters, seeds and held-out tasks.
 
-`QuestionEnvironment` puts them together: an environment of single questions has to say what is its own, and
-no more.
+`QuestionEnvironment` is the base class of environments whose episodes are one question and one reply.
 """
 
 from __future__ import annotations
@@ -31,25 +30,29 @@ from genenv.types import (
 SpecT = TypeVar("SpecT", bound=BaseModel)
 
 
+def closed_object(fields: JsonObject) -> JsonObject:
+    """The JSON schema of an object that has all of these fields and no other one."""
+    return {
+        "type": "object",
+        "properties": fields,
+        "required": list(fields),
+        "additionalProperties": False,
+    }
+
+
 def schema_of(options: Options) -> JsonObject:
-    """The JSON schema of parameters."""
+    """Return the JSON schema of the parameters that the options allow."""
     return {
         "anyOf": [
-            {
-                "type": "object",
-                "properties": {name: {"enum": list(values)} for name, values in one.items()},
-                "required": list(one),
-                "additionalProperties": False,
-            }
-            for one in options
+            closed_object({name: {"enum": list(values)} for name, values in one.items()}) for one in options
         ]
     }
 
 
 def at_random(options: Options, rng: random.Random) -> JsonObject:
-    """Parameters, field by field: each value that what is chosen already leaves open is as likely as another.
+    """Draw parameters field by field, each uniformly from the values that the earlier choices still allow.
 
-    So all difficulties come alike, as they are the first fields, however few or many ways there are to each.
+    Difficulty fields come first, so all difficulties are equally likely, however many combinations each has.
     """
     chosen: dict[str, Json] = {}
     for name in options[0]:
@@ -60,13 +63,13 @@ def at_random(options: Options, rng: random.Random) -> JsonObject:
 
 
 def read_base(env: Environment, spec: JsonObject) -> BaseModel:
-    """A spec of the base data, which is a whole one whatever the simulator writes."""
+    """Parse a spec of the base data. Seeds hold whole specs even if the simulator writes parameters."""
     model: type[BaseModel] = getattr(env, "base_spec", env.spec)
     return model.model_validate(spec)
 
 
 class Refused(Exception):
-    """Carries a rejection out of the depths of a `build` or an `audit`: what is written is no task."""
+    """Raised inside `build` or `audit` to reject a spec; carries the `Rejection`."""
 
     def __init__(self, reason: RejectReason, explanation: str) -> None:
         super().__init__(explanation)
@@ -79,28 +82,28 @@ class OneQuestion:
     max_turns = 1
 
     def __init__(self, task: Task, tools: Sequence[JsonObject] = (), choices: Sequence[str] = ()) -> None:
-        """Take a task, tools that the model's chat template is to offer, and the possible replies if few."""
+        """Take a task, the tools for the model's chat template, and the allowed replies (empty: any text)."""
         self._task, self.tools, self.choices = task, tools, choices
 
     async def run(self, ask: Ask) -> None:
-        """Ask, once."""
+        """Ask the question once."""
         await ask(self._task.messages)
 
 
 def caseless(text: str) -> str:
-    """A text by which two are compared whose capitals and spaces do not matter."""
+    """Return the text in lower case with single spaces, for comparisons that ignore both."""
     return " ".join(text.casefold().split())
 
 
 def seeds_of(
     env: Environment, specs: Iterable[tuple[str, SpecT]], skills_of: Callable[[SpecT], tuple[str, ...]]
 ) -> list[Seed]:
-    """Training specs, by id, as seeds.
+    """Turn training specs into seeds.
 
     Args:
-        env: whose specs they are.
-        specs: ids and specs.
-        skills_of: what a spec exercises.
+        env: the environment of the specs.
+        specs: pairs of id and spec.
+        skills_of: returns the skills that a spec exercises.
     """
     return [
         Seed(id=name, environment=env.name, spec=spec.model_dump(mode="json"), skills=skills_of(spec))
@@ -109,10 +112,10 @@ def seeds_of(
 
 
 def held_out_tasks(env: Environment, specs: Iterable[tuple[str, BaseModel]]) -> list[Task]:
-    """Held-out specs, by id, as tasks.
+    """Build the held-out tasks from pairs of id and spec.
 
     Raises:
-        ValueError: a spec is not a task; the base data is broken.
+        ValueError: a spec cannot be built, so the base data is broken.
     """
     tasks: list[Task] = []
     for name, spec in specs:
@@ -125,41 +128,41 @@ def held_out_tasks(env: Environment, specs: Iterable[tuple[str, BaseModel]]) -> 
 
 
 class QuestionEnvironment:
-    """An environment of one question and one reply, with what such environments have in common.
+    """Base class of environments whose episodes are one question and one reply.
 
-    A subclass gives `name`, `spec`, `job`, `seeds`, `held_out`, `variation`, `build`, `check` and
-    `random_replies`, and may replace whatever is here.
+    A subclass defines `name`, `spec`, `job`, `seeds`, `held_out`, `variation`, `build`, `check` and
+    `random_replies`, and may override every other method.
     """
 
     spec: ClassVar[type[BaseModel]]
     config: ClassVar[type[BaseModel]] = NoSettings
     job: ClassVar[str]
-    """What the simulator is asked for, in a sentence."""
+    """The simulator's instruction, in one sentence."""
 
     def __init__(self, settings: BaseModel | None = None) -> None:
         self.settings = settings or self.config()
 
     def spec_schema(self, seed: Seed) -> JsonObject:
-        """The schema of the spec, whatever the seed."""
+        """Return the schema of `spec`, the same for every seed."""
         return self.spec.model_json_schema()
 
     def simulator_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
-        """The job, the rate to aim at, how the agent has been doing, and the seed as the example."""
+        """Return a prompt of the job, the target, the agent's success rates, and the seed as an example."""
         system = f"{self.job} The agent should solve {target:.0%}."
         return request(system, seed.spec, profile, seed.skills, thing="task")
 
     def audit(self, task: Task, rng: random.Random) -> Rejection | None:
-        """No checks in addition to those of every gate."""
+        """Return None: there are no checks in addition to those that the gate always makes."""
         return None
 
     def episode(self, task: Task) -> Episode:
-        """One question."""
+        """Return an episode of one question."""
         return OneQuestion(task)
 
     def steps(self, task: Task) -> int:
-        """A question takes one answer."""
+        """Return the number of replies in the demonstration, which is one."""
         return len(task.oracle)
 
     def surface(self, task: Task) -> str:
-        """The question itself."""
+        """Return the text of the question."""
         return task.messages[-1].content

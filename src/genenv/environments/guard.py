@@ -1,8 +1,8 @@
-"""A user's own environment behind a guard: what goes wrong in it ends in one sentence that says where.
+"""A guard around a user's environment: every fault in it ends in one sentence that names the place.
 
-genenv's own environments are held to their promises by tests. One that somebody is just writing raises,
-returns the wrong thing, or never comes back; a traceback through the loop does not say with which task. The
-guard passes every call on, checks what comes back, and bounds how long it may take.
+Tests hold genenv's environments to the interface. The environment of a user may raise an error, return a
+wrong value or never return. The guard passes every call on, checks the returned value, limits the time of the
+call, and names the task in its error message.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from genenv.errors import EnvironmentCodeError, GenenvError, first_line
 from genenv.types import Message, Task, Verdict
 
 _OWN = Path(__file__).parents[1]
-"""Where genenv itself is; a clone of it, and what is written there, may be in a folder of that name too."""
+"""The folder of genenv's code. A user's clone of genenv may have the same name, so paths are compared."""
 LIMIT_S = 120.0
-"""Seconds that one call of an environment, or one turn of its episode, may take."""
+"""Maximum seconds for one call of an environment or one turn of its episode."""
 
 
 class CallTimeout(Exception):
-    """The call took too long."""
+    """Raised when a call exceeds the time limit."""
 
 
 class Watch:
-    """Ends what runs inside `with` after so many seconds. Not for use inside itself.
+    """A context manager that raises `CallTimeout` in its body after a time limit. It cannot be nested.
 
-    The alarm rings in the main thread and ends what runs there, also a loop that never waits. Where the
-    system has no such alarm (another thread, Windows) nothing is limited.
+    The alarm signal interrupts the main thread, even in a loop that never awaits. In another thread, or on a
+    system without this signal (Windows), there is no limit.
     """
 
     def __init__(self, limit_s: float) -> None:
@@ -44,7 +44,7 @@ class Watch:
         self._paused = False
 
     def __enter__(self) -> Self:
-        """The time begins."""
+        """Start the timer."""
         self._before = signal.getsignal(signal.SIGALRM) if _can_ring() else None
         if self._before is not None and not self._paused:
             signal.signal(signal.SIGALRM, _ring)
@@ -52,14 +52,14 @@ class Watch:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """It is over."""
+        """Stop the timer and restore the earlier signal handler."""
         if self._before is not None:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, self._before)
 
     @contextlib.contextmanager
     def pause(self) -> Generator[None]:
-        """What runs inside is not watched, though what is calls it; afterwards the time begins anew."""
+        """Suspend the limit inside this context; afterwards the timer starts again from zero."""
         self._paused = True
         if _can_ring():
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -73,7 +73,7 @@ class Watch:
 
     @types.coroutine
     def steps(self, coroutine: Coroutine[Any, Any, None]) -> Generator[Any, Any, None]:
-        """Await a coroutine, its every step watched; while it waits, others may run and are not."""
+        """Await a coroutine and limit the time of each step; the time that it waits does not count."""
         step: Callable[[], Any] = functools.partial(coroutine.send, None)
         while True:
             try:
@@ -107,15 +107,15 @@ _PROMISES: Mapping[str, Callable[[Any], object]] = {
     "steps": promises.count,
     "surface": promises.text,
 }
-"""Method -> what its answer must be; `seeds` and `build` have promises of their own."""
+"""Method -> the check of its return value; `seeds` and `build` have checks with more arguments."""
 
 
 class GuardedEnvironment(EnvironmentWrapper):
-    """An environment whose every answer is what the protocol promises, or an `EnvironmentCodeError`.
+    """An environment whose calls either return what the interface requires or raise `EnvironmentCodeError`.
 
     Args:
-        env: the user's.
-        limit_s: seconds that one call of it may take.
+        env: the user's environment.
+        limit_s: maximum seconds for one call.
     """
 
     def __init__(self, env: Environment, *, limit_s: float = LIMIT_S) -> None:
@@ -123,11 +123,11 @@ class GuardedEnvironment(EnvironmentWrapper):
         self._limit_s = limit_s
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever else the user's class has
-        """What is not part of the protocol is passed on as it is."""
+        """Return an attribute that is not part of the interface unchanged from the user's environment."""
         return getattr(self.inner, name)
 
     def call(self, method: str, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as of the base class
-        """A call of the user's code, and its answer if that is what was promised."""
+        """Call a method of the user's environment and return its value if the value is valid."""
         of = kwargs["task_id"] if method == "build" else args[0].id if args else None
         try:
             with Watch(self._limit_s):
@@ -163,7 +163,7 @@ class GuardedEnvironment(EnvironmentWrapper):
 
 
 class _GuardedEpisode:
-    """An episode whose own steps are watched; the time that a policy takes to reply is not its own."""
+    """An episode whose steps are timed; the time that the policy takes to reply does not count."""
 
     def __init__(
         self, episode: Episode, limit_s: float, wrong: Callable[[BaseException], EnvironmentCodeError]
@@ -212,7 +212,7 @@ class _GuardedEpisode:
                 except BaseException as error:
                     outside.append(
                         error
-                    )  # what ends an attempt from without is none of the environment's faults
+                    )  # an error of the policy or a cancellation is not a fault of the environment
                     raise
 
         try:
@@ -226,7 +226,7 @@ class _GuardedEpisode:
 
 
 def _line_of(error: BaseException) -> str:
-    """Where the user's code raised an error: the innermost line that is not of a library's."""
+    """Return the file and line of the user's code that raised an error: the innermost outside libraries."""
     trace, found = error.__traceback__, ""
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
@@ -238,5 +238,5 @@ def _line_of(error: BaseException) -> str:
 
 
 def guarded(env: object) -> Environment:
-    """A user's environment behind its guard."""
+    """Wrap a user's environment in a guard."""
     return cast(Environment, GuardedEnvironment(cast(Environment, env)))

@@ -1,4 +1,4 @@
-"""What an environment's answers must be: each function returns a valid one or says what is wrong."""
+"""Checks of the values that an environment returns: each returns the valid value or raises `Broken`."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from genenv.environments.base import Episode, OffersTools
 from genenv.types import JsonObject, Message, Rejection, Seed, Task, Verdict
 
 SKILL = re.compile(r"[A-Za-z0-9_.:+=-]{1,64}")
-"""Names of skills are parts of the names of metrics."""
+"""Valid names of skills; they become parts of metric names."""
 
 
 class Broken(ValueError):
-    """The answer is not as promised. The message goes after the method's name: `returns 3, not a text`."""
+    """Raised for an invalid value. The message continues the name of the method: `returns 3, not a text`."""
 
 
 def text(answer: object) -> str:
-    """A text."""
+    """Check for a string."""
     if not isinstance(answer, str):
         raise Broken(f"returns {_shown(answer)}, not a text")
     return answer
 
 
 def count(answer: object) -> int:
-    """A whole number, 0 or more."""
+    """Check for an integer of at least 0."""
     if isinstance(answer, bool) or not isinstance(answer, int) or answer < 0:
         raise Broken(f"returns {_shown(answer)}, not a whole number from 0 on")
     return answer
 
 
 def replies(answer: object) -> tuple[str, ...]:
-    """Texts, one a turn."""
+    """Check for a sequence of strings, one per turn."""
     if isinstance(answer, str) or not isinstance(answer, Sequence):
         raise Broken(f"returns {_shown(answer)}, not a tuple of texts")
     return tuple(text(one) for one in cast("Sequence[object]", answer))
 
 
 def messages(answer: object) -> tuple[Message, ...]:
-    """Messages, at least one."""
+    """Check for a sequence of at least one message."""
     listed = tuple(_listed(answer, "messages"))
     if not listed:
         raise Broken("returns no message")
@@ -56,7 +56,7 @@ def messages(answer: object) -> tuple[Message, ...]:
 
 
 def json_object(answer: object) -> JsonObject:
-    """An object that JSON can hold."""
+    """Check for an object that can be written as JSON."""
     if not isinstance(answer, Mapping):
         raise Broken(f"returns {_shown(answer)}, not a JSON object")
     try:
@@ -67,7 +67,7 @@ def json_object(answer: object) -> JsonObject:
 
 
 def verdict(answer: object) -> Verdict:
-    """A verdict whose reward is in [0, 1]."""
+    """Check for a verdict whose reward is in [0, 1]."""
     if not isinstance(answer, Verdict):
         raise Broken(f"returns {_shown(answer)}, not a Verdict")
     reward = cast("object", answer.reward)
@@ -82,14 +82,14 @@ def verdict(answer: object) -> Verdict:
 
 
 def rejection_or_none(answer: object) -> Rejection | None:
-    """A rejection, or None."""
+    """Check for a rejection or None."""
     if answer is not None and not isinstance(answer, Rejection):
         raise Broken(f"returns {_shown(answer)}, not a Rejection or None")
     return answer
 
 
 def built(answer: object, task_id: str) -> Task | Rejection:
-    """A task of this id, or a rejection."""
+    """Check for a task with this id, or a rejection."""
     if isinstance(answer, Rejection):
         return answer
     found = task(answer)
@@ -99,7 +99,7 @@ def built(answer: object, task_id: str) -> Task | Rejection:
 
 
 def task(answer: object) -> Task:
-    """A task that can be asked, stored and counted."""
+    """Check for a task with valid messages, skills, demonstration, spec and payload."""
     if not isinstance(answer, Task):
         raise Broken(f"returns {_shown(answer)}, not a Task or a Rejection")
     messages(answer.messages)
@@ -112,14 +112,14 @@ def task(answer: object) -> Task:
 
 
 def tasks(answer: object) -> Sequence[Task]:
-    """Tasks of different ids."""
+    """Check for a sequence of tasks with distinct ids."""
     found = [task(one) for one in _listed(answer, "tasks")]
     _different([one.id for one in found])
     return found
 
 
 def seeds(answer: object, spec: type[BaseModel]) -> Sequence[Seed]:
-    """Seeds of different ids, whose specs are of this class."""
+    """Check for a sequence of seeds with distinct ids and specs of this class."""
     found: list[Seed] = []
     for one in _listed(answer, "seeds"):
         if not isinstance(one, Seed):
@@ -138,7 +138,7 @@ def seeds(answer: object, spec: type[BaseModel]) -> Sequence[Seed]:
 
 
 def tools(episode: Episode) -> Sequence[JsonObject]:
-    """The tools that an episode wants offered; none where messages describe them."""
+    """Return the tools that an episode passes to the chat template; empty if messages describe them."""
     if not isinstance(episode, OffersTools):
         return ()
     offered = [json_object(one) for one in _listed(episode.tools, "tools")]
@@ -149,7 +149,7 @@ def tools(episode: Episode) -> Sequence[JsonObject]:
 
 
 def choices(episode: Episode) -> Sequence[str]:
-    """The replies that are possible now; none where any text is."""
+    """Return the replies that an episode allows now; empty if every text is allowed."""
     offered = _listed(getattr(episode, "choices", ()), "choices")
     if odd := [one for one in offered if not isinstance(one, str)]:
         raise Broken(f"offers the choice {_shown(odd[0])}, not a text")
@@ -157,7 +157,7 @@ def choices(episode: Episode) -> Sequence[str]:
 
 
 def episode(answer: object) -> Episode:
-    """Something that runs, with a limit of turns."""
+    """Check for an episode: a `run` method and a limit of turns."""
     turns: object = getattr(answer, "max_turns", None)
     if not callable(getattr(answer, "run", None)):
         raise Broken(f"returns {_shown(answer)}, not an episode with a coroutine `run`")

@@ -1,4 +1,4 @@
-"""The simulator's prompts, in one form for all environments: its job, the agent's success, an example."""
+"""The simulator's prompts, shared by all environments: instruction, the agent's success rates, example."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from genenv.types import (
 
 
 def profile_line(profile: Profile, skills: tuple[str, ...]) -> str:
-    """The agent's success in one line: overall, the seed's skills, the best, the worst. Empty at first."""
+    """Return the agent's success rates (overall, seed's skills, best, worst) in a line; empty if unknown."""
     if profile.overall is None:
         return ""
     rates = profile.success
@@ -26,14 +26,14 @@ def profile_line(profile: Profile, skills: tuple[str, ...]) -> str:
 def request(
     system: str, example: JsonObject, profile: Profile, skills: tuple[str, ...], *, thing: str
 ) -> tuple[Message, Message]:
-    """The prompt of a simulator that writes specs: its job, how the agent does, and an example to vary.
+    """Return the prompt for a simulator that writes specs: instruction, success rates and an example.
 
     Args:
-        system: the job, and what may be chosen.
-        example: a spec.
-        profile: the agent's success per skill.
-        skills: those of the seed.
-        thing: what is to be written, e.g. `task`.
+        system: the instruction, with the available choices.
+        example: the spec to vary.
+        profile: the agent's success rate per skill.
+        skills: the skills of the seed.
+        thing: the noun for what to write, such as `task`.
     """
     shown = json.dumps(example, ensure_ascii=False, separators=(",", ":"))
     user = f"{profile_line(profile, skills)}Example: {shown}\nWrite one new, different {thing}."
@@ -43,13 +43,13 @@ def request(
 def asked_for(
     system: str, profile: Profile, skills: tuple[str, ...], *, thing: str
 ) -> tuple[Message, Message]:
-    """The prompt of a simulator that sets parameters: its job, and how the agent does.
+    """Return the prompt for a simulator that writes parameters: instruction and success rates.
 
     Args:
-        system: the job, and what may be chosen.
-        profile: the agent's success per skill.
-        skills: those of the seed.
-        thing: what is wanted, e.g. `task`.
+        system: the instruction, with the available choices.
+        profile: the agent's success rate per skill.
+        skills: the skills of the seed.
+        thing: the noun for what to set up, such as `task`.
     """
     user = f"{profile_line(profile, skills)}Set up one {thing}."
     return Message(role="system", content=system), Message(role="user", content=user)

@@ -1,7 +1,7 @@
-"""One rollout of a task, reply by reply, without an event loop or a model.
+"""Run one rollout of a task reply by reply, without an event loop or a model.
 
-An episode is a coroutine that asks for replies. Here it pauses at each question until the caller gives the
-reply. The caller may be a person, another trainer, or a server's session.
+An episode is a coroutine that asks for replies. `StepwiseRollout` pauses it at each question until the caller
+passes the reply. The caller may be a person, another trainer, or a server's session.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Coroutine, Generator, Sequence
 from typing import Any
 
-from genenv.environments.base import Environment, OutOfTurns
+from genenv.environments.base import Environment, OutOfTurns, choices_of, failed, tools_of
 from genenv.errors import EnvironmentCodeError, RolloutError, UsageError
 from genenv.types import JsonObject, Message, Task, Verdict
 
 
 class _Question:
-    """What an episode awaits for a reply."""
+    """An awaitable that `ask` gives to an episode; the caller of the rollout resolves it with a reply."""
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self.messages = tuple(messages)
@@ -29,25 +29,24 @@ async def _ask(messages: Sequence[Message]) -> str:
 
 
 class StepwiseRollout:
-    """One rollout of a task.
+    """One rollout of a task, driven by its caller.
 
     Args:
-        env: whose task it is.
-        task: what is rolled out. Everything that the rollout begins with is derived from it.
+        env: the environment of the task.
+        task: the task to roll out; it determines the start of the rollout.
 
     Raises:
-        EnvironmentCodeError: the environment's episode asks for nothing, or waits for something that is no
-            reply.
+        EnvironmentCodeError: the episode awaits something other than a reply.
     """
 
     def __init__(self, env: Environment, task: Task) -> None:
         self.task = task
         self.messages: tuple[Message, ...] = ()
-        """The messages before the next reply: the task at first, then the environment's answer."""
+        """The new messages before the next reply: the task at first, later the environment's response."""
         self.done = False
         """Whether the episode has ended."""
         self.problem = ""
-        """Why the rollout could not go on, where it could not: it counts as failed."""
+        """The reason why the rollout could not continue, or empty; such a rollout counts as failed."""
         self._env, self._replies = env, list[str]()
         self._episode = env.episode(task)
         self._run: Coroutine[Any, Any, None] = self._episode.run(_ask)
@@ -55,36 +54,36 @@ class StepwiseRollout:
 
     @property
     def tools(self) -> Sequence[JsonObject]:
-        """Tools that the model's own form of calls is to offer, in OpenAI's form; mostly messages say it."""
-        return getattr(self._episode, "tools", ())
+        """Tools for the model's chat template, in OpenAI's form; empty if messages describe them."""
+        return tools_of(self._episode)
 
     @property
     def choices(self) -> Sequence[str]:
-        """The replies among which the next one must be; none: any text."""
-        return () if self.done else getattr(self._episode, "choices", ())
+        """The replies that are allowed next; empty if every text is allowed."""
+        return () if self.done else choices_of(self._episode)
 
     @property
     def max_turns(self) -> int:
-        """It asks for no more replies than this."""
+        """The maximum number of replies."""
         return self._episode.max_turns
 
     @property
     def replies(self) -> tuple[str, ...]:
-        """The replies so far: the log of the rollout, from which alone it is graded."""
+        """The replies so far; the verdict depends on nothing else."""
         return tuple(self._replies)
 
     def reply(self, text: str) -> tuple[Message, ...]:
-        """Send a reply, and return the environment's answer.
+        """Send a reply and return the environment's response.
 
         Args:
             text: the agent's whole reply.
 
         Returns:
-            The messages before the next reply; none when the rollout has ended.
+            The messages before the next reply; empty when the rollout has ended.
 
         Raises:
-            UsageError: the rollout has ended.
-            EnvironmentCodeError: the environment's episode is at fault.
+            UsageError: the rollout has already ended.
+            EnvironmentCodeError: the episode has a fault.
         """
         if self.done:
             raise UsageError("the attempt has ended; begin another one")
@@ -95,7 +94,7 @@ class StepwiseRollout:
     def verdict(self) -> Verdict:
         """Grade the replies so far. Equal replies get equal verdicts."""
         if self.problem:
-            return Verdict(reward=0.0, success=False, explanation=self.problem, readable=False)
+            return failed(self.problem)
         return self._env.check(self.task, self._replies)
 
     def _go_on(self, text: str | None) -> None:
@@ -110,8 +109,7 @@ class StepwiseRollout:
         if not isinstance(question, _Question):
             self._run.close()
             raise EnvironmentCodeError(
-                f"the episode of {self.task.id} waits for something else than a reply; such an "
-                f"environment is "
-                "played within an event loop, by its own `run`"
+                f"the episode of {self.task.id} waits for something else than a reply; such an environment "
+                "is played within an event loop, by its own `run`"
             )
         self.messages = question.messages

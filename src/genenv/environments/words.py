@@ -1,8 +1,7 @@
-"""English words: their stems, and the everyday ones that may surround the values of a task.
+"""English words: a stemmer, and everyday words that may surround the values in a task's wording.
 
-A simulator that may write any letters between the values that a task needs soon writes gibberish there, or
-words that change what is asked. Environments that leave words free let these through, and those of their
-phrasings.
+A simulator that may write any letters there soon writes gibberish or words that change the question.
+Environments with free wording therefore allow only these words and the words of their phrasings.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ week weekend well were what when where which while who why will with wonder wond
 write year yes yesterday yet you young your
 """
 WORDS = frozenset(_WORDS.split())
-"""Lower-cased. No numbers, no denials, no names."""
+"""Everyday words in lower case; no numbers, negations or names."""
 _STRANGE = re.compile(r"[^\w\s.,:;!?'’-]|[\d_]")
 
 
 def first_strange(text: str, known: Set[str]) -> str | None:
-    """The first thing in a text that is no word of a list; None if there is none.
+    """Return the first word or sign in a text that is not allowed, or None.
 
     Args:
-        text: words, signs of punctuation, and perhaps what does not belong there.
-        known: words, lower-cased; the genitive of one is one.
+        text: a wording.
+        known: allowed words, in lower case; their genitives are allowed too.
     """
     if (sign := _STRANGE.search(text)) is not None:
         return sign[0]
@@ -55,7 +54,7 @@ _IRREGULAR: Mapping[str, str] = {
 
 
 def stem(word: str) -> str:
-    """A word without its ending: cancelled, cancels and cancelling are `cancel`."""
+    """Return a word without its ending: cancelled, cancels and cancelling become `cancel`."""
     word = re.sub(r"['’]\w*$", "", word.lower())
     word = _IRREGULAR.get(word, word)
     for ending, instead in (("ies", "y"), ("ied", "y"), ("ing", ""), ("ed", ""), ("es", ""), ("s", "")):

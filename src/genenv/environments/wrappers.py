@@ -1,13 +1,13 @@
-"""Environments around environments: tasks by their parameters, and an environment that changes once.
+"""Wrappers of environments: `ByParameters` and `ShiftingEnvironment`.
 
 In unsupervised environment design (PAIRED, Dennis et al., arXiv:2012.02096) an adversary sets the free
-parameters of an environment. `ByParameters` does this with a few words in place of a whole spec: values,
-wording and solution are drawn by the environment's own rules. So every task states what it asks for, and all
-that the simulator samples, and is trained on, is a decision. `simulator.writes = "parameters"` turns it on.
+parameters of an environment. In `ByParameters` the simulator does so in a few words, and the environment
+draws values, wording and solution by rules. So every task states what it requires, and the simulator is
+trained on its decisions only. The setting `simulator.writes = "parameters"` selects it.
 
-`ShiftingEnvironment` measures adaptation: its tasks before and after a shift are those of two environments of
-one kind. What the second one gives has ids of its own, so that one store can hold both. The second one itself
-never sees them, as its tasks may be drawn from an id.
+`ShiftingEnvironment` measures adaptation: it switches from one environment to another of the same class
+during a run. Ids of the second environment get a suffix, so that one store can hold both. The suffix is
+removed before a call, because an environment may derive a task from an id.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SUFFIX = "-shifted"
 
 
 class ByParameters(EnvironmentWrapper):
-    """An environment whose simulator writes parameters. Seeds and held-out tasks are the environment's.
+    """An environment whose simulator writes parameters; seeds and held-out tasks are those of the inner one.
 
     Raises:
         UsageError: the environment has no parameters.
@@ -54,7 +54,7 @@ class ByParameters(EnvironmentWrapper):
         return list(self._seeds.values())
 
     def spec_schema(self, seed: Seed) -> JsonObject:
-        """See `Environment`: of the parameters."""
+        """Return the schema of the parameters; see `Environment`."""
         return schema_of(self._drawing.parameter_options(seed))
 
     def simulator_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
@@ -62,13 +62,13 @@ class ByParameters(EnvironmentWrapper):
         return self._drawing.parameter_messages(seed, profile, target)
 
     def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
-        """See `Environment`: parameters at random."""
+        """Return random parameters; see `Environment`."""
         return at_random(self._drawing.parameter_options(seed), rng)
 
     def build(
         self, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
     ) -> Task | Rejection:
-        """A task with these parameters, or of a whole spec; the same random state draws the same one."""
+        """Build a task from parameters or from a whole spec. Equal random states give equal tasks."""
         if isinstance(spec, self.spec):
             drawn = self._drawing.drawn(spec, self._seeds[lineage.seed_id or ""], rng)
             if isinstance(drawn, Rejection):
@@ -78,23 +78,23 @@ class ByParameters(EnvironmentWrapper):
 
 
 class _Suffixed:
-    """One of the two environments, and what its ids end in."""
+    """One of the two environments with the suffix of its ids."""
 
     def __init__(self, env: Environment, suffix: str) -> None:
         self.env, self.suffix = env, suffix
 
     @cached_property
     def seeds(self) -> list[Seed]:
-        """The base data."""
+        """The seeds, with suffixed ids."""
         return [replace(seed, id=seed.id + self.suffix) for seed in self.env.seeds()]
 
     @cached_property
     def held_out(self) -> list[Task]:
-        """Tasks for measuring."""
+        """The held-out tasks, with suffixed ids."""
         return [replace(task, id=task.id + self.suffix) for task in self.env.held_out()]
 
     def bare(self, value: Any) -> Any:  # noqa: ANN401 - of the same type as it was given
-        """An argument of a call, under the ids that the environment itself gave."""
+        """Return an argument of a call with the suffix removed from its ids."""
         if not self.suffix:
             return value
         if isinstance(value, Seed):
@@ -108,11 +108,13 @@ class _Suffixed:
 
 
 class ShiftingEnvironment(EnvironmentWrapper):
-    """An environment that is one until `shift` is called, and another one from then on, for all who hold it.
+    """An environment that behaves as `before` until `shift` is called, and as `after` from then on.
+
+    All parts of a run share one instance, so the shift takes effect everywhere at once.
 
     Args:
         before: the first environment.
-        after: the second; of the same class, with other settings.
+        after: the second environment; the same class with other settings.
     """
 
     def __init__(self, before: Environment, after: Environment) -> None:
@@ -121,21 +123,21 @@ class ShiftingEnvironment(EnvironmentWrapper):
         self._now, self._next = _Suffixed(before, ""), _Suffixed(after, SUFFIX)
 
     def shift(self) -> None:
-        """Be the second environment from now on."""
+        """Switch to the second environment."""
         self._now, self.inner = self._next, self._next.env
 
     @property
     def shifted(self) -> bool:
-        """Whether it is the second environment."""
+        """Whether the shift has happened."""
         return self._now is self._next
 
     @property
     def to_come(self) -> tuple[Sequence[Seed], Sequence[Task]]:
-        """Seeds and held-out tasks of the second environment."""
+        """The seeds and the held-out tasks of the second environment."""
         return self._next.seeds, self._next.held_out
 
     def call(self, method: str, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as of the base class
-        """Call a method of the present environment, under its own ids."""
+        """Call a method of the current environment; ids in arguments lose their suffix."""
         bare = self._now.bare
         given = {name: bare(value) for name, value in kwargs.items()}
         return super().call(method, *map(bare, args), **given)

@@ -1,1 +1,1 @@
-"""The benchmarks: one module each, on their own data, scored as their authors score them."""
+"""Evaluation of policies: the benchmark interface, held-out tasks, and the code behind `genenv eval`."""

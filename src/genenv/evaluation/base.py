@@ -1,7 +1,7 @@
-"""The benchmark interface: items from files, a rollout for each, a grade by code, figures over all grades.
+"""The benchmark interface: items read from files, a rollout per item, a grade by code, aggregate figures.
 
 A benchmark's author handles messages and answers, never tokens. A rollout returns its answer as JSON. The
-grade depends on item and answer alone, so stored answers can be graded again without a model.
+grade depends only on item and answer, so stored answers can be graded again without a model.
 """
 
 from __future__ import annotations
@@ -22,22 +22,23 @@ from genenv.types import Json, JsonObject
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """One question of a benchmark."""
+    """One question of a benchmark, which is rolled out and graded."""
 
     id: str
-    """Unique in the benchmark and the same in every version of genenv: results are joined by it."""
+    """An id that is unique in the benchmark and equal in all versions of genenv: results are joined by it."""
     groups: Mapping[str, str]
-    """Groups with sub-scores, e.g. `{"category": "simple_python"}`. `--limit` draws evenly from all."""
+    """Groups with sub-scores, e.g. `{"category": "simple_python"}`. `--limit` draws evenly from them."""
     data: Any = field(repr=False)
-    """What the benchmark needs for the prompt and for grading."""
+    """The data that the benchmark needs for the prompt and for grading."""
     cluster: str = ""
-    """Items of one cluster are correlated, such as the steps of one game: intervals resample whole clusters.
-    Empty: the item is a cluster of its own."""
+    """Items of one cluster are correlated, such as the steps of one game; confidence intervals resample whole
+    clusters. Empty: the item forms a cluster by itself.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grade:
-    """An answer's score by the benchmark's own rules."""
+    """The score of an answer by the benchmark's rules."""
 
     score: float
     """In [0, 1]: the item's contribution to the headline figure."""
@@ -46,111 +47,112 @@ class Grade:
     measures: Mapping[str, float] = field(default_factory=dict[str, float])
     """Further numbers of this item, e.g. `{"f1": 0.5}`."""
     unread: Sequence[str] = ()
-    """Parts of the answer that could not be parsed and count for nothing, with position and reason."""
+    """Parts of the answer that could not be parsed and score nothing, with position and reason."""
 
 
 Graded = tuple[Item, Grade]
 
 
 class Benchmark(Protocol):
-    """A benchmark; each evaluation creates its own instance."""
+    """A benchmark's items, rollouts and grades. Implemented in `genenv.benchmarks`, once per benchmark."""
 
     name: ClassVar[str]
     config: ClassVar[type[BaseModel]]
     """Class of its settings (`genenv.settings.Settings`); an instance is the constructor's argument."""
     prompt_version: ClassVar[str]
-    """Must change whenever the prompts do."""
+    """The version of the prompts; it must change whenever the prompts do."""
     splits: ClassVar[Mapping[str, str]]
-    """Name of each split and one line about it. The first is the default."""
+    """A one-line description of each split by name. The first split is the default."""
     max_tokens: int
-    """Token limit of a reply, unless the user sets another."""
+    """The token limit of a reply, unless the user sets another."""
 
     def __init__(self, settings: BaseModel | None = None) -> None: ...
 
     @classmethod
     def settled(cls, settings: BaseModel, policy: str) -> BaseModel:
-        """The settings, completed with what follows from the policy's name.
+        """Return the settings, completed by those that follow from the policy's name.
 
         Raises:
-            UsageError: the name does not determine what they lack.
+            UsageError: a required setting neither is given nor follows from the name.
         """
         ...
 
     def load(self, data: DataFolder, split: str) -> Sequence[Item]:
-        """The items of a split, in a fixed order.
+        """Return the items of a split, in a fixed order.
 
         Raises:
-            DataError: a file is missing, changed or damaged; names file and line.
+            DataError: a file is missing, changed or damaged; the message names file and line.
         """
         ...
 
     def many_turns(self, item: Item) -> bool:
-        """Whether a rollout may have more than one turn."""
+        """Return whether a rollout may have more than one turn."""
         ...
 
     async def attempt(self, item: Item, talk: Talk) -> Json:
-        """Roll out one item; return what grading needs, as small JSON.
+        """Roll out one item and return the answer that `grade` needs, as small JSON.
 
         Raises:
-            ContextOverflow: the conversation exceeds the model's window; graded as wrong.
+            ContextOverflow: the conversation exceeds the model's context window; `unanswered` grades the
+                item.
             RolloutError: the model gave no answer.
         """
         ...
 
     def grade(self, item: Item, answer: Json) -> Grade:
-        """Grade an answer. A pure function that never raises, whatever the model wrote."""
+        """Grade an answer. This is a pure function that never raises, whatever the model wrote."""
         ...
 
     def unanswered(self, item: Item, reason: str) -> Grade:
-        """The grade of an item that does not fit into the model's window."""
+        """Return the grade of an item that does not fit into the model's context window."""
         ...
 
     def figures(self, graded: Sequence[Graded]) -> list[Figure]:
-        """The benchmark's figures: the headline first, then those of its groups."""
+        """Return the benchmark's figures: the headline first, then those of its groups."""
         ...
 
     def describe(self) -> JsonObject:
-        """What else the figures depend on, for the summary, e.g. the scorer's version."""
+        """Return everything else that the figures depend on, e.g. the scorer's version, for the summary."""
         ...
 
 
 @runtime_checkable
 class Judged(Protocol):
-    """A benchmark that can use a second model as a judge."""
+    """Implemented by benchmarks that can use a second model as a judge, such as Bamboogle."""
 
     judge: Assistant | None
-    """Set before the first rollout; None: no judge."""
+    """The judge, set before the first rollout; None: no judge."""
 
 
 @runtime_checkable
 class Bounded(Protocol):
-    """A multi-turn benchmark with a known maximum of replies per item, for the progress display."""
+    """Implemented by multi-turn benchmarks with a known maximum of replies per item, to show progress."""
 
     def most_replies(self, item: Item) -> int:
-        """Upper bound on the replies in one rollout of the item."""
+        """Return an upper bound on the replies in one rollout of the item."""
         ...
 
 
 @runtime_checkable
 class HasPrerequisites(Protocol):
-    """A benchmark with items that need earlier conversations, such as those that fill a memory."""
+    """Implemented by benchmarks whose items need earlier conversations, such as those that fill a memory."""
 
     def prerequisites(self, items: Sequence[Item]) -> Sequence[Sequence[Item]]:
-        """The conversations that these items need, as chains: each builds on the one before it."""
+        """Return the conversations that these items need, as chains: each builds on the one before it."""
         ...
 
     def held(self, item: Item, answer: Json) -> None:
-        """Accept a conversation's answer; None where it did not fit into the window."""
+        """Receive a prerequisite conversation's answer; None if it did not fit into the context window."""
         ...
 
 
 def clusters_of(items: Iterable[Item]) -> list[str]:
-    """[N] cluster of each item: its own id where it has none."""
+    """Return the cluster of each item, [N]: its id if it has no cluster."""
     return [item.cluster or item.id for item in items]
 
 
 def shares(graded: Sequence[Graded], names: Iterable[str]) -> list[Figure]:
-    """Means of measures that are rates; an item that lacks one counts as 0."""
+    """Return the means of measures that are rates; an item that lacks a measure counts as 0."""
     clusters = clusters_of(item for item, _ in graded)
     return [
         rate(name, [grade.measures.get(name, 0.0) for _, grade in graded], clusters=clusters)
@@ -164,25 +166,25 @@ Answered = tuple[Item, Record]
 
 @runtime_checkable
 class Exports(Protocol):
-    """A benchmark that can write answers as the files that its authors' scorer reads."""
+    """Implemented by benchmarks that can write answers as files for their authors' scorer."""
 
     def export(self, answered: Sequence[Answered], policy: str) -> Mapping[str, str]:
-        """Contents of files by relative POSIX path. A pure function that never raises.
+        """Return the contents of files by relative POSIX path. This is a pure function that never raises.
 
         Args:
-            answered: items in order, without those that failed; the answer is None where the item did not fit
-                into the window.
+            answered: items in order, without failed ones; the answer is None if the item did not fit into the
+                window.
             policy: the policy's name, safe for a file name.
 
         Returns:
-            Text by path; empty where the authors have no format for these settings.
+            Text by path; empty if the authors have no format for these settings.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """Price of a million tokens, in any currency."""
+    """The prices of a million prompt tokens and a million sampled tokens, in any currency."""
 
     prompt: float
     sampled: float
@@ -190,49 +192,49 @@ class Prices:
 
 @runtime_checkable
 class HasLeaderboard(Protocol):
-    """A benchmark whose authors publish a leaderboard with more columns than the figures."""
+    """Implemented by benchmarks whose authors publish a leaderboard with more columns than the figures."""
 
     def leaderboard(
         self, answered: Sequence[Answered], prices: Prices | None
     ) -> tuple[JsonObject, Sequence[str]]:
-        """The policy's row in the authors' table, and what of it is missing. Pure; never raises.
+        """Return the policy's row in the authors' table, and notes on missing columns. Pure; never raises.
 
         Args:
-            answered: items in order, without those that failed.
-            prices: of the policy's tokens; None: unknown.
+            answered: items in order, without failed ones.
+            prices: the prices of the policy's tokens; None: unknown.
 
         Returns:
-            The row, for the summary; and notes to print beside the figures. Both may be empty.
+            The row, for the summary; and notes to print with the figures. Both may be empty.
         """
         ...
 
 
 class PlainBenchmark:
-    """Defaults for a benchmark; a subclass overrides what differs."""
+    """Defaults for benchmarks; a subclass overrides the methods that differ."""
 
     config: ClassVar[type[BaseModel]] = NoSettings
     max_tokens = 512
     headline: str = "accuracy"
-    """Name of the mean score."""
+    """The name of the mean score."""
 
     def __init__(self, settings: BaseModel | None = None) -> None:
         self.settings = settings or self.config()
 
     @classmethod
     def settled(cls, settings: BaseModel, policy: str) -> BaseModel:
-        """The settings as they are."""
+        """Return the settings unchanged."""
         return settings
 
     def many_turns(self, item: Item) -> bool:
-        """One turn."""
+        """Return False: rollouts have one turn."""
         return False
 
     def unanswered(self, item: Item, reason: str) -> Grade:
-        """Wrong."""
+        """Return a grade of 0."""
         return Grade(score=0.0, explanation=reason)
 
     def figures(self, graded: Sequence[Graded]) -> list[Figure]:
-        """The mean score over all items and over each group; then the mean of every other measure.
+        """Return the mean score over all items and per group, then the mean of every other measure.
 
         An item that did not fit into the window has no measures and counts as 0.
         """
@@ -251,13 +253,13 @@ class PlainBenchmark:
         return [*figures, *self.further(graded)]
 
     def headline_of(self, graded: Sequence[Graded]) -> str:
-        """Name of the mean score, where it depends on the items."""
+        """Return the name of the mean score; overridden if it depends on the items."""
         return self.headline
 
     def further(self, graded: Sequence[Graded]) -> list[Figure]:
-        """Means of all measures, each a rate."""
+        """Return the means of all measures, each as a rate."""
         return shares(graded, dict.fromkeys(name for _, grade in graded for name in grade.measures))
 
     def describe(self) -> JsonObject:
-        """Nothing else decides the numbers."""
+        """Return nothing: the figures depend on no other versions."""
         return {}

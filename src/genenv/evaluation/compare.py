@@ -1,7 +1,7 @@
-"""`genenv compare`: figures of several evaluations side by side, and paired differences between them.
+"""`genenv compare`: tables of figures of several evaluations, and paired differences between evaluations.
 
-Differences are taken item by item, since both policies answered the same questions. The interval is that of
-the mean difference, which is narrower than two separate intervals suggest.
+Differences are computed item by item, since all policies answered the same items. The interval is that of
+the mean paired difference, which is narrower than two separate intervals suggest.
 """
 
 from __future__ import annotations
@@ -12,45 +12,52 @@ from pathlib import Path
 from typing import Any
 
 from genenv.errors import DataError, UsageError
-from genenv.evaluation.results import FAILED, differences, figures_of, read_records, read_summary
+from genenv.evaluation.results import (
+    FAILED,
+    Results,
+    differences,
+    figures_of,
+    read_records,
+    read_summary,
+    records_beside,
+)
 from genenv.statistics import Figure, Part, weighted
 
-SUMMARY = ".summary.json"
 _POLICY_SETTINGS = ("native_tools", "chat_template_kwargs", "max_thinking_tokens", "context_tokens", "dtype")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One figure, over all evaluations."""
+    """One figure in all evaluations: a row of the table."""
 
     name: str
     group: str
     cells: tuple[Figure | None, ...]
-    """None where an evaluation lacks the figure."""
+    """The figure of each evaluation; None if the evaluation lacks it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Evaluations of one benchmark side by side."""
+    """A comparison of evaluations of one benchmark."""
 
     benchmark: str
     names: tuple[str, ...]
     rows: tuple[Row, ...]
     gains: tuple[Figure | None, ...]
-    """Mean paired difference of scores between each other evaluation and the first."""
+    """The mean paired difference of scores between each further evaluation and the first."""
     warnings: tuple[str, ...]
 
 
 def compare(paths: Sequence[Path]) -> Comparison:
-    """Compare evaluations; the first is the reference.
+    """Compare evaluations with the first of them.
 
     Raises:
-        UsageError: fewer than two, no summaries, or of different benchmarks.
+        UsageError: there are fewer than two paths, a summary is missing, or the benchmarks differ.
         DataError: a file is damaged.
     """
     if len(paths) < 2:
         raise UsageError("name at least two summaries to compare")
-    files = [_summary_path(path) for path in paths]
+    files = [Results(path).summary if path.suffix == ".jsonl" else path for path in paths]
     found = [read_summary(path) for path in files]
     kinds = list(dict.fromkeys(str(summary["benchmark"]) for summary in found))
     if len(kinds) > 1:
@@ -75,7 +82,7 @@ def compare(paths: Sequence[Path]) -> Comparison:
 
 
 def _notable(first: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """Other possible causes of a difference: the limit on items, and the policy's settings."""
+    """Return other settings that may cause a difference: the limit on items and the policy's settings."""
     both = (first.get("policy", {}), other.get("policy", {}))
     settings = [name for name in _POLICY_SETTINGS if both[0].get(name) != both[1].get(name)]
     whole = bool(first.get("complete") and other.get("complete"))  # else the limit may change
@@ -83,13 +90,8 @@ def _notable(first: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     return [*limits, *(f"policy.{name}" for name in settings)]
 
 
-def _summary_path(path: Path) -> Path:
-    """The summary of a path: itself, or the one next to a JSONL file."""
-    return path.with_suffix(SUMMARY) if path.suffix == ".jsonl" else path
-
-
 def _names(found: Sequence[Mapping[str, Any]], paths: Sequence[Path]) -> tuple[str, ...]:
-    """Column names: the policies, or the files where policies repeat."""
+    """Return column names: the policies' names, or the paths if policies repeat."""
     names = [str(summary.get("policy", {}).get("name", "")) for summary in found]
     return tuple(names) if len(set(names)) == len(names) and all(names) else tuple(map(str, paths))
 
@@ -104,16 +106,12 @@ def _rows(found: Sequence[Mapping[str, Any]]) -> list[Row]:
 
 
 def _gain(first: Path, other: Path) -> Figure | None:
-    """Mean difference of scores over the items that both have; None where they share none."""
+    """Return the mean difference of scores over the items that both have; None if they share none."""
     try:
-        left, right = (read_records(_items_path(path)) for path in (first, other))
+        left, right = (read_records(records_beside(path)) for path in (first, other))
     except DataError:
         return None
     both = [id_ for id_ in left if id_ in right and FAILED not in (left[id_].status, right[id_].status)]
     gains = [right[id_].score - left[id_].score for id_ in both]
     clusters = [left[id_].cluster or id_ for id_ in both]
     return weighted("gain", [Part(gains, clusters=clusters, bounds=(-1.0, 1.0))]) if both else None
-
-
-def _items_path(summary: Path) -> Path:
-    return summary.with_name(summary.name.removesuffix(SUMMARY) + ".jsonl")

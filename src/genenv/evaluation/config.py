@@ -1,4 +1,4 @@
-"""Benchmarks by name, and the settings of an evaluation, with a section for each benchmark."""
+"""The registry of benchmarks, and the settings of an evaluation, with a section for each benchmark."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import cast
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from genenv.backends.settings import EndpointConfig, PolicyConfig, SamplingConfig
+from genenv.backends.settings import WEIGHTS, EndpointConfig, PolicyConfig, SamplingConfig
 from genenv.config.tables import apply_override, check_keys, validated
 from genenv.errors import spelled, unknown_name
 from genenv.evaluation.base import Benchmark
@@ -37,17 +37,12 @@ def benchmark_class(name: str) -> type[Benchmark]:
 
 
 def section(name: str) -> str:
-    """A benchmark's section in the settings: `api_bank` of `api-bank`."""
+    """Return the name of a benchmark's section in the settings: `api_bank` for `api-bank`."""
     return name.replace("-", "_")
 
 
 _DEFAULTS: Mapping[str, Mapping[str, Json]] = {"policy": {"context_tokens": 131_072, "cache_gib": 4.0}}
-"""Defaults that differ from training: windows as long as the model's, and long conversations."""
-_SET_BY_POLICY = frozenset(
-    f"policy.{name}"
-    for name in ("model", "simulator_model", "tuning", "lora_rank", "lora_alpha", "lora_targets")
-)
-"""Settings that follow from `--policy`."""
+"""Defaults that differ from training: larger context windows and KV caches, for long conversations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,29 +53,29 @@ class EvaluationConfig:
     endpoint: EndpointConfig
     sampling: SamplingConfig
     benchmarks: Mapping[str, BaseModel]
-    """By the benchmark's name."""
+    """The settings of each benchmark, by its name."""
 
 
 def sections() -> dict[str, type[BaseModel]]:
-    """The sections by name."""
+    """Return the settings class of each section, by the section's name."""
     own = {section(name): benchmark_class(name).config for name in (*BENCHMARKS, *OTHERS)}
     return {"policy": PolicyConfig, "endpoint": EndpointConfig, "sampling": SamplingConfig, **own}
 
 
 def evaluation_settings() -> Iterator[tuple[str, FieldInfo]]:
-    """Every setting by its dotted key."""
+    """Every setting by its dotted key; those of the weights follow from `--policy`."""
     for name, model in sections().items():
-        yield from (pair for pair in walk(model, f"{name}.") if pair[0] not in _SET_BY_POLICY)
+        yield from (pair for pair in walk(model, f"{name}.") if pair[0] not in WEIGHTS)
 
 
 def evaluation_default(key: str) -> Json:
-    """Evaluation's own default of a setting; None: the setting's usual default."""
+    """Return the default that evaluation gives a setting; None: the setting's usual default."""
     name, _, field = key.partition(".")
     return _DEFAULTS.get(name, {}).get(field)
 
 
 def load_evaluation_config(overrides: Sequence[str]) -> EvaluationConfig:
-    """Settings from `key=value` each.
+    """Return the settings with overrides of the form `key=value` applied.
 
     Raises:
         UsageError: a key is unknown or a value is not allowed.

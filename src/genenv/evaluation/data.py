@@ -1,6 +1,6 @@
-"""Reads benchmark files below the folder `GENENV_DATA`: checks their hashes, and names damaged lines.
+"""Reads benchmark files in the folder `GENENV_DATA`, checks their hashes, and reports damaged lines.
 
-`hashes.json` holds the SHA-256 of the files that this version was measured with. A file that differs is
+`hashes.json` holds the SHA-256 of the files that this version was tested with. A file that differs is
 refused, unless changed data is allowed.
 """
 
@@ -22,17 +22,17 @@ _T = TypeVar("_T")
 
 
 class DataFolder:
-    """The benchmarks' files below one folder; `hashes` collects the SHA-256 of every file that was read."""
+    """The benchmarks' files in one folder; `hashes` collects the SHA-256 of every file that was read."""
 
     def __init__(
         self, root: Path | None, *, known: Mapping[str, str] | None = None, allow_changed: bool = False
     ) -> None:
-        """Nothing is read yet.
+        """Set the folder; no file is read yet.
 
         Args:
-            root: the folder; None fails only when a file is read.
-            known: SHA-256 by relative path; default: `hashes.json`.
-            allow_changed: accept files that differ from the known ones.
+            root: the folder; if it is None, reading a file fails.
+            known: the expected SHA-256 by relative path; default: `hashes.json`.
+            allow_changed: accept files whose hash differs.
         """
         self._root = root
         self.hashes: dict[str, str] = {}
@@ -41,7 +41,7 @@ class DataFolder:
 
     @classmethod
     def from_environment(cls, folder: Path | None = None, *, allow_changed: bool = False) -> DataFolder:
-        """The given folder, else `GENENV_DATA`, else none.
+        """Return the data in the given folder, or else in `GENENV_DATA`, or else without a folder.
 
         Raises:
             UsageError: there is no such folder.
@@ -54,30 +54,30 @@ class DataFolder:
 
     @property
     def root(self) -> Path:
-        """The folder.
+        """Return the folder.
 
         Raises:
-            UsageError: none was given.
+            UsageError: no folder was given.
         """
         if self._root is None:
             raise UsageError(f"the benchmark's data is wanted: set {ENVIRONMENT} to its folder; {_WHERE}")
         return self._root
 
     def fresh(self) -> DataFolder:
-        """The same folder with hashes of its own."""
+        """Return the same folder with an empty collection of hashes."""
         return DataFolder(self._root, known=self._known, allow_changed=self.allow_changed)
 
     def elsewhere(self, root: Path) -> DataFolder:
-        """Another folder, such as a package's data, with the same rules and shared hashes."""
+        """Return another folder, such as a package's data, that collects hashes in the same dict."""
         other = DataFolder(root, known=self._known, allow_changed=self.allow_changed)
         other.hashes = self.hashes
         return other
 
     def path(self, name: str) -> Path:
-        """A file's path.
+        """Return a file's path.
 
         Raises:
-            DataError: it does not exist.
+            DataError: the file does not exist.
         """
         path = self.root / name
         if not path.is_file():
@@ -85,10 +85,10 @@ class DataFolder:
         return path
 
     def files(self, folder: str, pattern: str) -> list[str]:
-        """Relative names of the files below a folder that match a pattern, sorted.
+        """Return the sorted relative names of the files in a folder that match a pattern.
 
         Raises:
-            DataError: none matches, or a known file is missing.
+            DataError: no file matches, or a known file is missing.
         """
         found = sorted(path.relative_to(self.root).as_posix() for path in (self.root / folder).glob(pattern))
         if not found:
@@ -104,10 +104,10 @@ class DataFolder:
         return found
 
     def read(self, name: str) -> str:
-        """A file's text; its hash is checked and stored.
+        """Return a file's text, after checking and recording its hash.
 
         Raises:
-            DataError: it is missing, changed, or not UTF-8.
+            DataError: the file is missing, changed, or not UTF-8.
         """
         path = self.path(name)
         content = path.read_bytes()
@@ -126,10 +126,10 @@ class DataFolder:
             raise DataError(f"{path}, line {line}: it is not UTF-8; fetch the file again") from error
 
     def json(self, name: str) -> Any:  # noqa: ANN401
-        """The JSON value in a file.
+        """Return the JSON value in a file.
 
         Raises:
-            DataError: as `read`, or it is not JSON; names the line.
+            DataError: as for `read`, or the file is not JSON; the message names the line.
         """
         text = self.read(name)
         try:
@@ -142,7 +142,8 @@ class DataFolder:
         """Apply `read` to the index and value of each entry of a file that is one JSON list.
 
         Raises:
-            DataError: as `json`, or it is no list, or an entry is malformed; names it.
+            DataError: as for `json`, or the value is not a list, or an entry is malformed; the message names
+                the entry.
         """
         value = self.json(name)
         return [
@@ -151,19 +152,19 @@ class DataFolder:
         ]
 
     def each_line(self, name: str, read: Callable[[dict[str, Any]], _T]) -> Iterator[_T]:
-        """Apply `read` to each object of a JSONL file.
+        """Apply `read` to each object of a JSONL file, and yield the results.
 
         Raises:
-            DataError: as `json_lines`, or an object is malformed; names its line.
+            DataError: as for `json_lines`, or an object is malformed; the message names its line.
         """
         for number, entry in self.json_lines(name):
             yield self.reading(name, f"line {number}", lambda entry=entry: read(entry))
 
     def json_lines(self, name: str) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Line numbers and objects of a JSONL file.
+        """Yield the line numbers and objects of a JSONL file.
 
         Raises:
-            DataError: as `read`, or a line is no JSON object; names it.
+            DataError: as for `read`, or a line is not a JSON object; the message names the line.
         """
         for number, line in enumerate(self.read(name).split("\n"), start=1):
             if not line.strip():
@@ -180,10 +181,10 @@ class DataFolder:
             yield number, value
 
     def reading(self, name: str, where: object, read: Callable[[], _T]) -> _T:
-        """Call `read`, which parses a part of a file; turn its errors into one that names the place.
+        """Call `read`, which parses a part of a file, and convert its errors to one that names the place.
 
         Raises:
-            DataError: `read` raised a lookup or type error.
+            DataError: `read` raised a lookup, type or value error.
         """
         try:
             return read()
@@ -193,10 +194,10 @@ class DataFolder:
 
 
 def a_list(value: Any) -> list[Any]:  # noqa: ANN401
-    """A JSON list.
+    """Return a JSON list unchanged.
 
     Raises:
-        TypeError: it is not a list.
+        TypeError: the value is not a list.
     """
     if not isinstance(value, list):
         raise TypeError("a list was expected")
@@ -204,6 +205,6 @@ def a_list(value: Any) -> list[Any]:  # noqa: ANN401
 
 
 def known_hashes() -> dict[str, str]:
-    """SHA-256 by relative path of the files that this version was measured with."""
+    """Return the expected SHA-256 of each benchmark file, by relative path."""
     text = (resources.files("genenv.evaluation") / "hashes.json").read_text(encoding="utf-8")
     return json.loads(text)

@@ -1,6 +1,6 @@
-"""`genenv check ENVIRONMENT`: test an environment's contract before hours of training depend on it.
+"""`genenv check ENVIRONMENT`: tests that an environment keeps its contract, before a long training run.
 
-No model is needed. Seeds, held-out tasks and variations go through the gate of a run. Known solutions are
+No model is needed. Seeds, held-out tasks and variations go through the gate of a run. Demonstrations are
 rolled out, garbage is graded, and everything that must be deterministic is computed twice.
 """
 
@@ -28,7 +28,7 @@ from genenv.types import Message, Origin, Profile, Proposal, Rejection, Seed, Ta
 
 GOOD, POOR, BROKEN = "good", "poor", "broken"
 LIMIT_S = 30.0
-"""Time limit of a part in seconds; the current item and the held-out tasks may exceed it."""
+"""Seconds after which a check starts no new item; the listing of held-out tasks may take longer."""
 T = TypeVar("T")
 _FEW_VALID, _UNINFORMED = 0.5, 0.05
 _GARBAGE = ((), ("",), ("{" * 10_000,), ("\x00\u202e\ud800",), ("0" * 1_000_000,), ("yes",) * 100)
@@ -36,30 +36,30 @@ _GARBAGE = ((), ("",), ("{" * 10_000,), ("\x00\u202e\ud800",), ("0" * 1_000_000,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """The result of one check."""
+    """The result of one check: a row in the table of `genenv check`."""
 
     what: str
     state: str
-    """`good`, `poor` (it works and could be better) or `broken`."""
+    """`good`, `poor` (it works but should be improved) or `broken`."""
     seen: str
 
 
 @runtime_checkable
 class HasFindings(Protocol):
-    """An environment with checks of its own."""
+    """Implemented by environments that add their own checks."""
 
     def findings(self) -> Iterable[Finding]:
-        """Rows for the table of `genenv check`."""
+        """Yield further rows for the table of `genenv check`."""
         ...
 
 
 class Pace:
-    """Iterates over the items of a check with progress reports, and stops at a time limit.
+    """Iterates over the items of a check, reports progress, and stops at a time limit.
 
     Args:
-        reporter: shows the progress.
-        limit_s: no new item starts after so many seconds of one part.
-        clock: in seconds.
+        reporter: receives the progress.
+        limit_s: seconds after which a check starts no new item.
+        clock: returns the time in seconds.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Pace:
         self._cut: dict[str, str] = {}
 
     def through(self, what: str, items: Sequence[T]) -> Iterator[T]:
-        """The items within the time limit, at least one."""
+        """Yield the items that fit in the time limit, at least one."""
         start = self._clock()
         with self.reporter.stage(what, items=len(items), unit="tasks") as stage:
             for number, item in enumerate(items):
@@ -82,23 +82,23 @@ class Pace:
                 stage(0, 1)
 
     def note(self, what: str) -> str:
-        """A note if the time limit was reached."""
+        """Return a note for the table if the time limit was reached, else ""."""
         return self._cut.get(what, "")
 
 
 def check_environment(
     env: Environment, config: RunConfig, *, n: int, pace: Pace | None = None
 ) -> Iterator[Finding]:
-    """Check an environment part by part.
+    """Check an environment and yield the findings one by one.
 
     Args:
-        env: as in a run.
-        config: the run's settings; those of the gate are used.
-        n: maximum number of seeds, held-out tasks and variations.
+        env: the environment, as opened for a run.
+        config: the run's settings: seed, gate, context window and target success rate are used.
+        n: the most seeds, held-out tasks and variations to check.
         pace: progress and time limit; default: no progress reports.
 
     Raises:
-        EnvironmentCodeError: a method of a user's own environment raises, hangs or returns the wrong thing.
+        EnvironmentCodeError: a method of a user's environment raises, hangs or returns a wrong type.
     """
     seed, pace = config.run.seed, pace or Pace(Silent())
     yield _seeds(env)
@@ -140,7 +140,9 @@ def check_environment(
     yield _uninformed(env, tasks, seed, pace)
     yield _all("the same twice", tasks, lambda task: _repeats(env, task, seed), pace)
     yield _held_out(env, base, held_out)
-    yield _sizes(env, chosen, tasks, config)
+    yield _sizes(
+        env, chosen, tasks, alpha=config.curriculum.alpha, context_tokens=config.policy.context_tokens
+    )
 
 
 def _seeds(env: Environment) -> Finding:
@@ -158,7 +160,7 @@ def _seeds(env: Environment) -> Finding:
 
 
 def _variations(env: Environment, gate: Gate, seeds: Iterable[Seed], seed: int) -> list[Proposal]:
-    """The gate's outcome for a variation of each seed."""
+    """Return the gate's outcome for a variation of each seed."""
     proposals: list[Proposal] = []
     for number, item in enumerate(seeds):
         text = json.dumps(env.variation(item, generator(seed, "check", item.id)))
@@ -194,7 +196,7 @@ def _repeats(env: Environment, task: Task, seed: int) -> str:
 
 
 def _rolled_out(env: Environment, tasks: Sequence[Task], pace: Pace) -> Finding:
-    """Roll out solutions as an agent would give them, turn by turn."""
+    """Check that demonstrations, replayed turn by turn as an agent's replies, succeed."""
 
     async def play(task: Task) -> str:
         replies = iter(task.oracle)
@@ -242,15 +244,17 @@ def _held_out(env: Environment, base: Sequence[Task], held_out: Sequence[Task]) 
     return Finding(what=what, state=GOOD, seen=f"{len(held_out)} tasks")
 
 
-def _sizes(env: Environment, seeds: Sequence[Seed], tasks: Sequence[Task], config: RunConfig) -> Finding:
-    """Lengths of prompts and specs in characters, about four per token."""
+def _sizes(
+    env: Environment, seeds: Sequence[Seed], tasks: Sequence[Task], *, alpha: float, context_tokens: int
+) -> Finding:
+    """Report the lengths of prompts and specs in characters, about four per token."""
     agent = [_length(task.messages) for task in tasks]
-    simulator = [_length(env.simulator_messages(item, Profile(), config.curriculum.alpha)) for item in seeds]
+    simulator = [_length(env.simulator_messages(item, Profile(), alpha)) for item in seeds]
     specs = [len(json.dumps(task.spec, ensure_ascii=False)) for task in tasks]
-    window = 4 * config.policy.context_tokens
+    window = 4 * context_tokens
     longest = max(*agent, *simulator)
     fits = longest < window
-    short = "" if fits else f"; a window of {config.policy.context_tokens} tokens is short"
+    short = "" if fits else f"; a window of {context_tokens} tokens is short"
     lengths = f"prompts up to {max(agent):,} characters, the simulator's {max(simulator):,}"
     seen = f"{lengths}, specs {max(specs):,}{short}"
     return Finding(what="sizes", state=GOOD if fits else POOR, seen=seen)
@@ -261,7 +265,7 @@ def _length(messages: Sequence[Message]) -> int:
 
 
 def _all(what: str, tasks: Sequence[Task], problem: Callable[[Task], str], pace: Pace) -> Finding:
-    """A finding on a check of every task; it shows the first problem."""
+    """Apply a check to every task; the finding shows the first problem."""
     looked = [(task.id, problem(task)) for task in pace.through(what, tasks)]
     found = [(name, said) for name, said in looked if said]
     seen = _share(len(looked) - len(found), len(looked)) + pace.note(what)
@@ -275,7 +279,7 @@ def _share(some: int, all_: int) -> str:
 
 
 def _reasons(refused: Sequence[Rejection]) -> str:
-    """Reasons with counts, and one explanation."""
+    """Return the reasons of rejection with counts, and one explanation."""
     if not refused:
         return ""
     counts = Counter(one.reason.value for one in refused)

@@ -1,4 +1,4 @@
-"""Evaluates a policy on benchmarks: from names and options to results on disk (`genenv eval`)."""
+"""Evaluates a policy on benchmarks and writes the results to disk (`genenv eval`)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LONGEST_NAME = 150
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """The arguments of an evaluation."""
+    """The arguments of an evaluation: benchmarks, policy and options of `genenv eval`."""
 
     names: Sequence[str]
     policy: str
@@ -44,14 +44,14 @@ class Request:
     out: Path | None = None
     resume: bool = False
     judge: str | None = None
-    """A policy that benchmarks with free-form answers use as a judge."""
+    """The model that judges answers in benchmarks with free-form answers."""
     export: Path | None = None
-    """A folder for the answers as files of the authors' own scorers."""
+    """The folder in which to write the answers as files for the authors' scorers."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """A benchmark with its items and the files of its results."""
+    """A benchmark with its loaded items and result files, before rollouts start."""
 
     benchmark: Benchmark
     split: str
@@ -59,27 +59,27 @@ class _Prepared:
     hashes: JsonObject
     results: Results
     of: int
-    """Items in the split; `--limit` chooses fewer."""
+    """The number of items in the split; `--limit` selects fewer."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A benchmark whose results are open for appending."""
+    """A benchmark whose result files are open for appending."""
 
     prepared: _Prepared
     identity: Mapping[str, Any]
     records: dict[str, Record]
     before: Mapping[str, Any]
-    """Summary of an earlier run with the same identity; empty: there was none."""
+    """The summary of an earlier run with the same identity; empty if there was none."""
 
 
 def evaluate(request: Request, config: EvaluationConfig, reporter: Reporter) -> Iterator[Outcome]:
-    """Evaluate a policy on benchmarks, one after the other.
+    """Evaluate a policy on benchmarks, one after the other, and yield each outcome.
 
     Names, files and earlier results are checked before the first rollout.
 
     Raises:
-        GenenvError: anything that the user can fix.
+        GenenvError: a name, a file, an earlier result or the model is unusable; the user can fix it.
     """
     names = check(request)
     settled = {name: benchmark_class(name).settled(config.benchmarks[name], request.policy) for name in names}
@@ -105,13 +105,13 @@ def evaluate(request: Request, config: EvaluationConfig, reporter: Reporter) -> 
 
 
 def check(request: Request) -> list[str]:
-    """Check all names of a request, without reading a benchmark's file or loading a model.
+    """Check all names of a request, without reading benchmark files or loading a model.
 
     Returns:
         The names of the benchmarks, each once.
 
     Raises:
-        UsageError: a benchmark or a split is unknown, or an option is of none of the benchmarks.
+        UsageError: a benchmark or split is unknown, or none of the benchmarks supports an option.
     """
     typed = [spelled(name, [*BENCHMARKS, *OTHERS, ALL]) for name in request.names]
     names = list(dict.fromkeys(one for name in typed for one in (BENCHMARKS if name == ALL else [name])))
@@ -146,7 +146,7 @@ def _prepare(
 
 
 def _split(benchmark: Benchmark, asked: str | None) -> str:
-    """The requested split, or the default of a benchmark that does not have it."""
+    """Return the requested split, or the default split if the benchmark does not have it."""
     named = None if asked is None else spelled(asked, benchmark.splits)
     return named if named is not None and named in benchmark.splits else next(iter(benchmark.splits))
 
@@ -161,12 +161,12 @@ def _out(request: Request, name: str, split: str, count: int, settings: BaseMode
 
 
 def slug(policy: str) -> str:
-    """A policy's name, safe for a folder."""
+    """Return a policy's name in a form that is safe for a folder name."""
     return plain(policy.rpartition("#")[2] if policy.startswith(ENDPOINT) else policy) or "policy"
 
 
 def plain(text: str) -> str:
-    """Text, safe for a part of a file name."""
+    """Return a text in a form that is safe within a file name."""
     return re.sub(r"[^A-Za-z0-9.@_=-]+", "-", text).strip("-.")
 
 
@@ -223,7 +223,7 @@ def _measure(
 
 
 def _prices(request: Request, config: EvaluationConfig) -> Prices | None:
-    """Prices of the policy's tokens, where the settings have them."""
+    """Return the prices of the policy's tokens, or None if the settings have none."""
     endpoint = config.endpoint
     if not request.policy.startswith(ENDPOINT) or not (endpoint.price_in or endpoint.price_out):
         return None
@@ -233,7 +233,7 @@ def _prices(request: Request, config: EvaluationConfig) -> Prices | None:
 def leaderboard_of(
     benchmark: Benchmark, items: Sequence[Item], records: Mapping[str, Record], prices: Prices | None
 ) -> tuple[JsonObject, Sequence[str]]:
-    """The row of the authors' leaderboard, and notes on it; both empty where there is no leaderboard."""
+    """Return the row of the authors' leaderboard and notes on it; both empty if there is no leaderboard."""
     if not isinstance(benchmark, HasLeaderboard):
         return {}, ()
     answered = [(item, records[item.id]) for item in items if records[item.id].status != FAILED]
@@ -248,7 +248,7 @@ def _exported(outcome: Outcome, prepared: _Prepared, request: Request, export: E
 def _identity(
     prepared: _Prepared, model: Assistant, request: Request, config: EvaluationConfig
 ) -> dict[str, Any]:
-    """What was measured and how: `--resume` requires that all of it is equal."""
+    """Return everything that identifies the measurement; `--resume` requires it to be equal."""
     benchmark = prepared.benchmark
     return {
         "genenv": version.__version__,
@@ -264,21 +264,21 @@ def _identity(
 
 
 MANIFEST = "genenv-export.json"
-"""File in an export's folder that names its policy; without it, a folder with files is refused."""
+"""The file in an export's folder that names its policy; other folders with files are refused."""
 
 
 class Export:
-    """A folder of one policy's exported answers, as files that the authors' scorers read (`--export`)."""
+    """The folder of one policy's exported answers, as files for the authors' scorers (`--export`)."""
 
     def __init__(self, folder: Path, policy: str) -> None:
-        """Accept a new or empty folder, or that of an earlier export of the same policy.
+        """Accept a new or empty folder, or the folder of an earlier export of the same policy.
 
         Args:
             folder: the folder.
-            policy: as `--policy` names it.
+            policy: the policy's name, as given to `--policy`.
 
         Raises:
-            UsageError: it is a file, or holds other things.
+            UsageError: the path is a file, or the folder holds other files.
         """
         self.folder, self._policy = folder, policy
         if folder.exists() and not folder.is_dir():
@@ -296,12 +296,12 @@ class Export:
         """Write a benchmark's files, replacing those of an earlier export.
 
         Args:
-            benchmark: nothing is written if it has no `export`.
-            answered: its items and their records; those that failed are left out.
+            benchmark: the benchmark; if it has no `export`, nothing is written.
+            answered: its items and their records; failed ones are left out.
             name: the policy's name, safe for a file name.
 
         Returns:
-            The files.
+            The paths of the written files.
         """
         if not isinstance(benchmark, Exports):
             return []

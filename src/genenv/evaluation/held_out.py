@@ -1,12 +1,11 @@
-"""Held-out tasks as a benchmark: the environment's own episodes and checks, the run's own limits.
+"""The benchmark `held-out`: a run's held-out tasks, with the environment's episodes and checks.
 
-A run logs `agent/eval_success`. Here the same number has a confidence interval and a file of answers, and any
-model can be measured: the base model before training, a checkpoint, an endpoint.
+A run logs `agent/eval_success`. This benchmark adds a confidence interval and a file of answers to that
+number, and measures any model: the base model before training, a checkpoint, an endpoint.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -21,12 +20,12 @@ from genenv.chat.assistant import ChatMessage, Talk
 from genenv.chat.tool_calls import as_text
 from genenv.config.run import RunConfig, as_tables, load_config
 from genenv.environments import load_environment
-from genenv.environments.base import Environment, Episode, OutOfTurns
-from genenv.errors import ContextOverflow, RolloutError, UsageError
+from genenv.environments.base import Environment, Episode, choices_of, tools_of
+from genenv.errors import ContextOverflow, UsageError
 from genenv.evaluation.base import Grade, Graded, Item, PlainBenchmark
 from genenv.evaluation.data import DataFolder
 from genenv.evaluation.models import run_of
-from genenv.rollout.driver import UNFINISHED, choices_of, tools_of
+from genenv.rollout.driver import UNFINISHED, EpisodeOver, play
 from genenv.runs.folder import RunFolder
 from genenv.settings import Settings
 from genenv.statistics import Figure
@@ -34,31 +33,36 @@ from genenv.texts import masked
 from genenv.types import Json, JsonObject, Message, StopReason, Task
 
 TASKS = "held_out_tasks"
-"""Name of the tasks' digest in a summary's `data`."""
+"""The name of the tasks' hash in a summary's `data`."""
 _EXACT_STEPS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What bounds a rollout: the run's own settings."""
+    """The limits of a rollout, taken from the run's settings."""
 
     max_new_tokens: int
-    """Of a reply."""
+    """The most tokens of a reply."""
     context_tokens: int
-    """Of the conversation and a whole reply."""
+    """The most tokens of the conversation, including room for a full reply."""
     timeout_s: float
-    """Of the environment alone: the time that the model takes does not count."""
+    """Seconds that the environment may take; the model's time is not counted."""
 
-
-class _Truncated(Exception):
-    """A reply reached the token limit."""
+    @classmethod
+    def of_run(cls, config: RunConfig) -> Self:
+        """Those that a run's settings say."""
+        return cls(
+            max_new_tokens=config.agent.max_new_tokens,
+            context_tokens=config.policy.context_tokens,
+            timeout_s=config.agent.episode_timeout_s,
+        )
 
 
 @dataclass(slots=True)
 class Conversation:
-    """One rollout of a model that is given the whole conversation with each request.
+    """A rollout with a model that gets the whole conversation in each request.
 
-    As in training, it fails when a reply is truncated, or when the run's window has no room for another.
+    As in training, it fails if a reply is truncated, or if the run's context window has no room for another.
     """
 
     talk: Talk
@@ -68,15 +72,16 @@ class Conversation:
     """Whether the last reply was truncated."""
     _messages: list[ChatMessage] = field(default_factory=list[ChatMessage])
     _calls: list[str] = field(default_factory=list[str])
-    """Ids of the last reply's calls that have no result yet."""
+    """Ids of the last reply's tool calls that have no result yet."""
 
     async def run(self, episode: Episode) -> None:
-        """Converse until the episode ends.
+        """Run the conversation until the episode ends.
 
         Raises:
             ContextOverflow: the conversation leaves no room for a reply.
-            RolloutError: no answer could be had, or the environment takes too long.
-            UsageError: the model cannot be offered tools, or held to choices, as the environment wants it.
+            RolloutError: the model gives no answer, or the environment takes too long.
+            UsageError: the model supports no tools, or no constrained choices, and the environment needs
+                them.
         """
         tools = tools_of(episode)
         if tools and not self.talk.native_tools:
@@ -84,27 +89,12 @@ class Conversation:
                 "these tasks offer tools in the model's own form, and this model takes none; measure it with "
                 "held_out.config, a file whose environment describes tools in the prompt"
             )
-        loop = asyncio.get_running_loop()
 
         async def ask(messages: Sequence[Message]) -> str:
-            left_s = (clock.when() or 0.0) - loop.time()
-            if left_s <= 0:  # an environment that never awaits gives the clock no chance to ring
-                raise TimeoutError
-            clock.reschedule(None)
-            reply = await self._reply(messages, tools, choices_of(episode))
-            clock.reschedule(loop.time() + left_s)
-            return reply
+            return await self._reply(messages, tools, choices_of(episode))
 
-        try:
-            async with asyncio.timeout(self.limits.timeout_s) as clock:
-                try:
-                    await episode.run(ask)
-                except _Truncated:
-                    self.cut = True
-                except OutOfTurns:
-                    pass
-        except TimeoutError as error:
-            raise RolloutError(f"the environment took longer than {self.limits.timeout_s:g} s") from error
+        reason = await play(lambda: episode, ask, timeout_s=self.limits.timeout_s)
+        self.cut = reason is StopReason.LENGTH
 
     async def _reply(
         self, messages: Sequence[Message], tools: Sequence[JsonObject], choices: Sequence[str]
@@ -125,17 +115,17 @@ class Conversation:
         self._calls = [str(call["id"]) for call in self._messages[-1].get("tool_calls", ())]
         self.replies.append(as_text(reply.text, reply.calls))
         if not reply.finished:
-            raise _Truncated
+            raise EpisodeOver(StopReason.LENGTH)
         return self.replies[-1]
 
 
 class HeldOutConfig(Settings, frozen=True):
-    """Settings of an environment's held-out tasks."""
+    """Settings of the benchmark `held-out`."""
 
     run: str | None = Field(default=None, min_length=1)
-    """Folder of the run whose environment it is; left out, the run that `--policy` names."""
+    """Folder of the run whose environment is used; left out, the run that `--policy` names."""
     config: str | None = Field(default=None, min_length=1)
-    """Instead of a run: a TOML file that names the environment and its settings, as for `genenv train`."""
+    """Instead of a run: a TOML file with the environment and its settings, as for `genenv train`."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -145,7 +135,7 @@ class HeldOutConfig(Settings, frozen=True):
 
 
 class HeldOut(PlainBenchmark):
-    """The held-out tasks of a run's environment."""
+    """The held-out tasks of a run's environment, as a benchmark."""
 
     name: ClassVar[str] = "held-out"
     config = HeldOutConfig
@@ -166,10 +156,10 @@ class HeldOut(PlainBenchmark):
 
     @classmethod
     def settled(cls, settings: BaseModel, policy: str) -> BaseModel:
-        """The settings; where they name no environment, that of the run that the policy comes from.
+        """Return the settings, completed with the policy's run if they name no environment.
 
         Raises:
-            UsageError: neither names an environment.
+            UsageError: neither the settings nor the policy names an environment.
         """
         given = cast(HeldOutConfig, settings)
         if given.run is not None or given.config is not None:
@@ -183,20 +173,15 @@ class HeldOut(PlainBenchmark):
         return given.model_copy(update={"run": run.as_posix()})
 
     def load(self, data: DataFolder, split: str) -> Sequence[Item]:
-        """The environment's held-out tasks. Their digest is stored among the hashes of files.
+        """Return the environment's held-out tasks as items, and record their hash among those of files.
 
         Raises:
-            UsageError: no run, file or environment of that name, or an environment without held-out tasks.
+            UsageError: the run, file or environment does not exist, or it has no held-out tasks.
         """
         self._of = self._settings_of_run()
         self._env = load_environment(self._of.environment.name, self._of.environment.settings)
-        agent = self._of.agent
-        self.max_tokens = agent.max_new_tokens
-        self._limits = Limits(
-            max_new_tokens=agent.max_new_tokens,
-            context_tokens=self._of.policy.context_tokens,
-            timeout_s=agent.episode_timeout_s,
-        )
+        self._limits = Limits.of_run(self._of)
+        self.max_tokens = self._limits.max_new_tokens
         tasks = list(self._env.held_out())
         main: int = getattr(self._env, "main_held_out", len(tasks))
         tasks = tasks[: {"main": main, "measured": self._of.run.eval_tasks}.get(split)]
@@ -213,24 +198,24 @@ class HeldOut(PlainBenchmark):
         return load_config(RunFolder.open(Path(self._chosen.run)).config)
 
     def many_turns(self, item: Item) -> bool:
-        """Whether the episode may ask more than once."""
+        """Return whether the episode may have more than one turn."""
         task: Task = item.data
         if task.id not in self._turns:
             self._turns[task.id] = self._env.episode(task).max_turns
         return self._turns[task.id] > 1
 
     def most_replies(self, item: Item) -> int:
-        """The turns of the episode."""
+        """Return the maximum number of turns of the episode."""
         return self._turns[item.data.id] if self.many_turns(item) else 1
 
     async def attempt(self, item: Item, talk: Talk) -> Json:
-        """Run the environment's own episode; returns the replies, and whether the last was truncated."""
+        """Run the environment's episode; return the replies, and whether the last one was truncated."""
         conversation = Conversation(talk, self._limits)
         await conversation.run(self._env.episode(item.data))
         return {"replies": conversation.replies, "cut": conversation.cut}
 
     def grade(self, item: Item, answer: Json) -> Grade:
-        """The environment's verdict; a malformed answer is graded as no reply."""
+        """Return the environment's verdict as a grade; a malformed answer is graded as no reply."""
         found: Mapping[str, Json] = answer if isinstance(answer, Mapping) else {}
         given = found.get("replies")
         listed = given if isinstance(given, Sequence) and not isinstance(given, str) else ()
@@ -242,11 +227,11 @@ class HeldOut(PlainBenchmark):
         return Grade(score=float(verdict.success), explanation=verdict.explanation, measures=measures)
 
     def figures(self, graded: Sequence[Graded]) -> list[Figure]:
-        """Success overall and by length of the solution, short ones first."""
+        """Return the success rate overall and by number of solution steps, ascending."""
         return super().figures(sorted(graded, key=lambda pair: int(pair[0].groups["steps"].split("-")[0])))
 
     def describe(self) -> JsonObject:
-        """The environment, its settings, and the run's limits."""
+        """Return the environment, its settings, and the run's limits."""
         return {
             "environment": as_tables(self._of)["environment"],
             "max_new_tokens": self._limits.max_new_tokens,
@@ -260,7 +245,7 @@ def _item(env: Environment, task: Task) -> Item:
 
 
 def _span(steps: int) -> str:
-    """A group by the length of the solution: exact up to 8, then ranges that double: `9-16`, `17-32`."""
+    """Return the group of a number of solution steps: exact up to 8, then `9-16`, `17-32`, and so on."""
     if steps <= _EXACT_STEPS:
         return str(steps)
     low = _EXACT_STEPS
@@ -270,7 +255,7 @@ def _span(steps: int) -> str:
 
 
 def _digest(tasks: Sequence[Task]) -> str:
-    """SHA-256 of everything that prompts and grading depend on."""
+    """Return the SHA-256 of everything in the tasks that affects prompts or grading."""
     lines = [
         json.dumps(
             [

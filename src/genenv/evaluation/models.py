@@ -1,5 +1,5 @@
 # pyright: standard
-"""Resolves `--policy`: a local model, a policy of a run or an endpoint, as an assistant that answers."""
+"""Resolves `--policy` (a local model, a policy of a run, or an endpoint) to a chat assistant."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from genenv.types import JsonObject
 
 ENDPOINT = "openai:"
 _SMALL = 1_000_000
-"""Bytes; smaller JSON files count with their contents: configurations, and the manifests of checkpoints."""
+"""JSON files below this size in bytes are hashed with their contents: configurations, manifests."""
 _OF_RUN = re.compile(r"(?P<run>.+?)(?:@(?P<round>\d+))?(?::(?P<policy>agent|simulator))?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedPolicy:
-    """A policy of a run, as `runs/demo@12:agent` names it."""
+    """The agent or simulator policy of a run, as named by `runs/demo@12:agent`."""
 
     run: Path
     round: int | None
-    """None: the last round with a checkpoint."""
+    """The round of the checkpoint; None: the last round with a checkpoint."""
     policy: str
     """`agent` or `simulator`."""
 
@@ -36,18 +36,18 @@ class NamedPolicy:
 def assistant(
     name: str, policy: PolicyConfig, endpoint: EndpointConfig, sampling: SamplingConfig
 ) -> Assistant:
-    """Load the assistant that a name stands for.
+    """Load the assistant that a name refers to.
 
     Args:
         name: `openai:BASE_URL#MODEL`; a run, `runs/demo`, `runs/demo@12` or `runs/demo@12:agent`; else a
             model's short name, folder or hub name.
-        policy: how local models are loaded. Model and adapter settings are the run's own; so are `dtype`, the
-            chat template's arguments and the limit of thoughts, where this does not set them.
-        endpoint: how endpoints are called.
-        sampling: how replies are sampled.
+        policy: how to load local models. Model and adapter settings come from the run; so do `dtype`, the
+            chat template's arguments and the thinking limit, unless they are set here.
+        endpoint: how to call endpoints.
+        sampling: how to sample replies.
 
     Raises:
-        UsageError: it cannot be loaded; the message says why.
+        UsageError: the model cannot be loaded; the message says why.
         DataError: a checkpoint is damaged.
     """
     check_name(name)
@@ -58,20 +58,20 @@ def assistant(
 
 
 def run_of(name: str) -> Path | None:
-    """The run in a policy's name; None for a model or an endpoint.
+    """Return the run's folder in a policy's name; None for a model or an endpoint.
 
     Raises:
-        UsageError: it names a round, but no run.
+        UsageError: the name has a round, but names no run.
     """
     named = named_policy(name)
     return None if named is None else named.run
 
 
 def named_policy(name: str) -> NamedPolicy | None:
-    """The run, round and policy that a name stands for; None for a model or an endpoint.
+    """Parse a name into run, round and policy; None for a model or an endpoint.
 
     Raises:
-        UsageError: it names a round, but no run.
+        UsageError: the name has a round, but names no run.
     """
     of_run = None if name.startswith(ENDPOINT) else _OF_RUN.fullmatch(name)
     if of_run and (Path(of_run["run"]) / "config.toml").is_file():
@@ -89,10 +89,10 @@ def named_policy(name: str) -> NamedPolicy | None:
 
 
 def check_weights(run: Path, policy: PolicyConfig) -> None:
-    """Refuse a run whose weights are not in its folder.
+    """Check that a run's weights are in its folder.
 
     Raises:
-        UsageError: they are on a server, or there are none.
+        UsageError: the weights are on a server, or the run has none.
     """
     if policy.backend == "tinker":
         raise UsageError(
@@ -104,10 +104,10 @@ def check_weights(run: Path, policy: PolicyConfig) -> None:
 
 
 def check_name(name: str) -> None:
-    """Refuse an unknown name before anything is loaded.
+    """Check that a name is known, before anything is loaded.
 
     Raises:
-        UsageError: suggests the model or run with the closest spelling.
+        UsageError: the name is unknown; the message suggests the closest model or run.
     """
     if name.startswith(ENDPOINT) or run_of(name):
         return
@@ -134,7 +134,7 @@ def _base(name: str, policy: PolicyConfig, sampling: SamplingConfig) -> Assistan
 def _whole(
     source: str, policy: PolicyConfig, sampling: SamplingConfig, *, name: str, weights: JsonObject
 ) -> Assistant:
-    """A model without an adapter."""
+    """Load a model without an adapter."""
     from genenv.backends.local.assistant import LocalAssistant
     from genenv.backends.local.model import LocalModel
     from genenv.backends.local.policy_weights import PolicyWeights
@@ -159,7 +159,7 @@ def _of_run(named: NamedPolicy, policy: PolicyConfig, sampling: SamplingConfig) 
     checkpoint, number = folder.checkpoint(named.round)
     base = (trained.simulator_model if which == "simulator" else None) or trained.model
     kept = {"lora_rank", "lora_alpha", "lora_targets"}
-    kept |= {"chat_template_kwargs", "max_thinking_tokens"} - policy.model_fields_set  # as it was trained
+    kept |= {"chat_template_kwargs", "max_thinking_tokens"} - policy.model_fields_set  # as in training
     settings = policy.model_copy(
         update={key: getattr(trained, key) for key in kept} | _dtype(policy, trained)
     )
@@ -179,15 +179,15 @@ def _of_run(named: NamedPolicy, policy: PolicyConfig, sampling: SamplingConfig) 
 
 
 def _dtype(policy: PolicyConfig, trained: PolicyConfig) -> dict[str, str]:
-    """The `dtype` of the run's own evaluations, unless the user sets another."""
+    """Return the `dtype` that the run's own evaluations used, unless the user sets another."""
     own = "float32" if trained.tuning == "full" else trained.dtype
     return {} if "dtype" in policy.model_fields_set else {"dtype": own}
 
 
 def _digest(folder: Path) -> str:
-    """A fingerprint of the weights in a folder: names and sizes of files, contents of small ones.
+    """Return a fingerprint of the weights in a folder: names and sizes of files, contents of small ones.
 
-    Empty for a hub name, which is no folder.
+    Empty if there is no such folder, as for a hub name.
     """
     weights = (path for path in folder.rglob("*") if path.is_file() and path.name != COMMITTED)
     files = sorted(weights) if folder.is_dir() else []

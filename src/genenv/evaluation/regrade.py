@@ -1,4 +1,4 @@
-"""`genenv eval --regrade`: grade stored answers again with the present code and rules, without a model.
+"""`genenv eval --regrade`: grades stored answers again with the current code and rules, without a model.
 
 Settings, policy, sampling and prompt version stay as stored. The version of genenv, the rules and the hashes
 of data files are updated. The old results are kept as `.before-1` files.
@@ -24,55 +24,56 @@ from genenv.evaluation.results import (
     FAILED,
     IDENTITY,
     OVERFLOW,
+    SUMMARY,
     Outcome,
     Record,
     Results,
     read_records,
     read_summary,
+    records_beside,
 )
 from genenv.evaluation.runner import Prerequisites, graded
 from genenv.types import JsonObject
 
-SUMMARY = ".summary.json"
 KEPT = ".before-"
-"""In the names of files that were regraded: `bfcl-all.before-1.jsonl`."""
+"""The part of a file name that marks results from before a regrading: `bfcl-all.before-1.jsonl`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """A stored evaluation with its items, ready for grading."""
+    """A stored evaluation with its items, ready to be graded again."""
 
     results: Results
     summary: Mapping[str, Any]
     benchmark: Benchmark
     items: Sequence[Item]
-    """Those with a record, in order."""
+    """The items that have a record, in order."""
     of: int
-    """Items in the split; `--limit` evaluates fewer."""
+    """The number of items in the split; `--limit` evaluates fewer."""
     records: Mapping[str, Record]
     hashes: Mapping[str, str]
     settings: JsonObject
-    """The benchmark's settings, with this version's defaults."""
+    """The benchmark's settings, completed with this version's defaults."""
 
     @property
     def policy(self) -> str:
-        """The policy as `--policy` named it."""
+        """Return the policy's name, as given to `--policy`."""
         return str(self.summary.get("policy", {}).get("name", ""))
 
 
 def regrade(
     paths: Sequence[Path], data: Path | None, *, changed_data: bool = False, export: Path | None = None
 ) -> Iterator[Outcome]:
-    """Grade stored answers again, one evaluation after the other.
+    """Grade stored answers again, one evaluation after the other, and yield each outcome.
 
     Args:
         paths: `.summary.json` or `.jsonl` files of evaluations, or folders of them.
-        data: the benchmarks' files; None: `GENENV_DATA`.
-        changed_data: accept files that differ from those that this version knows.
-        export: a folder for the answers as files of the authors' scorers.
+        data: the folder of the benchmarks' files; None: `GENENV_DATA`.
+        changed_data: accept files whose hash differs from the known one.
+        export: a folder in which to write the answers as files for the authors' scorers.
 
     Raises:
-        UsageError: there are none, or they are of other data.
+        UsageError: there are no results, or they were made with other data.
         DataError: a file is damaged.
     """
     folder = DataFolder.from_environment(data, allow_changed=changed_data)
@@ -89,25 +90,24 @@ def regrade(
 
 
 def _items_paths(path: Path) -> list[Path]:
-    """The JSONL files that a path names.
+    """Return the JSONL files that a path refers to.
 
     Raises:
-        UsageError: there are none.
+        UsageError: the folder holds no results.
     """
     if not path.is_dir():
-        name = path.name.removesuffix(SUMMARY)
-        return [path if name == path.name else path.with_name(f"{name}.jsonl")]
+        return [records_beside(path) if path.name.endswith(SUMMARY) else path]
     found = sorted(summary for summary in path.rglob(f"*{SUMMARY}") if KEPT not in summary.name)
     if not found:
         raise UsageError(f"{path} holds no results of genenv eval; name a folder or a file of them")
-    return [summary.with_name(summary.name.removesuffix(SUMMARY) + ".jsonl") for summary in found]
+    return [records_beside(summary) for summary in found]
 
 
 def read_stored(results: Results, folder: DataFolder) -> Stored:
-    """Load an evaluation with its items.
+    """Load a stored evaluation with its items.
 
     Raises:
-        UsageError: it is of other data, or has settings that this version does not know.
+        UsageError: it was made with other data, or has settings that this version does not know.
         DataError: a file is damaged, or an item is unknown.
     """
     summary = read_summary(results.summary)
@@ -161,7 +161,7 @@ def _regraded(stored: Stored, export: Export | None) -> Outcome:
 
 
 def _prices(summary: Mapping[str, Any]) -> Prices | None:
-    """Prices of the policy's tokens, as stored in the summary."""
+    """Return the prices of the policy's tokens that the summary holds, or None."""
     match summary.get("leaderboard"):
         case {"prices": {"prompt": int() | float() as prompt, "sampled": int() | float() as sampled}}:
             return Prices(prompt=prompt, sampled=sampled)
@@ -192,7 +192,7 @@ def _note(changed: int, count: int, kept: Path) -> str:
 
 
 def _set_aside(results: Results) -> Path:
-    """Copy the results to unused names; returns that of the items' file."""
+    """Copy the results to unused file names, and return the path of the copied records."""
     number = 1
     while (kept := results.path.with_name(f"{results.path.stem}{KEPT}{number}.jsonl")).exists():
         number += 1

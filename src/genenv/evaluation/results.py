@@ -23,12 +23,14 @@ from genenv.texts import json_line
 from genenv.types import JsonObject
 
 GRADED, OVERFLOW, FAILED = "graded", "overflow", "failed"
-"""Status of an item: graded; longer than the model's window, which counts as wrong; or without an answer."""
+"""The status of an item: graded; longer than the model's context window, which counts as wrong; or failed,
+without an answer.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """The stored result of one item."""
+    """The stored result of one item: a line of the results file."""
 
     id: str
     groups: Mapping[str, str]
@@ -38,46 +40,56 @@ class Record:
     explanation: str
     answer: Any = None
     conversation: Sequence[Mapping[str, Any]] = field(default_factory=list[Mapping[str, Any]])
-    """The messages of the last request, and the reply."""
+    """The messages of the last request and its reply."""
     tools: Sequence[Mapping[str, Any]] = field(default_factory=list[Mapping[str, Any]])
     tokens: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Counts: `prompt` and `sampled` tokens, `replies`, and `cut`, the truncated replies."""
+    """Counts: `prompt` and `sampled` tokens, `replies`, and `cut` (truncated replies)."""
     seconds: float = 0.0
     latencies_s: Sequence[float] = field(default_factory=list[float])
-    """Duration of each reply, in order."""
+    """Seconds that each reply took, in order."""
     cluster: str = ""
-    """Cluster of the item for intervals; empty: its own."""
+    """The item's cluster for confidence intervals; empty: the item by itself."""
     unread: Sequence[str] = ()
-    """Parts of the answer that could not be parsed and count for nothing, with position and reason."""
+    """Parts of the answer that could not be parsed and score nothing, with position and reason."""
 
     def line(self) -> str:
-        """The record as a line of JSON, in ASCII: lone surrogates are escaped."""
+        """Return the record as a line of ASCII JSON, with lone surrogates escaped."""
         return json.dumps({one.name: getattr(self, one.name) for one in dataclasses.fields(self)}) + "\n"
 
 
 _RECORD = TypeAdapter(Record)
 
 
+SUMMARY = ".summary.json"
+"""How the name of a summary ends; the records' file has `.jsonl` instead."""
+
+
+def records_beside(summary: Path) -> Path:
+    """The file of the records that a summary is of."""
+    return summary.with_name(summary.name.removesuffix(SUMMARY) + ".jsonl")
+
+
 class Results:
-    """The files of one evaluation."""
+    """The record file and summary file of one evaluation: opens, appends and replaces them."""
 
     def __init__(self, path: Path) -> None:
-        """Name the files.
+        """Set the paths of the files.
 
         Args:
-            path: the JSONL file; the summary has its name with the ending `.summary.json`.
+            path: the JSONL file; the summary's path has the ending `.summary.json` instead.
         """
         self.path = path
-        self.summary = path.with_suffix(".summary.json")
+        self.summary = path.with_suffix(SUMMARY)
 
     @contextmanager
     def claimed(self, *, resume: bool) -> Generator[None]:
-        """Hold the lock on these results inside this block.
+        """Hold the lock on these results for the duration of a `with` block.
 
-        Folders that it created are removed again if they are still empty.
+        Folders that this method created are removed at the end if they are empty.
 
         Raises:
-            UsageError: there are results already, some whose summary is lost, or another process writes them.
+            UsageError: there are results already, or results without a summary, or another process writes
+                them.
         """
         self.check(resume=resume)
         folder = self.path.parent
@@ -88,14 +100,15 @@ class Results:
                 yield
         finally:
             for each in made:
-                with suppress(OSError):  # it holds something
+                with suppress(OSError):  # the folder is not empty
                     each.rmdir()
 
     def check(self, *, resume: bool) -> None:
         """Check that these results may be started or resumed.
 
         Raises:
-            UsageError: there are results already, or some whose summary is lost; or they cannot be written.
+            UsageError: there are results already, or results without a summary, or the path cannot be
+                written.
         """
         check_writable(self.path)
         if resume and self.path.exists() and not self.summary.exists():
@@ -109,20 +122,20 @@ class Results:
             )
 
     def lock(self) -> AbstractContextManager[None]:
-        """Lock these results inside this block; a process that dies releases the lock.
+        """Lock these results for the duration of a `with` block; the lock ends with the process.
 
         Raises:
-            UsageError: another process has it.
+            UsageError: another process holds the lock.
         """
         return locked(self.path, self.path.with_name(f".{self.path.stem}.lock"))
 
     def open(self, identity: JsonObject) -> tuple[dict[str, Record], Mapping[str, Any]]:
-        """Records and summary of an earlier run with the same identity; both empty without one.
+        """Return records and summary of an earlier run with the same identity; both empty if there is none.
 
-        A truncated last line is dropped; a whole one without a newline is kept.
+        A truncated last line is dropped; a complete one without a newline is kept.
 
         Raises:
-            UsageError: it was run otherwise; names what differs.
+            UsageError: the earlier run has another identity; the message names the differences.
             DataError: a line is damaged.
         """
         if not self.summary.exists():
@@ -142,7 +155,7 @@ class Results:
         return records, before
 
     def append(self, record: Record) -> None:
-        """Append a record; the file is closed when this returns."""
+        """Append a record and close the file."""
         with self.path.open("a", encoding="utf-8") as file:
             file.write(record.line())
 
@@ -166,14 +179,15 @@ IDENTITY = (
     "data",
     "rules",
 )
-"""Fields of a summary that must agree for two results to be of the same measurement; all but `policy` for two
-models to be comparable."""
+"""Fields of a summary that must be equal for two results to be of the same measurement. Two models are
+comparable if all of them but `policy` are equal.
+"""
 _PLACES = ("settings.run", "settings.config")
-"""Paths, which may differ: the tasks themselves and their rules are in `data` and `rules`."""
+"""Fields with paths, which may differ: the tasks and their rules are in `data` and `rules`."""
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any], *, but: Iterable[str] = ()) -> list[str]:
-    """Dotted names of the identity fields in which two summaries differ."""
+    """Return the dotted names of the identity fields in which two summaries differ."""
     return [
         path
         for name in IDENTITY
@@ -194,11 +208,11 @@ def _differing(one: object, other: object, name: str) -> list[str]:
 
 
 def read_summary(path: Path) -> dict[str, Any]:
-    """A summary.
+    """Read a summary.
 
     Raises:
-        UsageError: there is none.
-        DataError: it is damaged.
+        UsageError: the file does not exist.
+        DataError: the file is damaged.
     """
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
@@ -224,7 +238,7 @@ def _null_is_nan(figure: object) -> object:
 
 
 class _Summary(BaseModel):
-    """The fields of a summary that are read back; it has more."""
+    """The fields of a summary that are read back; a file has more."""
 
     benchmark: str
     policy: dict[str, Any] = {}
@@ -233,14 +247,14 @@ class _Summary(BaseModel):
 
 
 def read_records(path: Path, *, cut_off_is_fine: bool = False) -> dict[str, Record]:
-    """Records by id; the last one with an id wins.
+    """Return the records of a file by id; a later record replaces an earlier one with the same id.
 
     Args:
         path: the JSONL file.
-        cut_off_is_fine: ignore a truncated last line, as a killed run leaves it.
+        cut_off_is_fine: ignore a truncated last line, which a killed run leaves.
 
     Raises:
-        DataError: the file is missing or a line is damaged; names it.
+        DataError: the file is missing, or a line is damaged; the message names the line.
     """
     try:
         lines = path.read_bytes().split(b"\n")
@@ -249,7 +263,7 @@ def read_records(path: Path, *, cut_off_is_fine: bool = False) -> dict[str, Reco
             f"{path} is missing; restore a copy of it, or run the evaluation again with another --out"
         ) from error
     whole, last = lines[:-1], lines[-1]
-    if last and _is_json(last):  # a part of a record never is
+    if last and _is_json(last):  # a truncated record is never valid JSON
         whole = lines
     elif last and not cut_off_is_fine:
         raise DataError(f"{path}, line {len(lines)}: it is cut off; continue the evaluation with --resume")
@@ -272,12 +286,12 @@ def _is_json(line: bytes) -> bool:
 
 
 def figures_of(summary: Mapping[str, Any]) -> list[Figure]:
-    """The figures of a summary; null becomes NaN."""
+    """Return the figures of a summary, with null read as NaN."""
     return _Summary.model_validate(summary).figures
 
 
 def as_json(figures: Sequence[Figure]) -> list[JsonObject]:
-    """Figures as JSON for a summary; NaN becomes null."""
+    """Return figures as JSON for a summary, with NaN written as null."""
     return [
         {
             key: None if isinstance(value, float) and math.isnan(value) else value
@@ -289,48 +303,48 @@ def as_json(figures: Sequence[Figure]) -> list[JsonObject]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The result of evaluating one benchmark."""
+    """The result of evaluating one benchmark, which the command shows and stores in the summary."""
 
     name: str
     results: Results
     figures: Sequence[Figure]
     records: Sequence[Record]
     seconds: float
-    """Time spent on rollouts, summed over all completed runs of the command."""
+    """Seconds spent on rollouts, summed over all completed runs of the command."""
     spending: JsonObject
-    """The endpoint's cost since the start of the process."""
+    """The endpoint's cost since the process started."""
     of: int
-    """Items in the split; `--limit` evaluates fewer."""
+    """The number of items in the split; `--limit` evaluates fewer."""
     notes: Sequence[str] = ()
-    """Caveats to print beside the figures, one sentence each."""
+    """Caveats to print with the figures, one sentence each."""
     leaderboard: JsonObject = field(default_factory=dict[str, Any])
-    """The row of the authors' leaderboard; empty where there is none."""
+    """The row of the authors' leaderboard; empty if there is none."""
     prerequisites: Sequence[Record] = ()
-    """Records of the conversations that the items needed first. They are in no figure."""
+    """Records of prerequisite conversations, which count in no figure."""
     exported: Sequence[Path] = ()
-    """Files for the authors' own scorer."""
+    """Files written for the authors' scorer."""
 
     @property
     def failed(self) -> list[Record]:
-        """Items without an answer."""
+        """Return the records without an answer."""
         return [record for record in self.records if record.status == FAILED]
 
     @property
     def overflow(self) -> int:
-        """Number of items that did not fit into the model's window."""
+        """Return the number of items that did not fit into the model's context window."""
         return sum(record.status == OVERFLOW for record in self.records)
 
     @property
     def unread(self) -> list[Record]:
-        """Items with a part of the answer that could not be parsed."""
+        """Return the records whose answer has a part that could not be parsed."""
         return [record for record in self.records if record.unread]
 
     def tokens(self, kind: str) -> int:
-        """Sum of a token count over all items: `prompt`, `sampled`, `replies` or `cut`."""
+        """Return the sum of a token count over all items: `prompt`, `sampled`, `replies` or `cut`."""
         return _token_counts(self.records)[kind]
 
     def summary(self) -> JsonObject:
-        """Counts and figures for the summary."""
+        """Return counts and figures for the summary."""
         more: JsonObject = {"leaderboard": self.leaderboard} if self.leaderboard else {}
         if self.prerequisites:
             more = {**more, "prerequisites": self._prerequisites()}

@@ -1,4 +1,4 @@
-"""Rolls out the items of a benchmark concurrently; each record is stored as its item ends, for `--resume`."""
+"""Rolls out a benchmark's items concurrently, and stores each record when its item ends, for `--resume`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from pathlib import Path
 from genenv.chat.assistant import Assistant, ChatMessage, Reply, Talk
 from genenv.errors import ContextOverflow, RolloutError
 from genenv.evaluation.base import Benchmark, Bounded, Grade, HasPrerequisites, Item
-from genenv.evaluation.results import FAILED, GRADED, OVERFLOW, Record, read_records
-from genenv.files import write_whole
+from genenv.evaluation.results import FAILED, GRADED, OVERFLOW, Record, Results, read_records
 from genenv.progress import Reporter, advance, staged
 from genenv.seeding import stream
 from genenv.types import JsonObject
@@ -22,7 +21,7 @@ _PATIENCE = 2
 
 
 def choose(items: Sequence[Item], limit: int | None) -> list[Item]:
-    """At most `limit` items, in order: a deterministic choice, spread evenly over all groups.
+    """Return at most `limit` items, in order: a deterministic choice, spread evenly over all groups.
 
     Each combination of groups contributes its first item, then its second, and so on.
     """
@@ -39,11 +38,11 @@ def choose(items: Sequence[Item], limit: int | None) -> list[Item]:
 
 @dataclass(slots=True)
 class _Recorder:
-    """Wraps a conversation: records the last request and its reply, token counts and latencies."""
+    """Wraps a conversation to record the last request and its reply, token counts and latencies."""
 
     talk: Talk
     max_tokens: int
-    """Token limit of a reply, unless the benchmark passes one."""
+    """The token limit of a reply, unless the benchmark passes one."""
     replied: Callable[[], None]
     """Called after each reply."""
     messages: list[ChatMessage] = field(default_factory=list[ChatMessage])
@@ -79,7 +78,7 @@ class _Recorder:
 
 
 class Runner:
-    """Rolls out items of one benchmark with one model."""
+    """Rolls out the items of one benchmark with one model."""
 
     def __init__(
         self,
@@ -89,13 +88,13 @@ class Runner:
         seed: int,
         keep: Callable[[Record], None],
     ) -> None:
-        """Nothing is asked yet.
+        """Connect benchmark and model; no rollout starts yet.
 
         Args:
-            benchmark: prompts and grades.
+            benchmark: supplies prompts and grades.
             assistant: the model.
-            seed: seeds one random stream per item.
-            keep: called with each record as its item ends.
+            seed: the seed from which each item's random stream is derived.
+            keep: called with each record when its item ends.
         """
         self._benchmark, self._assistant, self._seed = benchmark, assistant, seed
         self._keep = keep
@@ -106,10 +105,10 @@ class Runner:
         self._count = _uncounted
 
     async def items(self, items: Sequence[Item], known: Sequence[Record] = ()) -> None:
-        """Roll out all items; those without an answer are recorded as failed.
+        """Roll out all items; items without an answer are recorded as failed.
 
         Args:
-            items: what to roll out.
+            items: the items to roll out.
             known: records of earlier items, for the running score.
         """
         self._scores = [record.score for record in known]
@@ -127,7 +126,7 @@ class Runner:
         await asyncio.gather(*(work() for _ in range(self._workers)))
 
     async def one(self, item: Item) -> Record:
-        """Roll out and grade an item; its record is not stored yet."""
+        """Roll out and grade an item, and return its record without storing it."""
         if self._failures >= _PATIENCE * self._workers:
             return _failed(item, f"not asked, as too many others failed in a row: {self._why}")
         seed = stream(self._seed, self._benchmark.name, item.id)
@@ -160,12 +159,12 @@ class Runner:
         advance(items=1, note=self._note())
 
     def _replied(self) -> None:
-        """Report a reply: items of many turns take minutes each."""
+        """Report progress after a reply, since a multi-turn item takes minutes."""
         self._replies += 1
         advance(note=self._note())
 
     def _note(self) -> str:
-        """Replies so far, their maximum where it is known, and the running score."""
+        """Return the number of replies, their maximum if known, and the running score."""
         most = f" of at most {sum(self._most.values()):,}" if self._most else ""
         replies = [f"{self._replies:,}{most} replies"] if self._replies else []
         score = [f"score {sum(self._scores) / len(self._scores):.1%}"] if self._scores else []
@@ -173,7 +172,7 @@ class Runner:
 
 
 def _uncounted() -> None:
-    """With one reply per item, counting the items is enough."""
+    """Do nothing: with one reply per item, counting the items is enough."""
 
 
 def _failed(item: Item, why: str, recorder: _Recorder | None = None) -> Record:
@@ -215,7 +214,7 @@ def _record(
 
 
 def graded(items: Sequence[Item], records: Mapping[str, Record]) -> list[tuple[Item, Grade]]:
-    """Items and their grades, without those that failed."""
+    """Return the items that did not fail, with their grades."""
     return [
         (
             item,
@@ -232,21 +231,21 @@ def graded(items: Sequence[Item], records: Mapping[str, Record]) -> list[tuple[I
 
 
 class Prerequisites:
-    """Conversations that a benchmark's items need first, such as those that fill a memory, and their file.
+    """Runs and stores conversations that a benchmark's items need first, such as those that fill a memory.
 
-    They have no score and are in no figure. Their records have a file of their own, for `--resume`.
+    They have no score and count in no figure. Their records are in a separate file, for `--resume`.
     """
 
     def __init__(self, results: Path, *, resume: bool) -> None:
-        """Name the file.
+        """Set the path of the file.
 
         Args:
-            results: the file of the items' results.
+            results: the file of the items' records.
             resume: keep the conversations of an earlier run with the same identity; else delete them.
         """
-        self.path = results.with_suffix(".prerequisites.jsonl")
+        self._results = Results(results.with_suffix(".prerequisites.jsonl"))
         if not resume:
-            self.path.unlink(missing_ok=True)
+            self._results.path.unlink(missing_ok=True)
 
     def hold(
         self,
@@ -257,20 +256,20 @@ class Prerequisites:
         seed: int,
         reporter: Reporter,
     ) -> None:
-        """Roll out the missing conversations. A chain ends at the first one without an answer.
+        """Roll out the missing conversations. A chain stops at its first failed conversation.
 
         Args:
-            benchmark: whose items they are; nothing happens if it needs no conversations.
+            benchmark: the benchmark; if it needs no conversations, nothing happens.
             assistant: the model.
-            items: what will be rolled out next.
-            seed: of all random streams.
-            reporter: shows the progress.
+            items: the items that will be rolled out next.
+            seed: the seed of all random streams.
+            reporter: receives the progress.
         """
         if not isinstance(benchmark, HasPrerequisites) or not (chains := benchmark.prerequisites(items)):
             return
         done = {record.id: record for record in self.records() if record.status != FAILED}
-        write_whole(self.path, "".join(record.line() for record in done.values()))
-        run = Runner(benchmark, assistant, seed=seed, keep=self._append)
+        self._results.rewrite(done.values())
+        run = Runner(benchmark, assistant, seed=seed, keep=self._results.append)
         waiting = iter(chains)
 
         async def work() -> None:
@@ -278,7 +277,7 @@ class Prerequisites:
                 for item in chain:
                     if item.id not in done:
                         done[item.id] = await run.one(item)
-                        self._append(done[item.id])
+                        self._results.append(done[item.id])
                         advance(items=1)
                     if done[item.id].status == FAILED:
                         break
@@ -293,9 +292,6 @@ class Prerequisites:
             asyncio.run(all_chains())
 
     def records(self) -> list[Record]:
-        """The records so far."""
-        return list(read_records(self.path, cut_off_is_fine=True).values()) if self.path.exists() else []
-
-    def _append(self, record: Record) -> None:
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(record.line())
+        """Return the records stored so far."""
+        path = self._results.path
+        return list(read_records(path, cut_off_is_fine=True).values()) if path.exists() else []

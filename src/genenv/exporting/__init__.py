@@ -1,1 +1,1 @@
-"""A trained agent out of a run: a folder of its own, and the words that say how to serve it."""
+"""Export of a trained agent from a run: a folder with weights and instructions to serve it."""

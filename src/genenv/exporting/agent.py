@@ -1,5 +1,5 @@
 # pyright: standard
-"""Exports a trained agent from a run into a folder, whole or not at all, with a README."""
+"""Exports a trained agent from a run into a folder with a README; a failure leaves no folder."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 
 def check_vacant(out: Path) -> None:
-    """See whether a new folder may have this name.
+    """Check that a new folder may have this name.
 
     Raises:
-        UsageError: there is a file, or a folder that holds something.
+        UsageError: the name is a file or a folder that is not empty.
     """
     if out.is_dir() and any(out.iterdir()):
         raise UsageError(f"{out} is not empty; choose another --out")
@@ -42,16 +42,16 @@ def check_vacant(out: Path) -> None:
 
 @contextmanager
 def new_folder(out: Path) -> Generator[Path]:
-    """An empty folder to fill, which afterwards has the name; what fails leaves nothing.
+    """Provide an empty hidden folder, renamed to `out` on success and removed on failure.
 
     Raises:
-        DataError: the disk is full, or cannot be written.
+        DataError: the disk is full or cannot be written.
     """
     try:
         with filled(out) as hidden:
             yield hidden
             for path in hidden.rglob("*"):
-                if path.is_file():  # what writes weights lets nobody else read them
+                if path.is_file():  # libraries that write weights deny access to other users
                     path.chmod(hidden.stat().st_mode & 0o666)
     except Exception as error:
         if (why := _about_the_disk(error)) is None:
@@ -60,10 +60,10 @@ def new_folder(out: Path) -> Generator[Path]:
 
 
 def _about_the_disk(error: Exception) -> str | None:
-    """What an error says about the disk, in words; None where it is about something else.
+    """Return the sentence of an error about the disk, or None for other errors.
 
-    What writes weights raises errors of its own, which quote the system's number; numpy says how many numbers
-    were written.
+    Libraries that write weights raise other errors, which quote the system's error number; numpy's error
+    states how many numbers were written.
     """
     if disk_is_full(error):
         return "the disk is full; free some space, or choose another --out"
@@ -75,7 +75,7 @@ def _about_the_disk(error: Exception) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """What the README says."""
+    """The content of the README."""
 
     title: str
     facts: Sequence[tuple[str, str]]
@@ -84,7 +84,7 @@ class Card:
 
 
 def readme(card: Card) -> str:
-    """The text, Markdown."""
+    """Return the README as Markdown."""
     lines = [f"# {card.title}", "", "| | |", "|---|---|"]
     lines += [f"| {name} | {_cell(value)} |" for name, value in card.facts]
     lines += ["", "## Serve it, ask it", ""]
@@ -100,7 +100,7 @@ def _cell(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """The agent in its run."""
+    """A trained agent in its run."""
 
     folder: RunFolder
     config: RunConfig
@@ -109,18 +109,18 @@ class Source:
 
     @property
     def name(self) -> str:
-        """What the agent is called from here on."""
+        """The name of the exported agent."""
         plain = re.sub(r"[^A-Za-z0-9._-]+", "-", self.folder.path.resolve().name)
         return f"{plain.strip('.-') or 'agent'}-{self.round}"
 
     @property
     def offers_tools(self) -> bool:
-        """Whether tools are offered in the model's own form, so that messages do not describe them."""
+        """Whether the model's format offers the tools, so that messages do not describe them."""
         return getattr(self.config.environment.settings, "style", "") == "native"
 
 
 def facts(source: Source, made: Written, today: str) -> list[tuple[str, str]]:
-    """The table at the top of the README."""
+    """Return the rows of the table at the top of the README."""
     config, run = source.config, source.folder.path.as_posix()
     policy, agent = config.policy, config.agent
     found = [
@@ -155,7 +155,7 @@ def facts(source: Source, made: Written, today: str) -> list[tuple[str, str]]:
 
 
 def notes(source: Source, made: Written, template: ChatTemplate) -> Iterator[str]:
-    """What those who serve the agent should know."""
+    """Yield advice for those who serve the agent."""
     policy = source.config.policy
     yield (
         "It was trained on prompts of one form, and knows what to do with those: `example.json` has one."
@@ -202,26 +202,26 @@ def _learned(source: Source) -> str:
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 _COMPARED = 4
-"""Tasks of the run on which the merged model is compared with base and adapter."""
+"""The number of the run's tasks on which merged weights are compared with base and adapter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What is to be written."""
+    """A request to export an agent."""
 
     run: str
-    """`runs/demo`, or a round of it, `runs/demo@8`."""
+    """A run, `runs/demo`, or a round of it, `runs/demo@8`."""
     form: str
     """Name of an exporter: `model`, `adapter`, `gguf`, or one of an installed package."""
     out: Path | None = None
-    """None: a folder under `exports/` that is called like the run."""
+    """None: a folder under `exports/` with the name of the run."""
     dtype: str = "auto"
-    """`auto`: that of the base; of a GGUF file float16."""
+    """`auto`: the base's dtype; float16 for a GGUF file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """What was written."""
+    """The result of an export."""
 
     folder: Path
     bytes: int
@@ -230,11 +230,11 @@ class Exported:
 
 
 def export_agent(wanted: Wanted, today: Callable[[], str]) -> Exported:
-    """Write a trained agent to a folder of its own, whole or not at all.
+    """Write a trained agent to a new folder; a failure leaves no folder.
 
     Args:
-        wanted: what of which run, in which form.
-        today: the date, for the README.
+        wanted: the run, the form and the folder.
+        today: returns the date for the README.
 
     Raises:
         UsageError: there is no such agent, it cannot have this form, or the folder is not empty.
@@ -255,15 +255,15 @@ def export_agent(wanted: Wanted, today: Callable[[], str]) -> Exported:
 
 
 def _source(name: str) -> Source:
-    """Find the agent.
+    """Find the agent of a run.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is no such agent.
         DataError: its checkpoint is damaged.
     """
     named = named_policy(name)
     if named is None:
-        RunFolder.open(Path(name))  # says what is wrong with it
+        RunFolder.open(Path(name))  # raises an error with the reason
         raise UsageError(f"{name} is no run; name the folder of one, such as runs/demo")
     if named.policy != "agent":
         raise UsageError(f"{name} is the simulator, which stays in its run; name {named.run} for the agent")
@@ -318,7 +318,7 @@ def _written(wanted: Wanted, source: Source, folder: Path, out: Path, today: str
 
 
 def _example(source: Source) -> str:
-    """A request with one of the run's tasks, as JSON; empty where messages do not say all that it takes."""
+    """Return a request with one of the run's tasks as JSON; empty if there is no task or tools are native."""
     tasks = [] if source.offers_tools else first_messages(source.folder.pool, 1)
     if not tasks:
         return ""

@@ -1,4 +1,4 @@
-"""`genenv export-agent`: a trained agent out of a run, for others to serve."""
+"""`genenv export-agent`: export a trained agent from a run, so that others can serve it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from genenv.plugins import parts
 from genenv.texts import inert
 
 KEPT = "nothing was written"
-"""What there is of its work when it ends early."""
+"""A phrase for `genenv.cli.app` about the work that is preserved if the command ends early."""
 
 _SAFETENSORS = "safetensors"
 """The format of two exporters, `model` and `adapter`."""

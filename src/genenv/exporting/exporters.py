@@ -1,7 +1,7 @@
 # pyright: standard
-"""The forms in which a trained agent is exported: what is written, and the commands that serve it.
+"""The forms in which a trained agent is exported: writers, and the commands that serve the result.
 
-Each is an entry point of the group `genenv.exporters`, so a package of yours adds a form of its own:
+Each exporter is an entry point of the group `genenv.exporters`, so your package can add a form:
 
     [project.entry-points."genenv.exporters"]
     onnx = "my_package.exporting:OnnxExporter"
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Form(StrEnum):
-    """Names of the exporters that come with genenv."""
+    """Names of the exporters that are part of genenv."""
 
     MODEL = "model"
     ADAPTER = "adapter"
@@ -37,32 +37,32 @@ class Form(StrEnum):
 
 _GREEDY = "--override-generation-config " + shlex.quote('{"temperature": 0}')
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-"""What vLLM takes for the largest rank of an adapter."""
+"""Valid values of vLLM's option for the largest adapter rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """What the commands depend on."""
+    """The values that the commands for serving depend on."""
 
     form: str
     """Name of the exporter."""
     name: str
-    """What the model is called by those who ask it."""
+    """The model's name in requests."""
     folder: str
     base: str
-    """Under which name or folder others load the base."""
+    """The name or the folder from which others load the base."""
     rank: int
     run: str
     context_tokens: int
     example: bool
-    """Whether there is a request to send."""
+    """Whether `example.json` exists."""
     own_tools: bool
-    """Whether the run is of a user's own tools, for which there is `genenv try`."""
+    """Whether the run's environment is a folder with the user's tools, which `genenv try` supports."""
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way to serve or to ask: a line of words, and commands."""
+    """One way to serve or to query the agent: a line of text, and commands."""
 
     words: str
     commands: Sequence[str]
@@ -70,41 +70,41 @@ class Way:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
-    """What an exporter is given."""
+    """The input of an exporter."""
 
     agent: TrainedAgent
-    """Base and adapter in this machine's memory, which `merge` makes one model."""
+    """Base and adapter in memory; its method `merge` makes them one model."""
     name: str
-    """What the agent is called by those who ask it."""
+    """The agent's name in requests."""
     dtype: str
-    """Number format of merged weights; `auto`: the form's own."""
+    """Dtype of merged weights; `auto` for the exporter's default."""
     tasks: Sequence[Sequence[Message]]
     """Conversations on which merged weights are compared with base and adapter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What an exporter wrote."""
+    """The result of an exporter."""
 
     what: str
-    """In words, such as "the adapter alone, for PEFT"."""
+    """A description, such as "the adapter alone, for PEFT"."""
     base: str
-    """Under which name or folder others load the base."""
+    """The name or the folder from which others load the base."""
     same_base: bool = True
-    """Whether what they load has the weights that the run began with."""
+    """Whether that base has the weights with which the run began."""
     nearness: Nearness | None = None
-    """How near merged weights are to base and adapter; None where nothing was merged."""
+    """The agreement of merged weights with base and adapter; None if nothing was merged."""
     notes: Sequence[str] = ()
-    """What those who serve this form should know."""
+    """Advice for those who serve this form."""
 
 
 class Exporter(Protocol):
-    """One form of an exported agent. It is made without arguments."""
+    """One form of an exported agent, implemented here and by other packages; needs no arguments."""
 
     port: ClassVar[int]
-    """At which the servers that it names listen."""
+    """The port on which the servers of `servers` listen."""
     loads_here: ClassVar[bool]
-    """Whether genenv itself plays what is in the folder."""
+    """Whether genenv can load the folder as a policy."""
 
     def write(self, export: Export, folder: Path) -> Written:
         """Write an agent into an empty folder.
@@ -115,17 +115,17 @@ class Exporter(Protocol):
         ...
 
     def servers(self, served: Served) -> Sequence[Way]:
-        """The commands that serve what was written."""
+        """Return the commands that serve the folder."""
         ...
 
 
 def exporter_named(name: str) -> Exporter:
-    """The exporter that an installed package registers under a name."""
+    """Return the exporter that an installed package registers under a name."""
     return cast("type[Exporter]", load(parts("exporters")[name]))()
 
 
 class ModelExporter:
-    """The whole model, for transformers and vLLM."""
+    """Writes the whole model, for transformers and vLLM."""
 
     port: ClassVar[int] = 8000
     loads_here: ClassVar[bool] = True
@@ -147,7 +147,7 @@ class ModelExporter:
 
 
 class AdapterExporter:
-    """The adapter alone, for PEFT, and for vLLM beside others of its base."""
+    """Writes only the adapter, for PEFT, and for vLLM together with other adapters of the base."""
 
     port: ClassVar[int] = 8000
     loads_here: ClassVar[bool] = False
@@ -173,7 +173,7 @@ class AdapterExporter:
 
 
 class GgufExporter:
-    """The whole model in one GGUF file, for llama.cpp and Ollama."""
+    """Writes the whole model as one GGUF file, for llama.cpp and Ollama."""
 
     port: ClassVar[int] = 11434
     loads_here: ClassVar[bool] = False
@@ -207,7 +207,7 @@ class GgufExporter:
 
 
 def ways(served: Served) -> list[Way]:
-    """All ways to serve what was written and to ask it, servers first."""
+    """Return all ways to serve the folder and to query the server, servers first."""
     exporter = exporter_named(served.form)
     found = list(exporter.servers(served))
     endpoint = f"http://localhost:{exporter.port}/v1"
@@ -230,15 +230,15 @@ def ways(served: Served) -> list[Way]:
 
 
 def modelfile(gguf: str, *, turns: Turns | None, end: str, context_tokens: int) -> str:
-    """What Ollama needs to know beside a GGUF file, as the text of a Modelfile.
+    """Return the Modelfile with the settings that Ollama needs in addition to a GGUF file.
 
-    Ollama has templates in Go's language and reads none in Jinja's. Its own defaults, such as a temperature,
-    are not what the agent was trained with.
+    Ollama uses Go templates and cannot read Jinja. Its default sampling parameters, such as the temperature,
+    differ from those of training.
 
     Args:
-        gguf: name of the file beside it.
-        turns: what stands around messages. None where that depends on more than roles: Ollama then takes what
-            it makes of the GGUF file.
+        gguf: name of the GGUF file in the same folder.
+        turns: the template's text around messages. None if it depends on more than roles; Ollama then derives
+            a template from the GGUF file.
         end: the token that ends a turn.
         context_tokens: the longest sequence.
     """
@@ -255,7 +255,7 @@ def modelfile(gguf: str, *, turns: Turns | None, end: str, context_tokens: int) 
 
 
 def go_template(turns: Turns) -> str:
-    """What stands around messages as a template of Go; line ends between its parts are no part of texts."""
+    """Return a Go template of the text around messages; line breaks between its parts produce no output."""
     parts = [_literal(turns.first)]
     if turns.unasked:
         parts.append("{{- if not .System }}" + _literal(turns.unasked) + "{{- end }}")
@@ -272,5 +272,5 @@ def _literal(text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A string as Go and Ollama read it."""
+    """Return a string literal for Go and Ollama."""
     return json.dumps(text, ensure_ascii=False)

@@ -1,1 +1,1 @@
-"""What is a task: code decides, no policy takes part."""
+"""The gate: code, not a model, decides which generations are tasks."""

@@ -1,9 +1,9 @@
-"""The gate: which generations are tasks. No trained model takes part.
+"""The gate: decides which generations become tasks. No trained model takes part.
 
-A generation passes when it is a finished spec of the environment, executes, its own solution passes the
-checker while an empty and random ones fail, the verdict is the same twice, the environment's own checks agree
-(literals stated, nothing leaked), and it is neither a held-out task nor close to one of the archive. Every
-rejection has a reason and a sentence.
+A generation passes if it meets all conditions. It is a complete spec of the environment, and it executes. Its
+demonstration passes the checker, while an empty and random solutions fail. The verdict is the same twice. The
+environment's audit agrees (literals stated, nothing leaked). It is not a copy of a held-out task and not
+close to the archive. Every rejection has a reason and a sentence.
 """
 
 from __future__ import annotations
@@ -36,18 +36,19 @@ from genenv.types import (
 )
 
 RANDOM_ATTEMPTS = 4
-"""How many random solutions must fail."""
+"""Number of random solutions that must fail."""
 HELD_OUT_SIMILARITY = 0.6
-"""From this Jaccard similarity on, a task counts as a copy of a held-out one."""
+"""Jaccard similarity from which a task counts as a copy of a held-out task."""
 MAX_SPEC_CHARS = 20_000
 
 
 OwnCheck = Callable[[Environment, Task, random.Random], Rejection | None]
-"""(environment, task, randomness) -> why a task that passed every other check is rejected; None: admitted."""
+"""(environment, task, random generator) -> the rejection of a task that passed all other checks; None:
+accept."""
 
 
 def own_check(name: str) -> OwnCheck:
-    """The function of the user's own that `curriculum.gate` names.
+    """Return the user-defined function that `curriculum.gate` names.
 
     Raises:
         UsageError: there is no such function.
@@ -56,7 +57,7 @@ def own_check(name: str) -> OwnCheck:
 
 
 class Gate:
-    """Admits generations as tasks, against an archive that grows with the run."""
+    """Accepts or rejects generations, and compares them with an archive of all earlier tasks."""
 
     def __init__(self, env: Environment, config: CurriculumConfig, *, seed: int) -> None:
         self.env, self.config, self.seed = env, config, seed
@@ -64,42 +65,43 @@ class Gate:
         self._candidates = Archive()
 
     def remember(self, tasks: Iterable[Task]) -> None:
-        """Put tasks into the archive, such as the base tasks at the start."""
+        """Add tasks to the archive, such as the base tasks at the start."""
         for task in tasks:
             self.archive.add(task.id, self.env.surface(task))
 
     def recall(self, surfaces: Iterable[tuple[str, str]], others: Iterable[Task]) -> None:
-        """Put the generated tasks of all committed rounds into the archive.
+        """Add the generated tasks of all committed rounds to the archive.
 
         Args:
-            surfaces: id and surface of those that were stored with one.
-            others: those that were not.
+            surfaces: id and text (`Environment.surface`) of tasks that were stored with their text.
+            others: tasks that were stored without it.
         """
         for name, surface in surfaces:
             self.archive.add(name, surface)
         self.remember(others)
 
     def protect(self, tasks: Iterable[Task]) -> None:
-        """Put held-out tasks where no generated task may come near."""
+        """Add held-out tasks, which no generated task may resemble."""
         for task in tasks:
             self.held_out.add(task.id, self.env.surface(task))
 
     def enter(self, base: Iterable[Task], held_out: Iterable[Task]) -> None:
-        """Guard the held-out tasks of another environment from now on; what was new before is not new again.
+        """Protect the held-out tasks of another environment from now on. The archive is kept.
 
         Args:
-            base: its base tasks.
-            held_out: its held-out tasks.
+            base: base tasks of the environment, which join the archive.
+            held_out: held-out tasks of the environment.
         """
         self.remember(base)
         self.held_out = Archive()
         self.protect(held_out)
 
     def admit(self, contexts: Sequence[Context], generations: Sequence[Generation]) -> list[Proposal]:
-        """What becomes of each generation, in order; tasks join the archive at once.
+        """Return the task or rejection for each generation, in order. Accepted tasks join the archive.
 
-        Where they are mere candidates, they are held against each other, and those that are rolled out join
-        it by `remember`: what was passed over may come again.
+        If tasks are only candidates (`curriculum.candidates`), they are compared with the archive and each
+        other. Then `remember` adds those that are rolled out, and a candidate that was not chosen may come
+        again.
         """
         self._candidates = Archive()
         by_id = {context.id: context for context in contexts}
@@ -113,7 +115,7 @@ class Gate:
             return Proposal(generation=generation, outcome=rejection)
         surface = self.env.surface(task)
         similarity, nearest = self.held_out.nearest(surface)
-        # Under any setting: otherwise held-out results would mean nothing.
+        # Under all settings: otherwise held-out results would mean nothing.
         if similarity >= HELD_OUT_SIMILARITY:
             sentence = f"It shares {similarity:.0%} of its words with held-out {nearest}."
             return Proposal(generation=generation, outcome=Rejection(RejectReason.HELD_OUT, sentence))
@@ -130,7 +132,7 @@ class Gate:
         return Proposal(generation=generation, outcome=task, novelty=1 - similarity)
 
     def _examined(self, task: Task) -> Rejection | None:
-        """What the checks say that the settings ask for, a check of the user's own last."""
+        """Run the checks that the settings request, a user-defined check last."""
         if self.config.gate == "executes":
             return None
         rejection = examined(self.env, task, generator(self.seed, "gate", task.id))
@@ -153,10 +155,10 @@ class Gate:
 
 
 def examined(env: Environment, task: Task, rng: random.Random) -> Rejection | None:
-    """The full gate, but for what is too near: what is wrong with a task by itself; None if all is well.
+    """Run all checks of the gate except novelty; return the rejection, or None if the task passes.
 
-    Its own solution must pass, with the same verdict twice, where one is known; nothing, silence and random
-    rollouts must fail; then the environment's own audit has its say.
+    A known demonstration must pass, with the same verdict twice. No replies, an empty reply and random
+    replies must fail. The environment's audit comes last.
     """
     if task.oracle:
         first, again = (env.check(task, task.oracle) for _ in range(2))
@@ -172,22 +174,13 @@ def examined(env: Environment, task: Task, rng: random.Random) -> Rejection | No
 
 
 def written(seed: Seed, text: str, *, context_id: str, generation_id: str) -> tuple[Context, Generation]:
-    """A spec as if a simulator had written it for a seed, to show it to a gate; no model takes part."""
+    """Return a spec as a context and a generation, as if a simulator had written it, to test a gate."""
     context = Context(id=context_id, round=1, seed=seed, messages=())
-    generation = Generation(
-        id=generation_id,
-        context_id=context_id,
-        prompt_ids=(),
-        token_ids=(),
-        logprobs=(),
-        text=text,
-        finished=True,
-    )
-    return context, generation
+    return context, Generation(id=generation_id, context_id=context_id, text=text, finished=True)
 
 
 def parse_spec(model: type[BaseModel], generation: Generation) -> BaseModel | Rejection:
-    """A generation's text as the environment's spec: JSON and schema, nothing is executed."""
+    """Parse a generation's text as a spec of the environment, by JSON and schema, without executing it."""
     if not generation.finished:
         sentence = f"The spec was not finished within {len(generation.token_ids)} tokens."
         return Rejection(RejectReason.UNFINISHED, sentence)
@@ -204,14 +197,14 @@ def parse_spec(model: type[BaseModel], generation: Generation) -> BaseModel | Re
 
 
 def base_task(env: Environment, seed_id: str, spec: JsonObject, *, seed: int) -> Task | Rejection:
-    """A seed as a task of its own."""
+    """Return a seed as a task, or the reason for which it is not one."""
     lineage = Lineage(origin=Origin.SEED, seed_id=seed_id)
     rng = generator(seed, "base", seed_id)
     return env.build(read_base(env, spec), task_id=f"base-{seed_id}", lineage=lineage, rng=rng)
 
 
 def base_tasks(env: Environment, seeds: Sequence[Seed], *, seed: int) -> dict[str, Task]:
-    """The seeds that are tasks of their own, by seed id."""
+    """Return the seeds that are valid tasks, by seed id."""
     found: dict[str, Task] = {}
     for item in seeds:
         task = base_task(env, item.id, item.spec, seed=seed)

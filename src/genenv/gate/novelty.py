@@ -1,9 +1,9 @@
-"""How new a task is: Jaccard similarity to everything written before, found with an inverted index.
+"""The novelty of tasks: Jaccard similarity to all earlier texts, by an exact search in an inverted index.
 
-Texts are sets of shingles, words and pairs of neighbouring words. The nearest text is found exactly without
-looking at all: the shingles of the new text are taken from the rarest to the commonest. As soon as the common
-ones that are left cannot lift a text above the best one, no further text is looked at (prefix filtering as in
-PPJoin, Xiao et al. 2008).
+Texts are sets of shingles: words and pairs of neighbouring words. The search takes the shingles of the new
+text from the rarest to the most common. It stops adding texts once the remaining shingles cannot lift a text
+above the best one (prefix filtering as in PPJoin, Xiao et al. 2008). So it finds the nearest text exactly
+without comparing all.
 
 Shapes: P = pairs of shingle and text, N = texts, M = shingles of the new text.
 """
@@ -21,28 +21,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 MOST_TEXTS = 1 << 14
-"""Texts in one index at most: what a search writes down fits into the processor's cache."""
+"""Maximum number of texts per index, so that the counts of a search fit into the processor's cache."""
 FIRST_PAIRS = 2048
-"""So many pairs are counted before the first look at how near the nearest is."""
+"""Number of pairs that are counted before the first estimate of the highest similarity."""
 _COST = 16
-"""Looking a text up in a list takes about as long as counting so many pairs."""
+"""Looking a text up in a list takes about as long as counting this many pairs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Postings:
-    """Texts by their shingles; texts are known by their place, from `first` on."""
+    """An inverted index: texts by shingle. Texts are numbered from `first` on."""
 
     first: int
     keys_P: NDArray[np.uint64]
     """Shingles, ascending."""
     texts_P: NDArray[np.uint16]
-    """The place of a text that has the shingle, counted from `first`; ascending for each shingle."""
+    """Number of a text that has the shingle, minus `first`; ascending within each shingle."""
     sizes_N: NDArray[np.int64]
-    """How many shingles each text has."""
+    """Number of shingles of each text."""
 
     @classmethod
     def of(cls, first: int, texts: Sequence[Set[int]]) -> Self:
-        """An index of texts that are sets of shingles."""
+        """Index texts that are given as sets of shingles."""
         sizes_N = np.fromiter(map(len, texts), np.int64, len(texts))
         keys_P = np.fromiter(chain.from_iterable(texts), np.uint64, int(sizes_N.sum()))
         texts_P = np.repeat(np.arange(len(texts), dtype=np.uint16), sizes_N)
@@ -50,7 +50,7 @@ class Postings:
 
     @classmethod
     def joined(cls, parts: Sequence[Postings]) -> Self:
-        """One index instead of several that follow each other; together at most `MOST_TEXTS`."""
+        """Merge consecutive indices into one, with at most `MOST_TEXTS` texts in total."""
         first = parts[0].first
         return cls._sorted(
             first,
@@ -71,15 +71,15 @@ class Postings:
         return cls(first=first, keys_P=keys_P[order], texts_P=texts_P[order], sizes_N=sizes_N)
 
     def __len__(self) -> int:
-        """How many texts are in it."""
+        """Return the number of texts."""
         return len(self.sizes_N)
 
     def search(self, keys_M: NDArray[np.uint64], size: int) -> Search:
-        """Look for the nearest to a new text.
+        """Start a search for the text nearest to a new text.
 
         Args:
             keys_M: the shingles of the new text, ascending.
-            size: how many those are, > 0.
+            size: number of these shingles, > 0.
         """
         starts = np.searchsorted(self.keys_P, keys_M, "left").tolist()
         ends = np.searchsorted(self.keys_P, keys_M, "right").tolist()
@@ -88,12 +88,12 @@ class Postings:
 
 
 class Search:
-    """The nearest to one new text among the texts of an index.
+    """A search for the nearest texts to one new text in an index.
 
     Args:
-        index: the index.
-        lists: for each shingle of the new text that is here, the texts that have it; rarest first.
-        size: how many shingles the new text has, > 0.
+        index: the index to search.
+        lists: for each shingle of the new text that the index has, the texts with it; rarest shingle first.
+        size: number of shingles of the new text, > 0.
     """
 
     def __init__(self, index: Postings, lists: Sequence[NDArray[np.uint16]], size: int) -> None:
@@ -103,7 +103,7 @@ class Search:
         self._counts_N = np.zeros(len(index), np.int64)
 
     def look(self, pairs: int) -> float:
-        """Count the rarest shingles that are left, about so many pairs; a similarity that is reached."""
+        """Count about `pairs` pairs of the rarest remaining shingles; return the best similarity so far."""
         block: list[NDArray[np.uint16]] = []
         while self._rest and (not block or len(self._rest[-1]) <= pairs):
             block.append(self._rest.pop())
@@ -114,13 +114,13 @@ class Search:
         return float(self._similarity(self._counts_N).max())
 
     def finish(self, floor: float) -> tuple[float, list[int]]:
-        """The highest similarity to a text, if it is at least `floor`, and the places of all that have it.
+        """Return the highest similarity to a text, and the numbers of all texts that have it.
 
         Args:
-            floor: a similarity > 0 that is reached somewhere; lower ones do not matter.
+            floor: a similarity > 0 that some text is known to reach; lower ones do not matter.
 
         Returns:
-            (similarity, places); (floor, []) when no text reaches it.
+            (similarity, text numbers); (floor, []) if no text reaches it.
         """
         pairs = FIRST_PAIRS
         places = self._able(floor)
@@ -139,7 +139,7 @@ class Search:
         return highest, (self._index.first + places[similar == highest]).tolist()
 
     def _able(self, floor: float) -> NDArray[np.int64]:
-        """The places of the texts that reach `floor` if they have all shingles that are left."""
+        """Return the numbers of the texts that would reach `floor` if they had all remaining shingles."""
         sizes_N = self._index.sizes_N
         most_N = np.minimum(self._counts_N + len(self._rest), np.minimum(sizes_N, self._size))
         return np.flatnonzero(self._similarity(most_N) >= floor)
@@ -147,25 +147,25 @@ class Search:
     def _similarity(
         self, shared: NDArray[np.int64], places: NDArray[np.int64] | None = None
     ) -> NDArray[np.float64]:
-        """Jaccard's: of all shingles of two texts the share that both have. Rounded as Python rounds it."""
+        """Return Jaccard similarities: shared shingles / shingles of either text, rounded as in Python."""
         sizes = self._index.sizes_N if places is None else self._index.sizes_N[places]
         return shared / (self._size + sizes - shared)
 
 
 _WORD = re.compile(r"[^\W_]+")
 _LOOSE = 64
-"""So many texts are compared one by one; then they get an index."""
+"""Number of texts that are compared one by one before they get an index."""
 _JOINED = 4
-"""So many indices of equal size become one."""
+"""Number of indices of equal size that are merged into one."""
 
 
 class Archive:
-    """Texts by id, and the nearest one to a new text by Jaccard similarity of their shingles.
+    """Texts by id, with an exact search for the nearest text by Jaccard similarity of shingles.
 
-    These are its words and its pairs of neighbouring words, lower-cased; one is kept as a number, the places
-    of its words in the archive's vocabulary. The answer is exact, the time to find it grows far more slowly
-    than the archive: the latest texts are compared one by one, older ones have an inverted index each some
-    thousand (`Postings`).
+    Shingles are the lower-cased words and pairs of neighbouring words. A shingle is stored as a number, made
+    from the words' places in the archive's vocabulary. Search time grows far more slowly than the archive:
+    the latest texts are compared one by one, and each few thousand older ones have an inverted index
+    (`Postings`).
     """
 
     def __init__(self) -> None:
@@ -176,11 +176,11 @@ class Archive:
         self._indices: list[Postings] = []
 
     def __len__(self) -> int:
-        """How many texts are in it."""
+        """Return the number of texts."""
         return len(self._names)
 
     def add(self, name: str, text: str) -> None:
-        """Put a text into the archive, once."""
+        """Add a text to the archive; ignored if the name is known."""
         if name in self._known:
             return
         self._known.add(name)
@@ -191,11 +191,11 @@ class Archive:
             self._index()
 
     def nearest(self, text: str) -> tuple[float, str | None]:
-        """Similarity in [0, 1] to the nearest text, and its id; (0, None) when nothing is shared with any.
+        """Return the similarity in [0, 1] to the nearest text, and its id; (0, None) if nothing is shared.
 
-        Of several that are equally near it names the first by id, whatever the order in which they came.
+        Among equally near texts it returns the smallest id, whatever the order in which they were added.
         """
-        new: dict[str, int] = {}  # words without a place get one for the moment: no text has them
+        new: dict[str, int] = {}  # temporary places of unknown words, which no text has
         places, free = self._vocabulary, len(self._vocabulary)
         words = _words(text)
         keys = _keys([places[w] if w in places else new.setdefault(w, free + len(new)) for w in words])
@@ -206,7 +206,7 @@ class Archive:
         return best, min((self._names[place] for place in found), default=None)
 
     def _nearest_loose(self, keys: frozenset[int]) -> tuple[float, list[int]]:
-        """The highest similarity to a text without an index, and the places of all that have it."""
+        """Return the highest similarity to a text without an index, and the numbers of all such texts."""
         best, found = 0.0, list[int]()
         first = len(self._names) - len(self._loose)
         for place, own in enumerate(self._loose, start=first):
@@ -219,19 +219,19 @@ class Archive:
         return best, found
 
     def _nearest_indexed(self, keys: frozenset[int], best: float) -> Iterator[tuple[float, list[int]]]:
-        """The same for each index in turn, where it is at least the best so far."""
+        """Yield (similarity, text numbers) of each index in turn, if it is at least the best so far."""
         if not keys:
             return
         keys_M = np.sort(np.fromiter(keys, np.uint64, len(keys)))
         searches = [index.search(keys_M, len(keys)) for index in self._indices]
-        # a first look everywhere: the sooner one is known to be near, the less is looked at
+        # a first look at all indices: a high floor found early saves the most work
         best = max([best, *(search.look(FIRST_PAIRS) for search in searches)])
         for search in searches:
             best, found = search.finish(best) if best else (best, [])
             yield best, found
 
     def _index(self) -> None:
-        """Give the loose texts an index, and join indices of equal size."""
+        """Build an index of the loose texts, and merge indices of equal size."""
         self._indices.append(Postings.of(len(self._names) - len(self._loose), self._loose))
         self._loose = []
         while len(last := self._indices[-_JOINED:]) == _JOINED and _may_join(last):
@@ -247,5 +247,5 @@ def _words(text: str) -> list[str]:
 
 
 def _keys(words: Sequence[int]) -> frozenset[int]:
-    """Shingles as numbers: a word's place, and for a pair of neighbours both places, side by side."""
+    """Return shingles as numbers: a word's place, or both places of a pair packed into one number."""
     return frozenset(words).union([(a + 1) << 32 | b for a, b in itertools.pairwise(words)])

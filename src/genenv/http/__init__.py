@@ -1,8 +1,8 @@
-"""What all HTTP servers of genenv share.
+"""Shared parts of all HTTP servers of genenv.
 
-| module | holds |
+| module | contents |
 |---|---|
-| `guard` | keys of servers, and the middleware that refuses requests before a route sees them |
-| `parsing` | bodies of requests as values; large ones in a process of their own |
-| `server` | a server in this process, in a thread or for the command line |
+| `guard` | keys of servers, and the middleware that refuses requests before a route receives them |
+| `parsing` | parses request bodies; large ones in a separate process |
+| `server` | runs a server in a thread, or in the main thread for a command |
 """

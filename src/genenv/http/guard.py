@@ -1,9 +1,9 @@
-"""Keys of HTTP servers, and their middleware, which refuses a request before a route sees it.
+"""Keys of HTTP servers, and middleware that refuses requests before a route receives them.
 
-A page in a browser can send requests to every server that the browser's machine reaches, and after DNS
-rebinding read the answers. So a request that comes from a page is refused, and so is one whose Host header is
-no name of the server. Beyond loopback each request needs the key. Bodies, and the number of requests under
-way, have limits.
+A web page in a browser can send requests to every server that the browser's machine reaches, and read the
+answers after DNS rebinding. So the guard refuses requests of web pages, and requests whose Host header is not
+a name of the server. Beyond loopback each request needs the key. Body sizes and the number of concurrent
+requests are limited.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 _ALLOWED = frozenset(string.ascii_letters + string.digits + string.punctuation)
 _BYTES = 32
-"""Of randomness in a key that is made here."""
+"""Random bytes in a generated key."""
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address or a name can only be reached from this machine."""
+    """Return whether an address or a name is reachable only from this machine."""
     name = host.strip("[]").lower().rstrip(".")
     if name == "localhost":
         return True
@@ -47,13 +47,13 @@ def is_loopback(host: str) -> bool:
 
 
 def key_in(variable: str) -> str | None:
-    """The key that an environment variable holds; None where it is unset or empty.
+    """Return the key in an environment variable, or None if the variable is unset or empty.
 
     Args:
-        variable: its name, such as `policy.vllm.key_variable` says it.
+        variable: the variable's name, such as the value of `policy.vllm.key_variable`.
 
     Raises:
-        UsageError: what it holds cannot be sent in a header.
+        UsageError: the key cannot be sent in a header.
     """
     key = os.environ.get(variable, "").strip()
     if not key:
@@ -67,17 +67,17 @@ def key_in(variable: str) -> str | None:
 
 
 def new_key(prefix: str = "") -> str:
-    """A fresh random key."""
+    """Return a new random key."""
     return prefix + secrets.token_urlsafe(_BYTES)
 
 
 def key_headers(variable: str) -> Mapping[str, str]:
-    """The headers with which a client sends the key in an environment variable; none where it is unset.
+    """Return the headers with which a client sends the key in an environment variable; empty if it is unset.
 
-    `USER:PASSWORD` is sent as such, for servers behind a proxy that asks for it.
+    `USER:PASSWORD` is sent as basic authentication, for servers behind a proxy that requires it.
 
     Raises:
-        UsageError: what it holds cannot be sent in a header.
+        UsageError: the key cannot be sent in a header.
     """
     key = key_in(variable)
     if key is None:
@@ -89,42 +89,42 @@ def key_headers(variable: str) -> Mapping[str, str]:
 
 MIB = 2**20
 _DIGITS = 19
-"""So many of a length are looked at: more would be no length of anything."""
+"""Only this many digits of a content length are parsed."""
 _BODIES = 4
-"""Bodies of all requests under way are together at most so many times as large as one may be."""
+"""Maximum size of all concurrent bodies, as a multiple of the limit for one."""
 _BODY_S, _BYTES_PER_S = 30.0, 65_536
-"""A body must have arrived after so long, and a second more for so many bytes of it."""
+"""Time limit for a body: `_BODY_S` seconds, and one more for every `_BYTES_PER_S` bytes received."""
 _ANSWER_S = 60.0
-"""A client must take a piece of an answer within so long."""
+"""Time limit for a client to accept a piece of an answer."""
 _DISCARDED_S, _DISCARDED_BYTES = 2.0, 16 * MIB
-"""What still comes of a refused body is thrown away for so long, so that the client reads the refusal."""
+"""Limits for reading the rest of a refused body, so that the client can read the refusal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """Who may use a server, and how much of it."""
+    """The API key, the names and the limits of a server."""
 
     key: str | None = None
-    """The API key that requests must have. None: on loopback no key is needed, elsewhere one is made."""
+    """The API key that requests must have. None: not required on loopback, generated elsewhere."""
     names: tuple[str, ...] = ()
-    """Names and addresses by which clients may call the server, beside loopback and the bound address."""
+    """Names and addresses by which clients may call the server, besides loopback and the bound address."""
     body_bytes: int = 16 * MIB
-    """The largest body of a request."""
+    """Maximum size of a request body."""
     requests: int = 4096
-    """How many requests may be under way."""
+    """Maximum number of concurrent requests."""
 
 
 Form = Callable[[int, str], JsonObject]
-"""(status, sentence) -> the body of a refusal, in the form that the server's clients read."""
+"""(status, sentence) -> the body of a refusal, in the form that the server's clients expect."""
 
 
 def detail(_: int, sentence: str) -> JsonObject:
-    """A refusal as FastAPI and the Tinker protocol have it."""
+    """Return the body of a refusal in the form of FastAPI and the Tinker protocol."""
     return {"detail": sentence}
 
 
 class Guard:
-    """ASGI middleware that lets through only requests that the server should look at."""
+    """ASGI middleware that passes valid requests to the application and refuses all others."""
 
     def __init__(
         self,
@@ -136,13 +136,13 @@ class Guard:
         types: tuple[str, ...] = ("application/json",),
         keyless: tuple[str, ...] = (),
     ) -> None:
-        """A guard.
+        """Wrap an application.
 
         Args:
-            app: what is served.
-            access: to whom.
-            bound: the address that the server listens on, as it was given; None where it is not known.
-            form: makes the body of a refusal.
+            app: the application.
+            access: key, names and limits.
+            bound: the address that the server listens on, as configured; None if unknown.
+            form: creates the body of a refusal.
             types: content types that a body may have.
             keyless: paths that need no key, such as that of a health check.
         """
@@ -196,7 +196,7 @@ class Guard:
             self._held_bytes -= len(body)
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
-        """Why a request is not served, whatever it asks for."""
+        """Return status and sentence if the headers forbid the request, else None."""
         headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
         hosts = [value for name, value in headers if name == "host"]
         if len(hosts) != 1 or not self._is_own(hosts[0], scope):
@@ -217,14 +217,14 @@ class Guard:
         return None
 
     def _is_own(self, host: str, scope: Scope) -> bool:
-        """Whether a Host header names this server."""
+        """Return whether a Host header names this server."""
         name = _name(_without_port(host))
         server = scope.get("server")
         own = {_name(server[0])} if server and server[0] else set[str]()
         return is_loopback(name) or name in self._names or name in own
 
     def _wrong_body(self, scope: Scope) -> tuple[int, str] | None:
-        """Why the body of a request is not read, as its headers say."""
+        """Return status and sentence if the headers announce an invalid body, else None."""
         known = {name: value.decode("latin-1") for name, value in scope["headers"]}
         length = known.get(b"content-length", "0")
         if length == "0" and b"transfer-encoding" not in known:
@@ -240,11 +240,11 @@ class Guard:
         return 413, f"the body is larger than {self._access.body_bytes / MIB:g} MiB; send less at a time"
 
     async def _read(self, receive: Receive, body: bytearray) -> None:
-        """Read a body into `body`; it counts among those that are held.
+        """Read a body into `body`, and count it against the limit of all concurrent bodies.
 
         Raises:
-            _Gone: the client has left.
-            _Refused: it is too large, too slow, or too much with those of others.
+            _Gone: the client has disconnected.
+            _Refused: the body is too large, too slow, or too much together with the others.
         """
         loop = asyncio.get_running_loop()
         until, more = loop.time() + _BODY_S, True
@@ -266,7 +266,7 @@ class Guard:
             more = message.get("more_body", False)
 
     async def _refuse(self, receive: Receive, send: Send, status: int, sentence: str) -> None:
-        """Answer with a sentence, and close the connection: what else comes on it is not looked at."""
+        """Answer with a sentence and close the connection without processing its further data."""
         body = json.dumps(self._form(status, sentence)).encode()
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
         headers += [(b"connection", b"close")]
@@ -281,15 +281,15 @@ class Guard:
 
 
 class _Gone(Exception):
-    """The client has left."""
+    """Raised if the client has disconnected."""
 
 
 class _NotTaken(Exception):
-    """The client does not read its answer."""
+    """Raised if the client does not read its answer in time."""
 
 
 class _Refused(Exception):
-    """A body is not read to its end."""
+    """Raised if a body is refused while it is read."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -297,7 +297,7 @@ class _Refused(Exception):
 
 
 def _name(host: str) -> str:
-    """A name or an address in one spelling."""
+    """Return a name or an address in a canonical spelling."""
     plain = host.strip().strip("[]").rstrip(".").lower()
     try:
         return ip_address(plain).compressed
@@ -306,14 +306,14 @@ def _name(host: str) -> str:
 
 
 def _without_port(host: str) -> str:
-    """The name in a Host header."""
+    """Return the name in a Host header."""
     if host.startswith("["):
         return host.partition("]")[0]
     return host.rpartition(":")[0] if ":" in host else host
 
 
 def _has(headers: Mapping[str, str], key: str) -> bool:
-    """Whether a request has the key."""
+    """Return whether the headers of a request contain the key."""
     scheme, _, said = headers.get("authorization", "").partition(" ")
     given = said.strip().encode() if scheme.lower() == "bearer" else b""
     if scheme.lower() == "basic":  # as `key_headers` sends a key with a colon
@@ -324,7 +324,7 @@ def _has(headers: Mapping[str, str], key: str) -> bool:
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """What an application receives of a request whose body was read."""
+    """Return a `receive` that delivers a body that was already read, and then further messages."""
     first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:
@@ -334,7 +334,7 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
 
 
 def _patient(send: Send) -> Send:
-    """`send` with a limit of time."""
+    """Return `send` with a time limit."""
 
     async def within(message: Message) -> None:
         try:
@@ -347,7 +347,7 @@ def _patient(send: Send) -> Send:
 
 
 async def _discard(receive: Receive) -> None:
-    """Throw away what comes of a body, for a moment."""
+    """Read and drop the rest of a body, within limits."""
     left, more = _DISCARDED_BYTES, True
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_DISCARDED_S):

@@ -1,7 +1,7 @@
-"""Bodies of requests as values: small ones are read at once, large ones in a process of their own.
+"""Parsing of request bodies: small ones at once, large ones in a separate process.
 
-A parser holds Python's lock for as long as it runs, in a thread too, and nobody else would be answered
-meanwhile. `python -m genenv.http.parsing FD` is that process.
+A parser holds Python's global lock while it runs, even in a thread, so the server would answer nobody else.
+`python -m genenv.http.parsing FD` is the separate process.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ T = TypeVar("T")
 AnyBody = TypeVar("AnyBody", bound=BaseModel)
 
 _SMALL_BYTES = 32 * 2**10
-"""So many are read at once: that takes some milliseconds."""
+"""Bodies up to this size are parsed at once, which takes some milliseconds."""
 _MEMORY_BYTES = 4 * 2**30
-"""Address space of the process that reads large bodies."""
+"""Maximum address space of the process that parses large bodies."""
 _MOST_S = 60.0
-"""A body that is not read after so long is refused."""
+"""Time limit for parsing a body."""
 _SHOWN = 200
 
 
 def read(body: type[AnyBody], data: bytes) -> AnyBody:
-    """A JSON body.
+    """Parse a JSON body.
 
     Raises:
-        UsageError: it is none, or does not say what it must.
+        UsageError: the body is not JSON or does not match the model.
     """
     try:
         return body.model_validate_json(data)
@@ -51,7 +51,7 @@ def read(body: type[AnyBody], data: bytes) -> AnyBody:
 
 
 class Parser:
-    """Reads bodies for one server. Its process starts with the first large one, and again where it ended."""
+    """Parses bodies for one server. Its process starts with the first large body, and again after a fault."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="genenv-parsing")
@@ -59,14 +59,14 @@ class Parser:
         self._line: Connection | None = None
 
     async def __call__(self, function: Callable[[bytes], T], data: bytes) -> T:
-        """What a function makes of a body.
+        """Apply a function to a body and return its result.
 
         Args:
-            function: of a module, so that another process finds it.
+            function: a function at module level, so that another process can import it.
             data: the body.
 
         Raises:
-            UsageError: raised by the function; or the body takes more time or memory than it may.
+            UsageError: the function raised it, or the body takes too much time or memory.
         """
         if len(data) <= _SMALL_BYTES:
             return function(data)
@@ -118,13 +118,13 @@ class Parser:
 
 
 def main(descriptor: int) -> None:
-    """Read bodies until the other end is closed.
+    """Parse bodies until the other end closes the connection.
 
     Args:
-        descriptor: of the connection to a `Parser`.
+        descriptor: the file descriptor of the connection to a `Parser`.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the server's
-    with contextlib.suppress(ValueError, OSError):  # where less is allowed
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server handles Ctrl-C
+    with contextlib.suppress(ValueError, OSError):  # the limit is already lower
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
     with Connection(descriptor) as line, contextlib.suppress(EOFError, OSError):
         while True:

@@ -1,4 +1,4 @@
-"""A server in this process: in the main thread for commands, in its own for tests and notebooks."""
+"""The base class of genenv's HTTP servers, run in the main thread for commands or in another for tests."""
 
 from __future__ import annotations
 
@@ -22,69 +22,69 @@ from genenv.types import JsonObject
 
 _GRACE_S = 2
 _HEAD_S = 20.0
-"""The head of a request must have arrived so long after the connection was made, or after its first byte."""
+"""Time limit for the head of a request, from the connection or the request's first byte."""
 _CONNECTIONS = 8192
-"""So many may be open; another one is closed at once."""
+"""Maximum open connections; further ones are closed at once."""
 
 
 class Service(NamedTuple):
-    """What a server serves."""
+    """The application of a server and its background work."""
 
     application: Starlette
     work: Awaitable[None] | None = None
-    """What goes on beside the requests; the server ends with it. None: nothing."""
+    """Work that runs concurrently with requests; the server ends when it ends. None for no work."""
 
 
 _ANYBODY_HERE = Access()
 
 
 class HttpServer(ABC):
-    """A server; `with` runs it in a thread of its own, `run` in this one."""
+    """A server; `with` runs it in a new thread, `run` in the current one."""
 
     types: ClassVar[tuple[str, ...]] = ("application/json",)
     """Content types that a body may have."""
     keyless: ClassVar[tuple[str, ...]] = ()
     """Paths that need no key."""
     key_prefix: ClassVar[str] = ""
-    """What a key begins with that is made here."""
+    """Prefix of a generated key."""
 
     def __init__(self, host: str, port: int, access: Access = _ANYBODY_HERE) -> None:
-        """Bind an address; nothing is answered yet.
+        """Bind an address; requests are not answered yet.
 
         Args:
             host: the address.
-            port: 0 takes a free one.
-            access: who may use the server. Where others than this machine reach it, it always has a key.
+            port: 0 for a free port.
+            access: key, names and limits. If other machines can reach the server, it always has a key.
 
         Raises:
-            UsageError: the address is not to be had.
+            UsageError: the address is not available.
         """
         self._socket, self._host = _bound(host, port), host
         shown = f"[{host}]" if ":" in host else host
         bound, number = self._socket.getsockname()[:2]
         self.url = f"http://{shown}:{number}"
-        """What clients are pointed at."""
+        """The base URL for clients."""
         if access.key is None and not is_loopback(bound):
             access = replace(access, key=new_key(self.key_prefix))
         self.access = access
-        """Who may use it."""
+        """The key, the names and the limits."""
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
 
     def form(self, status: int, sentence: str) -> JsonObject:
-        """The body of a refusal, in the form that clients read."""
+        """Return the body of a refusal, in the form that clients expect."""
         return detail(status, sentence)
 
     @abstractmethod
     def _service(self) -> AbstractAsyncContextManager[Service]:
-        """What is served, in the loop that serves; it is closed when the address is given up."""
+        """Return a context with the application and its work; it closes when the server ends."""
 
     def run(self, ready: Callable[[], None] = lambda: None) -> None:
-        """Serve until a signal or `stop` ends it; `ready` is called when clients may come."""
+        """Serve until a signal or `stop` ends the server; call `ready` when clients may connect."""
         asyncio.run(self._run(ready))
 
     def stop(self) -> None:
-        """End `run`, from another thread."""
+        """End `run` from another thread."""
         if self._server is not None:
             self._server.should_exit = True
 
@@ -143,19 +143,19 @@ class HttpServer(ABC):
 
 
 class _Protocol(H11Protocol):
-    """HTTP/1.1, for clients that send the head of a request within a limit of time."""
+    """HTTP/1.1 with a time limit for the head of a request."""
 
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] - as uvicorn's
-        """A client has come."""
+        """Start the time limit of a new connection."""
         super().connection_made(transport)
         if len(self.connections) > _CONNECTIONS:
             transport.abort()
         self._expect_head()
 
     def data_received(self, data: bytes) -> None:
-        """It has sent something: a head that is not whole must be so in time."""
+        """Handle data; an incomplete head must be complete in time."""
         super().data_received(data)
         if self.cycle is None or self.cycle.response_complete:  # pyright: ignore[reportUnnecessaryComparison]
             self._expect_head()
@@ -163,7 +163,7 @@ class _Protocol(H11Protocol):
             self._let_be()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone."""
+        """Stop the timer."""
         self._let_be()
         super().connection_lost(exc)
 
@@ -178,10 +178,10 @@ class _Protocol(H11Protocol):
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    """A socket that listens.
+    """Return a listening socket.
 
     Raises:
-        UsageError: the address is not to be had.
+        UsageError: the address is not available.
     """
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET

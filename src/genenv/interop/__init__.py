@@ -1,4 +1,4 @@
-"""The same tasks for other trainers: TRL, verifiers, OpenEnv and Gymnasium.
+"""Adapters between genenv's environments and TRL, verifiers, OpenEnv and Gymnasium, in both directions.
 
-None of these is imported until it is used.
+These libraries are imported only when they are used.
 """

@@ -1,6 +1,6 @@
-"""`genenv export-env`: the tasks of an environment or a run as a Python package for other trainers.
+"""The command `genenv export-env`: writes an environment's tasks as a Python package for other trainers.
 
-The package holds rows, settings, and a few lines for each trainer.
+The package holds the tasks as rows, the environment's settings, and a short module for each trainer.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import typer
 from genenv.cli.console import Overrides, begin
 from genenv.cli.environment import config_of
 from genenv.cli.progress import ConsoleReporter
-from genenv.config.run import RunConfig, load_config
+from genenv.config.run import load_config
 from genenv.environments import close_environment, environment_config, environment_names, load_environment
 from genenv.environments import is_folder as is_folder
-from genenv.environments.base import Environment
+from genenv.environments.base import Environment, tools_of
 from genenv.errors import UsageError
 from genenv.files import check_writable, filled
 from genenv.gate.gate import base_tasks
@@ -114,12 +114,12 @@ FILES: Mapping[str, str] = {
     "pyproject.toml": _PYPROJECT,
     "openenv.yaml": _OPENENV_YAML,
 }
-"""Text by path; PACKAGE stands for the name of the package."""
+"""The text of each generated file by path; PACKAGE in a text is replaced by the package's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What the README says."""
+    """The values that `readme` fills into the README of an exported package."""
 
     package: str
     environment: str
@@ -127,11 +127,11 @@ class Told:
     held_out: int
     settings: Mapping[str, object]
     replies: str
-    """How a reply to a task is written, in sentences."""
+    """Sentences for the reader about how a reply to a task is written."""
 
 
 def readme(told: Told) -> str:
-    """How to use it, for people."""
+    """Return the README of an exported package."""
     settings = ", ".join(f"{key} = {json.dumps(value)}" for key, value in told.settings.items()) or "defaults"
     return f"""\
 # {told.package}
@@ -191,7 +191,7 @@ text, reward, terminated, truncated, info = env.step(reply)
 
 
 _NATIVE: Mapping[str, str] = {"style": "native", "mode": "multi"}
-"""What other trainers expect where an environment can do it: native tools, results in later turns."""
+"""Settings that other trainers expect, if the environment has them: native tool calls, several turns."""
 
 
 _TAKEN = frozenset({"datasets", "genenv", "gymnasium", "openenv", "trl", "verifiers"})
@@ -199,47 +199,47 @@ _TAKEN = frozenset({"datasets", "genenv", "gymnasium", "openenv", "trl", "verifi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
-    """What is written."""
+    """The parameters of an export, which `write` takes."""
 
     environment: str
-    """An environment's name, the folder of a bundle, or `package.module:Class`."""
+    """The environment's name, the folder of a bundle, or `package.module:Class`."""
     settings: Mapping[str, object]
-    """The environment's own."""
+    """The environment's settings."""
     asked: frozenset[str] = frozenset()
-    """Which of them somebody has asked for; others give way to what trainers want."""
+    """Names of the settings that the user set; `_NATIVE` overrides all others."""
     train: int | None = None
-    """At most so many tasks for training; None: all."""
+    """The most tasks for training; None: all."""
     held_out: int | None = None
-    """At most so many for measuring."""
+    """The most held-out tasks; None: all."""
     generated: Sequence[Task] = ()
-    """Tasks that a run's simulator wrote; their specs are built anew with these settings."""
+    """Tasks written by a run's simulator; their specs are rebuilt with the settings of the export."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What was written."""
+    """The result of an export: the package's name and the numbers of tasks."""
 
     package: str
     """The name of the Python package."""
     train: int
     held_out: int
     refused: int
-    """Specs of a run that are no tasks with these settings."""
+    """The number of the run's specs that are rejected under the settings of the export."""
 
 
 def write(
     folder: Path, export: Export, tasks: Callable[[Environment], Iterable[Task]], reporter: Reporter
 ) -> Written:
-    """Write an environment.
+    """Write an exported package into a new folder.
 
     Args:
-        folder: where; it must not be there yet.
-        export: of what.
-        tasks: the base tasks of an environment.
-        reporter: is told how far it is.
+        folder: the folder to create; it must not exist.
+        export: the environment, its settings and limits.
+        tasks: returns the base tasks of an environment.
+        reporter: receives the progress.
 
     Raises:
-        UsageError: the folder is there already, or there are no tasks.
+        UsageError: the folder exists, or there are no tasks.
     """
     if folder.exists():
         raise UsageError(f"{folder} is there already; choose another name, or remove it")
@@ -284,7 +284,7 @@ def write(
 
 
 def native(export: Export) -> dict[str, object]:
-    """The environment's settings that are not its defaults; unset ones are as trainers expect them."""
+    """Return the settings that differ from the defaults, after applying `_NATIVE` to unset ones."""
     kind = environment_config(export.environment)
     ours = export.environment in environment_names() or is_folder(export.environment)
     fits = ours and "style" in kind.model_fields
@@ -294,8 +294,8 @@ def native(export: Export) -> dict[str, object]:
 
 
 def _how_to_reply(env: Environment, task: Task) -> str:
-    """How a reply in text is written, with one to a task as an example where a solution is known."""
-    how = CALLS if getattr(env.episode(task), "tools", ()) else "A reply is text, as the messages ask for it."
+    """Return how a text reply is written, with the first reply of a demonstration if the task has one."""
+    how = CALLS if tools_of(env.episode(task)) else "A reply is text, as the messages ask for it."
     if not task.oracle:
         return how
     return f"{how} The first reply of a solution of `{task.id}`:\n\n```\n{task.oracle[0]}\n```"
@@ -311,7 +311,7 @@ def _package(name: str) -> str:
 
 
 def _carried(env: str, data: Path) -> str:
-    """A bundle is copied along; returns the name under which the environment is opened."""
+    """Return the name by which to open the environment, after copying it into `data` if it is a bundle."""
     if not is_folder(env):
         return env
     shutil.copytree(env, data / BUNDLE, ignore=shutil.ignore_patterns("__pycache__", "train.toml"))
@@ -319,7 +319,7 @@ def _carried(env: str, data: Path) -> str:
 
 
 def _again(env: Environment, task: Task) -> Task | None:
-    """A generated task, built anew: with other settings its messages are others."""
+    """Rebuild a generated task with the export's settings, which change its messages; None if rejected."""
     spec = env.spec.model_validate(task.spec)
     built = env.build(spec, task_id=task.id, lineage=task.lineage, rng=random.Random(task.id))
     return None if isinstance(built, Rejection) else built
@@ -333,7 +333,7 @@ def _rows(file: Path, env: Environment, tasks: Sequence[Task]) -> int:
 
 
 KEPT = "nothing was written"
-"""What there is of its work when it ends early."""
+"""The outcome to report if the command is interrupted."""
 
 Source = Annotated[
     str,
@@ -365,7 +365,10 @@ def export_env(
     """Write the tasks of an environment as an environment of TRL, verifiers, OpenEnv and Gymnasium."""
     begin(f"exporting {source}")
     run = Path(source) if (Path(source) / "config.toml").is_file() else None
-    config = config_of(source, overrides) if run is None else _of_run(run, overrides)
+    if run is None:
+        config = config_of(source, overrides)
+    else:
+        config = load_config(RunFolder.open(run).config, overrides)
     given = {word.partition("=")[0].strip().removeprefix("environment.") for word in overrides}
     export = Export(
         environment=config.environment.name,
@@ -385,10 +388,6 @@ def export_env(
         f"{out}: {written.train} tasks for training, {written.held_out} for measuring{left}; "
         f"{out / 'README.md'} says how TRL, verifiers, OpenEnv and Gymnasium use it"
     )
-
-
-def _of_run(run: Path, overrides: Overrides) -> RunConfig:
-    return load_config(RunFolder.open(run).config, overrides)
 
 
 def _generated(run: Path) -> list[Task]:

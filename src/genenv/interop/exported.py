@@ -1,7 +1,7 @@
-"""An environment on disk: tasks, one a row, and the environment that runs and grades them.
+"""Exported environments: tasks as JSON rows on disk, and the environment that runs and grades them.
 
-A row holds everything that a rollout of it begins with; nothing is drawn when it runs. Equal rows and
-equal replies get equal verdicts in every trainer.
+A row holds everything that a rollout starts with, and nothing is drawn at random during one. So equal rows
+and equal replies get equal verdicts in every trainer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pydantic import AliasChoices, BaseModel, Field, JsonValue, ValidationError
 from genenv.chat.assistant import ChatMessage, ToolCall
 from genenv.chat.tool_calls import arguments_of, as_text
 from genenv.environments import close_environment, environment_config, load_environment
-from genenv.environments.base import Environment
+from genenv.environments.base import Environment, tools_of
 from genenv.environments.stepwise import StepwiseRollout
 from genenv.errors import DataError, UsageError, first_line
 from genenv.types import JsonObject, Lineage, Message, Origin, Role, Task, Verdict
@@ -29,22 +29,24 @@ SPLITS = ("train", "held_out")
 
 
 class About(BaseModel, frozen=True, extra="forbid"):
-    """What `environment.json` says."""
+    """The contents of `environment.json`: the environment's name and settings."""
 
     version: int = 1
     name: str
     environment: str = Field(validation_alias=AliasChoices("environment", "domain"))
-    """An environment's name, `bundle` for the bundle beside, or `package.module:Class`."""
+    """The environment's name, `bundle` for the bundle in the same folder, or `package.module:Class`."""
     settings: dict[str, Any]
-    """The environment's own."""
+    """The environment's settings."""
 
 
 class Session(StepwiseRollout):
-    """One rollout of a task, in the form of chat messages; sessions in several threads share an environment.
+    """One rollout of a task, in OpenAI's chat format; the adapters for other trainers run it.
+
+    Sessions in several threads may share an environment.
 
     Args:
-        exported: whose task it is.
-        task: what is rolled out.
+        exported: the environment of the task.
+        task: the task to roll out.
     """
 
     def __init__(self, exported: Exported, task: Task) -> None:
@@ -52,20 +54,20 @@ class Session(StepwiseRollout):
         with self._lock:
             super().__init__(exported.env, task)
         self.chat = _chat(self.messages, ())
-        """The messages before the next reply, in OpenAI's form."""
+        """The messages before the next reply, in OpenAI's format."""
 
     @property
     def choices(self) -> list[str]:
-        """The replies among which the next one must be; none: any text."""
+        """Return the allowed next replies; empty if any text is allowed."""
         with self._lock:
             return list(super().choices)
 
     def send(self, content: str, calls: Sequence[JsonObject] = ()) -> list[ChatMessage]:
-        """Send a reply, and return the environment's answer.
+        """Send a reply and return the environment's messages in answer.
 
         Args:
-            content: the agent's words.
-            calls: its calls, in OpenAI's form: `{"id", "function": {"name", "arguments"}}`.
+            content: the text of the reply.
+            calls: its tool calls, in OpenAI's format: `{"id", "function": {"name", "arguments"}}`.
 
         Raises:
             UsageError: the rollout has ended.
@@ -76,25 +78,25 @@ class Session(StepwiseRollout):
         return self.chat
 
     def verdict(self) -> Verdict:
-        """Grade the replies so far."""
+        """Return the verdict on the replies so far."""
         with self._lock:
             return super().verdict()
 
 
 class Exported:
-    """An environment.
+    """An environment written by `genenv export-env`, opened from its folder.
 
     Args:
-        folder: where `environment.json` and the tasks are.
+        folder: the folder with `environment.json` and the tasks.
 
     Raises:
-        UsageError: there is none.
+        UsageError: the folder holds no exported environment.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.lock = threading.RLock()
-        """Rollouts of several sessions share an environment."""
+        """Guards the environment, which rollouts of several sessions share."""
         self._rows: dict[str, list[JsonObject]] = {}
         try:
             self.about = About.model_validate_json((folder / ABOUT).read_bytes())
@@ -107,12 +109,12 @@ class Exported:
 
     @cached_property
     def env(self) -> Environment:
-        """The environment itself, opened when it is first needed."""
+        """Return the environment, which is opened at the first use."""
         name = str(self.folder / BUNDLE) if self.about.environment == BUNDLE else self.about.environment
         return load_environment(name, environment_config(name).model_validate(self.about.settings))
 
     def rows(self, split: str = "train") -> list[JsonObject]:
-        """The rows of a split: `id`, `prompt` (chat messages), `task` (text).
+        """Return the rows of a split: dicts with `id`, `prompt` (chat messages) and `task` (text).
 
         Args:
             split: `train` or `held_out`.
@@ -135,40 +137,40 @@ class Exported:
         return [cast(JsonObject, json.loads(line)) for line in lines]
 
     def tasks(self, split: str = "train") -> list[Task]:
-        """The tasks of a split."""
+        """Return the tasks of a split."""
         return [task_of(str(row["task"])) for row in self.rows(split)]
 
     def close(self) -> None:
-        """End the processes that hold its tools, where there are any."""
+        """End the processes that run the environment's tools, if there are any."""
         if "env" in self.__dict__:
             close_environment(self.env)
 
     def grade(self, task: Task, replies: Sequence[str]) -> Verdict:
-        """The verdict on a rollout, from the agent's replies alone."""
+        """Return the verdict on a rollout, computed from the agent's replies."""
         with self.lock:
             return self.env.check(task, replies)
 
     def session(self, task: Task | str) -> Session:
-        """Begin a rollout.
+        """Start a rollout.
 
         Args:
-            task: it, or what a row's `task` says.
+            task: the task, or the text in a row's field `task`.
         """
         return Session(self, task_of(task) if isinstance(task, str) else task)
 
     @cached_property
     def tools(self) -> list[JsonObject]:
-        """All tools that any of its tasks offers, by name; those of one task may be fewer."""
+        """Return the tools of all tasks, without duplicates; a single task may offer fewer."""
         found: dict[str, JsonObject] = {}
         for split in SPLITS:
             for task in self.tasks(split):
-                for tool in getattr(self.env.episode(task), "tools", ()):
-                    found.setdefault(str(tool["function"]["name"]), tool)
+                for tool in tools_of(self.env.episode(task)):
+                    found.setdefault(str(cast(JsonObject, tool["function"])["name"]), tool)
         return list(found.values())
 
     @cached_property
     def max_turns(self) -> int:
-        """The most replies that any of its tasks asks for."""
+        """Return the largest number of turns of any task."""
         tasks = [task for split in SPLITS for task in self.tasks(split)]
         return max((self.env.episode(task).max_turns for task in tasks), default=1)
 
@@ -177,34 +179,34 @@ CALLS = (
     'Write each call as <tool_call>{"name": ..., "arguments": {...}}</tool_call>, one after the other; '
     "a reply without a call ends the task."
 )
-"""How an agent that replies in text calls tools that are offered."""
+"""Instructions for calling tools in a text reply."""
 
 
 def reply_text(content: str, calls: Sequence[JsonObject]) -> str:
-    """A reply as an environment reads it.
+    """Return a reply as the single text that an environment parses.
 
     Args:
-        content: its words.
-        calls: its calls, in OpenAI's form.
+        content: the text of the reply.
+        calls: its tool calls, in OpenAI's format.
     """
     return as_text(content, [_call(one) for one in calls])
 
 
 def row_of(env: Environment, task: Task) -> JsonObject:
-    """A task as a row."""
+    """Return a task as a row: `id`, `prompt` and `task`."""
     return {"id": task.id, "prompt": _chat(StepwiseRollout(env, task).messages, ()), "task": task_text(task)}
 
 
 def task_text(task: Task) -> str:
-    """A task as text that `task_of` reads."""
+    """Return a task as JSON text, which `task_of` parses."""
     return json.dumps(dataclasses.asdict(task), ensure_ascii=False, separators=(",", ":"))
 
 
 def task_of(text: str) -> Task:
-    """The task that a text is.
+    """Parse a task from JSON text.
 
     Raises:
-        DataError: it is none.
+        DataError: the text is not a task.
     """
     try:
         found = _TaskText.model_validate_json(text)
@@ -236,7 +238,7 @@ class _LineageText(BaseModel, frozen=True, extra="forbid"):
 
 class _TaskText(BaseModel, frozen=True, extra="forbid"):
     id: str
-    environment: str = Field(validation_alias=AliasChoices("environment", "domain"))  # as it once was
+    environment: str = Field(validation_alias=AliasChoices("environment", "domain"))  # `domain`: its old name
     skills: tuple[str, ...]
     messages: tuple[_MessageText, ...]
     spec: dict[str, JsonValue]
@@ -246,7 +248,7 @@ class _TaskText(BaseModel, frozen=True, extra="forbid"):
 
 
 def _chat(messages: Iterable[Message], ids: Sequence[str]) -> list[ChatMessage]:
-    """Messages in OpenAI's form; what tools answer names the calls, in order."""
+    """Return messages in OpenAI's format; tool results get the ids of the calls, in order."""
     left = iter(ids)
     return [
         {"role": one.role, "content": one.content}

@@ -1,9 +1,9 @@
 # pyright: basic, reportMissingImports=false
-"""Tasks as a Gymnasium environment: text in, text out. Needs the package `gymnasium`.
+"""Exported tasks as a Gymnasium environment with text actions and observations. Needs `gymnasium`.
 
-An action is a reply of the agent as text, calls in it written as `<tool_call>{"name": ..., "arguments":
-{...}}</tool_call>`, as the first observation says; an observation is the text of what is said then. Both are
-in `info` as messages.
+An action is the agent's reply as text. It writes tool calls as `<tool_call>{"name": ..., "arguments":
+{...}}</tool_call>`, which the first observation explains. An observation is the text of the environment's
+messages, which are also in `info`.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from genenv.errors import UsageError
 from genenv.interop.exported import CALLS, Exported, Session
 
 LONGEST = 1_000_000
-"""Characters of an observation or an action."""
+"""The most characters of an observation or an action."""
 
 
 class AnyText(Text):
-    """Text of any characters; what is drawn at random is printable."""
+    """A space of texts: contains text of any characters; samples are printable."""
 
     def __init__(self) -> None:
         super().__init__(max_length=LONGEST, min_length=0, charset=string.printable)
 
     def contains(self, x: object) -> bool:
-        """Whether it is text that is not too long."""
+        """Return whether `x` is a text of at most `LONGEST` characters."""
         return isinstance(x, str) and len(x) <= LONGEST
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:  # noqa: ANN401 - as the base class
-        """A line of random characters."""
+        """Return a line of random printable characters."""
         length = int(self.np_random.integers(0, 80))
         return super().sample((length, None)) if length else ""
 
 
 class TaskEnvironment(gymnasium.Env[str, str]):
-    """Rollouts of the tasks of an exported environment.
+    """A Gymnasium environment whose episodes are rollouts of the tasks of an exported environment.
 
     Args:
-        folder: of the environment.
+        folder: the folder of the exported environment.
         split: `train` or `held_out`.
-        render_mode: there is none.
+        render_mode: stored only; there are no render modes.
     """
 
     metadata: Mapping[str, Any] = {"render_modes": []}
@@ -62,7 +62,7 @@ class TaskEnvironment(gymnasium.Env[str, str]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, dict[str, Any]]:
-        """Begin a rollout: at the task of `options["task_id"]`, else at one drawn by the seed."""
+        """Start a rollout of the task `options["task_id"]`, or else of a task drawn with the seed."""
         super().reset(seed=seed)
         wanted = (options or {}).get("task_id")
         listed = self._rows if wanted is None else [row for row in self._rows if row["id"] == wanted]
@@ -73,7 +73,7 @@ class TaskEnvironment(gymnasium.Env[str, str]):
         return self._observed(row["id"])
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Send a reply; the reward comes at the end, and is the verdict's."""
+        """Send a reply; the reward is 0 until the rollout ends, then the verdict's reward."""
         session = self._running()
         if session.done:
             raise UsageError("the attempt has ended; call reset")
@@ -85,7 +85,7 @@ class TaskEnvironment(gymnasium.Env[str, str]):
         return text, 0.0 if verdict is None else float(verdict.reward), session.done, False, info
 
     def close(self) -> None:
-        """End the processes that hold its tools."""
+        """End the processes that run the environment's tools."""
         self._exported.close()
 
     def _running(self) -> Session:
@@ -103,11 +103,11 @@ class TaskEnvironment(gymnasium.Env[str, str]):
 
 
 def register(name: str, folder: str | Path) -> str:
-    """Make `gymnasium.make("genenv/NAME-v0")` work; returns the id.
+    """Register an environment for `gymnasium.make("genenv/NAME-v0")` and return that id.
 
     Args:
-        name: of the environment.
-        folder: of the environment.
+        name: the NAME in the id.
+        folder: the folder of the exported environment.
     """
     known = f"genenv/{name}-v0"
     if known not in gymnasium.registry:

@@ -1,8 +1,8 @@
 # pyright: basic, reportMissingImports=false
-"""Tasks behind an OpenEnv server: a session a client, one rollout after the other in it.
+"""Exported tasks behind an OpenEnv server: each client has a session, which runs one rollout at a time.
 
-Needs the package `openenv` (or `openenv-core` 0.3); it wants another version of `mcp` than genenv's extra, so
-it is best installed into an environment of its own, beside genenv without extras.
+Needs the package `openenv` (or `openenv-core` 0.3). It requires another version of `mcp` than genenv's extra
+`mcp`, so install it in a separate environment with genenv without extras.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ if TYPE_CHECKING:
 
 
 class ChatAction(Action):
-    """One reply of the agent: its words and its calls, in OpenAI's form."""
+    """One reply of the agent, which a client sends to `step`: text and tool calls in OpenAI's format."""
 
     content: str = ""
     tool_calls: list[dict[str, Any]] = Field(default_factory=list)
 
 
 class ChatObservation(Observation):
-    """What the agent hears: messages in OpenAI's form; at first also the tools it may call."""
+    """The environment's messages in OpenAI's format; after `reset` also the tools that the agent may call."""
 
     messages: list[dict[str, Any]] = Field(default_factory=list)
     tools: list[dict[str, Any]] = Field(default_factory=list)
     choices: list[str] = Field(default_factory=list)
-    """The replies among which the next one must be; none: any text."""
+    """The allowed next replies; empty if any text is allowed."""
     task_id: str = ""
     explanation: str = ""
-    """Of the verdict, at the end."""
+    """The verdict's explanation, when the rollout has ended."""
 
 
 class TaskEnvironment(Environment[ChatAction, ChatObservation, State]):
-    """Rollouts of the tasks of an exported environment.
+    """An OpenEnv environment whose episodes are rollouts of the tasks of an exported environment.
 
     Args:
-        exported: it, shared by all sessions.
+        exported: the environment, shared by all sessions.
     """
 
     SUPPORTS_CONCURRENT_SESSIONS = True
@@ -69,7 +69,7 @@ class TaskEnvironment(Environment[ChatAction, ChatObservation, State]):
         task: str | None = None,
         **others: Any,  # noqa: ANN401 - as the base class has it
     ) -> ChatObservation:
-        """Begin a rollout: at a row's own `task`, at that of an id or of number `seed`, or at any."""
+        """Start a rollout of `task`, of the row `task_id`, of the row number `seed`, or of a random row."""
         del others
         self._name = ""
         if task is None:
@@ -85,7 +85,7 @@ class TaskEnvironment(Environment[ChatAction, ChatObservation, State]):
         timeout_s: float | None = None,
         **others: Any,  # noqa: ANN401 - as above
     ) -> ChatObservation:
-        """Send a reply, and return the environment's answer; at the end the reward is the verdict's."""
+        """Send a reply and return the environment's answer, at the end with the verdict's reward."""
         del timeout_s, others
         self._running().send(action.content, action.tool_calls)
         self._state.step_count += 1
@@ -93,7 +93,7 @@ class TaskEnvironment(Environment[ChatAction, ChatObservation, State]):
 
     @property
     def state(self) -> State:
-        """How many replies there were."""
+        """Return the state, which counts the replies."""
         return self._state
 
     def _running(self) -> Session:
@@ -133,14 +133,14 @@ def app(
     timeout_s: float | None = 3600.0,
     access: Access = Access(),  # noqa: B008 - frozen
 ) -> FastAPI:
-    """The server's application: `uvicorn MODULE:app`.
+    """Return the server's ASGI application, for `uvicorn MODULE:app`.
 
     Args:
-        folder: of an environment that `genenv export-env` wrote.
-        sessions: how many clients at a time.
-        timeout_s: a session that nobody steps for so long ends; None: never.
-        access: the key that clients need, and the names by which they call the server, beside loopback and
-            the address that they have reached.
+        folder: the folder of an exported environment.
+        sessions: the most clients at a time.
+        timeout_s: seconds without a step after which a session ends; None: never.
+        access: the key that clients need, and the host names by which they may address the server in addition
+            to loopback and the address they have reached.
     """
     made = partial(TaskEnvironment, Exported(Path(folder)))
     limits = ConcurrencyConfig(max_concurrent_envs=sessions, session_timeout=timeout_s)

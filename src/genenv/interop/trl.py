@@ -1,12 +1,12 @@
 # pyright: standard
-"""Tasks in TRL: what `GRPOTrainer` takes as `environment_factory`, its rewards, and its dataset.
+"""Exported tasks in TRL: the `environment_factory`, reward functions and dataset for `GRPOTrainer`.
 
-TRL offers every public method of an environment as a tool. Where an environment's tasks offer tools, those
-are they, with their own schemas; where a rollout is a conversation in text, one tool, `act`, says the next
-reply; where a task is one reply, there is no tool, and the completion itself is graded.
+TRL offers every public method of an environment as a tool. If the tasks offer tools, the methods are these,
+with their own schemas. If a rollout is a conversation in text, there is one tool, `act`, which sends the next
+reply. If a task is one reply, there is no tool, and the completion is graded.
 
-A tool does not know which calls came in one turn, so it answers as if all so far had; the verdict is of the
-completion, turn by turn, as genenv grades it.
+A tool does not know which calls were made in the same turn, so it answers as if all calls so far were one
+turn. The verdict grades the completion turn by turn, as in genenv.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 _KEPT = ("reset", "get_reward")
 _CHATML = ("<|im_start|>", "<|im_end|>")
 _WITH_TOOLS = "qwen3_instruct_2507.jinja"
-"""A template of TRL's that offers tools to models that know ChatML."""
+"""A chat template of TRL that offers tools, for models with ChatML tokens."""
 Completion = Sequence[Mapping[str, Any]]
-"""What was said after a prompt, as messages."""
+"""The messages after a prompt."""
 OVER = "The task has ended."
 _NOT_SHOWN = "Done."
-"""Where a task is one reply, the results of its calls are not shown."""
+"""The result of a tool call in tasks of one reply, which show no results."""
 ACT: JsonObject = {
     "type": "function",
     "function": {
@@ -47,7 +47,7 @@ ACT: JsonObject = {
 
 
 class _Tool(dict[str, Any]):
-    """A tool's schema, which TRL's chat template takes as it is, and what it does when it is called."""
+    """A tool's JSON schema, which TRL's chat template reads, and the function that runs a call."""
 
     def __init__(self, schema: JsonObject, call: Callable[[str, JsonObject], str]) -> None:
         super().__init__(schema)
@@ -59,7 +59,7 @@ class _Tool(dict[str, Any]):
 
 
 class Environment:
-    """One rollout after the other. `environment_class` makes a class of it that has the tools."""
+    """Runs rollouts for TRL, one at a time. `environment_class` returns a subclass with the tools."""
 
     _exported: Exported
     _tools: Sequence[JsonObject]
@@ -73,7 +73,7 @@ class Environment:
             self.__dict__[tool.__name__] = tool
 
     def reset(self, task: str, **row: object) -> None:
-        """Begin a rollout of the task of a row."""
+        """Start a rollout of the task of a row."""
         del row
         self._task, self._calls = task_of(task), []
         self._session = self._exported.session(self._task) if self._tools == [ACT] else None
@@ -91,7 +91,7 @@ class Environment:
         return str(answer[-1]["content"]) if answer else _NOT_SHOWN
 
     def _graded(self, completion: Completion) -> float:
-        """The reward: of a conversation as far as it went, else of the replies, turn by turn."""
+        """Return the reward of the conversation so far, or of the completion's replies turn by turn."""
         if self._task is None:
             return 0.0
         if self._session is not None:
@@ -100,7 +100,7 @@ class Environment:
 
 
 def _replies(completion: Completion) -> list[str]:
-    """The agent's replies, words and calls of a turn together."""
+    """Return the agent's replies, each with its text and calls."""
     return [
         reply_text(str(one.get("content") or ""), one.get("tool_calls") or ())
         for one in completion
@@ -109,19 +109,19 @@ def _replies(completion: Completion) -> list[str]:
 
 
 def environment_class(folder: str | Path) -> type[Environment]:
-    """The class that `GRPOTrainer` takes as `environment_factory`.
+    """Return the class that `GRPOTrainer` takes as `environment_factory`.
 
     Args:
-        folder: of an environment that `genenv export-env` wrote.
+        folder: the folder of an exported environment.
 
     Raises:
-        UsageError: a tool has a name that cannot be a tool's there.
+        UsageError: a tool's name is reserved in TRL.
     """
     exported = Exported(Path(folder))
     tools = exported.tools or ([ACT] if exported.max_turns > 1 else [])
 
     def placeholder(self: Environment, **arguments: object) -> str:
-        """TRL looks for functions of the class; the tool itself is the instance's."""
+        """Show TRL that the class has this tool; instances override it."""
         raise NotImplementedError
 
     names = [str(cast(JsonObject, tool["function"])["name"]) for tool in tools]
@@ -132,10 +132,10 @@ def environment_class(folder: str | Path) -> type[Environment]:
 
 
 def reward_function(folder: str | Path) -> Callable[..., list[float]]:
-    """The reward that `GRPOTrainer` takes in `reward_funcs`: the environment's verdict, in [0, 1].
+    """Return a function for `GRPOTrainer`'s `reward_funcs`: the verdict's reward, in [0, 1].
 
     Args:
-        folder: of the environment.
+        folder: the folder of the exported environment.
     """
     exported = Exported(Path(folder))
 
@@ -157,16 +157,16 @@ def reward_function(folder: str | Path) -> Callable[..., list[float]]:
 
 
 def with_tools(model: str) -> tuple[str, Any]:
-    """A model for `GRPOTrainer`, and its `processing_class`: a tokenizer whose chat template offers tools.
+    """Return a model folder for `GRPOTrainer` and a tokenizer whose chat template offers tools.
 
-    Where the model's own template offers none, as that of SmolLM2, the tokens of ChatML are enough to use the
-    one that TRL has for Qwen3: tools are described in the system's message, calls are `<tool_call>` blocks.
+    If the model's own template offers no tools, as SmolLM2's, TRL's template for Qwen3 is used, which needs
+    only the tokens of ChatML. It describes tools in the system message, and calls are `<tool_call>` blocks.
 
     Args:
         model: `smollm2-135m`, a folder, or a name on the Hugging Face hub.
 
     Raises:
-        UsageError: it cannot be loaded, or its template has no tools and its tokens are not those of ChatML.
+        UsageError: the model cannot be loaded, or its template offers no tools and it lacks ChatML's tokens.
     """
     from genenv.backends.local.loading import load_tokenizer, resolve
 
@@ -186,10 +186,10 @@ def with_tools(model: str) -> tuple[str, Any]:
 
 
 def dataset(folder: str | Path, split: str = "train") -> Dataset:
-    """The rows of a split as `train_dataset`: `id`, `prompt`, `task`.
+    """Return the rows of a split as `train_dataset`: `id`, `prompt`, `task`.
 
     Args:
-        folder: of the environment.
+        folder: the folder of the exported environment.
         split: `train` or `held_out`.
     """
     from datasets import Dataset

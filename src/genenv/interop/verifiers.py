@@ -1,8 +1,8 @@
 # pyright: basic, reportMissingImports=false
-"""Tasks as a verifiers taskset, and the harness that runs them: the environment's own episode, turn by turn.
+"""Exported tasks as a verifiers taskset, and the harness that runs the environment's episodes turn by turn.
 
-Needs the package `verifiers` (0.4 or later), which wants another version of `mcp` than genenv's extra:
-install it beside genenv without extras.
+Needs the package `verifiers` (0.4 or later). It requires another version of `mcp` than genenv's extra `mcp`,
+so install it with genenv without extras.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from genenv.types import JsonObject
 
 
 class TaskData(vf.TaskData):
-    """A row."""
+    """A task's data: a row of the exported environment."""
 
     task: str
 
 
 class TaskState(vf.State):
-    """What came of a rollout."""
+    """The result of a rollout, from which `GenenvTask` takes reward and metric."""
 
     reward: float = 0.0
     success: bool = False
@@ -34,7 +34,7 @@ class TaskState(vf.State):
 
 
 class TaskConfig(vf.TaskConfig):
-    """Nothing to set."""
+    """The task has no settings."""
 
 
 class GenenvTask(vf.Task[TaskData, TaskState, TaskConfig]):
@@ -42,22 +42,22 @@ class GenenvTask(vf.Task[TaskData, TaskState, TaskConfig]):
 
     @property
     def key(self) -> str:
-        """Its id."""
+        """Return the task's id."""
         return str(self.data.id)
 
     @vf.reward(weight=1.0)
     async def verdict(self, trace: vf.Trace) -> float:
-        """What the check says, in [0, 1]."""
+        """Return the verdict's reward, in [0, 1]."""
         return float(trace.state.reward)
 
     @vf.metric
     async def success(self, trace: vf.Trace) -> float:
-        """Whether the task was solved."""
+        """Return 1.0 if the task was solved, else 0.0."""
         return float(trace.state.success)
 
 
 class TasksetConfig(vf.TasksetConfig):
-    """Which tasks."""
+    """Settings of the taskset: its split."""
 
     split: str = "train"
     """train or held_out."""
@@ -65,11 +65,11 @@ class TasksetConfig(vf.TasksetConfig):
 
 
 class HarnessConfig(vf.HarnessConfig):
-    """Nothing to set."""
+    """The harness has no settings."""
 
 
 def data_of(row: JsonObject) -> TaskData:
-    """A row in the form of verifiers. People read its prompt; the harness asks the environment for it."""
+    """Return a row as verifiers' task data. Rollouts use the episode's messages, not this prompt."""
     said: Any = row["prompt"]
     system = next((one["content"] for one in said if one["role"] == "system"), None)
     asked = "\n\n".join(str(one["content"]) for one in said if one["role"] != "system")
@@ -78,10 +78,10 @@ def data_of(row: JsonObject) -> TaskData:
 
 
 def classes(folder: str | Path) -> tuple[type[Any], type[Any]]:
-    """The taskset and the harness of an environment, for the `__all__` of a module that verifiers loads.
+    """Return the taskset and harness classes of an environment, for a module that verifiers loads.
 
     Args:
-        folder: of an environment that `genenv export-env` wrote.
+        folder: the folder of an exported environment.
     """
     exported = Exported(Path(folder))
 
@@ -89,12 +89,12 @@ def classes(folder: str | Path) -> tuple[type[Any], type[Any]]:
         """The tasks of an exported environment."""
 
         def load(self) -> Iterator[GenenvTask]:
-            """A task a row."""
+            """Yield one task per row."""
             for row in exported.rows(self.config.split):
                 yield GenenvTask(data_of(row), self.config.task)
 
     class GenenvHarness(vf.Harness[HarnessConfig]):
-        """Runs the environment's own episode with the model under test."""
+        """Runs the environment's episode with the model under test."""
 
         APPENDS_SYSTEM_PROMPT = True
         EXECUTES_CODE = False
@@ -110,7 +110,7 @@ def classes(folder: str | Path) -> tuple[type[Any], type[Any]]:
             mcp_urls: Any,  # noqa: ANN401
             data: Any,  # noqa: ANN401
         ) -> Any:  # noqa: ANN401
-            """Ask until the rollout ends."""
+            """Request replies from the model until the rollout ends."""
             del runtime, mcp_urls
             session, messages = exported.session(data.task), list[Any]()
             offered: dict[str, Any] = {"tools": list(session.tools)} if session.tools else {}

@@ -1,1 +1,1 @@
-"""Pages for people: each is one self-contained HTML file. `page` makes that of a run."""
+"""Reports as self-contained HTML files, and the parts they share; `page` makes the report of a run."""

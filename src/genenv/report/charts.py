@@ -1,7 +1,7 @@
 # pyright: standard
-"""The charts of a run's report: each takes the facts of the run and gives an SVG, or None without data.
+"""The charts of a run's report: each takes the facts of the run and returns an SVG, or None without data.
 
-A chart is as wide for three thousand rounds as for ten: neighboring rounds then share a column.
+A chart has the same width for three thousand rounds as for ten: neighboring rounds then share a column.
 """
 
 from __future__ import annotations
@@ -38,57 +38,57 @@ _MOST_MARKERS = 100
 _WIDTH_IN = 5.2
 _SHOWN_REASONS = len(SERIES) - 1
 _SHOWN_SKILLS = 14
-_SMALLEST_KL = 1e-3  # nats per token; what is less is no distance to speak of
+_SMALLEST_KL = 1e-3  # nats per token; smaller values count as zero
 
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """Neighbouring rounds that share a column of a picture; a round alone in a short run."""
+    """Neighboring rounds that share a column of a chart; a single round in a short run."""
 
     rounds: tuple[RoundOverview, ...]
 
     @property
     def center(self) -> float:
-        """Where the column stands, in rounds."""
+        """Return the column's position on the axis of rounds."""
         return (self.rounds[0].number + self.rounds[-1].number) / 2
 
     @property
     def width(self) -> int:
-        """Over how many rounds the column reaches."""
+        """Return the number of rounds that the column spans."""
         return self.rounds[-1].number - self.rounds[0].number + 1
 
     def rejected(self, reasons: Sequence[RejectReason]) -> float:
-        """Generations rejected for these reasons, a round on average."""
+        """Return the mean number of generations per round that were rejected for these reasons."""
         totals: Counter[RejectReason] = Counter()
         for facts in self.rounds:
             totals.update(facts.rejected)
         return sum(totals[reason] for reason in reasons) / len(self.rounds)
 
     def skill_share(self, skills: Set[str]) -> float:
-        """Share of the generated tasks of these rounds that exercise any of these skills."""
+        """Return the share of these rounds' generated tasks that exercise any of the skills."""
         tasks = sum(len(facts.task_skills) for facts in self.rounds)
         hits = sum(not own.isdisjoint(skills) for facts in self.rounds for own in facts.task_skills)
         return hits / tasks if hits else 0.0
 
 
 def in_bins(rounds: Sequence[RoundOverview]) -> list[Bin]:
-    """Rounds as columns, all of equally many rounds but the last; not more than can be told apart."""
+    """Group rounds into at most `_MOST_COLUMNS` columns of equal size; the last may be smaller."""
     size = -(-len(rounds) // _MOST_COLUMNS)
     return [Bin(tuple(rounds[start : start + size])) for start in range(0, len(rounds), size or 1)]
 
 
 def every_nth(rounds: Sequence[RoundOverview]) -> int:
-    """Of how many rounds one shows its batches, so that dots can be told apart."""
+    """Return n such that showing the batches of every nth round keeps the dots apart."""
     return max(1, -(-sum(len(facts.batches) for facts in rounds) // _MOST_DOTS))
 
 
 def marker(shape: str, points: int) -> str:
-    """The marker of a line's points; none where they would hide the line."""
+    """Return the marker of a line's points; "" if there are so many that they would hide the line."""
     return shape if points <= _MOST_MARKERS else ""
 
 
 def p_hat_chart(run: RunFacts) -> Markup | None:
-    """p_hat of every batch, the mean of the round, the target band, the filter's band where it is on."""
+    """Draw p_hat of every batch, its mean per round, the target band, and the filter's band if enabled."""
     means = run.series("curriculum/p_hat_mean")
     if not means:
         return None
@@ -124,7 +124,7 @@ def p_hat_chart(run: RunFacts) -> Markup | None:
 
 
 def held_out_chart(run: RunFacts) -> Markup | None:
-    """Success on held-out tasks."""
+    """Draw success on held-out tasks by round."""
     points = run.held_out()
     if not points:
         return None
@@ -159,12 +159,12 @@ def held_out_chart(run: RunFacts) -> Markup | None:
 
 
 def validity_chart(run: RunFacts) -> Markup | None:
-    """The share of generations that became tasks, and why the others did not."""
+    """Draw the share of generations that became tasks, and the reasons of rejection."""
     rounds = [facts for facts in run.rounds if facts.generated]
     if not rounds:
         return None
     with chart_style("validity"):
-        figure, rate_ax, bar_ax = _two_rows(4.4)
+        figure, rate_ax, bar_ax = _two_rows()
         rates = {facts.number: facts.accepted / facts.generated for facts in rounds}
         rate_ax.plot(list(rates), list(rates.values()), color=SERIES[0], marker=marker("o", len(rates)))
         _end_labels(rate_ax, {f"{rates[max(rates)]:.2f}": rates}, colors=(SERIES[0],))
@@ -203,12 +203,12 @@ def validity_chart(run: RunFacts) -> Markup | None:
 
 
 def kl_chart(run: RunFacts) -> Markup | None:
-    """How far each player moved from where it started, on an axis of its own."""
+    """Draw the KL divergence of each policy from its start, on separate axes."""
     lines = {"agent": run.series("agent/kl"), "simulator": run.series("simulator/kl")}
     if not any(lines.values()):
         return None
     with chart_style("kl"):
-        figure, *axes = _two_rows(4.4)
+        figure, *axes = _two_rows()
         for ax, (player, line), color in zip(axes, lines.items(), SERIES, strict=False):
             ax.set_ylabel(f"{player} KL (nats/token)")
             if not line:
@@ -222,7 +222,7 @@ def kl_chart(run: RunFacts) -> Markup | None:
 
 
 def difficulty_chart(run: RunFacts) -> Markup | None:
-    """How much the tasks ask for: tokens and steps of their solutions."""
+    """Draw the difficulty of tasks by round: tokens and steps of their demonstrations."""
     tokens = {
         "required": run.series("tasks/required_response_tokens"),
         "written": run.series("agent/response_tokens"),
@@ -231,7 +231,7 @@ def difficulty_chart(run: RunFacts) -> Markup | None:
     if not any(tokens.values()) and not steps:
         return None
     with chart_style("difficulty"):
-        figure, token_ax, step_ax = _two_rows(4.4)
+        figure, token_ax, step_ax = _two_rows()
         _lines(token_ax, tokens)
         token_ax.set_ylabel("length (tokens)")
         _from_zero(token_ax, tokens)
@@ -243,7 +243,7 @@ def difficulty_chart(run: RunFacts) -> Markup | None:
 
 
 def skills_chart(run: RunFacts) -> Markup | None:
-    """What share of the generated tasks exercises each frequent skill, and any of the others."""
+    """Draw the share of generated tasks that exercise each frequent skill, and any other skill."""
     rounds = [facts for facts in run.rounds if facts.generated]
     totals = Counter(skill for facts in rounds for own in facts.task_skills for skill in own)
     order = sorted(totals, key=lambda skill: (-totals[skill], skill))
@@ -275,8 +275,8 @@ def skills_chart(run: RunFacts) -> Markup | None:
         return to_svg(figure, "skills", "Share of generated tasks per skill, by round")
 
 
-def _two_rows(height_in: float) -> tuple[Figure, Axes, Axes]:
-    figure = Figure(figsize=(_WIDTH_IN, height_in), layout="constrained")
+def _two_rows() -> tuple[Figure, Axes, Axes]:
+    figure = Figure(figsize=(_WIDTH_IN, 4.4), layout="constrained")
     upper = figure.add_subplot(2, 1, 1)
     lower = figure.add_subplot(2, 1, 2, sharex=upper)
     upper.tick_params(labelbottom=False)
@@ -304,7 +304,7 @@ def _from_zero(ax: Axes, lines: Mapping[str, Mapping[int, float]]) -> None:
 
 
 def _kl_axis(ax: Axes, line: Mapping[int, float]) -> None:
-    """From zero; logarithmic above the smallest value where the largest is more than 100 times that."""
+    """Scale the axis from zero; logarithmic if the values span more than a factor of 100."""
     largest = max(line.values())
     smallest = max(_SMALLEST_KL, min((value for value in line.values() if value > 0), default=0.0))
     if largest <= 100 * smallest:
@@ -321,7 +321,7 @@ def _say(ax: Axes, sentence: str) -> None:
 
 
 def _lines(ax: Axes, lines: Mapping[str, Mapping[int, float]], *, first_color: int = 0) -> None:
-    """Lines with their names at the right end; the markers differ too."""
+    """Draw lines with different markers and their names at the right end."""
     shown = {name: line for name, line in lines.items() if line}
     styles = dict(zip(lines, zip(SERIES[first_color:], "osD", strict=False), strict=False))
     for name, line in shown.items():
@@ -331,7 +331,7 @@ def _lines(ax: Axes, lines: Mapping[str, Mapping[int, float]], *, first_color: i
 
 
 def _end_labels(ax: Axes, lines: Mapping[str, Mapping[int, float]], *, colors: Sequence[str]) -> None:
-    """Write each line's name beside its last point, moved apart where two would touch."""
+    """Write each line's name next to its last point, shifted if two would overlap."""
     ends = sorted(
         (line[max(line)], name, color) for (name, line), color in zip(lines.items(), colors, strict=True)
     )
@@ -347,7 +347,7 @@ def _end_labels(ax: Axes, lines: Mapping[str, Mapping[int, float]], *, colors: S
 
 
 def _spread(place: int, count: int) -> float:
-    """Side by side inside the round's column."""
+    """Return the offset of a dot within the round's column."""
     return 0.0 if count < 2 else (place / (count - 1) - 0.5) * 0.5
 
 

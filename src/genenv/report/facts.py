@@ -1,4 +1,4 @@
-"""What a run came to, read from its store and its settings: for its report, and in six lines."""
+"""Facts about a run, read from its store and settings: for its report, and as six lines of text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from genenv.types import Origin
 from genenv.untrusted.documents import Unreadable, read_toml
 
 _FEW = 0.25
-"""A smaller share of tasks with mixed outcomes is called few: three rollouts of four then carry no signal."""
+"""A share of tasks with mixed outcomes below this is called few: more than three of four rollouts then carry
+no signal.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,37 +31,39 @@ class HeldOut:
     rate: float
     low: float
     high: float
-    """95% Wilson interval; equal to the rate where the number of tasks is not known."""
+    """Bounds of the 95% Wilson interval; equal to the rate if the number of tasks is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
-    """A run."""
+    """The facts that a run's report shows; the charts take them."""
 
     name: str
     model: str | None
     seed: int | None
     planned_rounds: int | None
-    """How many rounds of training the settings ask for."""
+    """The number of training rounds in the settings."""
     target_band: tuple[float, float] | None
-    """Where the mean p_hat of a round should lie."""
+    """The desired range of a round's mean p_hat."""
     filter_band: tuple[float, float] | None
-    """What the simulator trains on: alpha plus and minus k_min; None without `band_filter`."""
+    """The range of p_hat that the simulator trains on: alpha plus and minus k_min; None without
+    `band_filter`.
+    """
     rounds: tuple[RoundOverview, ...]
-    """What is committed; round 0 is the state before training."""
+    """The committed rounds; round 0 is the state before training."""
 
     def series(self, metric: str) -> dict[int, float]:
-        """A metric by round, where it was recorded."""
+        """Return a metric by round, for the rounds that recorded it."""
         return {facts.number: facts.metrics[metric] for facts in self.rounds if metric in facts.metrics}
 
     def held_out(self) -> dict[int, HeldOut]:
-        """Success on held-out tasks by round, where it was measured."""
+        """Return success on held-out tasks by round, for the rounds that measured it."""
         found = ((facts.number, _held_out(facts)) for facts in self.rounds)
         return {number: held_out for number, held_out in found if held_out is not None}
 
 
 def read_facts(folder: RunFolder, store: PoolStore) -> RunFacts:
-    """Read a run.
+    """Read the facts of a run.
 
     Raises:
         DataError: the store or the settings are damaged.
@@ -100,7 +104,7 @@ def _read_config(folder: RunFolder) -> Mapping[str, object]:
 
 
 def _setting(config: Mapping[str, object], name: str) -> object:
-    """A setting by its dotted name; None when it is not there."""
+    """Return a setting by its dotted name; None if it is missing."""
     section, _, key = name.partition(".")
     table = config.get(section)
     return cast("Mapping[str, object]", table).get(key) if isinstance(table, dict) else None
@@ -112,12 +116,12 @@ def _number(config: Mapping[str, object], name: str) -> float | None:
 
 
 def summarise(run: Path) -> list[str]:
-    """Six lines: held-out success, valid rate, p_hat, mixed outcomes, tasks, time.
+    """Return six lines: held-out success, valid rate, p_hat, mixed outcomes, tasks, time.
 
-    For a run whose store was just checked.
+    The run's store must have been checked before.
 
     Raises:
-        GenenvError: there is no run, or it has no committed round yet.
+        GenenvError: there is no run, or it has no committed round.
     """
     folder = RunFolder.open(run)
     with PoolStore.open(folder.pool, create=False, check=False) as store:
@@ -143,7 +147,7 @@ def summarise(run: Path) -> list[str]:
 
 
 def _mixed(metrics: Mapping[int, Mapping[str, float]]) -> str:
-    """In the last third of the rounds; where they are few, what can be done about it."""
+    """Return the share of mixed outcomes in the last third of the rounds, with advice if it is low."""
     late = late_values(metrics, "tasks/mixed")
     if not late:
         return "none"
@@ -152,7 +156,7 @@ def _mixed(metrics: Mapping[int, Mapping[str, float]]) -> str:
 
 
 def _held_out_change(metrics: Mapping[int, Mapping[str, float]]) -> str:
-    """From the first measurement to the last; where the world has changed, of each of them."""
+    """Return the change from first to last measurement, in each environment if there was a shift."""
     taken = {number: m["agent/eval_success"] for number, m in metrics.items() if "agent/eval_success" in m}
     shift = next((number for number, m in metrics.items() if "agent/eval_at_shift" in m), None)
     if shift is None:

@@ -1,4 +1,4 @@
-"""`genenv report`: the page of a run, made of facts, charts and examples."""
+"""The command `genenv report`: builds the page of a run from facts, charts and example tasks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LOST = {
     "simulator/kl_retries": "halved steps, simulator",
     "agent/failed_traces": "failed rollouts",
 }
-"""Work that came to nothing: a column each, where there was any."""
+"""Metrics of wasted work with their labels; each has a column if it is not always zero."""
 
 Run = Annotated[
     Path,
@@ -41,9 +41,9 @@ def report(run: Run) -> None:
 
 
 def write_report(run: Path) -> Path:
-    """Write `report.html` into a run's folder; a run in progress may be reported too.
+    """Write `report.html` into a run's folder; the run may be in progress.
 
-    The page loads nothing from anywhere, and the same run always gives the same bytes.
+    The page loads no external files, and the same run always gives the same bytes.
 
     Args:
         run: the folder of the run.
@@ -64,7 +64,7 @@ def write_report(run: Path) -> Path:
 
 
 def render(run: RunFacts, early: Sequence[Example], late: Sequence[Example]) -> str:
-    """The page as HTML."""
+    """Return the page as HTML."""
     return parts.render(
         "report.html",
         title=run.name,
@@ -90,7 +90,7 @@ def _progress(run: RunFacts) -> str:
 
 
 def _numbers(run: RunFacts) -> list[tuple[str, str]]:
-    """The numbers at the top: a label and a value each."""
+    """Return the label and value of each number at the top of the page."""
     late = late_p_hats({facts.number: facts.metrics for facts in run.rounds})
     p_hat = fmean(late) if late else None
     generated = sum(facts.generated for facts in run.rounds)
@@ -176,25 +176,25 @@ _LONGEST_TEXT = 2000  # characters of one message
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountedRollout:
-    """Rollouts of a task that went alike, counted."""
+    """Equal rollouts of a task with their count."""
 
     messages: tuple[Message, ...]
-    """The conversation after the task."""
+    """The messages after those of the task."""
     success: bool
     explanation: str
     stop_reason: str | None
-    """Why it ended, where it did not come to its own end."""
+    """The reason why the rollout was cut short; None if it ended normally."""
     count: int
 
     @property
     def turns(self) -> int:
-        """How often the agent replied."""
+        """Return the number of the agent's replies."""
         return sum(message.role == "assistant" for message in self.messages)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """A task and what the agent made of it."""
+    """A task with its rollouts, as the report shows it."""
 
     task_id: str
     round: int
@@ -203,28 +203,27 @@ class Example:
     oracle: tuple[str, ...]
     successes: int
     rollouts: int
-    """How many ran to a verdict."""
+    """The number of rollouts with a verdict."""
     distinct: tuple[CountedRollout, ...]
-    """The most frequent ones."""
+    """The most frequent different rollouts."""
     hidden: int
-    """How many rollouts are not among them."""
+    """The number of rollouts not among `distinct`."""
 
 
-def pick_examples(store: PoolStore, *, each: int = 5) -> tuple[list[Example], list[Example]]:
-    """Early and late generated tasks that were rolled out, no task twice and contexts varied.
+_EACH = 5
+"""So many early examples, and so many late ones, at most."""
 
-    Args:
-        store: the run's store.
-        each: how many early ones and how many late ones, at most.
-    """
+
+def pick_examples(store: PoolStore) -> tuple[list[Example], list[Example]]:
+    """Early and late generated tasks that were rolled out, no task twice and contexts varied."""
     order = store.rounds()
-    early = _pick(store, order, each, seen=frozenset())
+    early = _pick(store, order, seen=frozenset())
     seen = frozenset(example.task_id for example in early)
-    late = _pick(store, order[::-1], each, seen=seen)
+    late = _pick(store, order[::-1], seen=seen)
     return early, sorted(late, key=lambda example: example.round)
 
 
-def _pick(store: PoolStore, order: Sequence[int], wanted: int, *, seen: frozenset[str]) -> list[Example]:
+def _pick(store: PoolStore, order: Sequence[int], *, seen: frozenset[str]) -> list[Example]:
     found: list[Example] = []
     for number in order:
         tasks = store.tasks(origin=Origin.GENERATED, rounds=range(number, number + 1))
@@ -232,13 +231,13 @@ def _pick(store: PoolStore, order: Sequence[int], wanted: int, *, seen: frozense
             traces = store.lineage(task.id).traces
             if traces:
                 found.append(_example(task, number, traces))
-            if len(found) == wanted:
+            if len(found) == _EACH:
                 return found
     return found
 
 
 def _one_per_context_first(tasks: Sequence[Task]) -> list[Task]:
-    """Variations of one seed look alike: the first of every context, then the second of every one, ..."""
+    """Order tasks as the first of every context, then the second: variations of one seed look similar."""
     taken: Counter[str | None] = Counter()
     turns: list[tuple[int, Task]] = []
     for task in tasks:
@@ -291,7 +290,7 @@ def _instruction(task: Task) -> str:
 
 
 def _difficulty(spec: JsonObject) -> dict[str, str]:
-    """The spec's leading keys up to the first that holds a structure or a text: they set the difficulty."""
+    """Return the spec's leading short fields, which set the difficulty, up to the first structure or text."""
     fields: dict[str, str] = {}
     for key, value in spec.items():
         if isinstance(value, bool):

@@ -1,8 +1,8 @@
 # pyright: standard
-"""What all pages share: the template environment, number formats, CSV text, and charts as SVG.
+"""Parts of all report pages: the template environment, number formats, CSV text, and charts as SVG.
 
-Charts use the placeholder colors below; in the SVG they become CSS variables, so that one picture serves
-light and dark pages. Text stays text, in the page's font.
+Charts use the placeholder colors below, which become CSS variables in the SVG, so that a chart fits light
+and dark pages. Text in charts stays text, in the page's font.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from genenv.texts import inert
 
 INK, MUTED, GRID, PAPER = "#0a0b01", "#0a0b02", "#0a0b03", "#0a0b04"
 SERIES = tuple(f"#0a0c0{number}" for number in range(8))
-"""Eight colours that can be told apart with every kind of colour vision; the last is grey."""
+"""Eight colors that are distinct under every form of color blindness; the last is gray."""
 
 _DASHES = ("-", "--", ":", "-.")
 DASH = "–"
-"""Stands for a number that is not there."""
+"""The text for a missing number."""
 
 _VARIABLES = {INK: "--ink", MUTED: "--muted", GRID: "--grid", PAPER: "--paper"} | {
     color: f"--c{number}" for number, color in enumerate(SERIES)
 }
-_STYLE: dict[Any, Any] = {  # matplotlib's own key type lists the names of one version
+_STYLE: dict[Any, Any] = {  # matplotlib's key type lists one version's names
     "svg.fonttype": "none",
     "text.parse_math": False,
     "font.size": 10,
@@ -63,27 +63,27 @@ _STYLE: dict[Any, Any] = {  # matplotlib's own key type lists the names of one v
 
 
 _NOT_IN_HTML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
-"""Code points that no HTML page may hold, control characters and lone surrogates: models write anything."""
+"""Code points that HTML forbids, such as control characters and surrogates; models may write them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """One chart of a page."""
+    """One chart of a page, with its explanation."""
 
     title: str
     svg: Markup | None
     reading: str
-    """How to read it."""
+    """A sentence about how to read the chart."""
     missing: str = ""
-    """What to say when there is nothing to show."""
+    """The sentence to show if there are no data."""
 
 
 def render(template: str, **values: object) -> str:
-    """A page as HTML: self-contained, and the same for the same values.
+    """Return a self-contained page as HTML; equal values give equal pages.
 
     Args:
-        template: one of `templates/`, which extends `base.html`.
-        values: what it shows; strings are escaped.
+        template: the name of a file in `templates/` that extends `base.html`.
+        values: the values that the template shows; strings are escaped.
     """
     environment = Environment(
         loader=PackageLoader("genenv.report"),
@@ -100,69 +100,70 @@ def render(template: str, **values: object) -> str:
 
 
 def _visible(value: object) -> object:
-    """Text as a reader may see it: characters that hide or turn others around stand as their escapes."""
+    """Replace invisible and direction-changing characters of a text by escapes."""
     return inert(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def rate(value: float | None) -> str:
-    """A share with two decimals; a dash where there is none."""
+    """Format a share with two decimals; None becomes a dash."""
     return DASH if value is None else f"{value:.2f}"
 
 
 def precise(value: float | None) -> str:
-    """A number with four digits; a dash where there is none."""
+    """Format a number with four digits; None becomes a dash."""
     return DASH if value is None else f"{value:.4g}"
 
 
 def csv_text(lines: Iterable[Sequence[object]]) -> str:
-    """Rows as a CSV file."""
+    """Return rows as the text of a CSV file."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(lines)
     return text.getvalue()
 
 
 def line_styles(number: int) -> list[tuple[str, str]]:
-    """A color and a dash pattern for each of so many lines, different for all while there are enough."""
+    """Return a color and dash pattern for each of `number` lines, all different as long as possible."""
     return [
         (SERIES[place % len(SERIES)], _DASHES[place // len(SERIES) % len(_DASHES)]) for place in range(number)
     ]
 
 
 def new_figure(width_in: float, height_in: float) -> tuple[Figure, Axes]:
-    """A figure with one set of axes; made inside `chart_style`."""
+    """Return a figure with one set of axes; call it inside `chart_style`."""
     figure = Figure(figsize=(width_in, height_in), layout="constrained")
     return figure, figure.subplots()
 
 
 def legend_below(figure: Figure, ax: Axes, *, columns: int, size: int = 9) -> None:
-    """A legend under the picture."""
+    """Add a legend below the chart."""
     handles, labels = ax.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=size, handlelength=1.4)
 
 
 def round_ticks(ax: Axes) -> None:
-    """Whole numbers of rounds along the horizontal axis."""
+    """Put ticks at whole rounds on the horizontal axis."""
     ax.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
 
 
 @contextmanager
 def chart_style(name: str) -> Generator[None]:
-    """Figures made and rendered inside look alike; `name` makes the ids in the SVG reproducible."""
+    """Give charts drawn and rendered in the block one style; `name` makes ids in the SVG reproducible."""
     with mpl.rc_context(), warnings.catch_warnings():
         mpl.rcdefaults()
         mpl.rcParams.update({**_STYLE, "svg.hashsalt": f"genenv-{name}"})
-        # The page's font draws the text; a glyph that matplotlib's font lacks only makes its width a guess.
+        # The page's font draws the text. A glyph missing in matplotlib's font only affects the estimated
+        # width.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         yield
 
 
 def to_svg(figure: Figure, name: str, label: str) -> Markup:
-    """The figure as an SVG element.
+    """Return the figure as an SVG element.
 
     Args:
-        figure: made inside `chart_style`.
-        name: unique on the page.
-        label: what the picture shows, for people who do not see it.
+        figure: a figure created inside `chart_style`.
+        name: the chart's id, unique on the page.
+        label: a description for screen readers.
     """
     buffer = io.StringIO()
     metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))

@@ -1,1 +1,1 @@
-"""Simulated learners, and sweeps over settings and seeds with their statistics."""
+"""Curricula on simulated learners, and sweeps of runs over variants and seeds with their statistics."""

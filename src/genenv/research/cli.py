@@ -1,4 +1,4 @@
-"""`genenv compare`: evaluations or runs side by side; `genenv lab`: curricula on simulated learners."""
+"""The commands `genenv compare` (evaluations or runs side by side) and `genenv lab` (simulated learners)."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A policy acts in an environment."""
+"""Rollouts: runs the agent policy in episodes of an environment and records the traces."""

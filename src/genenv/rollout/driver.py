@@ -1,6 +1,6 @@
-"""Player 2 acts: episodes as coroutines, every token kept exactly as it was sampled.
+"""Rolls out the agent policy: episodes as coroutines, with every token kept exactly as it was sampled.
 
-A failed episode is data: it becomes a trace with a stop reason. Anything else propagates.
+A failed episode becomes a trace with a stop reason. Any other exception propagates.
 """
 
 from __future__ import annotations
@@ -13,7 +13,16 @@ from dataclasses import dataclass, field
 from genenv.chat.reasoning import CLOSING, answer_of
 from genenv.chat.sampler import encode_choices, forced_places
 from genenv.chat.tool_calls import normalize_tool_calls
-from genenv.environments.base import Environment, Episode, OutOfTurns
+from genenv.environments.base import (
+    Ask,
+    Environment,
+    Episode,
+    OutOfTurns,
+    choices_of,
+    failed,
+    tools_of,
+    verdict_of,
+)
 from genenv.errors import RolloutError
 from genenv.progress import advance
 from genenv.sampling import Completion, Conversation, Sampler, SampleRequest, blocked_s
@@ -21,33 +30,37 @@ from genenv.seeding import stream
 from genenv.types import Choices, Group, JsonObject, LeftOut, Message, StopReason, Task, Trace
 
 CHARS_A_TOKEN = 64
-"""Text with more characters for each token of the window does not fit; it is not tokenized to see that."""
+"""Maximum characters per token of the context window. Longer prompts are rejected without tokenizing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How the agent answers."""
+    """The sampling parameters of rollouts."""
 
     temperature: float
     max_new_tokens: int
     timeout_s: float
-    """Of the environment alone: the time the model takes does not count."""
+    """Time limit for the environment, in seconds. The model's sampling time does not count."""
     seed: int
 
 
-class _EpisodeOver(Exception):
-    """The episode cannot have another turn."""
+class EpisodeOver(Exception):
+    """Raised in place of a reply: the agent cannot have another turn."""
 
     def __init__(self, reason: StopReason) -> None:
         super().__init__(reason)
         self.reason = reason
 
 
-class _Clock:
-    """Ends an episode whose environment takes too long. It stands still while the model samples.
+class OutOfTime(RolloutError):
+    """The environment took longer than a rollout allows it."""
 
-    Sampling for other episodes may keep the event loop from an environment that waits for something; that
-    time is the model's too.
+
+class _Clock:
+    """Ends an episode whose environment takes too long. The clock stops while the model samples.
+
+    Sampling for other episodes may block the event loop while this environment waits. That time does not
+    count either.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -56,12 +69,12 @@ class _Clock:
         self._loop = asyncio.get_running_loop()
 
     def start(self) -> None:
-        """The environment's turn begins."""
+        """Start the clock: the environment is working."""
         self._end_s = self._now() + self._left_s
         self._timer = self._loop.call_later(self._left_s, self._ring)
 
     def stop(self) -> float:
-        """The environment's turn is over; returns the seconds it has left."""
+        """Stop the clock and return the environment's remaining seconds."""
         self._timer.cancel()
         self._left_s = self._end_s - self._now()
         return self._left_s
@@ -79,16 +92,15 @@ class _Clock:
 
 @dataclass(slots=True)
 class _Conversation:
-    """One episode's tokens, turn after turn."""
+    """The tokens of one episode, collected turn by turn."""
 
     sampler: Sampler
     sampling: Sampling
     name: str
-    clock: _Clock
     max_turns: int = 1
     tools: Sequence[JsonObject] = ()
     possible: Callable[[], Sequence[str]] = tuple
-    """The replies among which the next one must be; none: anything."""
+    """Returns the possible next replies. Empty: any reply."""
     itself: Conversation = field(default_factory=Conversation)
     version: int | None = None
     token_ids: list[int] = field(default_factory=list)
@@ -96,18 +108,27 @@ class _Conversation:
     logprobs: list[float] = field(default_factory=list)
     choices: list[Choices] = field(default_factory=list)
     replies: list[str] = field(default_factory=list)
-    """As the environment got them and a check reads them."""
+    """The agent's replies, as the environment receives them and the checker reads them."""
     messages: list[Message] = field(default_factory=list)
-    """What was said after the prompt."""
+    """All messages after the prompt."""
     turns: list[tuple[int, int, int]] = field(default_factory=list)
-    """Where each turn's prompt begins and ends, and where its reply ends."""
+    """For each turn: start of its prompt, end of its prompt, end of its reply."""
     left_out: list[LeftOut] = field(default_factory=list)
     prompt_tokens: int = 0
+    episode: Episode | None = None
+
+    def begin(self, episode: Episode) -> Episode:
+        """Know what an episode offers, and return it."""
+        self.episode = episode
+        self.max_turns = episode.max_turns
+        self.tools = tools_of(episode)
+        self.possible = functools.partial(choices_of, episode)
+        return episode
 
     async def ask(self, messages: Sequence[Message]) -> str:
-        """Append messages, sample the reply, append it."""
+        """Append messages, sample the reply, append the reply and return its text."""
         if sum(len(m.content) for m in messages) > CHARS_A_TOKEN * self.sampler.context_tokens:
-            raise _EpisodeOver(StopReason.CONTEXT)
+            raise EpisodeOver(StopReason.CONTEXT)
         after = self.replies[-1] if self.replies else ""
         if self.replies:
             self._leave_out(messages[0].role)
@@ -120,7 +141,7 @@ class _Conversation:
             self.prompt_tokens = len(self.token_ids)
         prompt = self._seen()
         if len(prompt) + self.sampling.max_new_tokens > self.sampler.context_tokens:
-            raise _EpisodeOver(StopReason.CONTEXT)
+            raise EpisodeOver(StopReason.CONTEXT)
         choices = encode_choices(self.possible(), self.sampler, thinks=bool(self.sampler.end_of_thought))
         if choices:
             self.choices.append(Choices(start=len(self.token_ids), replies=choices))
@@ -133,10 +154,7 @@ class _Conversation:
             conversation=self.itself,
             last=len(self.replies) + 1 >= self.max_turns,
         )
-        if self.clock.stop() <= 0:  # an environment that never awaits gives the clock no chance to ring
-            raise TimeoutError
         completion = await self.sampler.sample(request)
-        self.clock.start()
         self.version = completion.version
         asked = len(self.token_ids)
         self._append(completion.token_ids, completion.logprobs, forced=completion.forced)
@@ -144,11 +162,11 @@ class _Conversation:
         self.replies.append(self._answer(completion))
         self.messages.append(Message(role="assistant", content=self.replies[-1]))
         if not completion.finished:
-            raise _EpisodeOver(StopReason.LENGTH)
+            raise EpisodeOver(StopReason.LENGTH)
         return self.replies[-1]
 
     def _leave_out(self, role: str) -> None:
-        """Drop what the template drops of earlier turns when a message of a role follows: their thoughts."""
+        """Mark the tokens of earlier turns that the template drops before a message of this role."""
         now, kept = len(self.token_ids), list[tuple[int, int, int]]()
         for begin, asked, end in self.turns:
             prompt, reply = self.token_ids[begin:asked], self.token_ids[asked:end]
@@ -160,7 +178,7 @@ class _Conversation:
         self.turns = kept
 
     def _seen(self) -> tuple[int, ...]:
-        """The conversation as the next turn sees it."""
+        """Return the tokens of the conversation that the next turn sees."""
         seen, at = list[int](), 0
         for span in sorted(self.left_out, key=lambda one: one.start):
             seen += self.token_ids[at : span.start]
@@ -168,7 +186,7 @@ class _Conversation:
         return (*seen, *self.token_ids[at:])
 
     def _answer(self, completion: Completion) -> str:
-        """What of a reply the environment hears: no thoughts, and calls of the model's own form as text."""
+        """Return the environment's view of a reply: no thoughts, and native tool calls converted to text."""
         answer = answer_of(
             completion.text, opened=bool(self.sampler.end_of_thought), finished=completion.finished
         )
@@ -180,16 +198,42 @@ class _Conversation:
         self.logprobs += logprobs
 
 
-def tools_of(episode: Episode) -> Sequence[JsonObject]:
-    """The tools that the model's chat template is to offer; none where messages describe them."""
-    tools: Sequence[JsonObject] = getattr(episode, "tools", ())  # isinstance of a protocol takes 30 us
-    return tools
+async def play(begin: Callable[[], Episode], ask: Ask, *, timeout_s: float) -> StopReason:
+    """Run an episode to its end; returns why it ended.
 
+    Args:
+        begin: makes the episode.
+        ask: the agent's replies; may raise `EpisodeOver`.
+        timeout_s: of the environment alone: the time that `ask` takes does not count.
 
-def choices_of(episode: Episode) -> Sequence[str]:
-    """The replies that are possible now; none where any text is."""
-    choices: Sequence[str] = getattr(episode, "choices", ())
-    return choices
+    Raises:
+        OutOfTime: the environment took longer.
+        RolloutError: the episode cannot go on.
+    """
+    clock = _Clock(timeout_s)
+
+    async def timed(messages: Sequence[Message]) -> str:
+        if clock.stop() <= 0:  # an environment that never awaits gives the clock no chance to ring
+            raise TimeoutError
+        try:
+            return await ask(messages)
+        finally:
+            clock.start()
+
+    try:
+        async with clock.timeout:
+            clock.start()
+            try:
+                await begin().run(timed)
+            except EpisodeOver as over:
+                return over.reason
+            except OutOfTurns:
+                return StopReason.MAX_TURNS
+            finally:
+                clock.stop()
+    except TimeoutError as error:
+        raise OutOfTime(f"the environment took longer than {timeout_s:g} s") from error
+    return StopReason.DONE
 
 
 async def roll_out(
@@ -200,14 +244,14 @@ async def roll_out(
     rollouts: int,
     sampling: Sampling,
 ) -> list[Group]:
-    """All rollouts of all tasks, concurrently.
+    """Roll out all tasks concurrently and return one group of traces per task.
 
     Args:
-        env: plays and grades.
-        sampler: answers.
-        tasks: [N].
+        env: the environment that runs and grades the episodes.
+        sampler: the model that replies.
+        tasks: [N] tasks.
         rollouts: rollouts per task, G.
-        sampling: how it answers; its seed and the task's id name the random stream of each rollout.
+        sampling: sampling parameters. Its seed and the task's id name the random stream of each rollout.
 
     Returns:
         [N] groups of G traces, in the order of the tasks.
@@ -227,19 +271,19 @@ async def roll_out(
 
 
 async def demonstration(env: Environment, sampler: Sampler, task: Task) -> Trace:
-    """The oracle's solution of a task as a trace, in the sampler's tokens; its log-probabilities are all 0.
+    """Return a task's demonstration as a trace, in the sampler's tokens, with log-probabilities of 0.
 
     Args:
-        env: plays and grades.
-        sampler: its chat format and tokens; nothing is sampled.
-        task: has a solution, as every task that passed the gate.
+        env: the environment that runs and grades the episode.
+        sampler: provides the chat format and the tokenizer; it samples nothing.
+        task: a task with a known solution, as every task that passed the gate.
     """
     sampling = Sampling(temperature=0.0, max_new_tokens=0, timeout_s=_GUIDE_TIMEOUT_S, seed=0)
     return await _episode(env, _Oracle(sampler, task.oracle), task, f"{task.id}/oracle", sampling)
 
 
 class _Oracle:
-    """A sampler that gives known replies, one after the other, in another sampler's tokens."""
+    """A sampler that returns given replies one after another, in another sampler's tokens."""
 
     def __init__(self, sampler: Sampler, replies: Sequence[str]) -> None:
         self.encode_reply, self.end_round = sampler.encode_reply, sampler.end_round
@@ -273,41 +317,21 @@ class _Oracle:
 
 
 async def _episode(env: Environment, sampler: Sampler, task: Task, name: str, sampling: Sampling) -> Trace:
-    reason, problem = StopReason.DONE, ""
-    episode: Episode | None = None
-    clock = _Clock(sampling.timeout_s)
-    conversation = _Conversation(sampler, sampling, name, clock)
+    conversation, problem = _Conversation(sampler, sampling, name), ""
     try:
-        async with clock.timeout:
-            clock.start()
-            try:
-                episode = env.episode(task)
-                conversation.max_turns = episode.max_turns
-                conversation.tools = tools_of(episode)
-                conversation.possible = functools.partial(choices_of, episode)
-                await episode.run(conversation.ask)
-            except _EpisodeOver as over:
-                reason = over.reason
-                if reason is StopReason.CONTEXT and not conversation.replies:
-                    raise RolloutError(_NO_ROOM_FOR_REPLY) from over
-            except OutOfTurns:
-                reason = StopReason.MAX_TURNS
-            finally:
-                clock.stop()
-    except TimeoutError:
-        reason, problem = StopReason.TIMEOUT, f"the environment took longer than {sampling.timeout_s:g} s"
+        reason = await play(
+            lambda: conversation.begin(env.episode(task)), conversation.ask, timeout_s=sampling.timeout_s
+        )
+        if reason is StopReason.CONTEXT and not conversation.replies:
+            raise RolloutError(_NO_ROOM_FOR_REPLY)
+    except OutOfTime as error:
+        reason, problem = StopReason.TIMEOUT, str(error)
     except RolloutError as error:
         reason, problem = StopReason.ERROR, str(error)
-    readable = False
-    if reason in (StopReason.TIMEOUT, StopReason.ERROR):
-        reward, success = 0.0, False
-    elif reason in GRADED:
-        graded = getattr(episode, "verdict", None)
-        verdict = graded() if graded is not None else env.check(task, conversation.replies)
-        reward, success, problem = verdict.reward, verdict.success, verdict.explanation
-        readable = verdict.readable
+    if reason in GRADED:
+        verdict = verdict_of(env, task, conversation.episode, conversation.replies)
     else:
-        reward, success, problem = 0.0, False, UNFINISHED[reason]
+        verdict = failed(UNFINISHED.get(reason, problem))
     return Trace(
         id=f"{name}@{sampling.seed:016x}",  # all of the seed: ids are unique in a run, over its rounds
         task_id=task.id,
@@ -316,12 +340,12 @@ async def _episode(env: Environment, sampler: Sampler, task: Task, name: str, sa
         logprobs=tuple(conversation.logprobs),
         prompt_tokens=conversation.prompt_tokens,
         messages=tuple(conversation.messages),
-        reward=reward,
-        success=success,
-        explanation=problem,
+        reward=verdict.reward,
+        success=verdict.success,
+        explanation=verdict.explanation,
         stop_reason=reason,
         version=conversation.version,
-        readable=readable,
+        readable=verdict.readable,
         choices=tuple(conversation.choices),
         left_out=tuple(conversation.left_out),
     )
@@ -333,12 +357,12 @@ NO_ROOM_FOR_SOLUTION = "The known solution does not fit into the context window.
 _NO_ROOM_FOR_REPLY = "The task's prompt leaves no room for a reply in the context window."
 
 GRADED = (StopReason.DONE, StopReason.MAX_TURNS)
-"""Why a rollout ended that the environment's check says something of."""
+"""Stop reasons of rollouts that the environment's checker grades."""
 UNFINISHED = {
     StopReason.LENGTH: "The reply reached the token limit before it ended.",
     StopReason.CONTEXT: "The conversation no longer fits into the context window.",
 }
-"""What is said of a rollout that the policy's limits ended: it failed."""
+"""Explanations of rollouts that failed because they hit a limit of the policy."""
 
 NO_ROOM = {NO_ROOM_FOR_SOLUTION, _NO_ROOM_FOR_REPLY, UNFINISHED[StopReason.CONTEXT]}
-"""What is said of a solution that is right and too long for the policy."""
+"""Explanations of correct solutions that are too long for the policy."""

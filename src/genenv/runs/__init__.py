@@ -1,1 +1,1 @@
-"""A run on the disk: its folder, store, checkpoints and metrics, and what is told of it."""
+"""A run on disk: its folder, store, checkpoints and metrics, and the checks of whether they are intact."""

@@ -1,10 +1,10 @@
-"""Checkpoints on disk: `round-NNNN` is always whole, because it gets its name when all of it is on the disk.
+"""Checkpoints on disk: atomic creation and deletion, and verification.
 
-A checkpoint is written into a hidden folder next to it, flushed to the disk and renamed; it is deleted the
-other way round. So a folder named `round-NNNN` was never half-written by a kill; what may have been is
-hidden, and swept at the next start. `MANIFEST.json` in each checkpoint says of which run and round it is, and
-has size and SHA-256 of every file, to notice later damage. `COMMITTED` is added when the store has the round:
-a checkpoint without it, of a round that the store has not, is what a kill left between the two.
+A checkpoint is written into a hidden folder, flushed to the disk and renamed to `round-NNNN`. Deletion is the
+reverse. So a folder named `round-NNNN` is always complete. A killed process leaves only hidden folders, which
+the next start deletes. `MANIFEST.json` in each checkpoint contains the run, the round, and the size and
+SHA-256 of every file, to detect later damage. `COMMITTED` is added once the store has the round. A checkpoint
+without it, of a round that the store does not have, was left by a process killed in between.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _HIDDEN = (".writing-", ".deleting-")
 
 
 def checkpoint_path(root: Path, round_: int) -> Path:
-    """Where the checkpoint of a round is, or would be."""
+    """Return the path of a round's checkpoint, whether it exists or not."""
     return root / f"round-{round_:04d}"
 
 
 def checkpoint_round(path: Path) -> int:
-    """The round of a checkpoint.
+    """Return the round of a checkpoint.
 
     Raises:
         ValueError: the folder is not named like a checkpoint.
@@ -51,15 +51,15 @@ def checkpoint_round(path: Path) -> int:
 
 @contextmanager
 def new_checkpoint(root: Path, round_: int, *, run: str | None = None) -> Generator[Path]:
-    """Write the checkpoint of a round; a kill at any instant leaves all of it or nothing with its name.
+    """Write the checkpoint of a round atomically: a kill leaves all of it or nothing with its name.
 
     Args:
-        root: the run's folder of checkpoints; made when it is missing.
+        root: the run's folder of checkpoints; created if missing.
         round_: the round.
-        run: id of the run; None writes what genenv wrote before runs had ids.
+        run: id of the run; None writes the format from before runs had ids.
 
     Yields:
-        An empty folder for all that is to be in it; afterwards that has the checkpoint's name.
+        An empty folder to fill. After the block it has the checkpoint's name.
 
     Raises:
         DataError: the disk is full.
@@ -88,7 +88,7 @@ def new_checkpoint(root: Path, round_: int, *, run: str | None = None) -> Genera
 
 
 def mark_committed(path: Path) -> None:
-    """Note in a checkpoint that the store has its round."""
+    """Mark a checkpoint as one whose round is in the store."""
     mark = path / COMMITTED
     if not mark.exists():
         mark.write_text("the store has this round\n", encoding="utf-8")
@@ -97,15 +97,15 @@ def mark_committed(path: Path) -> None:
 
 
 def is_committed(path: Path) -> bool:
-    """Whether a checkpoint has the mark of a round that the store had."""
+    """Return whether a checkpoint has the mark of a committed round."""
     return (path / COMMITTED).exists()
 
 
 def never_committed(path: Path, identity: Identity) -> bool:
-    """Whether a checkpoint, of a round that the store has not, is one that a kill kept from being committed.
+    """Return whether a checkpoint was certainly left by a process killed before the commit.
 
-    That takes proof: a readable manifest of this run and of the folder's round, and no mark. Anything else
-    may be all that is left of a round that was committed, to a store that is lost.
+    That takes proof: a readable manifest of this run and of the folder's round, and no mark. Any other
+    checkpoint may be the remains of a committed round whose store is lost.
     """
     try:
         manifest = _read_manifest(path)
@@ -116,15 +116,15 @@ def never_committed(path: Path, identity: Identity) -> bool:
 
 
 def verify_checkpoint(path: Path, identity: Identity | None, *, sha256: bytes | None = None) -> None:
-    """See whether a checkpoint is this run's, of the round in its name, and whole.
+    """Check that a checkpoint belongs to this run and the round in its name, and is intact.
 
     Args:
         path: the checkpoint.
-        identity: of the run; None where its store cannot be read.
-        sha256: of the manifest that the store knows; None where it knows none.
+        identity: identity of the run; None if the store cannot be read.
+        sha256: SHA-256 of the manifest according to the store; None if the store has none.
 
     Raises:
-        DataError: it is of another run or round, or a file is missing or damaged; names it.
+        DataError: it belongs to another run or round, or a file is missing or damaged. The message names it.
     """
     manifest = _read_manifest(path)
     number = checkpoint_round(path)
@@ -143,7 +143,7 @@ def verify_checkpoint(path: Path, identity: Identity | None, *, sha256: bytes | 
 
 
 def _is_of(manifest: _Manifest, identity: Identity) -> bool:
-    """Whether a checkpoint names the run, or is so old that it names none."""
+    """Return whether a checkpoint contains the run's id, or is old enough to contain none."""
     return manifest.run == identity.id or (manifest.run is None and manifest.round <= identity.legacy_until)
 
 
@@ -158,7 +158,7 @@ def _verify_file(file: Path, size: int, sha256: str) -> None:
 
 
 def checkpoints(root: Path) -> dict[int, Path]:
-    """All checkpoints by round, oldest first."""
+    """Return all checkpoints by round, oldest first."""
     if not root.is_dir():
         return {}
     found = {checkpoint_round(path): path for path in root.iterdir() if _NAME.fullmatch(path.name)}
@@ -166,13 +166,13 @@ def checkpoints(root: Path) -> dict[int, Path]:
 
 
 def prune(root: Path, keep: int, last_committed: int) -> None:
-    """Delete old checkpoints, after a round was committed.
+    """Delete old checkpoints after a round was committed.
 
     Args:
         root: the run's folder of checkpoints.
-        keep: how many to keep, >= 1.
-        last_committed: the store's last round. The newest `keep` checkpoints up to it stay, so the one that a
-            resumed run needs is among them; newer ones are not touched.
+        keep: number of checkpoints to keep, >= 1.
+        last_committed: the store's last round. The newest `keep` checkpoints up to this round stay, so the
+            one for resuming is among them. Later checkpoints are not touched.
     """
     if keep < 1:
         raise ValueError(f"keep must be at least 1, not {keep}")
@@ -182,7 +182,7 @@ def prune(root: Path, keep: int, last_committed: int) -> None:
 
 
 def discard(path: Path) -> None:
-    """Delete a checkpoint, so that a kill meanwhile leaves none with its name."""
+    """Delete a checkpoint, so that a kill in between leaves no folder with its name."""
     hidden = path.with_name(f".deleting-{path.name}")
     _remove(hidden)
     path.rename(hidden)
@@ -190,7 +190,7 @@ def discard(path: Path) -> None:
 
 
 def sweep(root: Path) -> None:
-    """Delete what a kill left half-written or half-deleted.
+    """Delete the half-written and half-deleted checkpoints that a killed process left.
 
     Args:
         root: the run's folder of checkpoints; may be missing.
@@ -202,7 +202,7 @@ def sweep(root: Path) -> None:
 
 
 def manifest_sha256(path: Path) -> bytes:
-    """SHA-256 of a checkpoint's manifest: all that the checkpoint holds depends on it.
+    """Return the SHA-256 of a checkpoint's manifest, which covers all files of the checkpoint.
 
     Raises:
         DataError: the manifest is missing or damaged.
@@ -217,15 +217,15 @@ def _remove(path: Path) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Manifest:
-    """What a checkpoint says of itself."""
+    """The contents of a checkpoint's `MANIFEST.json`."""
 
     run: str | None
-    """None where it was written before runs had ids."""
+    """None if it was written before runs had ids."""
     round: int
     files: Mapping[str, tuple[int, str]]
-    """Size and SHA-256 by name."""
+    """Size and SHA-256 of each file, by name."""
     sha256: bytes
-    """Of the manifest itself."""
+    """SHA-256 of the manifest file."""
 
 
 def _write_manifest(folder: Path, round_: int, run: str | None) -> None:
@@ -239,10 +239,10 @@ def _write_manifest(folder: Path, round_: int, run: str | None) -> None:
 
 
 def _read_manifest(path: Path) -> _Manifest:
-    """What a checkpoint says of itself.
+    """Read the manifest of a checkpoint.
 
     Raises:
-        DataError: its manifest is missing or damaged.
+        DataError: the manifest is missing or damaged.
     """
     manifest = path / MANIFEST
     if not manifest.is_file():

@@ -1,4 +1,4 @@
-"""Whether all of a run is whole: its store, checkpoints and metrics, and what to do where one is not."""
+"""`genenv doctor`: checks the store, checkpoints and metrics of a run, and says how to repair them."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from genenv.runs.store.store import PoolStore
 
 _FINE = "fine"
 _NAMED = 10
-"""How much damage one line lists."""
+"""Maximum number of damaged parts that one line lists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One part of a run, and how it stands."""
+    """The result of checking one part of a run."""
 
     name: str
     here: str = _FINE
     fine: bool = True
     note: str = ""
-    """What it means and what to do about it."""
+    """What the result means and what to do about it."""
 
 
 def examine_run(path: Path) -> list[Part]:
-    """Check everything in the folder of a run; nothing is mended.
+    """Check everything in the folder of a run, without repairing it.
 
     Raises:
-        UsageError: there is no run.
+        UsageError: the folder has no run.
         DataError: the store or the settings are missing.
     """
     folder = RunFolder.open(path)
@@ -72,7 +72,7 @@ def show(path: Path, parts: Sequence[Part], console: Console) -> None:
     """Print the parts of a run as a table.
 
     Raises:
-        DataError: some are not fine; names them.
+        DataError: some parts are damaged. The message names them.
     """
     table = Table(title=f"genenv doctor {path}", show_lines=False)
     for title in ("what", "here", "note"):
@@ -85,7 +85,7 @@ def show(path: Path, parts: Sequence[Part], console: Console) -> None:
 
 
 def _checked(name: str, check: Callable[[], object], note: str) -> Part:
-    """A part that a check finds fine, or says what is wrong with."""
+    """Run a check and return its result as a part."""
     try:
         check()
     except GenenvError as error:
@@ -98,7 +98,7 @@ def _settings(folder: RunFolder) -> Part:
 
 
 def _store(store: PoolStore, folder: RunFolder) -> Part:
-    """The rows of the store against their checksums, and what SQLite itself finds."""
+    """Check the rows of the store against their checksums, and the file with SQLite's integrity check."""
     name, rounds = folder.pool.name, store.rounds()
     have = f"rounds {rounds[0]} to {rounds[-1]}" if rounds else "no round yet"
     if not (found := store.damage(whole=True)):
@@ -111,15 +111,16 @@ def _store(store: PoolStore, folder: RunFolder) -> Part:
 
 
 def _parts_reread(folder: RunFolder) -> set[str]:
-    """What of old rounds the run reads when it goes on; nothing where its settings cannot be read."""
+    """Return the parts of old rounds that a resumed run reads; empty if its settings cannot be read."""
     try:
-        return parts_reread(load_config(folder.config))
+        config = load_config(folder.config)
     except GenenvError:
         return set()
+    return parts_reread(replay_share=config.curriculum.replay_share, per_seed=config.simulator.per_seed)
 
 
 def _checkpoints(store: PoolStore, folder: RunFolder) -> Iterator[Part]:
-    """Every checkpoint, and that the one is there which a resumed run needs."""
+    """Check every checkpoint, and that the one for resuming exists."""
     found = checkpoints(folder.checkpoints)
     last, identity = store.last_round(), store.identity()
     if last is not None and last not in found:
@@ -143,7 +144,7 @@ def _checkpoint(
 
 
 def _ahead(part: Part, *, left: bool) -> Part:
-    """A whole checkpoint of a round that the store has not."""
+    """Return the result for an intact checkpoint of a round that is not in the store."""
     if left:
         return Part(name=part.name, note="of a round that was not committed; --resume removes it")
     return Part(
@@ -155,7 +156,7 @@ def _ahead(part: Part, *, left: bool) -> Part:
 
 
 def _metrics(store: PoolStore, folder: RunFolder) -> Part:
-    """The lines of metrics against the store, from which they can be made again."""
+    """Compare the metrics file with the store, from which it can be written again."""
     name = folder.metrics.name
     found, due = folder.metrics_and_due(store)
     if found == due:

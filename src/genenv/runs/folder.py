@@ -1,13 +1,13 @@
-"""The folder of a run: where things are, who may write, and the order in which a round reaches the disk.
+"""The folder of a run: its files, its lock, and the order in which a round reaches the disk.
 
 A round is committed in this order: the checkpoint folder, one transaction of the store, the mark in the
-checkpoint, the line of metrics. The store decides: a round is done when the store has it. What came before
-the transaction is discarded on resume, what comes after it is rebuilt from the store; so a kill at any
-instant leaves a run that continues from its last round.
+checkpoint, the line of metrics. A round is done when the store has it. On resume, files from before the
+transaction are discarded, and files from after it are rebuilt from the store. So a run that was killed at any
+instant continues from its last round.
 
-A store may also be older than what lies beside it: a copy was put back, or its `-wal` file was lost. Then
-nothing is deleted. A run continues only where its store and the checkpoint of its last round are proven
-whole; what is ahead of them is moved to `set-aside-N/`.
+A store may also be older than the files around it, if a copy was restored or its `-wal` file was lost. Then
+nothing is deleted. A run continues only if its store and the checkpoint of its last round are intact. Files
+that are ahead of them are moved to `set-aside-N/`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from genenv.config.run import RunConfig
 from genenv.errors import DataError, UsageError
 from genenv.files import check_writable, locked, sync, write_whole
 from genenv.runs.checkpoint import (
@@ -48,23 +47,23 @@ from genenv.runs.store.store import PoolStore
 log = logging.getLogger(__name__)
 
 _NAMED = 3
-"""How much damage one sentence lists."""
+"""Maximum number of damaged parts that one sentence lists."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """`runs/NAME/`. Make one with `create` or `open`."""
+    """The folder of a run, `runs/NAME/`. Use `create` or `open`."""
 
     path: Path
 
     @property
     def config(self) -> Path:
-        """The resolved settings, TOML. Written last when a run is created: a folder with it is a run."""
+        """The resolved settings, TOML. It is written last, so a folder with this file is a run."""
         return self.path / "config.toml"
 
     @property
     def metrics(self) -> Path:
-        """One JSON object a round."""
+        """The metrics, one JSON object per round."""
         return self.path / "metrics.jsonl"
 
     @property
@@ -74,27 +73,27 @@ class RunFolder:
 
     @property
     def checkpoints(self) -> Path:
-        """The folder of `round-NNNN`."""
+        """The folder of the checkpoints `round-NNNN`."""
         return self.path / "checkpoints"
 
     @property
     def report(self) -> Path:
-        """The page for people."""
+        """The report, an HTML page."""
         return self.path / "report.html"
 
     @classmethod
     def create(
         cls, path: Path, config_toml: str, *, fill: Callable[[RunFolder], None] | None = None
     ) -> RunFolder:
-        """Start a new run: an empty store and the settings. A start that failed is started anew.
+        """Create a new run: an empty store and the settings. Remains of a failed start are replaced.
 
         Args:
-            path: the folder; made when it is missing.
+            path: the folder; created if missing.
             config_toml: the resolved settings.
-            fill: makes the store, and what belongs to it, of a run that goes on from another one.
+            fill: for a branch: creates the store and copies the files of the other run.
 
         Raises:
-            UsageError: the folder already holds a run, or another process starts one; or a file has its name.
+            UsageError: the folder already has a run, another process starts one, or a file has its name.
         """
         folder = cls.vacant(path)
         folder.checkpoints.mkdir(parents=True, exist_ok=True)
@@ -112,11 +111,11 @@ class RunFolder:
 
     @classmethod
     def vacant(cls, path: Path) -> RunFolder:
-        """Where a new run may start: no round is committed there. Nothing is written yet.
+        """Check that a new run may start in a folder: it has no committed round. Nothing is written.
 
         Raises:
-            UsageError: the folder already holds a run, or another process starts one; or a file has its name,
-                or it cannot be written.
+            UsageError: the folder already has a run, another process starts one, a file has its name, or it
+                cannot be written.
         """
         folder = cls(path)
         if path.exists() and not path.is_dir():
@@ -141,10 +140,10 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
-        """A run that exists.
+        """Return the folder of an existing run.
 
         Raises:
-            UsageError: the folder is missing or holds no run.
+            UsageError: the folder is missing or has no run.
             DataError: a part of the run is missing.
         """
         folder = cls(path)
@@ -159,14 +158,14 @@ class RunFolder:
         return folder
 
     def checkpoint_path(self, number: int) -> Path:
-        """Where the checkpoint of a round is, or would be."""
+        """Return the path of a round's checkpoint, whether it exists or not."""
         return checkpoint_path(self.checkpoints, number)
 
     def checkpoint(self, number: int | None) -> tuple[Path, int]:
-        """The checkpoint of a round, the newest when none is named, whole; and its round.
+        """Return the verified checkpoint of a round, and its round; the newest if the round is None.
 
         Raises:
-            UsageError: there is none.
+            UsageError: there is no such checkpoint.
             DataError: it is damaged, or of another run or round.
         """
         found = checkpoints(self.checkpoints)
@@ -181,24 +180,24 @@ class RunFolder:
         return path, number
 
     def lock(self) -> AbstractContextManager[None]:
-        """Nobody else may write the run inside this block; a process that dies gives the lock back.
+        """Return a context in which no other process can write the run; it is freed if the process dies.
 
         Raises:
-            UsageError: another process has it.
+            UsageError: another process holds the lock.
         """
         return locked(self.path, self.path / ".lock")
 
     @contextmanager
     def committing(self, store: PoolStore, record: RoundRecord, *, keep: int = 2) -> Generator[Path]:
-        """Bring a round to the disk: checkpoint, store, metrics; then drop checkpoints nobody needs.
+        """Commit a round: checkpoint, store, metrics. Then delete old checkpoints.
 
         Args:
             store: the store of this run.
             record: the round.
-            keep: how many checkpoints to keep, >= 1.
+            keep: number of checkpoints to keep, >= 1.
 
         Yields:
-            An empty folder, for what is to be in the checkpoint.
+            An empty folder for the contents of the checkpoint.
 
         Raises:
             DataError: the disk is full or a file is damaged; the round is not committed.
@@ -215,17 +214,17 @@ class RunFolder:
         prune(self.checkpoints, keep, record.number)
 
     def restore(self, store: PoolStore, note: Callable[[str], None] = log.warning) -> int | None:
-        """Bring the folder to where the store is, after what is needed to continue was proven whole.
+        """Verify the files that are needed to continue, and make the folder agree with the store.
 
-        What a kill left of the next round is deleted, and missing metrics are completed. What else is ahead
-        of the store, or differs from it, is moved to `set-aside-N/`.
+        The remains of an uncommitted round are deleted, and missing metrics are added. Everything else that
+        is ahead of the store, or differs from it, is moved to `set-aside-N/`.
 
         Args:
             store: the store of this run.
-            note: is told what was set aside.
+            note: called with a message about files that were set aside.
 
         Returns:
-            The last committed round, to continue after; None when there is none.
+            The last committed round, to continue after; None if there is none.
 
         Raises:
             DataError: see `prove`; then nothing was changed.
@@ -237,21 +236,22 @@ class RunFolder:
     def prove(
         self, store: PoolStore, note: Callable[[str], None] = log.warning, *, also: Collection[str] = ()
     ) -> int | None:
-        """See whether a run can be continued: its store is whole, and so is the checkpoint of its last round.
+        """Verify that a run can continue: its store and the checkpoint of its last round are intact.
 
-        All rows of the store are held to their checksums, which takes about 5 s for each GB. Those that
-        changed and that nothing reads any more stop no run, and are named.
+        All rows of the store are compared with their checksums, which takes about 5 s per GB. Damage to rows
+        that the run no longer reads is reported, but does not stop the run.
 
         Args:
             store: the store of this run.
-            note: is told of them.
-            also: parts of every round that this run reads beside those that all runs do, such as "traces".
+            note: called with a message about such damage.
+            also: parts of every round that this run reads in addition to those of every run, such as
+                "traces".
 
         Returns:
-            The last committed round; None when there is none.
+            The last committed round; None if there is none.
 
         Raises:
-            DataError: something is missing, damaged, or of another run or round; says what to do.
+            DataError: something is missing, damaged, or of another run or round. The message says what to do.
         """
         last = store.last_round()
         if last is None and (self._has_metrics() or any(map(is_committed, self._ahead(None)))):
@@ -282,7 +282,7 @@ class RunFolder:
         verify_checkpoint(path, store.identity(), sha256=store.checkpoint_sha256(last))
 
     def tidy(self, store: PoolStore, last: int | None, note: Callable[[str], None]) -> None:
-        """The part of `restore` that changes the disk, after `prove`."""
+        """Change the disk as `restore` says, after `prove`."""
         if store.seal_legacy():
             note(
                 f"{self.path} was begun by an older genenv: its rounds up to {last} have checksums from now "
@@ -298,7 +298,7 @@ class RunFolder:
             write_whole(self.metrics, due.decode())
 
     def metrics_and_due(self, store: PoolStore) -> tuple[bytes, bytes]:
-        """What the file of metrics holds, and what is due; a round committed meanwhile is in the latter."""
+        """Return the contents of the metrics file, and then its contents according to the store."""
         found = self.metrics.read_bytes() if self.metrics.exists() else b""
         lines = (metrics_line(*item) for item in store.metrics_by_round().items())
         return found, "".join(lines).encode()
@@ -306,7 +306,7 @@ class RunFolder:
     def _put_away(
         self, store: PoolStore, last: int | None, note: Callable[[str], None], *, metrics: bool
     ) -> None:
-        """Discard what a kill left of the next round; set aside what else is ahead, and metrics if asked."""
+        """Discard the remains of the next round; set aside other checkpoints ahead, and perhaps metrics."""
         ahead = self._ahead(last)
         if not metrics and len(ahead) == 1 and self._is_left_of_next(store, ahead[0], last):
             discard(ahead.pop())
@@ -321,7 +321,7 @@ class RunFolder:
         )
 
     def _is_left_of_next(self, store: PoolStore, path: Path, last: int | None) -> bool:
-        """Whether a checkpoint is what a kill between checkpoint and store left of the next round."""
+        """Return whether a checkpoint is of the next round and was left by a kill before the commit."""
         due = (0, 1) if last is None else (last + 1,)
         return checkpoint_round(path) in due and never_committed(path, store.identity())
 
@@ -342,17 +342,17 @@ class RunFolder:
         return place
 
     def _ahead(self, last: int | None) -> list[Path]:
-        """Checkpoints of rounds that the store has not."""
+        """Return the checkpoints of rounds that the store does not have."""
         found = checkpoints(self.checkpoints)
         return [path for number, path in found.items() if last is None or number > last]
 
     def _has_played(self) -> bool:
-        """Whether there are checkpoints that cannot be what is left of a start that failed."""
+        """Return whether there are checkpoints that a failed start cannot have left."""
         found = checkpoints(self.checkpoints)
         return any(number > 1 or is_committed(path) for number, path in found.items())
 
     def _clear_failed_start(self) -> None:
-        """Put away what a start that failed left beside its store, which is made anew."""
+        """Move away the checkpoints of a failed start. Its store is created again."""
         if self.pool.exists() and checkpoints(self.checkpoints):
             with PoolStore.open(self.pool, create=False) as store:
                 self._put_away(store, None, log.warning, metrics=False)
@@ -361,7 +361,7 @@ class RunFolder:
         return self.metrics.exists() and self.metrics.stat().st_size > 0
 
     def _rounds(self) -> int | None:
-        """How far the run is; round 0 is its start. None without a store, or with an empty one."""
+        """Return the last committed round, from 0. None if the store is missing or empty."""
         if not self.pool.exists():
             return None
         with PoolStore.open(self.pool, create=False) as store:
@@ -369,23 +369,27 @@ class RunFolder:
 
 
 def changed(parts: Sequence[str], *, most: int) -> str:
-    """The damaged parts of a store in words, at most so many by name."""
+    """Describe the damaged parts of a store, with at most `most` of them by name."""
     more = f" and {len(parts) - most} more" if len(parts) > most else ""
     return f"changed since committed: {', '.join(parts[:most])}{more}"
 
 
 def metrics_line(round_: int, metrics: Mapping[str, float]) -> str:
-    """The line of `metrics.jsonl` for a round; equal metrics give equal lines."""
+    """Return the line of `metrics.jsonl` for a round. Equal metrics give equal lines."""
     return json.dumps({"round": round_, **dict(sorted(metrics.items()))}, allow_nan=False) + "\n"
 
 
-def parts_reread(config: RunConfig) -> set[str]:
+def parts_reread(*, replay_share: float, per_seed: int) -> set[str]:
     """Parts of every earlier round that this run reads as it goes on, beside those that every run reads.
 
     They are named as for `PoolStore.damage`. Traces say which tasks are valid, and specs that are written
     once are drawn from again.
+
+    Args:
+        replay_share: `curriculum.replay_share` of the run.
+        per_seed: `simulator.per_seed` of the run.
     """
-    parts = {"traces"} if config.curriculum.replay_share else set[str]()
-    if config.simulator.per_seed:
+    parts = {"traces"} if replay_share else set[str]()
+    if per_seed:
         parts |= {"contexts", "generations", "rejections", "batches"}
     return parts

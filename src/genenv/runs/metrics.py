@@ -1,7 +1,6 @@
-"""Every metric of a run, with its unit and meaning; and how those of a round are computed.
+"""All metrics of a run, with units and meanings, and the functions that compute a round's metrics.
 
-The list is closed: `check_names` refuses a name that is not in it, so a chart never shows a metric nobody
-explained.
+The list is closed: `check_names` refuses any other name, so every metric in a chart has an explanation.
 """
 
 from __future__ import annotations
@@ -22,22 +21,22 @@ from genenv.types import Group, Origin, RejectReason, StopReason, Task, TaskBatc
 
 
 def target_band(alpha: float) -> tuple[float, float]:
-    """Where the mean p_hat of a round should lie when the curriculum works: at most 0.15 from alpha."""
+    """Return the range in which the mean p_hat of a round should be: at most 0.15 from alpha."""
     return max(0.0, alpha - 0.15), min(1.0, alpha + 0.15)
 
 
 def late_p_hats(metrics: Mapping[int, Mapping[str, float]]) -> list[float]:
-    """The mean p_hat of each round in the last third of those played, rounded up: three of eight.
+    """Return the mean p_hat of each round in the last third of the run, rounded up: three of eight.
 
     Args:
-        metrics: those of every round, in order. Round 0, the state before training, is not played; a round in
-            which no batch was rolled out has no p_hat and is left out.
+        metrics: the metrics of every round, in order. Round 0, the state before training, does not count.
+            Rounds without rolled-out batches have no p_hat and are left out.
     """
     return late_values(metrics, "curriculum/p_hat_mean")
 
 
 def late_values(metrics: Mapping[int, Mapping[str, float]], name: str) -> list[float]:
-    """A metric in each round of the last third of those played, where it is there; as `late_p_hats`."""
+    """Return a metric in each round of the last third that has it; see `late_p_hats`."""
     played = [values for number, values in metrics.items() if number > 0]
     late = played[len(played) * 2 // 3 :]
     return [values[name] for values in late if name in values]
@@ -45,13 +44,13 @@ def late_values(metrics: Mapping[int, Mapping[str, float]], name: str) -> list[f
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """What a metric means."""
+    """The name, unit and meaning of a metric."""
 
     name: str
     unit: str
     """`share` is in [0, 1]; `count` is a whole number."""
     about: str
-    """One line."""
+    """One line about the metric's meaning."""
 
 
 _METRICS = (
@@ -189,7 +188,7 @@ _METRICS = (
 )
 
 METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _METRICS}
-"""Every metric with a fixed name."""
+"""All metrics with fixed names."""
 
 FAMILIES: Mapping[str, Metric] = {
     family.name: family
@@ -198,16 +197,16 @@ FAMILIES: Mapping[str, Metric] = {
         Metric("agent/skill/", "share", "Posterior mean of the success rate at a skill; its name follows."),
     )
 }
-"""Metrics whose last part is a name that the environment chose."""
+"""Metrics whose names end in a name that the environment chose, by prefix."""
 
 _SKILL = re.compile(r"[A-Za-z0-9_.:+=-]{1,64}")
 
 
 def describe(name: str) -> Metric:
-    """What a metric means.
+    """Return the description of a metric.
 
     Raises:
-        ValueError: no such metric; names the nearest.
+        ValueError: there is no such metric. The message suggests the nearest name.
     """
     if name in METRICS:
         return METRICS[name]
@@ -241,13 +240,13 @@ def rollout_metrics(
     *,
     elsewhere: int = 0,
 ) -> Mapping[str, float]:
-    """Success, reward and lengths over a round's rollouts; required length and steps over its new tasks.
+    """Return success, reward and lengths of a round's rollouts, and length and steps of its new tasks.
 
     Args:
         groups: all rollouts of the round.
-        batches: what the simulator wrote, for the number of sampled tokens.
-        sampler: the agent's, whose tokens measure how long a solution must be.
-        env: counts the steps of a solution.
+        batches: the round's generations, to count their tokens.
+        sampler: the agent's sampler, whose tokenizer measures the length of demonstrations.
+        env: counts the steps of a demonstration.
         elsewhere: tokens that an endpoint sampled to write the tasks.
     """
     traces = [trace for group in groups for trace in group.valid]
@@ -287,7 +286,7 @@ def rollout_metrics(
 
 
 def _outcomes(groups: Sequence[Group]) -> Mapping[str, float]:
-    """The shares of tasks whose rollouts are mixed, all right and all wrong."""
+    """Return the shares of tasks whose rollouts are mixed, all successful, and all unsuccessful."""
     tried = [(group.successes, len(group.valid)) for group in groups if group.valid]
     if not tried:
         return {}
@@ -299,7 +298,7 @@ def _outcomes(groups: Sequence[Group]) -> Mapping[str, float]:
 
 
 def _kinds(groups: Sequence[Group], new_ids: Set[str]) -> Mapping[str, list[Group]]:
-    """Groups of new tasks, of base tasks, and of generated tasks that came back."""
+    """Return the groups of new tasks, of base tasks, and of repeated generated tasks."""
     kinds: dict[str, list[Group]] = {"new": [], "base": [], "review": []}
     for group in groups:
         generated = group.task.lineage.origin is Origin.GENERATED
@@ -308,7 +307,7 @@ def _kinds(groups: Sequence[Group], new_ids: Set[str]) -> Mapping[str, list[Grou
 
 
 def evaluation_metrics(evaluations: Sequence[Evaluation | Trace]) -> Mapping[str, float]:
-    """Held-out success and reward: every task counts, also where the rollout failed."""
+    """Return held-out success and reward. Every task counts, even if its rollout ended in an error."""
     if not evaluations:
         return {}
     return {
@@ -318,35 +317,35 @@ def evaluation_metrics(evaluations: Sequence[Evaluation | Trace]) -> Mapping[str
 
 
 class Stages:
-    """Stages of a round, as they come."""
+    """Times the stages of a round and reports their progress."""
 
     def __init__(
         self, reporter: Reporter, number: int, rounds: int, *, clock: Callable[[], float] = time.perf_counter
     ) -> None:
-        """Begin a round.
+        """Start the clock of a round.
 
         Args:
-            reporter: shows what is being done.
-            number: of the round; 0 for what comes before the first.
-            rounds: of the whole run.
-            clock: seconds that only ever grow.
+            reporter: shows the progress.
+            number: number of the round; 0 for the warm-up.
+            rounds: number of rounds of the run.
+            clock: returns monotonic seconds.
         """
         self._reporter, self._label = reporter, f"round {number}/{rounds}: " if number else ""
         self._clock, self._start = clock, clock()
         self.seconds = dict[str, float]()
-        """Of each stage so far, by metric."""
+        """Seconds of each stage so far, by metric name."""
 
     @contextlib.contextmanager
     def __call__(
         self, timer: str, shown: str = "", *, items: int | None = None, unit: str = ""
     ) -> Generator[None]:
-        """One stage.
+        """Time one stage for the duration of the block.
 
         Args:
-            timer: names the metric, `time/TIMER_s`; the seconds of stages of one name add up.
-            shown: what is being done, for people; empty for what takes no time worth telling.
-            items: how many there are to do; None when that is not known.
-            unit: what an item is, in the plural.
+            timer: name in the metric `time/TIMER_s`. Seconds of stages with the same name add up.
+            shown: description for people; empty for stages too short to show.
+            items: number of items; None if unknown.
+            unit: plural name of the items.
         """
         start = self._clock()
         told = staged(self._reporter, self._label + shown, items=items, unit=unit)
@@ -355,10 +354,10 @@ class Stages:
         self.add({f"time/{timer}_s": self._clock() - start})
 
     def add(self, seconds: Mapping[str, float]) -> None:
-        """Count seconds of stages that were timed elsewhere."""
+        """Add seconds of stages that were timed elsewhere."""
         for name, value in seconds.items():
             self.seconds[name] = self.seconds.get(name, 0.0) + value
 
     def metrics(self) -> dict[str, float]:
-        """Seconds of each stage, and of the round so far."""
+        """Return the seconds of each stage, and of the round so far."""
         return {**self.seconds, "time/round_s": self._clock() - self._start}

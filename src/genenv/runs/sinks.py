@@ -1,4 +1,4 @@
-"""Where metrics go besides `metrics.jsonl`: TensorBoard and Weights & Biases."""
+"""Metrics sinks besides `metrics.jsonl`: TensorBoard and Weights & Biases."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ log = logging.getLogger(__name__)
 
 
 class Sink(Protocol):
-    """Where metrics go."""
+    """A destination of metrics. `TensorBoardSink` and `WandbSink` implement it."""
 
     def write(self, round_: int, metrics: Mapping[str, float]) -> None:
         """Record the metrics of a round. A resumed run writes its last round again."""
         ...
 
     def close(self) -> None:
-        """Hand over everything; nothing is written afterwards."""
+        """Flush and close. Nothing is written afterwards."""
         ...
 
 
 class TensorBoardSink:
-    """Writes event files for TensorBoard; of a round that is written twice it draws two equal points.
+    """Writes event files for TensorBoard. A round that is written twice has two equal points.
 
     Args:
-        folder: where the event files go.
+        folder: the folder of the event files.
 
     Raises:
         UsageError: the package is missing.
@@ -45,7 +45,7 @@ class TensorBoardSink:
         self._writer = summary.Writer(str(folder))
 
     def write(self, round_: int, metrics: Mapping[str, float]) -> None:
-        """Record one scalar per metric, and hand them over at once."""
+        """Record one scalar per metric and flush."""
         check_names(metrics)
         for name, value in metrics.items():
             self._writer.add_scalar(name, value, round_, description=describe(name).about)
@@ -61,9 +61,9 @@ class WandbSink:
 
     Args:
         folder: the run's folder; a resumed run of that folder continues the same chart.
-        project: where the run appears.
+        project: the project in Weights & Biases.
         name: the run's name.
-        settings: the resolved settings, shown beside the charts.
+        settings: the resolved settings, shown with the charts.
 
     Raises:
         UsageError: the package is missing.
@@ -80,7 +80,7 @@ class WandbSink:
         )
 
     def write(self, round_: int, metrics: Mapping[str, float]) -> None:
-        """Log the metrics of a round as one step, and hand it over at once."""
+        """Log the metrics of a round as one step, without delay."""
         check_names(metrics)
         self._run.log(dict(metrics), step=round_, commit=True)
 
@@ -90,16 +90,16 @@ class WandbSink:
 
 
 def write_all(sinks: Iterable[Sink], round_: int, metrics: Mapping[str, float]) -> None:
-    """Record the metrics of a round everywhere. A sink that fails misses the round, with a warning."""
+    """Write the metrics of a round to every sink. A sink that fails misses the round, with a warning."""
     for sink in sinks:
         try:
             sink.write(round_, metrics)
-        except Exception as error:  # noqa: BLE001 - whatever is wrong with a chart, training goes on
+        except Exception as error:  # noqa: BLE001 - training goes on despite any error of a sink
             log.warning("%s: round %d was not written: %s", type(sink).__name__, round_, error)
 
 
 def close_all(sinks: Iterable[Sink]) -> None:
-    """Close every sink. One that fails costs a warning: the run is in its folder, whatever a chart does."""
+    """Close every sink. A failure is only a warning, because the metrics are in the run's folder."""
     for sink in sinks:
         try:
             sink.close()
@@ -108,10 +108,10 @@ def close_all(sinks: Iterable[Sink]) -> None:
 
 
 def open_sinks(config: LoggingConfig, folder: Path, *, name: str, settings: JsonObject) -> Sequence[Sink]:
-    """The sinks that the settings ask for besides `metrics.jsonl`.
+    """Return the sinks that the settings request besides `metrics.jsonl`.
 
     Args:
-        config: which sinks.
+        config: the requested sinks.
         folder: the run's folder.
         name: the run's name.
         settings: the resolved settings.

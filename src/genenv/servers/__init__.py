@@ -1,1 +1,1 @@
-"""Servers: the Tinker protocol, and the sampling routes of vLLM, both over the local engine."""
+"""HTTP servers over the local engine: the Tinker protocol for training, vLLM's routes for sampling."""

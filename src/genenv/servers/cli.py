@@ -1,7 +1,7 @@
-"""`genenv serve` and `genenv tinker-server`: servers of one base model, for runs and clients elsewhere.
+"""The commands `genenv serve` and `genenv tinker-server`: each serves one base model over HTTP.
 
-`serve` samples for a run whose trainer is elsewhere, by genenv's own engine or by vLLM itself.
-`tinker-server` trains adapters, too.
+`serve` samples for a run whose trainer is on another machine, with genenv's engine or with vLLM itself.
+`tinker-server` also trains adapters for its clients.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import shlex
 import shutil
 from collections.abc import Sequence
-from importlib.util import find_spec
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -24,13 +24,13 @@ from genenv.errors import UsageError
 from genenv.http.guard import MIB, Access, is_loopback, key_in, new_key
 
 ENVIRONMENT = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
-"""Variables that it starts with."""
+"""Environment variables that vLLM is started with."""
 VLLM_KEY = "VLLM_API_KEY"
-"""The variable in which vLLM's server finds its API key."""
+"""The environment variable from which vLLM's server reads its API key."""
 _ADAPTERS = 4
-"""Two versions of two players in one batch."""
+"""Adapters that vLLM may hold in one batch: two versions of each of two policies."""
 _GRAMMARS = {"backend": "xgrammar", "disable_any_whitespace": True}
-"""Specs have no spaces between their parts, as those that are sampled here."""
+"""vLLM's grammar settings: no whitespace, as in specs sampled by the local engine."""
 
 Base = Annotated[
     str,
@@ -83,11 +83,7 @@ def serve(  # noqa: PLR0913 - Typer: a parameter an option
         _become_vllm(policy, host, port, more or [])
     if more:
         raise UsageError(f"{shlex.join(more)}: options of vLLM's own go with --vllm")
-    if missing := [package for package in ("starlette", "uvicorn") if find_spec(package) is None]:
-        raise UsageError(
-            f"this command needs {' and '.join(missing)}: pip install 'genenv[serve]', or the same "
-            "of your clone"
-        )
+    _check_packages("serve", starlette="starlette", uvicorn="uvicorn")
     begin(f"loading {model}")
     from genenv.backends.local.model import resolve_settings
     from genenv.backends.local.served.models import LoadedBase
@@ -120,15 +116,38 @@ def serve(  # noqa: PLR0913 - Typer: a parameter an option
 
 
 def _key_line(variable: str, key: str) -> str:
-    """What is said of a key that was made at the start."""
+    """Return the sentence that shows the user an API key generated at the start."""
     return f"whoever trains with it needs its API key, which is new with each start: export {variable}={key}"
 
 
-def _become_vllm(policy: PolicyConfig, host: str, port: int, more: Sequence[str]) -> None:
-    """Turn this process into vLLM's server.
+def _check_packages(extra: str, **modules: str) -> None:
+    """Refuse to start without packages that an extra of genenv brings.
+
+    Args:
+        extra: its name.
+        modules: what is imported, by package.
 
     Raises:
-        UsageError: it is not installed, or the model's description cannot be read.
+        UsageError: some are missing.
+    """
+    missing: list[str] = []
+    for package, module in modules.items():
+        try:
+            import_module(module)
+        except ImportError:
+            missing.append(package)
+    if missing:
+        raise UsageError(
+            f"this command needs {' and '.join(missing)}: pip install 'genenv[{extra}]', or the same "
+            "of your clone"
+        )
+
+
+def _become_vllm(policy: PolicyConfig, host: str, port: int, more: Sequence[str]) -> None:
+    """Replace this process by vLLM's server.
+
+    Raises:
+        UsageError: vLLM is not installed, its key holds a colon, or the model's description cannot be read.
     """
     from genenv.backends.local.loading import causal_config, resolve
 
@@ -157,15 +176,15 @@ def _become_vllm(policy: PolicyConfig, host: str, port: int, more: Sequence[str]
 def vllm_command(
     policy: PolicyConfig, folder: str, *, host: str, port: int, context: int, more: Sequence[str] = ()
 ) -> list[str]:
-    """The words that start vLLM with all that a run needs of it.
+    """Return the command line that starts vLLM with the options that a run needs.
 
     Args:
-        policy: names the model, and how its weights and adapters are.
-        folder: of the base, or its name on the hub.
-        host: to listen on.
-        port: the same.
-        context: the longest sequence.
-        more: options of vLLM's own, which come last.
+        policy: supplies the model's name, its number format and the adapters' rank.
+        folder: the base model's folder, or its name on the hub.
+        host: the address to listen on.
+        port: the port to listen on.
+        context: the longest sequence in tokens.
+        more: further options of vLLM, appended last so that they override.
 
     Raises:
         UsageError: vLLM is not installed.
@@ -174,7 +193,7 @@ def vllm_command(
         *("--served-model-name", policy.model, "--host", host, "--port", str(port)),
         *("--enable-lora", "--max-lora-rank", str(policy.lora_rank), "--max-loras", str(_ADAPTERS)),
         *("--logprobs-mode", "processed_logprobs", "--max-model-len", str(context)),
-        *("--allowed-origins", "[]"),  # no web page may read what it answers
+        *("--allowed-origins", "[]"),  # no web page may read the server's responses
         *("--enable-scale-out", "--structured-outputs-config", json.dumps(_GRAMMARS)),
     ]
     if policy.dtype != "auto":
@@ -183,10 +202,12 @@ def vllm_command(
 
 
 def _vllm_program() -> list[str]:
-    """What starts it: the interpreter beside `vllm`, as the program of the package for CPUs ends at once.
+    """Return the start of vLLM's command: Python with its server module if found, else `vllm serve`.
+
+    The interpreter next to `vllm` is preferred because the program `vllm` of the CPU package exits at once.
 
     Raises:
-        UsageError: there is none.
+        UsageError: `vllm` is not on PATH.
     """
     found = shutil.which("vllm")
     if found is None:
@@ -232,14 +253,10 @@ def tinker_server(  # noqa: PLR0913 - Typer: a parameter an option
     overrides: Overrides = [],  # noqa: B006 - Typer's form
 ) -> None:
     """Serve a base model over the Tinker protocol: clients train adapters on it and sample."""
-    if missing := [package for package in ("starlette", "uvicorn") if find_spec(package) is None]:
-        raise UsageError(
-            f"this command needs {' and '.join(missing)}: pip install 'genenv[tinker-server]', or the same "
-            "of your clone"
-        )
+    _check_packages("tinker-server", protobuf="google.protobuf", starlette="starlette", uvicorn="uvicorn")
     from genenv.servers.tinker.imitation import ServerImitation
 
-    ServerImitation(quirk)  # wrong ones are told before a model is loaded
+    ServerImitation(quirk)  # report unknown quirks before loading a model
     policy = load_config(None, overrides).policy
     variable = policy.tinker.key_variable
     given = key_in(variable)

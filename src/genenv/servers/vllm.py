@@ -1,7 +1,7 @@
-"""`genenv serve` as a server of this process: the sampling routes of vLLM over the local engine.
+"""`genenv serve` without vLLM: the sampling routes of vLLM's server over the local engine.
 
-What is not served is refused, not left unread. Adapters are loaded only from folders that were named at the
-start.
+Parameters that the engine does not support are refused, not ignored. Adapters are loaded only from folders
+that were named at the start.
 """
 
 from __future__ import annotations
@@ -40,22 +40,23 @@ if TYPE_CHECKING:
 
 
 class Folders:
-    """Says whether an adapter may be loaded from a folder."""
+    """Checks that an adapter is loaded only from an allowed folder."""
 
     def __init__(self, named: Sequence[Path] = ()) -> None:
-        """Folders.
+        """Set the allowed folders.
 
         Args:
-            named: adapters are loaded from these and all below. None: from the temporary folders that runs of
-                this user on this machine make for their adapters.
+            named: adapters are loaded from these folders and all below. If empty, from the temporary folders
+                that this user's runs on this machine create for their adapters.
         """
         self._named = [folder.expanduser().resolve() for folder in named]
 
     def checked(self, path: str) -> Path:
-        """The folder of an adapter, without symbolic links.
+        """Return an adapter's folder with symbolic links resolved.
 
         Raises:
-            UsageError: it is not below the folders, or not there.
+            UsageError: the folder or a file in it is outside the allowed folders, or the folder does not
+                exist.
         """
         try:
             folder = Path(path).resolve(strict=True)
@@ -75,7 +76,7 @@ class Folders:
 
     @staticmethod
     def _temporary(folder: Path) -> list[Path]:
-        """The folder of a run's adapters that a path is in, where it is one of this user's."""
+        """Return the temporary run folder that contains `folder`; an empty list if it is not this user's."""
         root = Path(tempfile.gettempdir()).resolve()
         if not folder.is_relative_to(root) or folder == root:
             return []
@@ -93,7 +94,7 @@ Ids = Annotated[list[int], Field(fail_fast=True)]
 
 
 class LoadBody(BaseModel, extra="ignore"):
-    """`/v1/load_lora_adapter`."""
+    """The body of `/v1/load_lora_adapter`."""
 
     lora_name: Name
     lora_path: str = Field(min_length=1, max_length=4096)
@@ -101,13 +102,13 @@ class LoadBody(BaseModel, extra="ignore"):
 
 
 class UnloadBody(BaseModel, extra="ignore"):
-    """`/v1/unload_lora_adapter`."""
+    """The body of `/v1/unload_lora_adapter`."""
 
     lora_name: Name
 
 
 class StructuredBody(BaseModel, extra="forbid"):
-    """What a completion is held to."""
+    """The constraint on a completion: a JSON schema, or a structural tag that lists allowed replies."""
 
     json_: dict[str, JsonValue] | None = Field(default=None, alias="json")
     structural_tag: str | None = None
@@ -122,7 +123,7 @@ class StructuredBody(BaseModel, extra="forbid"):
 
 
 class SamplingBody(SamplingFields, extra="forbid"):
-    """`sampling_params`."""
+    """The field `sampling_params` of a request to generate."""
 
     n: int = Field(default=1, ge=1, le=1)
     max_tokens: int = Field(ge=1)
@@ -135,22 +136,22 @@ class SamplingBody(SamplingFields, extra="forbid"):
 
 
 class GenerateBody(BaseModel, extra="ignore"):
-    """`/inference/v1/generate`."""
+    """The body of `/inference/v1/generate`."""
 
     model: Name
     token_ids: Ids = Field(min_length=1)
     sampling_params: SamplingBody
 
     def request(self, *, end_id: int, context_tokens: int, vocabulary: int) -> SampleRequest:
-        """As the engine has it.
+        """Return the request in the form of the local engine.
 
         Args:
             end_id: the token that ends a reply.
             context_tokens: the longest sequence.
-            vocabulary: how many tokens there are.
+            vocabulary: the number of tokens in the vocabulary.
 
         Raises:
-            UsageError: it asks for what the engine does not do, or the model does not have.
+            UsageError: the engine does not support a parameter, or a token is not in the vocabulary.
         """
         asked = self.sampling_params
         if [one for one in asked.stop_token_ids if one != end_id]:
@@ -170,10 +171,10 @@ class GenerateBody(BaseModel, extra="ignore"):
 
 
 def _choices(tag: str | None, end_id: int, vocabulary: int) -> tuple[tuple[int, ...], ...]:
-    """The replies that a structural tag names; none without one.
+    """Return the replies listed by a structural tag, as token ids; empty if there is no tag.
 
     Raises:
-        UsageError: it is another kind of tag.
+        UsageError: the tag is of an unsupported kind.
     """
     if tag is None:
         return ()
@@ -187,21 +188,21 @@ def _choices(tag: str | None, end_id: int, vocabulary: int) -> tuple[tuple[int, 
 
 
 def _check_tokens(where: str, ids: list[int] | tuple[int, ...], vocabulary: int) -> None:
-    """Hold token ids to the vocabulary.
+    """Check that token ids are in the vocabulary.
 
     Raises:
-        UsageError: one is outside.
+        UsageError: a token id is outside.
     """
     if min(ids) < 0 or max(ids) >= vocabulary:
         raise UsageError(f"{where} holds a token outside of the vocabulary, 0 to {vocabulary - 1}")
 
 
 class Fault(GenenvError):
-    """The server failed, not the request."""
+    """Raised if the server failed, not the request: status 500."""
 
 
 def _failure(error: BaseException) -> GenenvError:
-    """An error as whoever waits gets it; a fault of the server is logged, too."""
+    """Return the error to send to the client; log it if the server caused it."""
     if isinstance(error, GenenvError):
         return error
     log.error("a request failed", exc_info=error)
@@ -209,26 +210,26 @@ def _failure(error: BaseException) -> GenenvError:
 
 
 class Routes:
-    """The endpoints of a server."""
+    """The HTTP endpoints of the sampling server; they run the model in the worker's thread."""
 
     def __init__(
         self, base: LoadedBase, worker: Worker, name: str, slow_s: float, *, folders: Folders, parser: Parser
     ) -> None:
-        """Endpoints.
+        """Create the endpoints.
 
         Args:
-            base: what is served.
-            worker: samples with it.
-            name: what clients call it.
-            slow_s: seconds that go by before each batch.
-            folders: where adapters are loaded from.
-            parser: reads bodies.
+            base: the model to serve.
+            worker: runs the model in its thread.
+            name: the model's name for clients.
+            slow_s: seconds to wait before each batch.
+            folders: the folders from which adapters may be loaded.
+            parser: parses request bodies.
         """
         self._base, self._worker, self._name, self._slow_s = base, worker, name, slow_s
         self._folders, self._parser = folders, parser
 
     def application(self) -> Starlette:
-        """All of them."""
+        """Return the ASGI application with all routes."""
         return Starlette(
             routes=[
                 Route("/health", self._health),
@@ -257,7 +258,7 @@ class Routes:
             return _refusal(400, f"The lora adapter '{body.lora_name}' has already been loaded.")
 
         def load() -> None:
-            """Load an adapter, unless another who asked meanwhile had it loaded: that one samples with it."""
+            """Load the adapter unless a concurrent request has loaded it already."""
             if body.load_inplace or body.lora_name not in self._base.adapters:
                 self._base.load(body.lora_name, folder)
 
@@ -291,16 +292,16 @@ class Routes:
         return self._base.sample(adapter, requests)
 
     async def _read(self, request: Request, kind: type[AnyBody]) -> AnyBody:
-        """A body, as it should be.
+        """Parse a body.
 
         Raises:
-            UsageError: it is not.
+            UsageError: the body is malformed.
         """
         return await self._parser(functools.partial(read, kind), await request.body())
 
 
 def _answer(done: Completion, model: str) -> JsonObject:
-    """A completion in vLLM's form."""
+    """Return a completion in the format of vLLM's response."""
     content: list[Json] = [
         {"token_id": token, "logprob": logprob, "top_logprobs": []}
         for token, logprob in zip(done.token_ids, done.logprobs, strict=True)
@@ -315,7 +316,7 @@ def _answer(done: Completion, model: str) -> JsonObject:
 
 
 def form(status: int, sentence: str) -> JsonObject:
-    """An error in vLLM's form."""
+    """Return an error in the format of vLLM's response."""
     return {"error": {"message": sentence, "code": status}}
 
 
@@ -328,7 +329,7 @@ def _refusal(status: int, said: str) -> Response:
 
 
 class SamplingServer(HttpServer):
-    """A server of one base."""
+    """An HTTP server that samples from one base and its adapters, over vLLM's routes."""
 
     keyless = ("/health",)
 
@@ -343,26 +344,26 @@ class SamplingServer(HttpServer):
         adapters: Sequence[Path] = (),
         slow_s: float = 0.0,
     ) -> None:
-        """Bind an address; nothing is answered yet.
+        """Bind an address; requests are answered once the server runs.
 
         Args:
-            base: what is served.
-            name: what clients call it.
+            base: the model to serve.
+            name: the model's name for clients.
             host: the address.
-            port: 0 takes a free one.
-            access: who may use it, and how much of it.
-            adapters: folders from which adapters are loaded; without any, see `Folders`.
-            slow_s: seconds that go by before each batch, for tests of clients.
+            port: the port; 0 takes a free one.
+            access: the API key, allowed host names, and limits on requests.
+            adapters: folders from which adapters may be loaded; if empty, see `Folders`.
+            slow_s: seconds to wait before each batch, for tests of clients.
 
         Raises:
-            UsageError: the address is not to be had.
+            UsageError: the address is not available.
         """
         super().__init__(host, port, access)
         self._base, self._name, self._slow_s = base, name, slow_s
         self._folders = Folders(adapters)
 
     def form(self, status: int, sentence: str) -> JsonObject:
-        """See `HttpServer`: vLLM's."""
+        """Return an error in vLLM's format; see `HttpServer`."""
         return form(status, sentence)
 
     @contextlib.asynccontextmanager

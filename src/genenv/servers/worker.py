@@ -1,4 +1,4 @@
-"""One thread for a model: work in the order in which it came, requests that wait together as one batch."""
+"""A worker thread for a model: runs work in order of arrival, and batches requests that wait together."""
 
 from __future__ import annotations
 
@@ -15,37 +15,38 @@ T = TypeVar("T")
 Q = TypeVar("Q")
 
 _QUIET_S, _PATIENCE_S = 0.004, 0.05
-"""Requests are waited for until none has come for so long, at most for so long."""
+"""Seconds without a new request after which a batch is closed, and the most seconds that it stays open."""
 
 
 class _Batch(NamedTuple):
-    """Requests that wait to be answered together, each with the future of its answer."""
+    """Requests that are answered by one call, each with the future of its answer."""
 
     answer: Callable[[Sequence[Any]], Sequence[Any]]
     requests: list[tuple[Any, asyncio.Future[Any]]]
 
 
 class Worker:
-    """Works in one thread, for one event loop."""
+    """Runs work for a model in one thread, submitted from one event loop; both HTTP servers use it."""
 
     def __init__(self, name: str, failed: Callable[[BaseException], Any], slow_s: float = 0.0) -> None:
         """Start the thread.
 
         Args:
-            name: of the thread.
-            failed: makes of an error what its future gets; an exception is raised there.
-            slow_s: seconds that go by before each piece of work: a server that is far, or larger.
+            name: the name of the thread.
+            failed: maps an exception to the answer of the request; an exception it returns is raised by the
+                future.
+            slow_s: seconds to wait before each piece of work, to imitate a slower server.
         """
         self._failed, self._slow_s = failed, slow_s
         self._ready: deque[_Batch | str] = deque()
-        """Pieces of work, and keys of batches that still grow, in the order in which they came."""
+        """Pieces of work, and keys of batches that still take requests, in order of arrival."""
         self._batches: dict[str, _Batch] = {}
         self._something = asyncio.Event()
         self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         threading.Thread(target=self._work, name=name, daemon=True).start()
 
     def put(self, work: Callable[[], T], done: asyncio.Future[T]) -> None:
-        """Have something done in its turn; what comes of it is the result of `done`."""
+        """Queue a function; `done` gets its result."""
 
         def answer(_: Sequence[Any]) -> list[T]:
             return [work()]
@@ -56,13 +57,13 @@ class Worker:
     def sample(
         self, key: str, answer: Callable[[Sequence[Q]], Sequence[T]], request: Q, done: asyncio.Future[T]
     ) -> None:
-        """Have a request answered, with all that wait under the same key at that time.
+        """Queue a request, to be answered in one batch with all waiting requests of the same key.
 
         Args:
-            key: names the weights.
-            answer: answers requests; where it fails each is answered alone.
-            request: what is wanted.
-            done: gets the answer.
+            key: identifies the weights.
+            answer: answers a batch of requests; if it fails, each request is answered separately.
+            request: the request, in a form that `answer` takes.
+            done: the future that gets the answer.
         """
         if key not in self._batches:
             self._batches[key] = _Batch(answer, [])
@@ -71,13 +72,13 @@ class Worker:
         self._batches[key].requests.append((request, done))
 
     async def do(self, work: Callable[[], T]) -> T:
-        """What comes of work that is done in its turn."""
+        """Queue a function and return its result."""
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self.put(work, done)
         return await done
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Process queued work until cancelled."""
         while True:
             await self._something.wait()
             while self._ready:
@@ -92,11 +93,11 @@ class Worker:
             self._something.clear()
 
     def close(self) -> None:
-        """End the thread, once it has done what it is at."""
+        """End the thread after its current work."""
         self._tasks.put(None)
 
     async def aside(self, function: Callable[[], T]) -> T:
-        """The result of a function that runs in the thread next."""
+        """Run a function in the thread, ahead of queued requests, and return its result."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
 
@@ -105,14 +106,14 @@ class Worker:
                 found = function()
             except BaseException as error:  # noqa: BLE001 - handed on to whoever waits
                 found = error
-            with contextlib.suppress(RuntimeError):  # the loop has ended
+            with contextlib.suppress(RuntimeError):  # the event loop is closed
                 loop.call_soon_threadsafe(_settle, done, found)
 
         self._tasks.put(task)
         return await done
 
     async def _grown(self, key: str) -> _Batch:
-        """A batch, once no more requests come for it."""
+        """Return a batch once no new requests arrive for it."""
         requests = self._batches[key].requests
         for _ in range(round(_PATIENCE_S / _QUIET_S)):
             before = len(requests)
@@ -124,7 +125,7 @@ class Worker:
     def _answers(
         self, answer: Callable[[Sequence[Any]], Sequence[Any]], requests: Sequence[Any]
     ) -> list[Any]:
-        """Answers to requests. Where the batch fails each runs alone, so that the others are answered."""
+        """Answer a batch of requests; if that fails, answer each separately."""
         try:
             return list(answer(requests))
         except BaseException as error:  # noqa: BLE001 - libraries in Rust raise those, too
@@ -138,7 +139,7 @@ class Worker:
 
 
 def _settle(done: asyncio.Future[Any], found: Any) -> None:  # noqa: ANN401
-    """Give a future its result; one whose owner has gone is left alone."""
+    """Set the result or exception of a future, unless it is done already (its owner cancelled it)."""
     if done.done():
         return
     if isinstance(found, BaseException):

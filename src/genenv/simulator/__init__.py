@@ -1,1 +1,1 @@
-"""Player 1: writes tasks, has them checked, and learns from what they were worth."""
+"""The simulator: sources of tasks, from a model that is trained on their rewards to fixed files."""

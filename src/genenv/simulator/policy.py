@@ -1,12 +1,13 @@
-"""The simulator, a model which writes tasks for contexts and learns from what they were worth."""
+"""The simulator policy: a model that writes tasks for contexts and is trained on their rewards."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -24,31 +25,33 @@ from genenv.types import Context, Generation, JsonObject, Message, Profile, Seed
 log = logging.getLogger(__name__)
 
 _LOOKED_AT = 16
-"""Generations of a round in which decisions are looked at."""
+"""Maximum number of generations per round for `decision_metrics`."""
 _FORCED = 1e-6
-"""A token less surprising than this, in nats, had no alternative."""
+"""Nats. A token with a smaller surprisal had no alternative."""
 
 
 class Simulator:
-    """What writes specs, and the trainer of its weights (unless `train` is off: GenEnv-Random)."""
+    """The trainable `TaskSource`: a sampler that writes specs, and the trainer of its weights.
+
+    The weights are fixed if `train` is off (GenEnv-Random).
+    """
 
     def __init__(self, sampler: Sampler, trainer: Trainer, config: SimulatorConfig, *, seed: int) -> None:
         self.sampler, self.trainer, self.config, self.seed = sampler, trainer, config, seed
         self.learns = config.train
         self._most_asked = 0
-        """The most specs that were asked for at a time: a call for few of them says little."""
+        """The most specs requested in one call so far. Failures in a much smaller call are only logged."""
 
     async def propose(self, env: Environment, contexts: Sequence[Context]) -> list[Generation]:
         """Write `variations` specs for each context, under the grammar of the environment's spec.
 
         Raises:
-            GenenvError: as many specs as usual were asked for, and not one could be sampled.
+            GenenvError: no spec could be sampled, in a call of the usual size.
         """
         schemas = spec_schemas(env, contexts)
         wanted = [
-            (context, simulator_prompt(self.sampler, context.messages), f"{context.id}-g{i}")
-            for context in contexts
-            for i in range(self.config.variations)
+            (context, simulator_prompt(self.sampler, context.messages), name)
+            for context, name in names(contexts, self.config.variations)
         ]
         failed: list[str] = []
         found = await asyncio.gather(
@@ -63,10 +66,10 @@ class Simulator:
         return found
 
     def _tell(self, failed: Sequence[str], asked_for: int) -> None:
-        """Say once a round why specs could not be sampled.
+        """Log once per round why specs could not be sampled.
 
         Raises:
-            GenenvError: none could.
+            GenenvError: no spec could be sampled, in a call of the usual size.
         """
         ((why, count),) = Counter(failed).most_common(1)
         if len(failed) < asked_for or 2 * asked_for < self._most_asked:
@@ -89,9 +92,9 @@ class Simulator:
         schema: JsonObject,
         failed: list[str],
     ) -> Generation:
-        """One spec: sampled, or with probability `explore` drawn by the environment, as the warm-up's are.
+        """Return one spec: sampled, or with probability `explore` drawn at random by the environment.
 
-        A reason is appended to `failed` where it could not be sampled.
+        If sampling fails, the reason is appended to `failed`.
         """
         rng = generator(self.seed, "explore", name)
         if self.config.explore and rng.random() < self.config.explore:
@@ -122,7 +125,7 @@ class Simulator:
         )
 
     async def _sample(self, request: SampleRequest, failed: list[str]) -> Completion:
-        """One completion; a request that cannot be answered becomes an unfinished generation."""
+        """Sample one completion. A failed request becomes an unfinished generation."""
         try:
             completion = await self.sampler.sample(request)
         except RolloutError as error:
@@ -134,19 +137,20 @@ class Simulator:
     async def decision_metrics(
         self, generations: Sequence[Generation], schemas: Mapping[str, JsonObject]
     ) -> Mapping[str, float]:
-        """How freely it decides where the grammar leaves a choice: estimates from what it has just written.
+        """Estimate the entropy of the simulator's decisions and their KL to the reference model.
 
             entropy = mean over decision tokens of -log pi(t),   KL = mean of log pi(t) - log pi_ref(t)
 
-        pi is what was sampled from: at the temperature of the sampling, among the tokens that the grammar
-        allows. A decision is a token that had an alternative. Both are unbiased for what was sampled.
+        pi is the sampling policy: at the sampling temperature, masked by the grammar. A decision is a token
+        that had an alternative. Both estimates are unbiased for the sampled tokens.
 
         Args:
-            generations: of the round, before its update; some of them, evenly chosen, are looked at.
-            schemas: of the specs of each context.
+            generations: generations of the round, before its update; at most 16, evenly spaced, are used.
+            schemas: JSON schema of the specs, by context id.
 
         Returns:
-            `simulator/decision_entropy`, and `simulator/decision_kl` where a reference is kept. Nats a token.
+            `simulator/decision_entropy`, and `simulator/decision_kl` if there is a reference model. Nats per
+            token.
         """
         written = [one for one in generations if one.finished and not one.drawn]
         chosen = written[:: -(-len(written) // _LOOKED_AT)] if written else []
@@ -175,9 +179,9 @@ class Simulator:
         """Update from a round's batch.
 
         Args:
-            batch: what there is to learn.
-            round_: from 1; names the random stream.
-            rounds: of the whole run, over which the learning rate may fall.
+            batch: the update batch.
+            round_: number of the round, from 1; names the random stream.
+            rounds: number of rounds of the run, for the learning-rate schedule.
 
         Returns:
             Metrics of the update, and `tokens/trained`.
@@ -188,40 +192,45 @@ class Simulator:
         return done.metrics()
 
     async def publish(self) -> None:
-        """Write with what was learned from now on."""
+        """Sample with the updated weights from now on."""
         await self.trainer.publish()
 
     async def save(self, folder: Path) -> None:
-        """Write weights and optimizer."""
+        """Write weights and optimizer state into a folder."""
         await self.trainer.save(folder)
 
     async def load(self, folder: Path) -> None:
-        """Restore what `save` wrote."""
+        """Restore the state that `save` wrote."""
         await self.trainer.load(folder)
 
     def tokens_sampled_elsewhere(self) -> int:
-        """None: its tokens are in its generations."""
+        """Return 0: the generations contain the simulator's tokens."""
         return 0
 
     def end_round(self) -> None:
-        """Let the sampler forget grammars and prompts of the round."""
+        """Free the sampler's grammars and prompts of the round."""
         self.sampler.end_round()
 
 
+def names(contexts: Sequence[Context], variations: int) -> Iterator[tuple[Context, str]]:
+    """Each context as often as it is varied, with the id of each generation."""
+    return ((context, f"{context.id}-g{i}") for context, i in itertools.product(contexts, range(variations)))
+
+
 def simulator_prompt(sampler: Sampler, messages: Sequence[Message]) -> tuple[int, ...]:
-    """A simulator's prompt. A spec is written without a thought: one that the template begins is ended."""
+    """Return the token ids of a simulator prompt. A thought that the template opens is closed immediately."""
     return (*sampler.render(messages, first=True), *sampler.end_of_thought)
 
 
 def spec_schemas(env: Environment, contexts: Sequence[Context]) -> dict[str, JsonObject]:
-    """By the context's id: the schema of the specs that are written for it."""
+    """Return the JSON schema of the specs for each context, by context id."""
     return {context.id: env.spec_schema(context.seed) for context in contexts}
 
 
 def make_contexts(
     env: Environment, seeds: Sequence[Seed], profile: Profile, *, round_: int, target: float
 ) -> list[Context]:
-    """One context per seed: what the simulator is told this round."""
+    """Return one context per seed: the simulator's input for this round."""
     return [
         Context(
             id=f"r{round_:04d}-c{i:02d}",

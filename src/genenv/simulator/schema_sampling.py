@@ -1,8 +1,8 @@
-"""Random JSON under a schema: every choice uniform, none of it learned.
+"""Draws random JSON values that are valid for a JSON schema, with uniform choices.
 
-Understands what the schemas of specs are made of: `const`, `enum`, `anyOf`, `$ref`, objects, arrays and
-numbers with bounds, and strings with a regular expression. Alternatives are equally likely, and
-so are all lengths and numbers between their bounds.
+Supported are the parts that schemas of specs use: `const`, `enum`, `anyOf`, `$ref`, objects, arrays and
+numbers with bounds, and strings with a regular expression. Alternatives are equally likely, and so are all
+lengths and numbers between their bounds.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from genenv.types import Json, JsonObject
 from genenv.untrusted.patterns import BadPattern, draw
 
 _MORE_ITEMS = 3
-"""By how many an array without an upper bound may pass its lower one."""
+"""How many items an array without an upper bound may have beyond its minimum."""
 _SPAN = 1000.0
-"""Of numbers without bounds."""
+"""Numbers without bounds are drawn from [-1000, 1000]."""
 _MOST = 100_000
-"""Values and characters that one schema may ask for."""
+"""Maximum number of values and characters that one schema may require."""
 
 
 def sample_json(schema: JsonObject, rng: random.Random) -> Json:
-    """A value that a schema allows.
+    """Return a random value that is valid for a schema.
 
     Args:
-        schema: JSON schema; references lead into its own `$defs`.
-        rng: the only source of chance.
+        schema: JSON schema; references point into its `$defs`.
+        rng: source of randomness.
 
     Raises:
-        UsageError: the schema uses something that is not listed above, or asks for too large a value.
+        UsageError: the schema uses an unsupported keyword, or requires too large a value.
     """
     try:
         return _Sampler(schema, rng).value(schema)

@@ -1,4 +1,4 @@
-"""Settings of the simulator: how many tasks it writes and how it learns from what they were worth."""
+"""Settings of the simulator: how many tasks it writes, and how it is trained."""
 
 from __future__ import annotations
 
@@ -14,37 +14,39 @@ from genenv.algorithms.settings import (
     WarmupConfig,
 )
 from genenv.backends.settings import EndpointConfig
+from genenv.errors import UsageError
 from genenv.settings import PLACE, Address, Settings
 
 
 class SimulatorWarmupConfig(WarmupConfig, frozen=True):
-    """Supervised steps on the environment's own variations before the first round."""
+    """Supervised steps on random variations by the environment, before the first round."""
 
     batch: Batch = 8
     """Variations per step."""
 
 
 class WritingConfig(Settings, frozen=True):
-    """Where tasks come from, and how they are written."""
+    """Where tasks come from and how they are written."""
 
     source: Literal["model", "variation", "grammar", "file", "endpoint", "none"] = "model"
-    """A model, the environment's random variations, random specs, a file, an endpoint; none: base tasks."""
+    """A model, the environment's random variations, random specs, a file, an endpoint; `none`: only base
+    tasks."""
     writes: Literal["spec", "parameters"] = "spec"
-    """What the simulator writes: the whole task, or parameters alone; the environment draws the rest."""
+    """What the simulator writes: the whole spec, or only its parameters; the environment draws the rest."""
     per_seed: int = Field(default=0, ge=0, le=100_000)
-    """Write so many specs of a seed, and draw from them (GenEnv-Static: 5); 0: always new ones."""
+    """Write this many specs per seed once and draw from them (GenEnv-Static: 5); 0: always write new ones."""
     file: str | None = Field(default=None, min_length=1, json_schema_extra=PLACE)
-    """Specs of `source = "file"`: JSON Lines, as `genenv generate --out` writes them."""
+    """The specs of `source = "file"`: JSON Lines, as `genenv generate --out` writes them."""
     address: Address = ""
-    """Model of `source = "endpoint"`: BASE_URL#MODEL."""
+    """The model of `source = "endpoint"`: BASE_URL#MODEL."""
     endpoint: EndpointConfig = Field(default_factory=EndpointConfig)
-    """How that model may be asked."""
+    """How requests are sent to that model."""
     contexts: int = Field(default=8, ge=1, le=100_000)
     """Seeds varied per round: the number of task batches."""
     variations: int = Field(default=4, ge=1, le=1024)
     """Tasks written per context."""
     max_new_tokens: int = Field(default=192, ge=1, le=1_000_000)
-    """Longest spec."""
+    """Maximum length of a spec, in tokens."""
     temperature: float = Field(default=1.0, ge=0.05, le=10)
     """Sampling temperature of the specs."""
 
@@ -64,12 +66,28 @@ class WritingConfig(Settings, frozen=True):
 
 
 class SimulatorConfig(OptimizerConfig, SimulatorLearningConfig, WritingConfig, frozen=True):
-    """Task writing, and the reward-weighted update on it. In a file the last class's settings come first."""
+    """Task writing, and training on the tasks. In a file the settings of the last base class come first."""
 
     lr: LearningRate = 1.5e-4
-    """Learning rate of AdamW; the paper takes half the agent's."""
+    """Learning rate of AdamW. The paper uses half of the agent's."""
     explore: float = Field(default=0.0, ge=0, le=0.9)
-    """Chance that the environment draws a spec at random in place of one that the model samples: what is
-    never written earns no reward, and is never learned."""
+    """Chance that a spec is drawn at random by the environment and not sampled by the model. A spec that is
+    never written earns no reward and is never learned."""
     warmup: SimulatorWarmupConfig = Field(default_factory=SimulatorWarmupConfig)
     """Supervised steps before the first round."""
+
+
+def check_simulator(simulator: SimulatorConfig) -> None:
+    """Refuse a simulator that is trained but can never change, before a run starts.
+
+    The settings of old runs may have one; they are still read.
+
+    Raises:
+        UsageError: says what to set.
+    """
+    learns = simulator.train and simulator.source == "model"
+    if learns and simulator.algorithm == "grpo" and simulator.variations == 1:
+        raise UsageError(
+            "simulator.variations is 1, but simulator.algorithm 'grpo' compares what was written for one "
+            "context: set variations to 4, say, and simulator.contexts to a quarter, or algorithm to 'rwr'"
+        )

@@ -1,15 +1,14 @@
 """Sources of tasks, `simulator.source`: random variations, grammars, files, endpoints, and fixed task sets.
 
-Each writes specs for the same contexts, which pass the same gate into the same store. Only the model of
-`simulator.policy` has tokens, and weights to learn with.
+All sources write specs for the same contexts. The specs pass the same gate into the same store. Only the
+model of `simulator.policy` has tokens and trainable weights.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -21,92 +20,96 @@ from genenv.environments.base import Environment
 from genenv.errors import DataError, GenenvError, RolloutError, UsageError
 from genenv.progress import advance
 from genenv.seeding import generator, stream
+from genenv.simulator.policy import names, spec_schemas
 from genenv.simulator.schema_sampling import sample_json
 from genenv.simulator.settings import SimulatorConfig
 from genenv.types import Context, Generation, Json, JsonObject
 
 
 class TaskSource(Protocol):
-    """What writes specs for contexts, and may learn from what they were worth."""
+    """A source that writes specs for contexts, and may be trained on their rewards.
+
+    `Simulator` and the classes of this module implement it; the training loop calls it.
+    """
 
     learns: bool
-    """Whether there are weights that a round changes."""
+    """Whether rounds train weights of the source."""
 
     async def propose(self, env: Environment, contexts: Sequence[Context]) -> list[Generation]:
-        """Write `simulator.variations` specs for each context, in order."""
+        """Write `simulator.variations` specs for each context; return them in order."""
         ...
 
     async def decision_metrics(
         self, generations: Sequence[Generation], schemas: Mapping[str, JsonObject]
     ) -> Mapping[str, float]:
-        """How freely it decides where the grammar leaves a choice; see `Simulator`."""
+        """Return the entropy of the source's decisions and their KL; see `Simulator`."""
         ...
 
     async def learn(self, batch: UpdateBatch, *, round_: int, rounds: int) -> Mapping[str, float]:
-        """Update from a round's batch; asked only of what learns. Returns metrics of the update."""
+        """Update from a round's batch and return metrics; called only if `learns`."""
         ...
 
     async def publish(self) -> None:
-        """Write with what was learned from now on; asked only of what learns."""
+        """Sample with the updated weights from now on; called only if `learns`."""
         ...
 
     async def save(self, folder: Path) -> None:
-        """Write what it has learned into an empty folder."""
+        """Write the state of the source into an empty folder."""
         ...
 
     async def load(self, folder: Path) -> None:
-        """Restore what `save` wrote."""
+        """Restore the state that `save` wrote."""
         ...
 
     def tokens_sampled_elsewhere(self) -> int:
-        """Tokens that others sampled for it since this was last asked."""
+        """Return the tokens that a remote server sampled for the source since the last call."""
         ...
 
     def end_round(self) -> None:
-        """Let go of what only the round that is over needed."""
+        """Free the memory that only the finished round needed."""
         ...
 
 
 class UntrainedSource:
-    """A source without weights."""
+    """Base class of sources without weights: all methods except `propose` do nothing."""
 
     learns = False
 
     async def decision_metrics(
         self, generations: Sequence[Generation], schemas: Mapping[str, JsonObject]
     ) -> Mapping[str, float]:
-        """It has no policy to ask."""
+        """Return no metrics: there is no policy."""
         return {}
 
     async def learn(self, batch: UpdateBatch, *, round_: int, rounds: int) -> Mapping[str, float]:
-        """Nothing is learned."""
+        """Do nothing."""
         return {}
 
     async def publish(self) -> None:
-        """Nothing was."""
+        """Do nothing."""
 
     async def save(self, folder: Path) -> None:
-        """There is nothing to write."""
+        """Do nothing."""
 
     async def load(self, folder: Path) -> None:
-        """There is nothing to restore."""
+        """Do nothing."""
 
     def tokens_sampled_elsewhere(self) -> int:
-        """None."""
+        """Return 0."""
         return 0
 
     def end_round(self) -> None:
-        """Nothing is kept."""
+        """Do nothing."""
 
 
 class VariationSource(UntrainedSource):
-    """`variation`: the environment's own random variation of the seed. No model takes part."""
+    """`variation`: the environment varies each seed at random, without a model."""
 
     def __init__(self, variations: int, *, seed: int) -> None:
         self._variations, self._seed = variations, seed
 
     async def propose(self, env: Environment, contexts: Sequence[Context]) -> list[Generation]:
-        """Vary the seed of each context."""
+        """Return random variations of each context's seed."""
         return [
             given(context, name, env.variation(context.seed, generator(self._seed, "variation", name)))
             for context, name in names(contexts, self._variations)
@@ -114,14 +117,14 @@ class VariationSource(UntrainedSource):
 
 
 class GrammarSource(UntrainedSource):
-    """`grammar`: uniform over the choices of the spec's schema. Free text is random characters."""
+    """`grammar`: draws uniformly from the choices of the spec's schema. Free text is random characters."""
 
     def __init__(self, variations: int, *, seed: int) -> None:
         self._variations, self._seed = variations, seed
 
     async def propose(self, env: Environment, contexts: Sequence[Context]) -> list[Generation]:
-        """Draw specs that the grammar of each context's seed allows."""
-        schemas = {context.id: env.spec_schema(context.seed) for context in contexts}
+        """Return random specs that are valid for the schema of each context's seed."""
+        schemas = spec_schemas(env, contexts)
         return [
             given(context, name, sample_json(schemas[context.id], generator(self._seed, "grammar", name)))
             for context, name in names(contexts, self._variations)
@@ -129,34 +132,34 @@ class GrammarSource(UntrainedSource):
 
 
 class NoSource(UntrainedSource):
-    """`none`: no new tasks; a round plays base tasks only."""
+    """`none`: no new tasks; a round has only base tasks."""
 
     async def propose(self, env: Environment, contexts: Sequence[Context]) -> list[Generation]:
-        """Write nothing."""
+        """Return no specs."""
         return []
 
 
 class FileSource(UntrainedSource):
-    """`file`: specs of a JSON Lines file (`genenv generate`), each once before any comes twice."""
+    """`file`: specs of a JSON Lines file (`genenv generate`); each comes once before any comes twice."""
 
     def __init__(self, path: Path, variations: int, *, per_round: int, seed: int) -> None:
         """Read the file.
 
         Args:
-            path: one JSON object a line, with a `spec`.
-            variations: specs a context.
-            per_round: specs a round asks for, so that each round knows where the one before it stopped.
-            seed: of the order in which specs come; it is another one each time through the file.
+            path: file with one JSON object per line, which has a `spec`.
+            variations: specs per context.
+            per_round: specs per round, from which each round computes its first spec.
+            seed: seed of the order of the specs, which differs in each pass through the file.
 
         Raises:
-            UsageError: the file cannot be read or holds no spec.
-            DataError: a line is no JSON object with a spec.
+            UsageError: the file cannot be read or contains no spec.
+            DataError: a line is not a JSON object with a spec.
         """
         self._specs, self._variations = read_specs(path), variations
         self._per_round, self._seed = per_round, seed
 
     async def propose(self, env: Environment, contexts: Sequence[Context]) -> list[Generation]:
-        """Hand out the next specs; which context they stand under says nothing of their content."""
+        """Return the next specs. Their content has no relation to the seeds of the contexts."""
         wanted = list(names(contexts, self._variations))
         start = (contexts[0].round - 1) * self._per_round if contexts else 0
         return [
@@ -171,11 +174,11 @@ class FileSource(UntrainedSource):
 
 
 def read_specs(path: Path) -> list[JsonObject]:
-    """The specs of a JSON Lines file.
+    """Return the specs of a JSON Lines file.
 
     Raises:
-        UsageError: the file cannot be read or holds no spec.
-        DataError: a line is no JSON object with a spec.
+        UsageError: the file cannot be read or contains no spec.
+        DataError: a line is not a JSON object with a spec.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -201,54 +204,38 @@ def read_specs(path: Path) -> list[JsonObject]:
     return specs
 
 
-def names(contexts: Sequence[Context], variations: int) -> Iterator[tuple[Context, str]]:
-    """Each context as often as it is varied, with the id of each generation."""
-    return ((context, f"{context.id}-g{i}") for context, i in itertools.product(contexts, range(variations)))
-
-
 def given(context: Context, name: str, spec: Json) -> Generation:
-    """A spec that no model of ours has sampled, as a generation."""
+    """Return a spec that was not sampled by a model as a generation, and count it as progress."""
     advance(items=1)
-    return without_tokens(context, name, json.dumps(spec, ensure_ascii=False, separators=(",", ":")))
-
-
-def without_tokens(context: Context, name: str, text: str, *, finished: bool = True) -> Generation:
-    """A generation of which the text alone is known."""
-    return Generation(
-        id=name,
-        context_id=context.id,
-        prompt_ids=(),
-        token_ids=(),
-        logprobs=(),
-        text=text,
-        finished=finished,
-    )
+    text = json.dumps(spec, ensure_ascii=False, separators=(",", ":"))
+    return Generation(id=name, context_id=context.id, text=text, finished=True)
 
 
 Spec = tuple[str, bool]
-"""The text, and whether it was finished."""
+"""The text, and whether it is complete."""
 
 
-class FixedTaskSource:
-    """Draws from what another source has written for a seed, and lets it write what is not there yet."""
+class FixedTaskSource(UntrainedSource):
+    """Draws from what another source has written for a seed, and lets it write what is not there yet.
 
-    learns = False
+    Nothing is said of its decisions: most of a round was written in another one.
+    """
 
     def __init__(self, source: TaskSource, *, per_seed: int, variations: int, seed: int) -> None:
         """Start without any spec.
 
         Args:
-            source: writes one spec a context.
-            per_seed: specs there are of a seed.
-            variations: specs a context takes, at most `per_seed`.
-            seed: of the draws.
+            source: writes one spec per context.
+            per_seed: number of specs per seed.
+            variations: specs per context, at most `per_seed`.
+            seed: seed of the draws.
         """
         self._source, self._per_seed = source, per_seed
         self._variations, self._seed = variations, seed
         self._written: dict[tuple[str, int], Spec] = {}
 
     async def propose(self, env: Environment, contexts: Sequence[Context]) -> list[Generation]:
-        """Draw `variations` different specs of each context's seed."""
+        """Return `variations` different specs of each context's seed."""
         wanted = list(self._drawn(contexts))
         new = [one for one in wanted if (one[0].seed.id, one[2]) not in self._written]
         fresh = await self._source.propose(env, [replace(context, id=name) for context, name, _ in new])
@@ -259,11 +246,11 @@ class FixedTaskSource:
         return [found.get(name) or self._again(context, name, which) for context, name, which in wanted]
 
     def recall(self, contexts: Sequence[Context], generations: Iterable[Generation]) -> None:
-        """Know again what was written in the rounds that a run has.
+        """Restore the specs that were written in the committed rounds of a run.
 
         Args:
-            contexts: of all committed rounds, in order.
-            generations: what was written for them.
+            contexts: contexts of all committed rounds, in order.
+            generations: generations for these contexts.
         """
         texts = {one.id: (one.text, one.finished) for one in generations}
         for context, name, which in self._drawn(contexts):
@@ -271,7 +258,7 @@ class FixedTaskSource:
                 self._written.setdefault((context.seed.id, which), texts[name])
 
     def _drawn(self, contexts: Sequence[Context]) -> Iterable[tuple[Context, str, int]]:
-        """Which of its seed's specs each generation is; the same for the same run and context."""
+        """Yield the context, id and spec number of each generation; they depend only on run and context."""
         for context in contexts:
             rng = generator(self._seed, "drawn", context.id)
             places = rng.sample(range(self._per_seed), self._variations)
@@ -280,58 +267,45 @@ class FixedTaskSource:
 
     def _again(self, context: Context, name: str, which: int) -> Generation:
         text, finished = self._written[context.seed.id, which]
-        return without_tokens(context, name, text, finished=finished)
-
-    async def decision_metrics(
-        self, generations: Sequence[Generation], schemas: Mapping[str, JsonObject]
-    ) -> Mapping[str, float]:
-        """Most of a round was written in another one."""
-        return {}
-
-    async def learn(self, batch: UpdateBatch, *, round_: int, rounds: int) -> Mapping[str, float]:
-        """Nothing is learned."""
-        return {}
-
-    async def publish(self) -> None:
-        """Nothing was."""
+        return Generation(id=name, context_id=context.id, text=text, finished=finished)
 
     async def save(self, folder: Path) -> None:
-        """What writes is as it was; a model is needed again when a run goes on."""
+        """Save the wrapped source; if it is a model, a resumed run needs the weights."""
         await self._source.save(folder)
 
     async def load(self, folder: Path) -> None:
-        """Restore what writes."""
+        """Restore the wrapped source."""
         await self._source.load(folder)
 
     def tokens_sampled_elsewhere(self) -> int:
-        """As what writes says."""
+        """Return the count of the wrapped source."""
         return self._source.tokens_sampled_elsewhere()
 
     def end_round(self) -> None:
-        """As what writes does."""
+        """End the round of the wrapped source."""
         self._source.end_round()
 
 
 _MOST_SCHEMA_CHARS = 30_000
-"""Of a schema that is sent along; longer ones are refused by every server there is."""
+"""Longest schema that is sent with a request. Every server refuses longer ones."""
 
 _NO_SCHEMA = {400, 404, 422, 501}
 _REFUSALS = 3
-"""After so many refused schemas and none taken, a server is asked freely."""
+"""After this many refused schemas and none accepted, requests to a server have no schema."""
 
 
 class EndpointSource(UntrainedSource):
-    """A model behind an endpoint. It is told what the simulator is told, and its specs pass the same gate."""
+    """`endpoint`: a model behind an API. It gets the simulator's messages; the same gate checks its specs."""
 
     def __init__(self, config: SimulatorConfig, *, seed: int) -> None:
         """Connect.
 
         Args:
-            config: the address, how it may be asked, and how specs are written.
-            seed: of the requests.
+            config: the address, limits of requests, and how specs are written.
+            seed: seed of the requests.
 
         Raises:
-            UsageError: the server cannot be asked.
+            UsageError: the server cannot be used.
         """
         from genenv.clients.endpoint import EndpointAssistant  # needs the extra `api`
 
@@ -343,13 +317,13 @@ class EndpointSource(UntrainedSource):
         self._counted = self._held = self._refused = 0
 
     async def propose(self, env: Environment, contexts: Sequence[Context]) -> list[Generation]:
-        """Ask for each spec; one that is not answered is an unfinished generation.
+        """Request each spec. A request without an answer becomes an unfinished generation.
 
         Raises:
-            GenenvError: none was answered.
+            GenenvError: no request was answered.
         """
         slots = asyncio.Semaphore(self._slots)
-        schemas = {context.id: env.spec_schema(context.seed) for context in contexts}
+        schemas = spec_schemas(env, contexts)
         problems: list[RolloutError] = []
 
         async def write(context: Context, name: str) -> Generation:
@@ -360,7 +334,7 @@ class EndpointSource(UntrainedSource):
                     problems.append(problem)
                     text, finished = "", False
             advance(items=1)
-            return without_tokens(context, name, text, finished=finished)
+            return Generation(id=name, context_id=context.id, text=text, finished=finished)
 
         try:
             written = await asyncio.gather(
@@ -376,7 +350,7 @@ class EndpointSource(UntrainedSource):
         return written
 
     async def _ask(self, context: Context, schema: JsonObject, name: str) -> tuple[str, bool]:
-        """A spec's text, and whether it came to its end.
+        """Return a spec's text and whether it is complete.
 
         Raises:
             RolloutError: there was no answer.
@@ -397,17 +371,17 @@ class EndpointSource(UntrainedSource):
         return _bare(reply.text), reply.finished
 
     def _holds_schemas(self) -> bool:
-        """Whether structured output is worth asking for: a server that only ever refused it has none."""
+        """Return whether to request structured output: False for a server that has only ever refused it."""
         return self._held > 0 or self._refused < _REFUSALS
 
     def tokens_sampled_elsewhere(self) -> int:
-        """Tokens that the server says it has sampled."""
+        """Return the number of tokens that the server reports since the last call."""
         before, self._counted = self._counted, self._assistant.spent.tokens
         return self._counted - before
 
 
 def _as_response_format(schema: JsonObject) -> JsonObject:
-    """A schema as a request for structured output; nothing for one that is too long to be sent."""
+    """Return a schema as a request for structured output; empty if the schema is too long."""
     if len(str(schema)) > _MOST_SCHEMA_CHARS:
         return {}
     return {
@@ -419,6 +393,6 @@ def _as_response_format(schema: JsonObject) -> JsonObject:
 
 
 def _bare(text: str) -> str:
-    """A spec without the fence and the words that models put around JSON."""
+    """Return the JSON object in a reply, without the fence and the words that models put around it."""
     start, end = text.find("{"), text.rfind("}")
     return text[start : end + 1] if 0 <= start < end else text

@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import cast
 
+from genenv.environments.common import closed_object
 from genenv.tools.discover.recipes import Link
 from genenv.tools.discover.state_values import ANY
 from genenv.tools.generate.plans import Plan
@@ -64,7 +65,7 @@ def _program(
     fields["gap"] = {"const": gap}
     fields["calls"] = {"type": "array", "prefixItems": list(calls), "items": False, "minItems": len(calls)}
     fields |= {"questions": {"const": []}, "before": {"const": before}}
-    return _object(fields)
+    return closed_object(fields)
 
 
 class _Steps:
@@ -128,7 +129,9 @@ class _Steps:
             if link:
                 path = link.kind.split(".")
                 uses = [{"parameter": link.parameter, "call": number - 1, "path": path}]
-            self.definitions[key] = _object({"tool": {"const": name}, "args": args, "uses": {"const": uses}})
+            self.definitions[key] = closed_object(
+                {"tool": {"const": name}, "args": args, "uses": {"const": uses}}
+            )
         return {"$ref": f"#/$defs/{key}"}
 
     def _value(self, name: str, parameter: str) -> Json:
@@ -165,15 +168,6 @@ def writable(schema: JsonObject) -> JsonObject:
         elif name in ("anyOf", "oneOf", "allOf", "prefixItems"):
             kept[name] = [writable(part) for part in cast("Sequence[JsonObject]", one)]
     return kept
-
-
-def _object(properties: Mapping[str, Json]) -> JsonObject:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
 
 
 def _distinct(alternatives: Sequence[Json]) -> list[Json]:

@@ -1,1 +1,1 @@
-"""What a round is made of: what is sampled in it, and what the players learn from that."""
+"""The training loop: warm-up, rounds of sampling and updates, task pool, starting and resuming runs."""

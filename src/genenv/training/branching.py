@@ -1,8 +1,8 @@
-"""A new run that starts from a round of another run: `genenv train --from RUN@ROUND`.
+"""Starts a new run from a round of another run: `genenv train --from RUN@ROUND`.
 
-A branch is a run of its own, with its own id. It copies the other run's store up to that round, and the
-checkpoint: weights, optimizer states, task pools and statistics are the same. The other run does not change.
-Several branches of one round are paired: they share all earlier rounds.
+A branch is a separate run with a new id. It copies the other run's store up to that round, and the
+checkpoint. So weights, optimizer states, task pools and statistics are the same. The other run does not
+change. Several branches of one round are paired, because they share all earlier rounds.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from __future__ import annotations
 import re
 import shutil
 import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import BaseModel
+
+from genenv.backends.settings import WEIGHTS
 from genenv.config.resolved import ResolvedConfig, anchored, by_key
 from genenv.config.run import RunConfig, load_config
 from genenv.errors import DataError, UsageError
@@ -29,8 +31,6 @@ from genenv.runs.folder import RunFolder, changed
 from genenv.runs.store.store import PoolStore
 
 _OF_RUN = re.compile(r"(?P<run>.+?)(?:@(?P<round>\d+))?")
-_WEIGHTS = ("model", "simulator_model", "tuning", "lora_rank", "lora_alpha", "lora_targets", "backend")
-"""Settings of the policy that decide which model the weights in a checkpoint belong to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,10 @@ class Origin:
 
     @classmethod
     def named(cls, name: str) -> Origin:
-        """The origin that `RUN@ROUND` names; without a round, the newest checkpoint.
+        """Return the origin that `RUN@ROUND` names; without a round, that of the newest checkpoint.
 
         Raises:
-            UsageError: there is no such run, or it keeps no checkpoint of that round.
+            UsageError: there is no such run, or it has no checkpoint of that round.
             DataError: the checkpoint or the store is damaged.
         """
         found = _OF_RUN.fullmatch(name)
@@ -57,10 +57,11 @@ class Origin:
         return cls(folder, number, checkpoint, anchored(load_config(folder.config)))
 
     def check(self, config: ResolvedConfig) -> None:
-        """Refuse settings with which no branch can start here.
+        """Refuse settings with which no branch can start from this round.
 
         Raises:
-            UsageError: another environment or other weights, too few rounds, or tasks of another seed.
+            UsageError: the settings have another environment, other weights, another seed, an earlier shift,
+                or too few rounds, or they need a simulator that the checkpoint lacks.
         """
         if config.run.rounds <= self.round:
             raise UsageError(
@@ -74,7 +75,7 @@ class Origin:
             )
         now, then = by_key(config), by_key(self.config)
         fixed = [key for key in now.keys() | then.keys() if key.startswith("environment.")]
-        fixed += [f"policy.{name}" for name in _WEIGHTS]
+        fixed += [*WEIGHTS, "policy.backend"]
         for key in sorted(fixed):
             if now.get(key) != then.get(key):
                 raise UsageError(
@@ -90,7 +91,7 @@ class Origin:
             raise UsageError(f"{self} has no simulator's weights to go on with; set simulator.source")
 
     def fill(self, folder: RunFolder) -> None:
-        """Copy store and checkpoint into the new folder of a branch."""
+        """Copy the store and the checkpoint into the folder of a branch."""
         run = uuid.uuid4().hex
         copied = folder.checkpoint_path(self.round)
         if copied.exists():  # of a start that failed
@@ -113,7 +114,7 @@ class Origin:
         mark_committed(copied)
 
     def note(self) -> str:
-        """The comment at the top of a branch's settings that names its origin."""
+        """Return the comment at the top of a branch's settings that names its origin."""
         return f"# goes on from {self}: these settings hold from round {self.round + 1} on\n\n"
 
     def _has_simulator(self) -> bool:
@@ -124,10 +125,6 @@ class Origin:
         return f"{self.folder.path}@{self.round}"
 
 
-def _shifted(config: RunConfig, number: int) -> tuple[int, Mapping[str, object]] | None:
-    """The round of the shift and the environment's settings after it; None where a round is before any."""
-    shift = config.shift
-    if not shift.round or number < shift.round:
-        return None
-    own = config.environment.settings.model_dump(mode="json", exclude_none=True)
-    return shift.round, {**own, **shift.environment}
+def _shifted(config: RunConfig, number: int) -> tuple[int, BaseModel | None] | None:
+    """Return the round of the shift and the environment's settings after it; None before a shift."""
+    return (config.shift.round, config.later_environment()) if 0 < config.shift.round <= number else None

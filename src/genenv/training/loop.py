@@ -1,12 +1,13 @@
-"""The training loop: rounds in order, each committed whole, with rounds in flight (`run.staleness`).
+"""The training loop: rounds in order, each committed as a whole, with rounds in flight (`run.staleness`).
 
-Round 0 is what the warm-up left. It is measured and committed like any other, so a run can go on from it.
+Round 0 is the result of the warm-up. It is evaluated and committed like any other round, so a run can be
+resumed from it.
 
-    staleness s: round t is produced with the weights after round max(0, t - 1 - s), learned from after t - 1
+    staleness s: round t is sampled by the weights after round max(0, t - 1 - s), and trained on after t - 1
 
-With s = 0 nothing is ahead. With s = 1 round t + 1 is sampled while round t is learned from ("one step off
-policy", Noukhovitch et al., arXiv:2410.18252). Which weights sample which round does not depend on how long
-anything takes, so equal runs are equal. Where sampling and learning share a device one follows the other.
+With s = 0 no round is in flight. With s = 1 round t + 1 is sampled while round t is trained on ("one step off
+policy", Noukhovitch et al., arXiv:2410.18252). Which weights sample a round does not depend on timing, so
+equal runs have equal results. If sampling and training share a device, they alternate.
 """
 
 from __future__ import annotations
@@ -17,16 +18,9 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from genenv.algorithms.advantages import agent_credit
-from genenv.algorithms.losses import find_loss
-from genenv.algorithms.reward_weighting import simulator_credit
 from genenv.config.run import RunConfig
-from genenv.curriculum.seed_choice import chooser_class
-from genenv.curriculum.simulator_rewards import REWARD_ARGUMENTS
 from genenv.environments.base import Environment
 from genenv.errors import DataError, GenenvError
-from genenv.gate.gate import own_check
-from genenv.plugins import own_part
 from genenv.progress import Reporter, Silent
 from genenv.runs.checkpoint import checkpoint_path, checkpoints
 from genenv.runs.folder import RunFolder, parts_reread
@@ -34,7 +28,6 @@ from genenv.runs.metrics import Stages, check_names, evaluation_metrics
 from genenv.runs.sinks import Sink, write_all
 from genenv.runs.store.records import Evaluation, RoundRecord
 from genenv.runs.store.store import PoolStore
-from genenv.settings import is_own
 from genenv.simulator.source import FixedTaskSource
 from genenv.training.policies import Policies, together
 from genenv.training.rounds import Ahead, Learner, Produced, Producer, evaluate
@@ -43,66 +36,46 @@ from genenv.training.task_pool import TaskPool, Tasks
 Learn = Callable[[Produced], Coroutine[Any, Any, Mapping[str, float]]]
 
 
-def check_own_parts(config: RunConfig) -> None:
-    """Load every part of the user's own that the settings name, before a run begins.
-
-    Raises:
-        UsageError: one cannot be found, or cannot be called as its protocol says; names the setting.
-    """
-    agent, simulator, curriculum = config.agent, config.simulator, config.curriculum
-    _ = agent_credit(agent), simulator_credit(simulator), find_loss(agent.loss)
-    for setting, name in (("agent.advantage", agent.advantage), ("simulator.advantage", simulator.advantage)):
-        if is_own(name):
-            _ = own_part(setting, name, takes=("rewards",))
-    for setting in ("env_reward", "candidate_reward"):
-        if is_own(name := getattr(curriculum, setting)):
-            _ = own_part(f"curriculum.{setting}", name, takes=REWARD_ARGUMENTS)
-    if is_own(curriculum.seed_choice):
-        _ = chooser_class(curriculum.seed_choice)
-    if is_own(curriculum.gate):
-        _ = own_check(curriculum.gate)
-
-
 class Pipeline:
-    """Rounds that are produced and not committed yet."""
+    """The rounds that are produced but not committed."""
 
     def __init__(self, producer: Producer, *, rounds: int, staleness: int, overlaps: bool) -> None:
-        """Nothing in flight.
+        """Start with no round in flight.
 
         Args:
             producer: samples rounds.
-            rounds: of the run; none beyond is produced.
-            staleness: how many rounds may be produced ahead of the one that is learned from.
-            overlaps: whether that happens while it is learned from, and not before.
+            rounds: number of rounds of the run; later ones are not produced.
+            staleness: number of rounds that may be produced ahead of the round being trained on.
+            overlaps: whether rounds are produced during training, not before it.
         """
         self._producer, self._rounds = producer, rounds
         self._staleness, self._overlaps = staleness, overlaps and staleness > 0
         self._ahead: dict[int, Produced] = {}
         self.oldest = 0
-        """The oldest weights that there are or were: after which round. A branch has none before its own."""
+        """The round of the oldest weights that exist or existed. A branch has none older than its origin."""
 
     def due(self, last: int) -> range:
-        """The rounds that are produced when the last one committed is this."""
+        """Return the rounds that are in flight after a committed round."""
         return range(last + 1, min(last + self._staleness, self._rounds) + 1)
 
     def weights(self, number: int) -> int:
-        """After which round the weights are that produce a round."""
+        """Return the round after which the weights that sample this round were published."""
         return max(self.oldest, number - 1 - self._staleness)
 
     async def produce(self, number: int, tasks: Tasks) -> None:
-        """Produce a round with the weights that are published."""
+        """Produce a round with the published weights."""
         self._ahead[number] = await self._producer.produce(number, Ahead(tasks, self._ahead))
 
     async def learned(self, number: int, tasks: Tasks, learn: Learn) -> tuple[Produced, Mapping[str, float]]:
-        """Produce what is due, have a round learned from, and let go of it.
+        """Produce the rounds that are due, train on a round, and remove it from the pipeline.
 
         Args:
-            number: of the round, the one after that which was committed last.
-            tasks: of committed rounds.
-            learn: has both policies learn, and publishes nothing.
+            number: number of the round to train on, one after the last committed round.
+            tasks: tasks of committed rounds.
+            learn: trains both policies without publishing weights.
 
         Returns:
-            The round, and the metrics of what was learned and of how it went side by side.
+            The round, and metrics of the updates and of the overlap of sampling and training.
         """
         for missing in (number, *self.due(number)[: self._staleness - 1]):  # where a run begins
             if missing not in self._ahead:
@@ -143,7 +116,7 @@ class Pipeline:
 
 
 class CoEvolution:
-    """A run: settings, an environment, two policies, and the folder it lives in."""
+    """A training run: settings, an environment, two policies, and a folder."""
 
     def __init__(
         self,
@@ -160,17 +133,18 @@ class CoEvolution:
         self.pool = TaskPool(config, env)
         self.learner = Learner(config, env, policies)
         self.pipeline = Pipeline(
-            Producer(config, env, policies, self.pool, self.reporter),
+            Producer(policies, self.pool, self.reporter),
             rounds=config.run.rounds,
             staleness=config.run.staleness,
-            overlaps=policies.overlaps,
+            overlaps=policies.backend.async_rollouts,
         )
 
     def run(self, proven: Callable[[int | None], None] | None = None) -> int:
-        """Play all rounds that are not committed yet; returns the number of the last one.
+        """Run all rounds that are not committed yet; return the number of the last one.
 
         Args:
-            proven: told of the last committed round, when all that is needed to go on was proven whole.
+            proven: called with the last committed round once all files that are needed to resume are
+                verified.
         """
         return asyncio.run(self._run_and_close(proven))
 
@@ -178,8 +152,8 @@ class CoEvolution:
         try:
             return await self._run(proven)
         finally:
-            if self.policies.close is not None:
-                await self.policies.close()
+            if self.policies.backend.close is not None:
+                await self.policies.backend.close()
 
     async def _run(self, proven: Callable[[int | None], None] | None) -> int:
         with self.folder.lock(), PoolStore.open(self.folder.pool, create=False) as store:
@@ -202,7 +176,7 @@ class CoEvolution:
             return self.config.run.rounds
 
     def _check_attempted(self, store: PoolStore) -> None:
-        """Refuse to call a run done in which nothing was done.
+        """Refuse to finish a run in which no task was rolled out.
 
         Raises:
             GenenvError: the agent rolled out no task in any round.
@@ -216,8 +190,11 @@ class CoEvolution:
             )
 
     async def _resume(self, store: PoolStore) -> int | None:
-        """Continue after the last committed round, after all that is needed was proven whole."""
-        last = self.folder.prove(store, self.reporter.note, also=parts_reread(self.config))
+        """Verify what is needed, restore the state after the last committed round, and return its number."""
+        reread = parts_reread(
+            replay_share=self.config.curriculum.replay_share, per_seed=self.config.simulator.per_seed
+        )
+        last = self.folder.prove(store, self.reporter.note, also=reread)
         try:
             store.put_base(*self.pool.data())
         except ValueError as error:
@@ -238,7 +215,7 @@ class CoEvolution:
         return last
 
     async def _in_flight(self, last: int, store: PoolStore) -> None:
-        """Produce again what was in flight after a round, with the weights that produced it then."""
+        """Produce the rounds again that were in flight after a round, with the same weights as before."""
         due, kept = self.pipeline.due(last), checkpoints(self.folder.checkpoints)
         if not due:
             return
@@ -259,7 +236,7 @@ class CoEvolution:
             await self.policies.load(checkpoint_path(self.folder.checkpoints, last))
 
     async def _start(self) -> RoundRecord:
-        """Round 0: the warm-up, and what it left."""
+        """Run round 0: the warm-up and its evaluation."""
         stage, warmup = Stages(self.reporter, 0, self.config.run.rounds), self.policies.warmup
         metrics: Mapping[str, float] = {}
         with stage("warmup"):
@@ -269,7 +246,7 @@ class CoEvolution:
         return await self._measured(record, stage)
 
     async def _round(self, number: int, store: PoolStore) -> RoundRecord:
-        """One round: write, roll out and score, then learn twice; or both of rounds that are apart."""
+        """Run one round: produce it or take it from the pipeline, run both updates, publish."""
         stage = Stages(self.reporter, number, self.config.run.rounds)
         produced, learned = await self.pipeline.learned(
             number, store, lambda produced: self.learner.learn(produced, stage)
@@ -291,7 +268,7 @@ class CoEvolution:
         return await self._measured(record, stage)
 
     async def _measured(self, record: RoundRecord, stage: Stages) -> RoundRecord:
-        """The record with held-out results, where they are due, and with its timings; all names checked."""
+        """Return the record with evaluation results, if due, and timings; all metric names are checked."""
         found: list[Evaluation] = []
         if self.pool.measures(record.number):
             found = await evaluate(self.policies.agent, self.env, self.pool.held_out, stage)

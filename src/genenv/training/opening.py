@@ -1,22 +1,28 @@
-"""Open what training and task writing need: check model names, open the environment, load both policies."""
+"""Open what training and task writing need: check settings, open the environment, load both policies."""
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 from typing import cast
 
 from pydantic import BaseModel
 
 from genenv.agent.policy import Agent, AgentConfig
+from genenv.algorithms.advantages import agent_credit
+from genenv.algorithms.losses import find_loss
+from genenv.algorithms.reward_weighting import simulator_credit
 from genenv.backends.base import Role, open_backend
+from genenv.backends.settings import PolicyConfig
 from genenv.config.run import RunConfig
-from genenv.curriculum.seed_choice import choose_seeds
-from genenv.curriculum.stats import SkillStats
+from genenv.curriculum.seed_choice import check_seeds, chooser_class
+from genenv.curriculum.simulator_rewards import REWARD_ARGUMENTS
 from genenv.environments import load_environment
 from genenv.environments.base import Environment
 from genenv.environments.wrappers import ByParameters, ShiftingEnvironment
+from genenv.gate.gate import own_check
+from genenv.plugins import own_part
 from genenv.progress import Reporter, staged
+from genenv.settings import is_own
 from genenv.simulator.policy import Simulator
 from genenv.simulator.settings import SimulatorConfig
 from genenv.simulator.source import (
@@ -31,51 +37,74 @@ from genenv.training.policies import Policies
 from genenv.training.warmup import SupervisedWarmup
 
 
-def check_models(config: RunConfig) -> None:
+def check_models(policy: PolicyConfig) -> None:
     """Refuse model names that do not exist, before anything is loaded.
 
     Raises:
-        UsageError: names the one that is spelt most alike.
+        UsageError: a model does not exist. The message suggests the most similar name.
     """
-    if config.policy.backend != "local":
+    if policy.backend != "local":
         return
     from genenv.backends.local import hub
 
-    for name in (config.policy.model, config.policy.simulator_model):
+    for name in (policy.model, policy.simulator_model):
         if name is not None:
             hub.check(name)
 
 
+def check_own_parts(config: RunConfig) -> None:
+    """Load every part of the user's own that the settings name, before a run begins.
+
+    Raises:
+        UsageError: one cannot be found, or cannot be called as its protocol says; names the setting.
+    """
+    agent, simulator, curriculum = config.agent, config.simulator, config.curriculum
+    _ = agent_credit(agent), simulator_credit(simulator), find_loss(agent.loss)
+    for setting, name in (("agent.advantage", agent.advantage), ("simulator.advantage", simulator.advantage)):
+        if is_own(name):
+            _ = own_part(setting, name, takes=("rewards",))
+    for setting in ("env_reward", "candidate_reward"):
+        if is_own(name := getattr(curriculum, setting)):
+            _ = own_part(f"curriculum.{setting}", name, takes=REWARD_ARGUMENTS)
+    if is_own(curriculum.seed_choice):
+        _ = chooser_class(curriculum.seed_choice)
+    if is_own(curriculum.gate):
+        _ = own_check(curriculum.gate)
+
+
 def open_environment(config: RunConfig, reporter: Reporter | None = None) -> Environment:
-    """Open the environment, which may shift in a later round. Too few seeds are refused before models load.
+    """Open the environment, and if it shifts in a later round, the later environment too.
+
+    Too few seeds are refused before models are loaded.
 
     Args:
         config: settings of the run.
         reporter: shows which tasks the settings leave out.
 
     Raises:
-        GenenvError: it cannot be loaded, or has too few seeds.
+        GenenvError: an environment cannot be loaded, or has too few seeds.
     """
-    env, later = _env(config, config.environment.settings, reporter), config.later_environment()
-    contexts, curriculum = config.simulator.contexts, config.curriculum
-    choose_seeds(env.seeds(), SkillStats(curriculum), contexts, random.Random(0), curriculum)
+    name, later = config.environment.name, config.later_environment()
+    env = _env(name, config.environment.settings, config.simulator, reporter)
     if later is None:
         return env
-    after = _env(config, later, reporter)
-    choose_seeds(after.seeds(), SkillStats(curriculum), contexts, random.Random(0), curriculum)
-    return cast(Environment, ShiftingEnvironment(env, after))
+    return cast(Environment, ShiftingEnvironment(env, _env(name, later, config.simulator, reporter)))
 
 
-def _env(config: RunConfig, settings: BaseModel, reporter: Reporter | None) -> Environment:
-    env = load_environment(config.environment.name, settings)
+def _env(name: str, settings: BaseModel, writing: SimulatorConfig, reporter: Reporter | None) -> Environment:
+    """An environment whose tasks can be written as the settings of the simulator ask."""
+    env = load_environment(name, settings)
     omitted = getattr(env, "omitted", None)
     if reporter is not None and omitted is not None:
-        reporter.note(f"{config.environment.name}: {omitted}")
-    return cast(Environment, ByParameters(env)) if config.simulator.writes == "parameters" else env
+        reporter.note(f"{name}: {omitted}")
+    if writing.writes == "parameters":
+        env = cast(Environment, ByParameters(env))
+    check_seeds(env.seeds(), writing.contexts)
+    return env
 
 
 def load_players(config: RunConfig, env: Environment, reporter: Reporter) -> Policies:
-    """Load both policies, and show that models are being loaded.
+    """Load both policies and show that models are being loaded.
 
     Args:
         config: settings of the run.
@@ -83,7 +112,7 @@ def load_players(config: RunConfig, env: Environment, reporter: Reporter) -> Pol
         reporter: shows the progress.
 
     Raises:
-        UsageError: a model cannot be loaded or used here.
+        UsageError: a model cannot be loaded or used on this machine.
     """
     policy = config.policy
     loaded = policy.model if policy.backend == "local" else f"{policy.backend} players"
@@ -92,66 +121,55 @@ def load_players(config: RunConfig, env: Environment, reporter: Reporter) -> Pol
 
 
 def build_players(config: RunConfig, env: Environment) -> Policies:
-    """Build the agent, the source of its tasks and their warm-up, on the backend of the settings.
+    """Build the agent, the source of its tasks and the warm-up on the backend that the settings name.
 
     Raises:
-        UsageError: a model cannot be loaded or used here, or a source of tasks cannot be opened.
+        UsageError: a model cannot be loaded or used on this machine, or a source of tasks cannot be opened.
     """
     seed = config.run.seed
     ahead = config.run.staleness > 0
     roles = [_role("agent", config.agent, ahead=ahead)]
     if config.simulator.source == "model":
         roles.append(_role("simulator", config.simulator, ahead=ahead))
-    source = None if len(roles) == 2 else _source(config)  # a wrong setting is refused before loading
+    source = (
+        None if len(roles) == 2 else _source(config.simulator, seed)
+    )  # a wrong setting is refused before loading
     opened = open_backend(config.policy, roles, env, seed=seed)
     agent = Agent(opened.samplers["agent"], opened.trainers["agent"], config.agent, seed=seed)
     simulator = None
     if source is None:
         writing = _of_one(config.simulator) if config.simulator.per_seed else config.simulator
         simulator = Simulator(opened.samplers["simulator"], opened.trainers["simulator"], writing, seed=seed)
-        source = _once(config, simulator)
+        source = _once(simulator, config.simulator, seed)
     warmup = SupervisedWarmup(
         env=env, agent=agent, simulator=simulator, target=config.curriculum.alpha, seed=seed
     )
-    return Policies(
-        agent=agent,
-        simulator=source,
-        warmup=warmup if opened.warms_up else None,
-        settled=opened.settled,
-        apart=opened.parallel_updates,
-        overlaps=opened.async_rollouts,
-        found=opened.found,
-        check=opened.check,
-        close=opened.close,
-    )
+    return Policies(agent=agent, simulator=source, warmup=warmup if opened.warms_up else None, backend=opened)
 
 
-def _source(config: RunConfig) -> TaskSource:
-    """The source of tasks where no model of this run writes them."""
-    writing, seed = config.simulator, config.run.seed
+def _source(writing: SimulatorConfig, seed: int) -> TaskSource:
+    """Return the source of tasks if it is not a model of this run."""
     each = 1 if writing.per_seed else writing.variations
     if writing.source == "variation":
-        return _once(config, VariationSource(each, seed=seed))
+        return _once(VariationSource(each, seed=seed), writing, seed)
     if writing.source == "grammar":
-        return _once(config, GrammarSource(each, seed=seed))
+        return _once(GrammarSource(each, seed=seed), writing, seed)
     if writing.source == "endpoint":
         from genenv.simulator.source import EndpointSource  # needs the extra `api`
 
-        return _once(config, EndpointSource(_of_one(writing) if writing.per_seed else writing, seed=seed))
+        source = EndpointSource(_of_one(writing) if writing.per_seed else writing, seed=seed)
+        return _once(source, writing, seed)
     if writing.source == "file":
         per_round = writing.contexts * writing.variations
         return FileSource(Path(writing.file or ""), writing.variations, per_round=per_round, seed=seed)
     return NoSource()
 
 
-def _once(config: RunConfig, source: TaskSource) -> TaskSource:
-    """The source itself, or, with `per_seed`, one that draws from a fixed number of its specs per seed."""
-    writing = config.simulator
+def _once(source: TaskSource, writing: SimulatorConfig, seed: int) -> TaskSource:
+    """Return the source; with `per_seed`, wrapped to draw from a fixed number of specs per seed."""
     if not writing.per_seed:
         return source
-    return FixedTaskSource(
-        source, per_seed=writing.per_seed, variations=writing.variations, seed=config.run.seed
-    )
+    return FixedTaskSource(source, per_seed=writing.per_seed, variations=writing.variations, seed=seed)
 
 
 def _of_one(config: SimulatorConfig) -> SimulatorConfig:

@@ -1,15 +1,15 @@
-"""The two policies of a run, agent and simulator, with what opens, checks and closes them."""
+"""The two policies of a run, agent and simulator, with warm-up, checks and connections."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from genenv.agent.policy import Agent
-from genenv.backends.settings import PolicyConfig
+from genenv.backends.base import Backend
 from genenv.progress import Reporter
 from genenv.simulator.source import TaskSource
 from genenv.types import Seed, Task
@@ -18,46 +18,36 @@ T = TypeVar("T")
 
 
 class Warmup(Protocol):
-    """What brings the policies to where co-evolution can start."""
+    """Prepares the policies for co-evolution in round 0. `SupervisedWarmup` implements it."""
 
     async def __call__(
         self, seeds: Sequence[Seed], tasks: Sequence[Task], reporter: Reporter
     ) -> Mapping[str, float]:
-        """Train both policies on base data; returns metrics of round 0."""
+        """Train both policies on base data; return the metrics of round 0."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policies:
-    """The two policies, and what happens to them before the first round."""
+    """The two policies of a run and the properties of their backend."""
 
     agent: Agent
     simulator: TaskSource
     warmup: Warmup | None = None
-    settled: PolicyConfig | None = None
-    """The settings of their models with what is automatic decided; None where nothing was."""
-    apart: bool = False
-    """Whether they have devices of their own, and so learn at the same time."""
-    overlaps: bool = False
-    """Whether they can sample with the weights that were published while new ones are learned."""
-    found: Mapping[str, object] = field(default_factory=dict[str, object])
-    """What was found out of the server that they are on."""
-    check: Callable[[], Awaitable[None]] | None = None
-    """Holds what servers sampled since the last check to the weights here; None where nothing is to check."""
-    close: Callable[[], Awaitable[None]] | None = None
-    """Ends their connections."""
+    backend: Backend = field(default_factory=Backend)
+    """What they run on."""
 
     async def check_samples(self) -> None:
-        """Refuse what was sampled by other weights than it should be, before anybody learns from it.
+        """Refuse samples of wrong weights before they are trained on.
 
         Raises:
-            GenenvError: there is such; names the server and the version.
+            GenenvError: a sample is from wrong weights. The message names the server and the version.
         """
-        if self.check is not None:
-            await self.check()
+        if self.backend.check is not None:
+            await self.backend.check()
 
     async def publish(self) -> None:
-        """Let both sample with what they have learned."""
+        """Use the updated weights of both policies for sampling."""
         if self.agent.config.train:
             await self.agent.trainer.publish()
         if self.simulator.learns:
@@ -75,7 +65,7 @@ class Policies:
 
 
 async def together(*wanted: Coroutine[Any, Any, T]) -> list[T]:
-    """The results of coroutines that run at the same time; the first error ends the others, and is raised."""
+    """Run coroutines concurrently and return their results; the first error cancels the others."""
     tasks = [asyncio.ensure_future(one) for one in wanted]
     try:
         return await asyncio.gather(*tasks)

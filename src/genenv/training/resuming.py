@@ -1,9 +1,9 @@
-"""The settings with which a run is resumed: its own, and those requested changes that affect no result.
+"""The settings of a resumed run: the saved ones, with the requested changes that affect no result.
 
-A run keeps `config.toml`, all its settings as they were decided, and `started.toml`, the contents of its
-CONFIG when it was started. A CONFIG that has not changed since then requests nothing, whatever `--set` added
-at the start. What has changed in it, and what `--set` says, is requested. A request takes effect where it
-affects no result, and is refused by name where it would.
+A run has two files: `config.toml`, all settings with automatic values decided, and `started.toml`, the
+contents of its CONFIG at the start. A CONFIG that has not changed since requests nothing, whatever `--set`
+added at the start. Changes in it are requests, and so are values of `--set`. A request takes effect if it
+affects no result, and is otherwise refused by name.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from genenv.backends.settings import AUTOMATIC, PolicyConfig
+from genenv.backends.settings import AUTOMATIC, WEIGHTS, PolicyConfig
 from genenv.config.resolved import ARITHMETIC, FREE, anchored, by_key, with_values
 from genenv.config.run import RunConfig, dump_toml, load_config
 from genenv.config.tables import apply_override, dump_tables, flat, read_tables, renamed
@@ -21,39 +21,34 @@ from genenv.files import write_whole
 from genenv.runs.folder import RunFolder
 from genenv.types import Json
 
-_WEIGHTS = frozenset(
-    f"policy.{name}"
-    for name in ("model", "simulator_model", "tuning", "lora_rank", "lora_alpha", "lora_targets")
-)
-"""Settings that decide which model the weights in a checkpoint belong to."""
 _COMPUTES_HERE = ("local", "vllm")
-"""Backends that train on this machine, and so depend on what it has."""
+"""Backends that train on this machine, and so depend on its hardware and software."""
 _AUTOMATIC: Mapping[str, Json] = {f"policy.{name}": value for name, value in AUTOMATIC.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Continued:
-    """The settings of a run, and those with which it is resumed."""
+    """The saved settings of a run, and the settings with which it is resumed."""
 
     saved: RunConfig
     asked: RunConfig
     refused: Sequence[str]
-    """Settings whose change was requested and is not allowed; `asked` has their old values."""
+    """Settings whose change was requested but is not allowed. `asked` has their old values."""
 
     def changes(self) -> dict[str, tuple[Json, Json]]:
-        """What differs, by dotted key: before and after."""
+        """Return the differing settings, by dotted key: (before, after)."""
         before, after = by_key(self.saved), by_key(self.asked)
         keys = sorted(before.keys() | after.keys())
         return {key: (before.get(key), after.get(key)) for key in keys if before.get(key) != after.get(key)}
 
 
 def started(folder: RunFolder) -> Path:
-    """The file with the contents of CONFIG when the run was started, TOML."""
+    """Return the path of the file with the contents of CONFIG at the start of the run, TOML."""
     return folder.path / "started.toml"
 
 
 def remember(folder: RunFolder, config_path: Path | None) -> None:
-    """Store the present contents of CONFIG in the run's folder, unless CONFIG is the run's own file."""
+    """Store the present contents of CONFIG in the run's folder, unless CONFIG is the run's `config.toml`."""
     if config_path is None or (folder.config.exists() and config_path.resolve() == folder.config.resolve()):
         return
     write_whole(started(folder), dump_tables(read_tables(config_path)))
@@ -66,13 +61,13 @@ def continued(
     *,
     may_change: Callable[[str], bool],
 ) -> Continued:
-    """The settings with which a run is resumed.
+    """Return the settings with which a run is resumed.
 
     Args:
         folder: the run.
-        config_path: a CONFIG that was named again; None when none was.
-        overrides: `key=value` each.
-        may_change: whether a setting, by its dotted key, may differ from the run's.
+        config_path: a CONFIG that was named again; None if none was.
+        overrides: settings as `key=value`.
+        may_change: returns whether the setting with a dotted key may differ from the run's.
 
     Raises:
         UsageError: a file cannot be read, a key is unknown or a value is not allowed.
@@ -98,10 +93,10 @@ def continued(
 def for_training(
     folder: RunFolder, config_path: Path | None, overrides: Sequence[str], *, other_arithmetic: bool
 ) -> Continued:
-    """The settings with which training is resumed: those in `FREE` may change.
+    """Return the settings with which training is resumed. Those in `FREE` may change.
 
     Raises:
-        UsageError: a setting that changes results was asked to change; names it.
+        UsageError: the change of a setting that affects results was requested. The message names it.
     """
 
     def may_change(key: str) -> bool:
@@ -123,10 +118,10 @@ def for_training(
 
 
 def possible(change: Continued, folder: RunFolder, *, other_arithmetic: bool) -> RunConfig:
-    """The settings of a resumed run, with those choices automatic again that this machine cannot follow.
+    """Return the settings of a resumed run, with choices that this machine lacks set back to automatic.
 
     Raises:
-        UsageError: there are some, and going on with others was not allowed; names them.
+        UsageError: this machine lacks some, and `other_arithmetic` is off. The message names them.
     """
     own, config = change.saved.policy, change.asked
     lacked = {
@@ -144,21 +139,21 @@ def possible(change: Continued, folder: RunFolder, *, other_arithmetic: bool) ->
 
 
 def for_writing(folder: RunFolder | None, config_path: Path | None, overrides: Sequence[str]) -> RunConfig:
-    """The settings with which tasks are written: the run's; all but weights and environment may change.
+    """Return the settings for writing tasks: the run's, of which all but weights and environment may change.
 
     Args:
         folder: the run whose simulator writes; None for an untrained one.
         config_path: the settings; None takes the run's.
-        overrides: `key=value` each.
+        overrides: settings as `key=value`.
 
     Raises:
-        UsageError: another model or environment is asked for than the run's; names the settings.
+        UsageError: another model or environment than the run's was requested. The message names the settings.
     """
     if folder is None:
         return anchored(load_config(config_path, overrides))
 
     def may_change(key: str) -> bool:
-        return key not in _WEIGHTS and not key.startswith(("environment.", "shift."))
+        return key not in WEIGHTS and not key.startswith(("environment.", "shift."))
 
     change = continued(folder, config_path, overrides, may_change=may_change)
     if change.refused:
@@ -170,7 +165,10 @@ def for_writing(folder: RunFolder | None, config_path: Path | None, overrides: S
 
 
 def _lacking(policy: PolicyConfig) -> Mapping[str, str]:
-    """Which decided settings of a policy this machine cannot follow, and why; none where others compute."""
+    """Return the decided policy settings that this machine cannot follow, with reasons.
+
+    Remote backends have none.
+    """
     if policy.backend not in _COMPUTES_HERE:
         return {}
     from genenv.backends.local.machine import lacking
@@ -179,21 +177,19 @@ def _lacking(policy: PolicyConfig) -> Mapping[str, str]:
 
 
 def _without(config: RunConfig, lacked: Collection[str]) -> RunConfig:
-    """The settings with these choices of the policy automatic again."""
-    if not lacked:
-        return config
-    from genenv.backends.local.machine import without
-
-    return config.model_copy(update={"policy": without(config.policy, lacked)})
+    """The settings with these choices of the policy automatic again; with all, where the device is lacked."""
+    again = AUTOMATIC if "device" in lacked else lacked
+    policy = config.policy.model_copy(update={name: AUTOMATIC[name] for name in again})
+    return config.model_copy(update={"policy": policy})
 
 
 def record(folder: RunFolder, change: Continued, *, since: int) -> None:
-    """Write the settings of a resumed run, and above them, as comments, what changed in which round.
+    """Write the settings of a resumed run, preceded by comments that say what changed in which round.
 
     Args:
         folder: the run.
-        change: what differs; nothing is written when nothing does.
-        since: the first round that is trained with them.
+        change: the changes; nothing is written if there are none.
+        since: the first round that is trained with the new settings.
     """
     old = folder.config.read_text(encoding="utf-8").splitlines()
     notes = [line for line in old if line.startswith("#")]
@@ -208,9 +204,10 @@ def record(folder: RunFolder, change: Continued, *, since: int) -> None:
 
 
 def _changed_in_file(folder: RunFolder, config_path: Path, saved: Mapping[str, Json]) -> dict[str, Json]:
-    """Settings that changed in CONFIG since the run was started, by dotted key; None: it no longer has one.
+    """Return the settings that changed in CONFIG since the run was started, by dotted key.
 
-    Runs of older versions have no `started.toml`: all that CONFIG says is returned.
+    The value is None if CONFIG no longer sets the key. Runs of older versions have no `started.toml`: for
+    them, all settings of CONFIG are returned.
     """
     now, said = by_key(anchored(load_config(config_path))), flat(renamed(read_tables(config_path)))
     record_ = started(folder)
@@ -221,7 +218,7 @@ def _changed_in_file(folder: RunFolder, config_path: Path, saved: Mapping[str, J
 
 
 def _in_overrides(folder: RunFolder, overrides: Sequence[str], saved: RunConfig) -> dict[str, Json]:
-    """The settings that `--set` names, checked, by dotted key."""
+    """Return the settings that `--set` names, checked, by dotted key."""
     tables: dict[str, Json] = {}
     for override in overrides:
         apply_override(tables, override)
@@ -238,10 +235,10 @@ def _shown(value: Json) -> str:
 
 
 def check_length(folder: RunFolder, change: Continued) -> str | None:
-    """Allow a run to become longer; returns a note where its learning rate falls over its length.
+    """Allow a run to become longer; return a note if its learning rate depends on its length.
 
     Raises:
-        UsageError: it would become shorter.
+        UsageError: the run would become shorter.
     """
     before, after = change.saved.run.rounds, change.asked.run.rounds
     if after < before:

@@ -1,7 +1,7 @@
-"""One round: `Producer` samples tasks and rollouts, `Learner` updates both policies from them.
+"""One round: `Producer` samples tasks and rollouts, and `Learner` updates both policies from them.
 
-With `run.staleness` rounds are produced ahead of the one that is learned from. The state of the task pool
-then runs ahead too, so a `Produced` round keeps what its commit needs.
+With `run.staleness`, rounds are produced ahead of the round being trained on. The task pool's state is then
+ahead too, so a `Produced` round holds everything that its commit needs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from genenv.types import Context, Generation, Group, JsonObject, Profile, Scored
 async def evaluate(
     agent: Agent, env: Environment, held_out: Sequence[Task], stage: Stages
 ) -> list[Evaluation]:
-    """One greedy rollout of each held-out task."""
+    """Roll out each held-out task once, greedily, and return the results."""
     with stage("eval", "held-out tasks", items=len(held_out), unit="tasks"):
         groups = await agent.solve(env, held_out)
     return [
@@ -52,66 +52,64 @@ async def evaluate(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Produced:
-    """A round before anybody has learned from it."""
+    """A round with its tasks and rollouts, before the policies are trained on it."""
 
     number: int
     contexts: Sequence[Context]
     generations: Sequence[Generation]
     batches: Sequence[TaskBatch]
     groups: Sequence[Group]
-    """All rollouts."""
+    """All rollouts of the round, by task."""
     trained: Sequence[Group]
-    """Those that the agent learns from."""
+    """The rollouts that the agent trains on."""
     selection: Selection
-    """What the simulator learns from by `rwr`."""
+    """The generations that the simulator trains on with `rwr`."""
     replayed: Sequence[Task]
-    """Whose demonstrations the agent sees again."""
+    """Tasks whose demonstrations the agent trains on again."""
     profile: Profile
-    """How the agent did before these rollouts, as the simulator was told."""
+    """The agent's profile before these rollouts, as the simulator's context had it."""
     entered: Sequence[Evaluation]
-    """Of another environment, before the first round in it."""
+    """Results on the held-out tasks of another environment, before the first round in it."""
     metrics: Mapping[str, float]
     seconds: Mapping[str, float]
-    """Of its stages."""
+    """Seconds of each stage."""
     state: JsonObject
-    """What the run knew after it, apart from weights."""
+    """State of the run after this round, without weights."""
 
 
 class Ahead:
-    """Tasks by id: of committed rounds, and of those that are produced and not committed yet."""
+    """Finds tasks by id, in committed rounds and in rounds that are produced but not committed."""
 
     def __init__(self, committed: Tasks, rounds: Mapping[int, Produced]) -> None:
         self._committed, self._rounds = committed, rounds
 
     def task(self, task_id: str) -> Task:
-        """The task of that id."""
+        """Return the task with this id."""
         ahead = (group.task for one in self._rounds.values() for group in one.groups)
         return next((task for task in ahead if task.id == task_id), None) or self._committed.task(task_id)
 
 
 class Producer:
-    """Produces rounds, in order."""
+    """Produces rounds, in order: tasks, rollouts and metrics."""
 
-    def __init__(
-        self, config: RunConfig, env: Environment, policies: Policies, pool: TaskPool, reporter: Reporter
-    ) -> None:
-        self.config, self.env, self.policies, self.pool = config, env, policies, pool
-        self.reporter = reporter
+    def __init__(self, policies: Policies, pool: TaskPool, reporter: Reporter) -> None:
+        self.policies, self.pool, self.reporter = policies, pool, reporter
 
     async def produce(self, number: int, tasks: Tasks) -> Produced:
-        """Sample a round with the weights that were published last; the task pool takes its rollouts in.
+        """Sample a round with the latest published weights, and update the task pool with its rollouts.
 
         Args:
-            number: of the round, the one after that which was produced last.
-            tasks: that may come back in it.
+            number: number of the round; rounds must be produced in order.
+            tasks: finds the tasks that may be repeated in it.
         """
-        config, pool, simulator = self.config, self.pool, self.policies.simulator
+        pool, simulator = self.pool, self.policies.simulator
+        config, env = pool.config, pool.env
         stage = Stages(self.reporter, number, config.run.rounds)
         entered = await self._entered(number, stage)
         contexts = pool.contexts(number)
         specs = len(contexts) * config.simulator.variations
         with stage("propose", "writing tasks", items=specs, unit="specs"):
-            generations = await simulator.propose(self.env, contexts)
+            generations = await simulator.propose(env, contexts)
         with stage("gate"):
             proposals = pool.gate.admit(contexts, generations)
         written = [proposal.outcome for proposal in proposals if isinstance(proposal.outcome, Task)]
@@ -142,7 +140,7 @@ class Producer:
             entered=entered,
             metrics={
                 **curriculum_metrics(batches, selection, wanted),
-                **rollout_metrics(groups, batches, sampler, self.env, elsewhere=elsewhere),
+                **rollout_metrics(groups, batches, sampler, env, elsewhere=elsewhere),
                 **probed,
                 **{f"agent/skill/{name}": rate for name, rate in pool.stats.profile().success.items()},
                 **({"agent/eval_at_shift": fmean(one.success for one in entered)} if entered else {}),
@@ -152,30 +150,30 @@ class Producer:
         )
 
     async def _entered(self, number: int, stage: Stages) -> list[Evaluation]:
-        """How the agent does in another environment, where this is the first round in it."""
-        if not self.pool.enter(number) or not self.config.run.eval_every:
+        """Evaluate the agent in another environment, if this is the first round in it."""
+        if not self.pool.enter(number) or not self.pool.config.run.eval_every:
             return []
-        return await evaluate(self.policies.agent, self.env, self.pool.held_out, stage)
+        return await evaluate(self.policies.agent, self.pool.env, self.pool.held_out, stage)
 
     async def _predicted(self, candidates: Sequence[Task], stage: Stages) -> Predicted | None:
-        """Success rates of candidates, as far as they can be predicted; None where nobody wants to know."""
+        """Return predicted success rates of candidates; None if predictions are off."""
         predictor = self.pool.predictor
         if predictor is None:
             return None
         if isinstance(predictor, History):
             return predictor.predict(candidates)
         with stage("probe", "looking at", items=len(candidates), unit="tasks"):
-            return predictor.predict(*await self.policies.agent.likelihoods(self.env, candidates))
+            return predictor.predict(*await self.policies.agent.likelihoods(self.pool.env, candidates))
 
     async def _attempted(
         self, number: int, chosen: Choice, back: Sequence[Task], stage: Stages
     ) -> list[Group]:
-        """Rollouts of the tasks of a round, and at candidates in the stead of those that taught nothing."""
+        """Roll out the tasks of a round, and substitutes for candidates whose rewards all agree."""
         groups, tasks = list[Group](), [*chosen.new, *chosen.base, *back]
         while tasks:
-            items = len(tasks) * self.config.agent.rollouts
+            items = len(tasks) * self.policies.agent.config.rollouts
             with stage("rollout", "attempting", items=items, unit="attempts"):
-                found = await self.policies.agent.roll_out(self.env, tasks, round_=number)
+                found = await self.policies.agent.roll_out(self.pool.env, tasks, round_=number)
             groups += found
             tasks = chosen.instead_of(found)
         await self.policies.check_samples()
@@ -186,15 +184,15 @@ Update = Callable[[], Coroutine[Any, Any, Mapping[str, float]]]
 
 
 class Learner:
-    """Has both policies learn. Neither samples with what it has learned before it is published."""
+    """Updates both policies from a round. The updated weights are used for sampling only once published."""
 
     def __init__(self, config: RunConfig, env: Environment, policies: Policies) -> None:
         self.config, self.env, self.policies = config, env, policies
 
     async def learn(self, produced: Produced, stage: Stages) -> Mapping[str, float]:
-        """Both updates of a round; returns their metrics, and how freely the simulator decided in it.
+        """Run both updates of a round; return their metrics and the simulator's decision metrics.
 
-        That can be known only where nothing was learned since: not of a round that was in flight.
+        Decision metrics need the weights that sampled the round, so they are left out with `run.staleness`.
         """
         number, decision_metrics = produced.number, dict[str, float]()
         if not self.config.run.staleness:
@@ -211,15 +209,15 @@ class Learner:
     async def agent_learns(
         self, number: int, groups: Sequence[Group], replayed: Sequence[Task], stage: Stages
     ) -> Mapping[str, float]:
-        """The agent's update.
+        """Update the agent and return metrics.
 
         Args:
-            number: of the round.
-            groups: rollouts.
-            replayed: other tasks whose demonstrations it sees again.
-            stage: times it.
+            number: number of the round.
+            groups: rollouts to train on.
+            replayed: other tasks whose demonstrations are trained on again.
+            stage: times the update.
         """
-        agent, config = self.policies.agent, self.config.agent
+        agent, config = self.policies.agent, self.policies.agent.config
         if not config.train:
             return {"agent/zero_advantage_rate": zero_advantage_rate(groups, config)}
         sequences = len(replayed) + sum(len(g.traces) + (config.guidance != "none") for g in groups)
@@ -239,14 +237,14 @@ class Learner:
     async def simulator_learns(
         self, number: int, batches: Sequence[TaskBatch], selection: Selection, profile: Profile, stage: Stages
     ) -> Mapping[str, float]:
-        """The simulator's update, where it learns.
+        """Update the simulator, if it is trained, and return metrics.
 
         Args:
-            number: of the round.
-            batches: what was written, and how the agent did on it.
-            selection: of it, weighed.
-            profile: how the agent did.
-            stage: times it.
+            number: number of the round.
+            batches: the tasks of the round with their rollouts.
+            selection: the selected and weighted generations.
+            profile: the agent's profile in the simulator's contexts.
+            stage: times the update.
         """
         simulator, config = self.policies.simulator, self.config.simulator
         if not simulator.learns:
@@ -267,15 +265,18 @@ class Learner:
             return await simulator.learn(batch, round_=number, rounds=self.config.run.rounds)
 
     def _in_hindsight(self, simulator: Simulator, seed: Seed, profile: Profile, one: Scored) -> Scored:
-        """With the prompt that asks for the rate which the task came to, to the nearest tenth."""
+        """Return the generation with a prompt that requests its success rate, rounded to a tenth."""
         if one.rate is None:
             return one
         messages = self.env.simulator_messages(seed, profile, round(one.rate, 1))
         return replace(one, prompt_ids=simulator_prompt(simulator.sampler, messages))
 
     async def both(self, *updates: Update) -> Mapping[str, float]:
-        """Both updates, concurrently where the policies have devices of their own; tokens are added up."""
-        if self.policies.apart:
+        """Run both updates, concurrently if the policies have separate devices; return their metrics.
+
+        `tokens/trained` is the sum over both.
+        """
+        if self.policies.backend.parallel_updates:
             found = await together(*(update() for update in updates))
         else:
             found = [await update() for update in updates]

@@ -1,34 +1,34 @@
-"""Start a training run, or resume one: what `genenv train` and `genenv.train` call."""
+"""Starts or resumes a training run; the implementation of `genenv train` and `genenv.train`."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from genenv.config.resolved import ResolvedConfig, resolve
-from genenv.config.run import RunConfig, as_tables, check_simulator, dump_toml
+from genenv.config.run import RunConfig, as_tables, dump_toml
 from genenv.environments import close_environment
-from genenv.environments.base import Environment
+from genenv.environments.base import Environment, tools_of
 from genenv.gate.gate import base_tasks
 from genenv.progress import Reporter, staged
-from genenv.rollout.driver import tools_of
 from genenv.runs.folder import RunFolder
 from genenv.runs.sinks import close_all, open_sinks
 from genenv.runs.store.reader import read_last_round
 from genenv.runs.store.store import PoolStore
+from genenv.sampling import Sampler
+from genenv.simulator.settings import check_simulator
 from genenv.training import opening
 from genenv.training.branching import Origin
-from genenv.training.loop import CoEvolution, check_own_parts
-from genenv.training.policies import Policies
+from genenv.training.loop import CoEvolution
 from genenv.training.resuming import check_length, for_training, possible, record, remember
 
 Say = Callable[[str], None]
 
 SERVER = "server.jsonl"
-"""File in a run's folder: one line per start with what is known of the remote server that samples."""
+"""File in a run's folder with one line per start: what is known of the remote server that samples."""
 
 
 def start(
@@ -42,32 +42,32 @@ def start(
     """Train a new run to its end.
 
     Args:
-        config: its settings; automatic ones are decided here, once.
-        path: its folder, which is created when nothing else can fail.
+        config: settings of the run. Automatic values are decided once, in this function.
+        path: folder of the run. It is created only after everything that can fail has succeeded.
         reporter: shows the progress.
         file: the file that the settings were read from.
         origin: a round of another run to start from.
 
     Raises:
-        GenenvError: it cannot start, or cannot go on; the sentence says why.
+        GenenvError: the run cannot start or cannot continue. The message says why.
     """
     folder = RunFolder.vacant(path)
-    opening.check_models(config)
-    check_simulator(config)
-    check_own_parts(config)
+    opening.check_models(config.policy)
+    check_simulator(config.simulator)
+    opening.check_own_parts(config)
     resolved = resolve(config)
     if origin is not None:
         origin.check(resolved)
-
-    def create(config: RunConfig) -> None:
+    with _opened(resolved, folder, reporter) as loop:
         path.mkdir(parents=True, exist_ok=True)
         remember(folder, file)
+        settings = dump_toml(loop.config)
         if origin is None:
-            RunFolder.create(path, dump_toml(config))
+            RunFolder.create(path, settings)
         else:
-            RunFolder.create(path, origin.note() + dump_toml(config), fill=origin.fill)
-
-    _train(resolved, folder, reporter, create=create)
+            RunFolder.create(path, origin.note() + settings, fill=origin.fill)
+        _note_server(folder, loop.policies.backend.found)
+        loop.run()
 
 
 def go_on(
@@ -79,91 +79,90 @@ def go_on(
     overrides: Sequence[str] = (),
     other_arithmetic: bool = False,
 ) -> str | None:
-    """Train a run through the rounds that are left.
+    """Resume a run and train its remaining rounds.
 
     Args:
-        path: the run.
+        path: folder of the run.
         reporter: shows the progress.
         say: called with notes for the user.
-        file: the CONFIG of the run; changes in it that would affect results are refused.
-        overrides: `key=value` each.
-        other_arithmetic: whether this machine may lack what the run was computed with.
+        file: the CONFIG of the run. Changes in it that would affect results are refused.
+        overrides: settings as `key=value`.
+        other_arithmetic: whether results may change in their last digits, because this machine lacks
+            something that the run was computed with.
 
     Returns:
-        A sentence where no round was left.
+        A sentence if no round was left, otherwise None.
 
     Raises:
-        GenenvError: it cannot go on; the sentence says why.
+        GenenvError: the run cannot continue. The message says why.
     """
     folder = RunFolder.open(path)
     change = for_training(folder, file, overrides, other_arithmetic=other_arithmetic)
     if (note := check_length(folder, change)) is not None:
         say(note)
-    if (done := _finished(folder, change.asked)) is not None:
+    if (done := _finished(folder, change.asked.run.rounds)) is not None:
         number, notes = done
         for text in notes:
             say(f"note: {text}")
         unchanged = "" if notes else ", nothing was changed"
         return f"{folder.path} is finished: all of its {number} rounds are committed{unchanged}"
 
-    def note_changes(config: RunConfig, last: int | None) -> None:
-        record(folder, replace(change, asked=config), since=0 if last is None else last + 1)
-        remember(folder, file)
-
     resolved = resolve(possible(change, folder, other_arithmetic=other_arithmetic))
-    _train(resolved, folder, reporter, proven=note_changes)
+    with _opened(resolved, folder, reporter) as loop:
+        final = replace(change, asked=loop.config)
+
+        def note_changes(last: int | None) -> None:
+            record(folder, final, since=0 if last is None else last + 1)
+            remember(folder, file)
+
+        _note_server(folder, loop.policies.backend.found)
+        loop.run(note_changes)
     return None
 
 
-def _finished(folder: RunFolder, config: RunConfig) -> tuple[int, Sequence[str]] | None:
-    """The number of rounds of a finished run, and the notes of its repair; None when rounds are left."""
+def _finished(folder: RunFolder, rounds: int) -> tuple[int, Sequence[str]] | None:
+    """The rounds of a finished run, and the notes of its repair; None when it has fewer than these."""
     notes: list[str] = []
     with folder.lock():
         last = read_last_round(folder.pool)
-        if last is None or last < config.run.rounds:
+        if last is None or last < rounds:
             return None
         with PoolStore.open(folder.pool, create=False) as store:
             folder.restore(store, notes.append)
     return last, notes
 
 
-def _train(
-    config: ResolvedConfig,
-    folder: RunFolder,
-    reporter: Reporter,
-    *,
-    create: Callable[[RunConfig], None] | None = None,
-    proven: Callable[[RunConfig, int | None], None] | None = None,
-) -> None:
-    """Train through all rounds that are left.
+@contextlib.contextmanager
+def _opened(config: ResolvedConfig, folder: RunFolder, reporter: Reporter) -> Generator[CoEvolution]:
+    """The training loop of a run, whose `config` has what only loaded models decide; closed at the end.
 
     Args:
         config: the settings.
         folder: the run.
         reporter: shows the progress.
-        create: creates the folder of a new run, when nothing else can fail; called with the final settings.
-        proven: called with them and the last round of a resumed run, once that is verified.
     """
     with contextlib.ExitStack() as opened:
         env = opening.open_environment(config, reporter)
         opened.callback(close_environment, env)
         players = opening.load_players(config, env, reporter)
-        if players.settled is not None:
-            config = config.model_copy(update={"policy": players.settled})
-        _check_tools(env, players, config)
+        if (settled := players.backend.settled) is not None:
+            config = config.model_copy(update={"policy": settled})
+        _check_tools(env, players.agent.sampler, seed=config.run.seed)
         sinks = open_sinks(config.logging, folder.path, name=config.run.name, settings=as_tables(config))
         opened.callback(close_all, sinks)
         with staged(reporter, "building base tasks", items=len(env.seeds()), unit="tasks"):
             loop = CoEvolution(config, env, players, folder, sinks=sinks, reporter=reporter)
-        if create is not None:
-            create(config)
-        if players.found:
-            with (folder.path / SERVER).open("a", encoding="utf-8") as file:
-                file.write(json.dumps(players.found) + "\n")
-        loop.run(None if proven is None else lambda last: proven(config, last))
+        yield loop
 
 
-def _check_tools(env: Environment, players: Policies, config: RunConfig) -> None:
-    """Refuse a model whose chat template cannot offer the environment's tools, before a run starts."""
-    for task in base_tasks(env, env.seeds()[:1], seed=config.run.seed).values():
-        players.agent.sampler.render(task.messages, first=True, tools=tools_of(env.episode(task)))
+def _note_server(folder: RunFolder, found: Mapping[str, object]) -> None:
+    """Write down what was found out of the remote server that samples, where there is one."""
+    if found:
+        with (folder.path / SERVER).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(found) + "\n")
+
+
+def _check_tools(env: Environment, sampler: Sampler, *, seed: int) -> None:
+    """Refuse a model whose chat template does not support the environment's tools, before a run starts."""
+    for task in base_tasks(env, env.seeds()[:1], seed=seed).values():
+        sampler.render(task.messages, first=True, tools=tools_of(env.episode(task)))

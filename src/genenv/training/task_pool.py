@@ -1,4 +1,4 @@
-"""The task pool: what a run knows apart from weights. Base data, agent profile, archive, seeds to vary."""
+"""The task pool: the state of a run except weights (base data, profile, archive), and the choice of tasks."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from genenv.types import Context, Group, JsonObject, Profile, Seed, Task
 
 
 class Tasks(Protocol):
-    """Tasks that a run has made, by id."""
+    """Finds tasks of a run by id. `PoolStore` and `Ahead` implement it."""
 
     def task(self, task_id: str) -> Task:
-        """The task of that id."""
+        """Return the task with this id."""
         ...
 
 
 class TaskPool:
-    """Base data, how the agent does, the archive of tasks, and which tasks come next."""
+    """Base data, the agent's statistics, the archive of tasks, and the choice of the next tasks."""
 
     def __init__(self, config: RunConfig, env: Environment) -> None:
         self.config, self.env, self.seed = config, env, config.run.seed
@@ -44,23 +44,23 @@ class TaskPool:
         self.gate.enter(self.base.values(), env.held_out())
 
     def _settle(self) -> None:
-        """Take base data and held-out tasks from the environment as it is now."""
+        """Read base data and held-out tasks from the present environment."""
         self.seeds = list(self.env.seeds())
         self.held_out = list(self.env.held_out())[: self.config.run.eval_tasks]
         self.base = base_tasks(self.env, self.seeds, seed=self.seed)
 
     def data(self) -> tuple[Sequence[Seed], Sequence[Task]]:
-        """All seeds and held-out tasks that the run may meet: of this world, and of the one to come."""
+        """Return all seeds and held-out tasks of the run, including those after an environment shift."""
         if not isinstance(self.env, ShiftingEnvironment):
             return self.seeds, self.held_out
         seeds, held_out = self.env.to_come
         return [*self.seeds, *seeds], [*self.held_out, *held_out[: self.config.run.eval_tasks]]
 
     def enter(self, number: int) -> bool:
-        """Be in the environment of a round; returns whether it is the first one in another environment.
+        """Switch to the environment of a round; return whether it is the first round in a new environment.
 
-        Generated tasks of the world that was do not come back: nobody there could check them. What is known
-        of the agent stays, and so does the archive.
+        Generated tasks of the old environment are not repeated, because the new one cannot check them. The
+        agent's statistics and the archive are kept.
         """
         if not isinstance(self.env, ShiftingEnvironment) or number < self.config.shift.round:
             return False
@@ -75,7 +75,7 @@ class TaskPool:
         return number == self.config.shift.round
 
     def measures(self, number: int) -> bool:
-        """Whether held-out tasks are due after a round: every so many, at both ends, and around a shift."""
+        """Return whether an evaluation is due after a round: at an interval, at both ends, around a shift."""
         run, shift = self.config.run, self.config.shift
         if not run.eval_every:
             return False
@@ -86,13 +86,13 @@ class TaskPool:
         return number % run.eval_every == 0
 
     def recall(self, store: PoolStore, last: int) -> None:
-        """Know again what all rounds up to the last committed one have taught."""
+        """Restore the state after the last committed round from the store."""
         self.enter(last)
         state = store.state(last)
         since = self.config.shift.round if self.config.shift.round <= last else 0
         self.stats.load_state_dict(_part(state, "stats"))
         self.replay.load_state_dict(_part(state, "replay"))
-        if self.chooser is not None and self._chooser_key in state:  # a branch may begin to steer
+        if self.chooser is not None and self._chooser_key in state:  # a branch may start with a chooser
             self.chooser.load_state_dict(_part(state, self._chooser_key))
         if self.predictor is not None and self._predictor_key in state:
             self.predictor.load_state_dict(_part(state, self._predictor_key))
@@ -103,7 +103,7 @@ class TaskPool:
         self.gate.recall(store.surfaces(), store.without_surface())
 
     def state(self) -> JsonObject:
-        """What `recall` needs beside the tasks themselves."""
+        """Return the state that `recall` needs besides the tasks, as JSON."""
         steered = {} if self.chooser is None else {self._chooser_key: self.chooser.state_dict()}
         predicted = {} if self.predictor is None else {self._predictor_key: self.predictor.state_dict()}
         return {"stats": self.stats.state_dict(), "replay": self.replay.state_dict(), **steered, **predicted}
@@ -111,16 +111,16 @@ class TaskPool:
     def observe(
         self, number: int, groups: Sequence[Group], new: Container[str], predicted: Predicted | None = None
     ) -> Mapping[str, float]:
-        """Take in the rollouts of a round.
+        """Update the state with the rollouts of a round.
 
         Args:
-            number: of the round.
+            number: number of the round.
             groups: all rollouts.
-            new: ids of the tasks that were written in it.
-            predicted: of the tasks before they were rolled out.
+            new: ids of the round's new tasks.
+            predicted: predictions made before the rollouts.
 
         Returns:
-            How far off that was.
+            Metrics of the predictions' error.
         """
         self.stats.observe(groups)
         self.replay.observe(number, groups)
@@ -131,7 +131,7 @@ class TaskPool:
         return self.predictor.observe(predicted, groups)
 
     def _predictor(self) -> Probe | History | None:
-        """Who predicts success rates, if they are."""
+        """Return the predictor of success rates that the settings name; None if predictions are off."""
         if not self.config.curriculum.predicts:
             return None
         by_attempts = self.config.curriculum.foretold_by == "attempts"
@@ -139,22 +139,22 @@ class TaskPool:
 
     @property
     def _predictor_key(self) -> str:
-        """Under what its state is stored: another one that a branch begins with knows nothing yet."""
+        """Key of the predictor's state. A branch with another predictor starts it without state."""
         return "history" if isinstance(self.predictor, History) else "probe"
 
     def _seed_chooser(self) -> SeedChooser | None:
-        """What chooses seeds and keeps a state; None: a function of the agent's profile chooses."""
+        """Return the stateful chooser of seeds; None if `choose_seeds` chooses from the agent's profile."""
         if is_own(self.config.curriculum.seed_choice):
             return own_chooser(self.config.curriculum)
         return self._controller() if self.config.curriculum.seed_choice == "controller" else None
 
     @property
     def _chooser_key(self) -> str:
-        """Under what its state is stored."""
+        """Key of the chooser's state."""
         return "controller" if isinstance(self.chooser, Controller) else "seed_choice"
 
     def _controller(self) -> Controller:
-        """Steers by how long solutions are: steps, then text."""
+        """Return a controller that ranks seeds by their demonstrations: number of steps, then text length."""
         difficulties = {
             name: (float(self.env.steps(task)), float(sum(map(len, task.oracle))))
             for name, task in self.base.items()
@@ -162,11 +162,11 @@ class TaskPool:
         return Controller(difficulties, alpha=self.config.curriculum.alpha)
 
     def contexts(self, number: int, *, most: int | None = None, purpose: str = "seeds") -> list[Context]:
-        """The seeds to vary, and what the simulator is told about each.
+        """Choose the seeds to vary, and return the simulator's context for each.
 
         Args:
-            number: of the round.
-            most: how many, where that is fewer than in a round.
+            number: number of the round.
+            most: maximum number, if fewer than in a round are needed.
             purpose: names the random stream.
         """
         config = self.config
@@ -191,11 +191,11 @@ class TaskPool:
 
     @property
     def profile(self) -> Profile:
-        """What the simulator is told of the agent: how it does by skill, before this round's rollouts."""
+        """The agent's profile for the simulator: success by skill before this round's rollouts."""
         return Profile() if self.config.simulator.per_seed else self.stats.profile()
 
     def revisited(self, number: int, tasks: Tasks) -> tuple[list[Task], list[Task]]:
-        """Base tasks, or candidates for their places; and generated tasks that come back this round."""
+        """Return the base tasks of a round (or candidates for them), and the generated tasks to repeat."""
         rng = generator(self.seed, "replay", number)
         back = self.replay.draw(
             number,
@@ -211,16 +211,17 @@ class TaskPool:
     def chosen(
         self, number: int, new: Sequence[Task], base: Sequence[Task], rates: Mapping[str, float]
     ) -> Choice:
-        """The new and the base tasks that are rolled out, of all candidates.
+        """Choose the new tasks and the base tasks that are rolled out, among all candidates.
 
-        New tasks compete with new ones, base tasks with base tasks. Only what is rolled out joins the
+        New tasks compete with new tasks, base tasks with base tasks. Only tasks that are rolled out join the
         archive.
 
         Args:
-            number: of the round.
-            new: those that passed the gate.
-            base: those that were dealt.
-            rates: that were predicted, by task id; where they choose, a task without one is not rolled out.
+            number: number of the round.
+            new: tasks that passed the gate.
+            base: base tasks that were dealt.
+            rates: predicted success rates by task id. If they decide, tasks without a prediction are not
+                rolled out.
         """
         curriculum, each = self.config.curriculum, self.config.curriculum.candidates
         if each == 1:
@@ -237,11 +238,11 @@ class TaskPool:
         return Choice(new=kept[0], base=kept[1])
 
     def joined(self, groups: Sequence[Group], written: Sequence[Task]) -> list[Task]:
-        """The new tasks that were rolled out; of candidates only those join the archive.
+        """Return the new tasks that were rolled out. If tasks are candidates, add these to the archive.
 
         Args:
             groups: all rollouts of the round.
-            written: its new tasks.
+            written: new tasks of the round.
         """
         attempted = {group.task.id for group in groups}
         new = [task for task in written if task.id in attempted]
@@ -254,7 +255,7 @@ class TaskPool:
         return self.config.simulator.contexts * self.config.simulator.variations
 
     def replayed(self, number: int, groups: Sequence[Group], tasks: Tasks) -> list[Task]:
-        """Tasks of the pool (base data and earlier rounds) whose solutions the agent sees again."""
+        """Return tasks (base data and earlier rounds) whose demonstrations the agent trains on again."""
         if not self.config.agent.replayed:
             return []
         base = {task.id: task for task in self.base.values()}

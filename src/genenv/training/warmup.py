@@ -1,12 +1,12 @@
-"""Before the first round: a short supervised warm-up of both policies on base data.
+"""A short supervised warm-up of both policies on base data, before the first round.
 
-It is imitation (`nll` with equal weights), with the optimizers that both policies go on with. What of their
-moments is kept is a setting (`kept_moments`): those of imitation go on moving the weights its way for some
-ten steps of learning from rewards; fresh ones move every weight by the learning rate at once, whatever its
-gradient, unless the first steps are made shorter.
+It minimizes `nll` with equal weights, with the optimizers that the rounds continue with. `kept_moments` says
+which moments are kept. Kept moments move the weights in the direction of the demonstrations for some ten more
+steps. Fresh moments move every weight by the learning rate at once, whatever its gradient, unless the first
+steps are made smaller.
 
-A small model cannot write a call or a spec at all before it has seen some. The agent's warm-up stops as soon
-as the agent solves enough to learn from, so that most of the way is left to co-evolution.
+A small model cannot write a call or a spec before it has seen some. The agent's warm-up stops as soon as the
+agent solves enough for RL, so that co-evolution has much left to improve.
 """
 
 from __future__ import annotations
@@ -38,28 +38,28 @@ _IMITATION = Objective()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupervisedWarmup:
-    """Warms up an agent and a simulator."""
+    """The `Warmup` that trains both policies on demonstrations."""
 
     env: Environment
     agent: Agent
     simulator: Simulator | None
-    """None where no model writes the tasks."""
+    """None if no trainable model writes the tasks."""
     target: float
-    """The success rate that the simulator is told to aim at."""
+    """The target success rate in the simulator's prompts."""
     seed: int
 
     async def __call__(
         self, seeds: Sequence[Seed], tasks: Sequence[Task], reporter: Reporter
     ) -> Mapping[str, float]:
-        """Train both policies; what they are then is the reference of both KL terms.
+        """Train both policies. The results become the reference models of both KL terms.
 
         Returns:
-            `agent/warmup_steps`, `agent/warmup_success`, `simulator/warmup_loss`, and how many steps of each
-            policy were skipped because they were not finite.
+            `agent/warmup_steps`, `agent/warmup_success`, `simulator/warmup_loss`, and for each policy the
+            number of steps that were skipped because they were not finite.
 
         Raises:
-            UsageError: there are too few base tasks to check the agent and to teach it, or nothing of what a
-                policy is to imitate fits into its context.
+            UsageError: there are too few base tasks to check and to train the agent, or no demonstration fits
+                into a policy's context.
         """
         checked, solved = await self._solved(tasks)
         written = self._written(seeds)
@@ -73,7 +73,7 @@ class SupervisedWarmup:
         return metrics
 
     async def _solved(self, tasks: Sequence[Task]) -> tuple[Sequence[Task], Sequence[Datum]]:
-        """The tasks that the agent is checked on, and solutions of others for it to imitate."""
+        """Return the tasks that measure the agent, and the demonstrations of other tasks for training."""
         config = self.agent.config.warmup
         if not config.steps:
             return [], []
@@ -85,7 +85,7 @@ class SupervisedWarmup:
                 f"base "
                 "tasks, and some must be left to learn from; set it lower, or agent.warmup.steps to 0"
             )
-        taught = taught[: config.steps * config.batch]  # no step comes to those behind
+        taught = taught[: config.steps * config.batch]  # later ones are in no step
         sampler = self.agent.sampler
         given = [await demonstrate(self.env, sampler, task) for task in taught]
         reasons = [one for one in given if isinstance(one, str)]
@@ -104,7 +104,7 @@ class SupervisedWarmup:
             nonlocal success
             if step % config.check_every and step != config.steps:
                 return False
-            await self.agent.trainer.publish()  # what is checked is what was taught
+            await self.agent.trainer.publish()  # the check must use the trained weights
             with aside():
                 groups = await self.agent.solve(self.env, checked)
             success = sum(group.successes for group in groups) / len(groups)
@@ -127,14 +127,14 @@ class SupervisedWarmup:
         }
 
     def _written(self, seeds: Sequence[Seed]) -> Sequence[Sequence[Datum]]:
-        """What the simulator imitates, step by step: specs of the environment's own that vary seeds."""
+        """Return the simulator's training data by step: random variations of seeds by the environment."""
         simulator = self.simulator
         if simulator is None or not simulator.config.warmup.steps:
             return []
         config = simulator.config.warmup
         rng = generator(self.seed, "simulator-warmup")
         sampler = simulator.sampler
-        variations = simulator.config.variations  # of one prompt, which then goes through the model once
+        variations = simulator.config.variations  # of one prompt, so that its prefill is shared
         steps: list[list[Datum]] = []
         for _ in range(config.steps):
             chosen = rng.sample(list(seeds), min(-(-config.batch // variations), len(seeds)))
@@ -163,7 +163,7 @@ class SupervisedWarmup:
         }
 
     def _variation(self, sampler: Sampler, seed: Seed, rng: random.Random) -> Datum:
-        """A spec of the environment's own that varies a seed, as an answer to the simulator's prompt."""
+        """Return the environment's random variation of a seed as an answer to the simulator's prompt."""
         messages = self.env.simulator_messages(seed, Profile(), self.target)
         spec = json.dumps(self.env.variation(seed, rng), ensure_ascii=False, separators=(",", ":"))
         written = sampler.encode_reply(spec)
@@ -182,16 +182,16 @@ async def teach(
     *,
     until: Callable[[int], Awaitable[bool]] | None = None,
 ) -> list[float | None]:
-    """Imitate, a batch a step.
+    """Train on demonstrations, one batch per step.
 
     Args:
-        trainer: learns.
-        batches: what to imitate.
-        config: the learning rate, and how it falls.
-        until: told of each step, from 1; says whether that was the last one.
+        trainer: trainer of the policy.
+        batches: data of each step.
+        config: the learning rate and its decay.
+        until: called after each step with its number, from 1; returns whether to stop.
 
     Returns:
-        The loss of each step that was begun; None where it was skipped because it is not finite.
+        The loss of each step; None if it was skipped because it is not finite.
     """
     losses: list[float | None] = []
     for step, batch in enumerate(batches, start=1):
@@ -209,12 +209,13 @@ async def teach(
 
 
 async def demonstrate(env: Environment, sampler: Sampler, task: Task) -> list[Datum] | str:
-    """A task solved by its oracle, as tokens: the replies count, what the environment says does not.
+    """Return a task's demonstration as training data, in which only the replies have weight.
 
-    Where the solution could not be played to its end, such as for want of room, a sentence that says why.
+    If the demonstration could not run to its end, for example for lack of context, return a sentence that
+    says why.
 
     Raises:
-        EnvironmentCodeError: it was played to its end, and the environment says that it is wrong.
+        EnvironmentCodeError: the demonstration ran to its end and failed the checker.
     """
     if not task.oracle:
         return f"nobody knows solutions of tasks of {env.name}; set agent.warmup.steps to 0"
@@ -232,23 +233,23 @@ async def demonstrate(env: Environment, sampler: Sampler, task: Task) -> list[Da
 def _cost(
     player: str, batches: Sequence[Sequence[Datum]], losses: Sequence[float | None]
 ) -> Mapping[str, float]:
-    """What a warm-up has cost, in the terms of a round: steps that were made, and tokens learned from."""
+    """Return the cost of a warm-up as metrics of a round: completed steps and trained tokens."""
     made = [batch for batch, loss in zip(batches, losses, strict=True) if loss is not None]
     tokens = sum(weight > 0 for batch in made for datum in batch for weight in datum.weights)
     return {f"{player}/steps": float(len(made)), f"tokens/{player}_trained": float(tokens)}
 
 
 def _tell_left_out(player: str, reasons: Sequence[str], total: int, context_tokens: int) -> None:
-    """Log how many demonstrations are left out, and why: most often they do not fit into a policy's context.
+    """Log how many demonstrations are left out, and why. Most often they do not fit into the context.
 
     Args:
-        player: whose demonstrations they are.
-        reasons: of each that is left out.
-        total: how many there were.
-        context_tokens: of the policy.
+        player: the policy, `agent` or `simulator`.
+        reasons: the reason for each demonstration that is left out.
+        total: number of demonstrations.
+        context_tokens: context window of the policy.
 
     Raises:
-        UsageError: none is left.
+        UsageError: no demonstration is left.
     """
     left_out = len(reasons)
     if others := [reason for reason in reasons if reason not in NO_ROOM]:

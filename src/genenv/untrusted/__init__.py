@@ -1,1 +1,1 @@
-"""What others wrote, read within limits: documents, regular expressions, JSON schemas."""
+"""Bounded processing of untrusted input: documents, regular expressions, JSON schemas."""

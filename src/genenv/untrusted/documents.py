@@ -1,8 +1,8 @@
-"""JSON, YAML and TOML that others wrote, as plain JSON values of bounded size.
+"""Readers of untrusted JSON, YAML and TOML that return plain JSON values of bounded size.
 
-A short text can stand for endless data: aliases of YAML multiply, containers can be nested without end. So
-every reader here counts what it makes, and refuses more than one budget allows. What comes out is a tree of
-JSON values: no number is infinite or NaN, every text can be encoded, no container is in two places.
+A short text can stand for endless data: YAML aliases multiply, and containers can be nested without end. So
+every reader counts the values that it creates, and refuses more than one budget allows. The result is a tree
+of JSON values: no number is infinite or NaN, every string can be encoded, no container is shared.
 """
 
 from __future__ import annotations
@@ -20,38 +20,38 @@ from genenv.texts import clean
 from genenv.types import Json
 
 MOST_BYTES = 32 << 20
-"""Of a document."""
+"""Maximum size of a document."""
 MOST_YAML_BYTES, MOST_TOML_BYTES = 16 << 20, 4 << 20
-"""These formats take longer to read."""
+"""Lower limits, because these formats take longer to parse."""
 MOST_VALUES = 1_000_000
-"""Values in a document, with all that aliases repeat."""
+"""Maximum values in a document, with aliases expanded."""
 MOST_CHARS = 64 << 20
-"""Characters of all its texts, with all that aliases repeat."""
+"""Maximum characters in all strings of a document, with aliases expanded."""
 DEEPEST = 100
-"""Containers inside containers."""
+"""Maximum nesting of containers."""
 _LARGEST = 1e300
-"""A larger number counts as infinite."""
+"""Larger numbers count as infinite."""
 _LONG_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){%d}""" % DEEPEST)  # noqa: UP031
-"""A dotted key of TOML that is nested too deeply; reading it takes time that grows with its square."""
+"""A dotted TOML key that is nested too deeply; its parsing time grows with the square of its length."""
 
 
 class Unreadable(UsageError):
-    """A text is no document that can be read. The message is a sentence with the document's name."""
+    """Raised if a text cannot be read as a document. The message is a sentence with the document's name."""
 
 
 def plain(value: object, name: str, *, finite: bool = True) -> Json:
     """Copy parsed data as a tree of JSON values.
 
-    A number that is infinite or NaN becomes null, halves of surrogate pairs are replaced, and what is no JSON
-    becomes text.
+    Infinite numbers and NaN become null, halves of surrogate pairs are replaced, and values of other types
+    become strings.
 
     Args:
-        value: of any parser.
-        name: how people know the document.
-        finite: whether infinite numbers become null; else they stay.
+        value: the output of any parser.
+        name: the document's name in error messages.
+        finite: whether infinite numbers become null; if not, they are kept.
 
     Raises:
-        Unreadable: it is too large or nested too deeply, or it holds itself.
+        Unreadable: the data is too large, nested too deeply, or contains itself.
     """
     return _Copy(name, finite=finite).of(value, 0)
 
@@ -60,7 +60,7 @@ def read_json(text: str, name: str) -> Json:
     """Read JSON.
 
     Raises:
-        Unreadable: it is none, or too large.
+        Unreadable: the text is not JSON, or it is too large.
     """
     _limit_size(text, name, MOST_BYTES)
     if text.count(",") + text.count("[") + text.count("{") > 4 * MOST_VALUES:
@@ -77,7 +77,7 @@ def read_toml(text: str, name: str) -> dict[str, Json]:
     """Read TOML.
 
     Raises:
-        Unreadable: it is none, or too large.
+        Unreadable: the text is not TOML, or it is too large.
     """
     _limit_size(text, name, MOST_TOML_BYTES)
     if _LONG_KEY.search(text):
@@ -91,10 +91,10 @@ def read_toml(text: str, name: str) -> dict[str, Json]:
 
 
 def read_yaml(text: str, name: str) -> Json:
-    """Read YAML 1.2 as plain data: `2026-01-05` and `18:00` are texts, tags of programs mean nothing.
+    """Read YAML 1.2 as plain data: `2026-01-05` and `18:00` are strings, tags are ignored.
 
     Raises:
-        Unreadable: it is none, or too large.
+        Unreadable: the text is not YAML, or it is too large.
     """
     import yaml  # takes a while to load, and most documents are JSON
 
@@ -110,7 +110,7 @@ def read_document(text: str, name: str) -> Json:
     """Read JSON, or else YAML.
 
     Raises:
-        Unreadable: it is neither, or too large.
+        Unreadable: the text is neither, or it is too large.
     """
     if text.lstrip()[:1] in ("{", "["):
         try:
@@ -127,12 +127,12 @@ def read_document(text: str, name: str) -> Json:
 
 
 def as_object(value: object) -> Mapping[str, Any]:
-    """An object of a document; an empty one where something else is in its place."""
+    """Return the value if it is an object, else an empty one."""
     return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
 def as_list(value: object) -> Sequence[Any]:
-    """A list of a document; an empty one where something else is in its place."""
+    """Return the value if it is a list, else an empty one."""
     return cast("Sequence[Any]", value) if isinstance(value, list | tuple) else ()
 
 
@@ -188,7 +188,7 @@ class _Copy:
 
 @dataclass(frozen=True, slots=True)
 class _Size:
-    """Values and characters, with all that aliases repeat."""
+    """Number of values and characters, with aliases expanded."""
 
     values: int = 1
     chars: int = 0
@@ -199,7 +199,7 @@ class _Size:
 
 @dataclass(slots=True)
 class _Open:
-    """A container of YAML that has begun and not ended."""
+    """A YAML container whose end has not been parsed yet."""
 
     anchor: str | None
     size: _Size
@@ -207,19 +207,19 @@ class _Open:
     is_mapping: bool = False
 
     def closed(self) -> Iterator[tuple[object, object]]:
-        """Keys and values in turn."""
+        """Iterate over pairs of key and value."""
         return zip(self.items[::2], self.items[1::2], strict=True)
 
 
 class _Key(str):
-    """A scalar of YAML as it is written: where it is a key, `no` and `200` are names."""
+    """The source text of a YAML scalar with its typed value. As a key, `no` or `200` is a string."""
 
     __slots__ = ("value",)
     value: object
 
 
 class _Builder:
-    """Builds data from the events of a YAML parser, without recursion; aliases share what they refer to."""
+    """Builds data from the events of a YAML parser, without recursion; aliases share their target."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -229,7 +229,7 @@ class _Builder:
         self._resolver = _loader()("")
 
     def built(self, events: Iterator[Any]) -> object:
-        """The only document of a stream; null where there is none."""
+        """Return the only document of a stream, or None if the stream is empty."""
         import yaml
 
         documents: list[object] = []
@@ -274,7 +274,7 @@ class _Builder:
             raise _too_long(self._name)
 
     def _mapping(self, ended: _Open) -> dict[str, object]:
-        """With the keys of those that `<<` merges, where it has none of its own."""
+        """Return a mapping with the merged keys of `<<`; explicit keys take precedence."""
         merged: dict[str, object] = {}
         own: dict[str, object] = {}
         for key, value in ended.closed():
@@ -293,7 +293,7 @@ class _Builder:
         return {**merged, **own}
 
     def _scalar(self, event: Any) -> str:  # noqa: ANN401 - PyYAML has no types
-        """A text, or what is written like a number, a truth value or nothing."""
+        """Return a string, or a `_Key` for a scalar that is a number, a truth value or null."""
         import yaml
 
         text = cast(str, event.value)
@@ -336,7 +336,7 @@ def _typed(tag: str, text: str) -> object:
 
 
 def _loader() -> Any:  # noqa: ANN401 - PyYAML has no types
-    """PyYAML's fastest parser, with the numbers of YAML 1.2."""
+    """Return PyYAML's fastest parser, with the numbers of YAML 1.2."""
     import yaml
 
     base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

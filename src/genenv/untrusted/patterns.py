@@ -1,8 +1,8 @@
-"""Regular expressions that others wrote, matched and drawn from within limits.
+"""Untrusted regular expressions: matching, and drawing random texts, in bounded time.
 
-`re` takes exponential time for some of them: `^(a+)+$` doubles its time with each letter. So a pattern is
-matched by the Rust engine of pydantic, whose time is linear in the text. What that one does not know, such as
-looking ahead, is matched by `regex`, which can be stopped; where it takes too long, nothing is known.
+Python's `re` takes exponential time for some patterns: for `^(a+)+$`, each letter doubles the time. So the
+Rust engine of pydantic matches a pattern in time linear in the text. Patterns that this engine lacks, such as
+lookahead, are matched by `regex` with a timeout, after which the result is unknown (`TookTooLong`).
 """
 
 from __future__ import annotations
@@ -21,54 +21,55 @@ from pydantic_core import SchemaError, SchemaValidator, core_schema
 from genenv.texts import clean
 
 LONGEST = 20_000
-"""Characters of a pattern. A longer one is not read."""
+"""Maximum characters of a pattern."""
 MATCH_S = 0.1
-"""How long matching one text may take, where it cannot be bounded beforehand."""
+"""Timeout for matching one text with the engine `regex`."""
 MOST_STEPS = 20_000
-"""Parts of a pattern that are visited to draw one text."""
+"""Maximum parts of a pattern that are visited to draw one text."""
 _REPEATS = (100, 8, 2)
-"""The most repetitions that `*` and `+` are drawn with, and fewer where texts become too long."""
+"""Maximum repetitions of `*` and `+` in drawn texts; later values are tried if texts become too long."""
 _TRIES = 8
 _RANGE = 4000
-"""Of a range of characters so many are drawn from."""
+"""Only this many characters of a range are drawn from."""
 _AS_PYTHON = (
     (re.compile(r"\(\?<(?![=!])"), "(?P<"),
     (re.compile(r"\\p\{L[a-z]?\}|\\p\{Letter\}"), r"\\w"),
     (re.compile(r"\\p\{N[a-z]?\}"), r"\\d"),
 )
-"""What drawing does not know of other languages, as Python has it; what is drawn is matched afterwards."""
+"""Replaces syntax of other languages by Python's for drawing; the original pattern must match the drawn
+text."""
 _SPECIAL = re.compile(r"\(\?(?!:)|\\[^dDwWsS\W_]|[*+?}]\+|\[\[|&&")
 _COUNTS = re.compile(r"\{\s*(\d*)\s*(?:,\s*(\d*)\s*)?\}")
 _MOST_COPIES = 200_000
-"""Product of all counts of repetitions in a pattern."""
+"""Maximum product of all repetition counts in a pattern."""
 
 
 class BadPattern(ValueError):
-    """No engine reads a pattern, or no text can be drawn from it. The message is the end of a sentence."""
+    """Raised if no engine accepts a pattern or no text can be drawn. The message is the end of a sentence."""
 
 
 class TookTooLong(Exception):
-    """A text could not be checked in time. The message is the end of a sentence."""
+    """Raised if a check takes too long. The message is the end of a sentence."""
 
 
 class Engine(Protocol):
-    """Finds a pattern in a text."""
+    """Searches a text for a compiled pattern."""
 
     def __call__(self, text: str, /) -> bool:
-        """Whether it is there.
+        """Return whether the pattern occurs in the text.
 
         Raises:
-            TookTooLong: that takes too long to find out.
+            TookTooLong: the search takes too long.
         """
         ...
 
 
 @functools.lru_cache(maxsize=128)
 def engine(pattern: str) -> Engine:
-    """What finds a pattern anywhere in a text, as JSON schema has it.
+    """Compile a pattern for search anywhere in a text, as in JSON schema.
 
     Raises:
-        BadPattern: it is too long, or no engine reads it.
+        BadPattern: the pattern is too long, or no engine accepts it.
     """
     if len(pattern) > LONGEST:
         raise BadPattern(f"it is longer than {LONGEST} characters")
@@ -80,7 +81,7 @@ def engine(pattern: str) -> Engine:
 
 
 def is_pattern(text: str) -> bool:
-    """Whether some engine reads a regular expression."""
+    """Return whether some engine accepts a regular expression."""
     try:
         engine(text)
     except BadPattern:
@@ -89,7 +90,7 @@ def is_pattern(text: str) -> bool:
 
 
 def is_simple(pattern: str) -> bool:
-    """Whether a pattern has only parts that every engine reads alike: nothing looks ahead, behind or back."""
+    """Return whether all engines agree on a pattern: it has no lookaround and no backreference."""
     return is_pattern(pattern) and not _SPECIAL.search(pattern)
 
 
@@ -125,7 +126,7 @@ def _stoppable(pattern: str) -> Engine:
 
 
 def _copies(pattern: str) -> int:
-    """How many parts a pattern has once repetitions are written out, at most."""
+    """Return an upper bound of the parts of a pattern after its repetitions are written out."""
     counts = [one for pair in _COUNTS.findall(pattern) for one in pair if one]
     return math.prod(min(int(one[:9]), _MOST_COPIES) + 1 for one in counts)
 
@@ -134,11 +135,11 @@ def draw(pattern: str, rng: random.Random) -> str:
     """Draw a text that a pattern matches.
 
     Args:
-        pattern: it.
-        rng: the only source of chance.
+        pattern: a regular expression.
+        rng: the only source of randomness.
 
     Raises:
-        BadPattern: none was found: it cannot be read, is too long, or looks ahead or behind.
+        BadPattern: no text was found: the pattern is invalid, too long, or has lookaround.
     """
     finds = engine(pattern)
     for most in _REPEATS:
@@ -155,11 +156,11 @@ def draw(pattern: str, rng: random.Random) -> str:
 
 
 class _TooMuch(Exception):
-    """A text is getting too long."""
+    """Raised if a drawn text becomes too long."""
 
 
 class _Drawing(rstr.Rstr):
-    """Draws one text, in a bounded number of steps."""
+    """Draws one text in a bounded number of steps."""
 
     def __init__(self, rng: random.Random, most: int) -> None:
         super().__init__(rng)

@@ -1,8 +1,8 @@
-"""JSON schemas that others wrote: as trees that refer to nothing, and what of a value does not fit one.
+"""Untrusted JSON schemas: conversion to trees without references, and checks of values.
 
-A schema is made plain once, where it comes in: each reference is replaced by the part of the same schema that
-it names, and keywords with values that JSON schema does not know are dropped. So nothing is looked up later,
-neither a file nor an address; nothing holds itself; and what draws or checks values can rely on the keywords.
+A schema is made plain once, on input. Each reference is replaced by the part of the same schema that it
+names, and keywords with values that are invalid in JSON schema are dropped. So later code never looks up a
+file or an address, never meets a cycle, and can rely on the keywords.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
 
 MOST_PARTS = 5000
-"""Schemas inside a plain schema, with all that references repeat; the rest is cut, and allows anything."""
+"""Maximum subschemas of a plain schema, with references expanded; the rest is replaced by {}, which allows
+all."""
 DEEPEST = 24
-"""Schemas inside schemas."""
+"""Maximum nesting of schemas."""
 MOST_STEPS = 50_000
-"""Keywords that are looked at to check one value: about a second."""
+"""Maximum keywords evaluated to check one value: about a second."""
 
 Check = Callable[[Any, Any, Any, Any], "Iterator[ValidationError] | None"]
-"""A keyword of a validator: it is given that, what the keyword says, the value and the schema."""
+"""A keyword of a validator: called with the validator, the keyword's content, the value and the schema."""
 
 
 class BadSchema(UsageError):
-    """A schema cannot be used. The message is the end of a sentence: `it is no object`."""
+    """Raised if a schema cannot be used. The message is the end of a sentence: `it is no object`."""
 
 
 # --- making a schema plain ---
@@ -83,22 +84,22 @@ _VALUES: Mapping[str, Callable[[Json], bool]] = {
         ("uniqueItems", "readOnly", "writeOnly", "deprecated"), lambda value: isinstance(value, bool)
     ),
 }
-"""Keywords that hold no schema, and what may stand in them."""
+"""Keyword without subschemas -> a test of its content."""
 _ONE = ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")
 _LIST = ("allOf", "anyOf", "oneOf", "prefixItems")
 _NAMED = ("properties", "patternProperties", "dependentSchemas")
-"""Keywords that hold one schema, several, and several by name."""
+"""Keywords whose content is one schema (`_ONE`), a list of schemas, or schemas by name."""
 _ABOUT = frozenset(
     ("title", "description", "default", "example", "examples", "deprecated", "readOnly", "writeOnly")
 )
-"""Keywords that allow and forbid nothing."""
+"""Keywords that do not constrain values."""
 
 
 def fits_keyword(keyword: str, value: Json) -> bool:
-    """Whether a value can stand in a keyword that holds no schema.
+    """Return whether a value is valid content of a keyword without subschemas.
 
     Args:
-        keyword: `type`, `minimum` and the like; of one that is not known nothing is said.
+        keyword: such as `type` or `minimum`; False for unknown keywords.
         value: plain JSON.
     """
     known = _VALUES.get(keyword)
@@ -106,15 +107,15 @@ def fits_keyword(keyword: str, value: Json) -> bool:
 
 
 def plain_schema(schema: object) -> JsonObject:
-    """A schema as a tree that refers to nothing; one that is plain stays as it is.
+    """Return a schema as a tree without references; a plain schema is unchanged.
 
-    What refers to a part that it stands in is cut there, and allows anything.
+    A reference to an enclosing part is cut, and allows all values there.
 
     Args:
-        schema: as it was written.
+        schema: the untrusted schema.
 
     Raises:
-        BadSchema: it is no object, is too large, or refers to what is not in it.
+        BadSchema: the schema is not an object, is too large, or refers to something outside itself.
     """
     if not isinstance(schema, Mapping):
         raise BadSchema("it is no object")
@@ -126,11 +127,11 @@ def plain_schema(schema: object) -> JsonObject:
 
 
 def part_at(root: Any, pointer: str) -> tuple[Any] | None:  # noqa: ANN401 - JSON
-    """The part of plain JSON that a JSON pointer (RFC 6901) names, in a tuple of one; None if there is none.
+    """Return the part of plain JSON at a JSON pointer (RFC 6901) in a 1-tuple, or None if there is none.
 
     Args:
-        root: what it points into.
-        pointer: without `#/`, its parts quoted as in an address.
+        root: the JSON value.
+        pointer: without `#/`, percent-encoded as in a URL.
     """
     found = root
     for part in pointer.split("/"):
@@ -152,11 +153,11 @@ class _Plain:
         self._base = root.get("$id", root.get("id"))
 
     def of(self, schema: Json, inside: tuple[str, ...]) -> dict[str, Json]:
-        """A part.
+        """Return a part of the schema in plain form.
 
         Args:
-            schema: it, as it was written.
-            inside: references that lead here, and "" for each other step.
+            schema: the untrusted part.
+            inside: the references followed so far, and "" for each other step.
         """
         self._left -= 1
         if schema is False:
@@ -176,7 +177,7 @@ class _Plain:
         return {**own, "allOf": [*cast("Sequence[Json]", own.get("allOf", ())), other]}
 
     def _own(self, schema: JsonObject, inside: tuple[str, ...]) -> dict[str, Json]:
-        """What it says itself."""
+        """Return a part without its reference: only its other keywords."""
         kept: dict[str, Json] = {}
         for keyword, value in _modern(schema).items():
             if keyword == "additionalProperties" and isinstance(value, bool):
@@ -197,10 +198,10 @@ class _Plain:
         return kept
 
     def _referred(self, reference: str) -> Json:
-        """The part of the schema that a reference names.
+        """Return the part of the schema that a reference names.
 
         Raises:
-            BadSchema: it is in another file, or nowhere.
+            BadSchema: the reference leads to another file, or nowhere.
         """
         place = reference
         if isinstance(self._base, str) and self._base and place.startswith(self._base):
@@ -231,7 +232,7 @@ class _Plain:
 
 
 def _modern(schema: JsonObject) -> JsonObject:
-    """What earlier drafts say in other words."""
+    """Translate keywords of earlier drafts to the newest draft."""
     told = dict(schema)
     items = told.get("items")
     if isinstance(items, list):
@@ -249,19 +250,19 @@ def _modern(schema: JsonObject) -> JsonObject:
 
 
 class Validator:
-    """Checks values against one schema, within limits.
+    """Checks values against one schema, in bounded time.
 
     Args:
-        schema: a plain one.
+        schema: a plain schema (`plain_schema`).
     """
 
     def __init__(self, schema: JsonObject) -> None:
         self._validator = _validator_class()(schema)
 
     def problem(self, value: Json) -> tuple[str, str] | None:
-        """What of a value does not fit: where, and the end of a sentence; None if all fits.
+        """Return the place of a value's first fault and the end of a sentence about it; None if it is valid.
 
-        A value that takes too long to be checked does not fit.
+        A value whose check takes too long counts as invalid.
         """
         from jsonschema import exceptions  # takes a while to load
 
@@ -286,7 +287,7 @@ _LEFT: contextvars.ContextVar[list[int]] = contextvars.ContextVar("steps left")
 
 @functools.cache
 def _validator_class() -> Any:  # noqa: ANN401 - jsonschema makes classes
-    """The validator of the newest draft; it matches within limits, counts steps, looks nothing up."""
+    """Return the newest draft's validator, with bounded matching, a step budget and no lookups."""
     import jsonschema
     from jsonschema import validators
     from referencing import Registry
@@ -306,7 +307,7 @@ def _validator_class() -> Any:  # noqa: ANN401 - jsonschema makes classes
 
 
 def _counted(check: Check) -> Check:
-    """A keyword that takes a step of the budget each time it is looked at, long lists more."""
+    """Wrap a keyword so that each evaluation takes a step of the budget; long lists take more steps."""
 
     def counting(validator: Any, says: Any, value: Any, schema: Any) -> Iterator[ValidationError] | None:  # noqa: ANN401
         _take(1 + (len(cast("list[object]", says)) if isinstance(says, list) else 0))
@@ -319,10 +320,10 @@ def _counted(check: Check) -> Check:
 
 
 def _take(steps: int) -> None:
-    """Take steps of the budget of the value that is being checked.
+    """Take steps from the budget of the current check.
 
     Raises:
-        TookTooLong: there are none left.
+        TookTooLong: the budget is exhausted.
     """
     left = _LEFT.get()
     left[0] -= steps
@@ -340,7 +341,7 @@ def _matches(pattern: str, text: str) -> bool:
     _take(1)
     try:
         return engine(pattern)(text)
-    except BadPattern:  # not held to
+    except BadPattern:  # an invalid pattern is not enforced
         return True
 
 
@@ -382,7 +383,7 @@ def _unique_items(_: object, says: bool, value: object, schema: JsonObject) -> I
 
 
 def _canonical(value: Json) -> Json:
-    """Equal values of JSON alike: 1 and 1.0."""
+    """Return a value such that equal JSON values are identical: 1.0 becomes 1."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, Mapping):

@@ -15,8 +15,7 @@ import transformers
 
 from genenv.algorithms.datum import Objective
 from genenv.algorithms.settings import OptimizerConfig
-from genenv.backends.local.adapters import add_lora_adapter, unadapted, unadapted_sentence
-from genenv.backends.local.policy_weights import ADAPTER
+from genenv.backends.local.adapters import ADAPTER, add_lora_adapter, unadapted, unadapted_sentence
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.backends.settings import PolicyConfig
 from genenv.errors import UsageError

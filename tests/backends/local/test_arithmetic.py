@@ -12,10 +12,12 @@ from pydantic import ValidationError
 from genenv.backends.local import hardware
 from genenv.backends.local.cpu import build
 from genenv.backends.local.cpu.threads import FEWEST_TURNS, cpu_seconds
-from genenv.backends.local.machine import cores, lacking, without
+from genenv.backends.local.machine import cores, lacking
 from genenv.backends.local.model import resolve_settings, settled_config
 from genenv.backends.settings import AUTOMATIC, PolicyConfig
+from genenv.config.run import RunConfig
 from genenv.errors import UsageError
+from genenv.training.resuming import _without
 
 
 def test_a_work_is_timed_by_what_it_does_and_not_by_what_it_waits_for() -> None:
@@ -149,7 +151,7 @@ def test_what_a_machine_lacks_is_said_by_the_name_of_the_setting(monkeypatch) ->
     assert found["threads"].startswith(f"{cores() + 1} threads, but this process has {cores()} core")
     assert found["compiled"] == "there is no compiled code: there is no C++ compiler"
     assert found["packed_weights"] == "this torch has no oneDNN"
-    again = without(policy, found)
+    again = _without(RunConfig(policy=policy), found).policy
     assert (again.device, again.threads, again.compiled, again.packed_weights) == ("cpu", 0, "auto", "auto")
     assert lacking(again) == {}
 
@@ -158,7 +160,7 @@ def test_without_its_device_a_run_has_no_choice_left(monkeypatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     policy = PolicyConfig(device="cuda", dtype="bfloat16", threads=4, attention="packed")
     assert lacking(policy) == {"device": "torch finds no CUDA device here"}
-    again = without(policy, lacking(policy))
+    again = _without(RunConfig(policy=policy), lacking(policy)).policy
     assert {name: getattr(again, name) for name in AUTOMATIC} == AUTOMATIC
 
 

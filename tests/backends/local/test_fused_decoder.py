@@ -101,7 +101,7 @@ def kept_bytes(policy, budget: float) -> tuple[int, int, dict[str, torch.Tensor]
 def test_layers_are_computed_twice_when_memory_is_short(tiny, kind):
     policy = tiny.player(kind, noise=0.05)
     plenty, tokens, expected = kept_bytes(policy, float("inf"))
-    estimate = 4 * tokens * sum(layer.kept_values for layer in policy.model.fused._layers)
+    estimate = 4 * tokens * sum(layer.kept_values for layer in policy.model.fused.layers)
     assert 0.75 < plenty / estimate < 1.25
     assert kept_bytes(policy, 1.01 * estimate)[0] == plenty
     short, _, gradients = kept_bytes(policy, 0.99 * estimate)
@@ -132,7 +132,7 @@ def test_projections_are_views_of_their_joint_tensor(tiny):
     model = tiny.player().model
     attention = model.causal.get_decoder().layers[0].self_attn
     weights = [getattr(attention, f"{x}_proj").base_layer.weight for x in "qkv"]
-    joint = model.fused._layers[0]._qkv.product.weight
+    joint = model.fused.layers[0].qkv.product.weight
     assert {weight.untyped_storage().data_ptr() for weight in weights} == {joint.untyped_storage().data_ptr()}
     assert torch.equal(joint, torch.cat([weight.detach() for weight in weights]))
 

@@ -7,7 +7,7 @@ import torch
 
 from genenv.backends.local import token_logprobs as vocabulary
 from genenv.backends.local.next_token import is_forbidden
-from genenv.backends.local.token_logprobs import entropy_of, frozen_logprobs, frozen_scores, kl_full
+from genenv.backends.local.token_logprobs import entropy_of, frozen_scores, kl_full
 
 ROWS, WIDTH, WORDS = 11, 8, 70
 
@@ -65,7 +65,7 @@ def test_values_and_gradients_equal_those_of_autograd(temperature, masked, bias)
     torch.testing.assert_close(kl, expected_kl, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(entropy, expected_entropy, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(hidden.grad, wanted, atol=1e-5, rtol=1e-5)
-    alone = frozen_logprobs(head, hidden, tokens, **options)
+    alone = frozen_scores(head, hidden, tokens, **options).logprobs_M
     assert torch.equal(alone, found)
     (gradient,) = torch.autograd.grad((upstream[0] * alone).sum(), hidden)
     (expected_gradient,) = torch.autograd.grad(
@@ -129,17 +129,18 @@ def test_the_slope_of_the_entropy_is_that_of_finite_differences(masked):
 def test_without_gradients_nothing_is_kept():
     head, (hidden, tokens, _) = head_of(bias=False), inputs()
     with torch.no_grad():
-        assert frozen_logprobs(head, hidden, tokens).grad_fn is None
-    assert frozen_logprobs(head, hidden.detach(), tokens).grad_fn is None
+        assert frozen_scores(head, hidden, tokens).logprobs_M.grad_fn is None
+    assert frozen_scores(head, hidden.detach(), tokens).logprobs_M.grad_fn is None
 
 
 def test_no_rows_are_no_values():
     head, (hidden, tokens, _) = head_of(bias=False), inputs()
-    assert frozen_logprobs(head, hidden[:0], tokens[:0]).shape == (0,)
+    assert frozen_scores(head, hidden[:0], tokens[:0]).logprobs_M.shape == (0,)
 
 
 def test_temperature_0_counts_as_1():
     head, (hidden, tokens, _) = head_of(bias=False), inputs()
     assert torch.equal(
-        frozen_logprobs(head, hidden, tokens, temperature=0.0), frozen_logprobs(head, hidden, tokens)
+        frozen_scores(head, hidden, tokens, temperature=0.0).logprobs_M,
+        frozen_scores(head, hidden, tokens).logprobs_M,
     )

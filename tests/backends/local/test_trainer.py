@@ -15,7 +15,7 @@ from genenv.algorithms.datum import Datum, Objective, averaged
 from genenv.algorithms.settings import OptimizerConfig
 from genenv.backends.local.packing import Bundle, Packed
 from genenv.backends.local.token_logprobs import kl_full
-from genenv.backends.local.trainer import STATE, LocalTrainer, _Rows
+from genenv.backends.local.trainer import STATE, LocalTrainer
 from genenv.errors import DataError, UpdateSkipped
 from genenv.runs.folder import metrics_line
 from genenv.sampling import SampleRequest
@@ -165,7 +165,7 @@ def test_known_solutions_are_scored_at_temperature_1_beside_attempts_at_theirs(t
         cold, plain = player.weights.logprobs(packed, temperature=0.5), player.weights.logprobs(packed)
         hidden = player.weights.completion_hidden(packed)
         found, alone = (
-            trainer._scores(*hidden, _Rows.of(data, torch.device("cpu"), trainer._allowed)).logprobs_M
+            trainer._scores(*hidden, trainer._rows(data)).logprobs_M
             for data in ([attempt, known], [replace(known, completion_ids=(8, 9, 1)), known])
         )
     assert torch.allclose(found, torch.cat([cold[:3], plain[3:]]))

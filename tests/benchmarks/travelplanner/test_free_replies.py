@@ -9,7 +9,7 @@ import pytest
 
 from genenv.benchmarks.travelplanner import TravelPlanner
 from genenv.benchmarks.travelplanner.entries import KEYS, normalized
-from genenv.benchmarks.travelplanner.replies import read_plan
+from genenv.benchmarks.travelplanner.replies import read_reply
 from genenv.environments.travel.query import before_parenthesis, cities_of, from_to
 from quickly import within
 
@@ -35,7 +35,7 @@ def test_a_plan_in_free_words_reads_back_to_the_same_plan(made_pairs, styles, wh
     rng = random.Random(which)
     for _ in range(15):
         reply = styles.freely(plan, item.data.database, rng)
-        assert meant(read_plan(reply, item.data.split.places)) == meant(plan), reply
+        assert meant(read_reply(reply, item.data.split.places).plan) == meant(plan), reply
         assert BENCH.grade(item, reply).measures["passed"] == 1
 
 
@@ -44,7 +44,7 @@ def test_every_layout_reads_back(made_pairs, styles):
         rng = random.Random(item.id)
         for name, layout in styles.LAYOUTS.items():
             reply = layout([styles.written(day, item.data.database, rng) for day in plan])
-            assert meant(read_plan(reply, item.data.split.places)) == meant(plan), (name, reply)
+            assert meant(read_reply(reply, item.data.split.places).plan) == meant(plan), (name, reply)
 
 
 PIECES = ("", "from ", " to ", "Flight Number", "(", ")", ",", ";", "\n", "\\n", "\ud800", "Day 2")
@@ -59,7 +59,7 @@ def test_the_authors_evaluator_stops_at_no_plan_read_from_a_spoiled_reply(made_p
         for _ in range(rng.randint(1, 8)):
             start = rng.randrange(len(reply))
             reply = reply[:start] + rng.choice(PIECES) + reply[start + rng.choice((0, 3, 40)) :]
-        for day in read_plan(reply, item.data.split.places):
+        for day in read_reply(reply, item.data.split.places).plan:
             city, way = day["current_city"], day["transportation"]
             assert "from" not in city or from_to(city) is not None, reply
             if "flight number" in way.lower():
@@ -182,5 +182,5 @@ def test_no_day_takes_long(items, piece):
 
 def test_days_are_numbered_as_in_a_submission(items):
     """The evaluator counts each entry of a day that is not empty, the number among them."""
-    plan = read_plan("Day 1\nLunch: -\nDinner: -\nDay 2\nLunch: -\nDinner: -", items[0].data.split.places)
-    assert [day["days"] for day in plan] == [1, 2]
+    found = read_reply("Day 1\nLunch: -\nDinner: -\nDay 2\nLunch: -\nDinner: -", items[0].data.split.places)
+    assert [day["days"] for day in found.plan] == [1, 2]

@@ -42,7 +42,7 @@ def as_read(plan):
 @pytest.fixture
 def read_plan(items):
     """Reads replies with the tables of the two queries."""
-    return lambda reply: replies.read_plan(reply, items[0].data.split.places)
+    return lambda reply: replies.read_reply(reply, items[0].data.split.places).plan
 
 
 @pytest.mark.parametrize(

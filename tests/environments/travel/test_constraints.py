@@ -48,7 +48,6 @@ def test_the_good_plan_meets_everything_when_it_is_paid_for(query, rich, plan, s
     found = score(query, plan(), small)
     assert found.problems == {"budget": "The plan costs $1,250, the budget is $1,160."}
     assert (found.commonsense, found.hard, found.passed) == ((8, 8), (0, 1), False)
-    assert found.micro == pytest.approx(8 / 9)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +163,7 @@ def test_flights_count_on_any_day(rich, plan, small):
 
 def test_no_plan_meets_nothing(query, small):
     found = score(query, [], small)
-    assert (found.commonsense, found.hard, found.micro, found.passed) == ((0, 8), (0, 1), 0, False)
+    assert (found.commonsense, found.hard, found.passed) == ((0, 8), (0, 1), False)
     assert found.sentence == "There is no plan."
 
 
@@ -200,5 +199,5 @@ WORDS = st.one_of(
 @given(days=st.lists(st.dictionaries(st.sampled_from(FIELDS), WORDS), max_size=5))
 def test_any_plan_gets_a_score(query, small, days):
     found = score(query, days, small)
-    assert 0 <= found.micro <= 1
+    assert 0 <= found.commonsense[0] + found.hard[0] <= len(found.asked)
     assert all(problem.endswith(".") for problem in found.problems.values())

@@ -167,17 +167,17 @@ def test_an_error_of_a_request_comes_with_its_answer(serve: Serve) -> None:
 @pytest.mark.long
 def test_a_client_that_is_gone_frees_its_adapter(serve: Serve, base: Any) -> None:
     client = Client(serve(forget_after_s=0.6))
-    others = set(base._shapes)  # what servers before this one have sampled with
+    others = set(base.model.peft.peft_config)  # what servers before this one have sampled with
     model = client.train()
-    assert len(base._shapes) == len(others) + 1
+    assert len(base.model.peft.peft_config) == len(others) + 1
     for _ in range(3):
         time.sleep(0.3)
         assert ask(client.url, "session_heartbeat", {"session_id": client.session})[0] == 200
     assert loss(client, model, 1) > 0
     deadline = time.monotonic() + 20
-    while set(base._shapes) != others and time.monotonic() < deadline:
+    while set(base.model.peft.peft_config) != others and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert set(base._shapes) == others
+    assert set(base.model.peft.peft_config) == others
     status, said = ask(client.url, "session_heartbeat", {"session_id": client.session})
     assert status == 404
     assert "nothing was heard of it for too long" in said["detail"]

@@ -1,4 +1,4 @@
-"""The encodings against protobuf's own library, and what is damaged ends in a sentence."""
+"""The encodings against the messages of Tinker's own SDK, and what is damaged ends in a sentence."""
 
 from __future__ import annotations
 
@@ -16,62 +16,10 @@ from genenv.algorithms.losses import WIRE_LOSSES
 from genenv.backends.served import ForwardResult, PromptResult
 from genenv.errors import UsageError
 from genenv.sampling import Completion
-from genenv.servers.tinker import replies as wire
+from genenv.servers.tinker.bodies import addressed, learn_of_json, learn_of_proto
 from genenv.servers.tinker.replies import FailedReply, JsonReply, SampledReply, TrainReply, as_json, as_proto
-from genenv.servers.tinker.requests import addressed, learn_of_json, learn_of_proto
 
-pytest.importorskip("google.protobuf")
-
-FIELDS: dict[str, str] = {
-    "SparseCsr": "1 values bytes; 2 crow bytes; 3 col bytes",
-    "Tensor": "1 dense bytes; 2 sparse SparseCsr; 3 dtype int32; 4 shape int64*",
-    "Text": "1 tokens bytes",
-    "Chunk": "1 text Text; 2 image Text",
-    "Datum": "1 input Chunk*; 2 inputs {Tensor}",
-    "Request": "1 model_id string; 2 seq_id int32; 3 data Datum*; 4 loss_fn string; 5 config {double}; "
-    "6 forward_only bool",
-    "Sequence": "1 stop int32; 2 tokens bytes; 3 logprobs bytes",
-    "Top": "1 ids bytes; 2 logprobs bytes; 3 k uint32; 4 length uint32",
-    "Sample": "1 sequences Sequence*; 2 prompt bytes; 3 top Top; 4 hits int32",
-    "Batched": "1 data bytes; 2 offsets bytes; 3 dtype int32; 4 trailing int64*",
-    "Record": "1 tag string; 2 fields {Batched}; 3 count int64",
-    "Output": "1 type string; 2 outputs Record*; 3 metrics {double}",
-}
-"""Messages of the protocol: number, name and type of each field; `*` repeats, `{...}` is a map from names."""
-
-
-def _messages() -> Any:
-    """Classes of protobuf's own library for these."""
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-
-    kinds = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(name="t.proto", package="t", syntax="proto3")
-
-    def put(message: Any, number: str, name: str, kind: str, *, many: bool) -> None:
-        own = message.field.add(name=name, number=int(number))
-        own.label = kinds.LABEL_REPEATED if many else kinds.LABEL_OPTIONAL
-        if kind in FIELDS or "." in kind:
-            own.type, own.type_name = kinds.TYPE_MESSAGE, f".t.{kind}"
-        else:
-            own.type = getattr(kinds, f"TYPE_{kind.upper()}")
-
-    for title, fields in FIELDS.items():
-        message = file.message_type.add(name=title)
-        for number, name, kind in (one.split(maxsplit=2) for one in fields.split("; ")):
-            if kind.startswith("{"):
-                entry = message.nested_type.add(name=f"{name.capitalize()}Entry")
-                entry.options.map_entry = True
-                put(entry, "1", "key", "string", many=False)
-                put(entry, "2", "value", kind.strip("{}"), many=False)
-                put(message, number, name, f"{title}.{entry.name}", many=True)
-            else:
-                put(message, number, name, kind.rstrip("*"), many=kind.endswith("*"))
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"t.{name}")) for name in FIELDS}
-
-
-MESSAGES = _messages()
+sdk: Any = pytest.importorskip("tinker.proto.tinker_public_pb2")
 floats = st.floats(-1e6, 1e6, width=32)
 names = st.text(min_size=1, max_size=8)
 
@@ -84,13 +32,15 @@ def tensors(draw: Any, rows: int, width: int | None, *, whole: bool) -> Any:
     shape = [rows] if width is None else [rows, width]
     flat = draw(st.lists(numbers, min_size=int(np.prod(shape)), max_size=int(np.prod(shape))))
     array = np.array(flat, dtype).reshape(shape)
-    message = MESSAGES["Tensor"](dtype=2 if whole else 1, shape=shape)
+    message = sdk.Tensor(dtype=2 if whole else 1, shape=shape)
     if width is not None and draw(st.booleans()):
         array[draw(st.integers(0, rows - 1))] = 0
         at = np.nonzero(array)
-        message.sparse.values = array[at].tobytes()
-        message.sparse.crow = np.r_[0, np.cumsum(np.count_nonzero(array, axis=1))].astype(np.int64).tobytes()
-        message.sparse.col = at[1].astype(np.int64).tobytes()
+        message.sparse_csr.values = array[at].tobytes()
+        message.sparse_csr.crow_indices = (
+            np.r_[0, np.cumsum(np.count_nonzero(array, axis=1))].astype(np.int64).tobytes()
+        )
+        message.sparse_csr.col_indices = at[1].astype(np.int64).tobytes()
     else:
         message.dense = array.tobytes()
     return array, message
@@ -99,12 +49,12 @@ def tensors(draw: Any, rows: int, width: int | None, *, whole: bool) -> Any:
 @st.composite
 def requests(draw: Any) -> Any:
     """A request, and the arrays in it."""
-    message = MESSAGES["Request"](
+    message = sdk.ForwardBackwardRequest(
         model_id=draw(names),
         seq_id=draw(st.integers(0, 2**31 - 1)),
         loss_fn=draw(st.sampled_from(list(WIRE_LOSSES))),
         forward_only=draw(st.booleans()),
-        config=draw(st.dictionaries(names, floats, max_size=2)),
+        loss_fn_config=draw(st.dictionaries(names, floats, max_size=2)),
     )
     arrays = []
     for _ in range(draw(st.integers(0, 3))):
@@ -113,11 +63,11 @@ def requests(draw: Any) -> Any:
         datum = message.data.add()
         for part in (ids[:2], ids[2:]):
             if part:
-                datum.input.add().text.tokens = np.array(part, np.int32).tobytes()
+                datum.model_input.add().encoded_text.tokens = np.array(part, np.int32).tobytes()
         own = {}
         for name, whole in (("target_tokens", True), ("weights", False), ("logprobs", False)):
             own[name], tensor = draw(tensors(len(ids), width, whole=whole))
-            datum.inputs[name].CopyFrom(tensor)
+            datum.loss_fn_inputs[name].CopyFrom(tensor)
         arrays.append((ids, own))
     return message, arrays
 
@@ -129,7 +79,7 @@ def test_data_arrive_as_they_were_sent(sent: Any) -> None:
     found = learn_of_proto(message.SerializeToString())
     assert (found.model_id, found.seq_id or 0) == (message.model_id, message.seq_id)
     assert (found.loss.name, found.forward_only) == (message.loss_fn, message.forward_only)
-    assert found.loss.config == dict(message.config)
+    assert found.loss.config == dict(message.loss_fn_config)
     assert len(found.examples) == len(arrays)
     for example, (ids, own) in zip(found.examples, arrays, strict=True):
         assert example.ids == tuple(ids)
@@ -148,6 +98,28 @@ def test_what_is_damaged_is_refused(whole: bytes, data: Any) -> None:
     for sent in (whole, whole[:at], whole[:at] + b"\xff" + whole[at:]):
         with contextlib.suppress(UsageError):
             learn_of_proto(sent)
+
+
+def test_a_damaged_body_still_says_which_model_it_is_for() -> None:
+    whole = sdk.ForwardBackwardRequest(model_id="m", seq_id=3).SerializeToString()
+    with pytest.raises(UsageError, match="no protobuf message of the Tinker protocol"):
+        learn_of_proto(whole + b"\x1a\x7f")
+    to = addressed(whole + b"\x1a\x7f", proto=True)
+    assert to is not None
+    assert (to.model_id, to.seq_id) == ("m", 3)
+    for odd in (sdk.ForwardBackwardRequest(seq_id=-3), sdk.ForwardBackwardRequest(model_id="m" * 2000)):
+        assert addressed(odd.SerializeToString(), proto=True) is None
+
+
+def test_what_is_no_text_or_too_much_is_refused_in_protobuf() -> None:
+    message = sdk.ForwardBackwardRequest(model_id="m")
+    chunk = message.data.add().model_input.add()
+    for kind in ("image", "dmel"):
+        getattr(chunk, kind).SetInParent()
+        with pytest.raises(UsageError, match=f"a chunk of type '{kind}'"):
+            learn_of_proto(message.SerializeToString())
+    with pytest.raises(UsageError, match="more than 16384 data"):
+        learn_of_proto(b"\x1a\x00" * 16_385)
 
 
 def test_data_in_json_are_the_same() -> None:
@@ -184,17 +156,17 @@ def test_scores_arrive_as_they_were(shapes: list[tuple[int, int | None]], metric
     drawn = np.random.default_rng(len(shapes))
     arrays = [drawn.normal(size=(n,) if k is None else (n, k)).astype(np.float32) for n, k in shapes]
     scored = ForwardResult(loss=0.0, logprobs=arrays, losses=[-array for array in arrays])
-    message = MESSAGES["Output"]()
-    message.ParseFromString(as_proto(TrainReply(scored=scored, metrics=metrics)) or b"")
+    message = sdk.ForwardBackwardOutput()
+    message.ParseFromString(as_proto(TrainReply(scored=scored, metrics=metrics)))
     assert dict(message.metrics) == metrics
-    assert sum(record.count for record in message.outputs) == len(arrays)
+    assert sum(record.num_datums for record in message.loss_fn_outputs) == len(arrays)
     for name, sign in (("logprobs", 1), ("elementwise_loss", -1)):
         found = []
-        for record in message.outputs:
+        for record in message.loss_fn_outputs:
             own = record.fields[name]
             ends = np.frombuffer(own.offsets, np.int64)
             found += [
-                np.frombuffer(own.data[a:b], np.float32).reshape(-1, *own.trailing)
+                np.frombuffer(own.data[a:b], np.float32).reshape(-1, *own.trailing_shape)
                 for a, b in itertools.pairwise(ends)
             ]
         for array, other in zip(arrays, found, strict=True):
@@ -221,25 +193,19 @@ def test_samples_arrive_as_they_were(sequences: list[tuple[list[int], bool]]) ->
             np.array([[-9, -9], [-1, -2]], np.float32),
         ),
     )
-    message = MESSAGES["Sample"]()
-    message.ParseFromString(as_proto(SampledReply(answered=answered)) or b"")
+    message = sdk.SampleResponse()
+    message.ParseFromString(as_proto(SampledReply(answered=answered)))
     for (ids, stopped), own in zip(sequences, message.sequences, strict=True):
         assert np.frombuffer(own.tokens, np.int32).tolist() == ids
         assert np.frombuffer(own.logprobs, np.float32).tolist() == [-float(i) for i in range(len(ids))]
-        assert (own.stop == 0) is stopped
-    assert np.isnan(np.frombuffer(message.prompt, np.float32)[0])
-    assert (message.top.k, message.top.length) == (2, 2)
+        assert (own.stop_reason == sdk.STOP_REASON_STOP) is stopped
+    assert np.isnan(np.frombuffer(message.prompt_logprobs, np.float32)[0])
+    assert (message.topk_prompt_logprobs.k, message.topk_prompt_logprobs.prompt_length) == (2, 2)
     said = as_json(SampledReply(answered=answered))
     assert said["prompt_logprobs"] == [None, -1.5]
     assert said["topk_prompt_logprobs"] == [None, [[4, -1.0], [5, -2.0]]]
 
 
-@given(st.integers(-(2**63), 2**63 - 1))
-def test_whole_numbers(value: int) -> None:
-    found = list(wire.fields(wire.put_int(3, value)))
-    assert [wire.int_of(one) for _, _, one in found] == ([value] if value else [])
-
-
 def test_other_answers_are_json_for_everybody() -> None:
-    assert as_proto(JsonReply(json={"a": 1})) is None
+    assert as_json(JsonReply(json={"a": 1})) == {"a": 1}
     assert as_json(FailedReply(error="no")) == {"error": "no", "category": "user"}

@@ -77,8 +77,10 @@ def test_the_order_is_that_of_the_numbers(monkeypatch: pytest.MonkeyPatch) -> No
             futures[number] = future()
             line.put(number, work, futures[number])
 
-        for number in (3, 2, 1):
-            put(number)
+        put(3)
+        line.skip(3)  # another request with its number is refused: the one that waits stays
+        put(2)
+        put(1)
         line.skip(4)
         put(5)
         await futures[5]

@@ -1,1 +1,1 @@
-"""Models on this machine: loaded, sampled and trained with torch."""
+"""The backend `local`: models on this machine, loaded, sampled and trained with torch."""

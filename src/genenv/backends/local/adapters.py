@@ -1,48 +1,55 @@
 # pyright: standard
-"""Low-rank adapters on a model: which of its weights get one, and which stay frozen.
+"""LoRA adapters on a model: which weights get one, and how an adapter is saved and loaded.
 
-`auto` adapts every linear layer between embeddings and output layer, and the stacked weights of experts, as
-far as PEFT takes them. A weight's *kind* is its name without the number of its layer.
+`auto` adapts every linear layer between the embeddings and the output layer, and the stacked weights of
+experts, as far as PEFT supports them. A weight's *kind* is its name without the layer number.
 """
 
 from __future__ import annotations
 
 import contextlib
 import copy
+import json
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import peft
+import safetensors.torch
 import torch
 from peft.tuners.tuners_utils import BaseTunerLayer
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 from transformers.pytorch_utils import Conv1D
 
+from genenv.backends.local import loading
 from genenv.backends.settings import AUTO_TARGETS, PolicyConfig
-from genenv.errors import UsageError
+from genenv.errors import DataError, UsageError
+
+ADAPTER = "adapter_model.safetensors"
 
 _STACKED = 3
-"""Dimensions of the weights of all experts together: [experts, inputs, outputs], or the other way round."""
+"""Number of dimensions of stacked expert weights: [experts, inputs, outputs] or [experts, outputs,
+inputs]."""
 _WORTH_SAYING = 0.01
-"""A smaller share of weights without adapters is not warned of."""
+"""Minimum share of unadapted weights for a warning."""
 _SHOWN = 4
-"""Kinds of weights that a sentence names."""
+"""Maximum number of kinds of weights that a warning names."""
 _NUMBER = re.compile(r"\.\d+(?=\.)")
 
 
 def add_lora_adapter(causal: Any, name: str, config: PolicyConfig, wrapped: Any = None) -> Any:  # noqa: ANN401
-    """A model with a fresh LoRA adapter, as PEFT makes it.
+    """Attach a fresh LoRA adapter to a model; return PEFT's wrapper of the model.
 
     Args:
         causal: the model, which is changed in place.
         name: of the adapter.
-        config: has its rank, scale and layers.
-        wrapped: what this function returned for the model before; None for the first adapter.
+        config: states rank, scale and layers of the adapter.
+        wrapped: the wrapper that the previous call returned; None for the first adapter.
 
     Raises:
         UsageError: the adapter settings do not fit this model.
@@ -74,9 +81,9 @@ def add_lora_adapter(causal: Any, name: str, config: PolicyConfig, wrapped: Any 
 
 
 def unadapted(causal: Any) -> dict[str, float]:  # noqa: ANN401
-    """Kinds of weights that no adapter touches, and their shares of all weights in layers; largest first.
+    """Return the kinds of weights without adapters and their shares of all layer weights, largest first.
 
-    Embeddings and the output layer do not count, nor do vectors.
+    Embeddings, the output layer and vectors do not count.
     """
     adapted = {
         f"{_bare(path)}.{getattr(module, 'parameter_name', 'weight')}"
@@ -93,7 +100,7 @@ def unadapted(causal: Any) -> dict[str, float]:  # noqa: ANN401
 
 
 def unadapted_sentence(without: Mapping[str, float]) -> str | None:
-    """A warning about weights without adapters; None where their share is tiny."""
+    """Return a warning about weights without adapters; None if their share is tiny."""
     share = sum(without.values())
     if share < _WORTH_SAYING:
         return None
@@ -106,12 +113,12 @@ def unadapted_sentence(without: Mapping[str, float]) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Weight:
-    """A matrix, or the stacked matrices of experts."""
+    """A weight matrix of a layer, or the stacked matrices of experts."""
 
     path: str
-    """Of the module that has it."""
+    """Name of the module that has the weight."""
     own: str
-    """What the module calls it."""
+    """Name of the weight in that module."""
     module: nn.Module
     value: nn.Parameter
 
@@ -121,7 +128,7 @@ class _Weight:
 
     @property
     def kind(self) -> str:
-        """The name without the numbers of layers, from the layers on."""
+        """The name from the layer list on, without layer numbers."""
         return _NUMBER.sub(".*", self.name).rpartition(".*.")[2]
 
     @property
@@ -135,7 +142,7 @@ class _Weight:
 
 
 def _weights(causal: Any) -> Iterator[_Weight]:  # noqa: ANN401
-    """Every weight between embeddings and output layer that is not a vector, adapters left out."""
+    """Yield every weight between embeddings and output layer but vectors and adapters."""
     ends = (causal.get_input_embeddings(), causal.get_output_embeddings())
     for path, module in causal.named_modules():
         if ".lora_" in path or ".base_layer" in path:
@@ -149,10 +156,10 @@ def _weights(causal: Any) -> Iterator[_Weight]:  # noqa: ANN401
 
 
 def _resolved(causal: Any, targets: str) -> tuple[str | list[str], list[str]]:  # noqa: ANN401
-    """Layers and stacked weights that a setting names, as PEFT wants them.
+    """Return the names of layers and of stacked weights that a setting selects, as PEFT expects them.
 
     Raises:
-        UsageError: with `auto`, there is none that PEFT takes.
+        UsageError: the setting is `auto`, and PEFT supports no weight of the model.
     """
     if targets == "all-linear":
         return targets, []
@@ -175,7 +182,7 @@ def _resolved(causal: Any, targets: str) -> tuple[str | list[str], list[str]]:  
 
 
 def _is_taken(config: Any, weight: _Weight) -> bool:  # noqa: ANN401
-    """Whether PEFT makes an adapter for a weight, and a second; tried on a model that has nothing else."""
+    """Return whether PEFT can attach two adapters to a weight, tried on a model that has only this weight."""
     alone = nn.Module()
     alone.config = config
     *parents, last = weight.path.split(".")
@@ -195,7 +202,7 @@ def _is_taken(config: Any, weight: _Weight) -> bool:  # noqa: ANN401
                 peft.inject_adapter_in_model(copy.copy(settings), alone, name)
     except ValueError:
         return False
-    # PEFT may have taken the name for another weight's, as it does for layers that are called like experts.
+    # PEFT may match the name to another weight, as for layers that are named like experts.
     return isinstance(alone.get_submodule(weight.path), BaseTunerLayer)
 
 
@@ -205,12 +212,66 @@ def _bare(path: str) -> str:
 
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
-    """Keep back what PEFT warns of and is no matter here."""
+    """Context manager: suppress irrelevant warnings of PEFT."""
     with warnings.catch_warnings():
         # PEFT uses names that transformers will rename.
         warnings.simplefilter("ignore", FutureWarning)
-        # It has patterns for architectures, some of which are for other layouts of their weights.
+        # PEFT has patterns for architectures, some of which are for other weight layouts.
         warnings.filterwarnings("ignore", message="The following (rank|alpha)_pattern keys")
-        # It finds out itself that a layer has its weights the other way round (GPT-2).
+        # PEFT detects by itself that a layer's weights are transposed (GPT-2).
         warnings.filterwarnings("ignore", message="fan_in_fan_out is set to")
         yield
+
+
+def save_adapter(model: Any, name: str, folder: Path, other_inputs: Sequence[str] = ()) -> None:  # noqa: ANN401
+    """Write an adapter in PEFT's format: its settings, and its weights as safetensors.
+
+    Args:
+        model: the PEFT model.
+        name: the adapter's name in the model.
+        folder: where the two files are written.
+        other_inputs: modules that the original model has and this one does not.
+    """
+    model.peft_config[name].save_pretrained(str(folder))
+    _complete(folder / "adapter_config.json", other_inputs)
+    state = {key: value.contiguous() for key, value in adapter_state(model, name).items()}
+    safetensors.torch.save_file(state, folder / ADAPTER)
+
+
+def adapter_state(model: Any, name: str | None) -> dict[str, Tensor]:  # noqa: ANN401
+    """Return the weights of an adapter by their names in PEFT's format."""
+    # Left to itself, PEFT asks the hub whether the vocabulary was changed.
+    return peft.get_peft_model_state_dict(model, adapter_name=str(name), save_embedding_layers=False)
+
+
+def put_adapter(model: Any, name: str, state: dict[str, Tensor]) -> None:  # noqa: ANN401
+    """Set the weights of an adapter to those of `adapter_state`."""
+    peft.set_peft_model_state_dict(model, state, adapter_name=name)
+
+
+def check_adapter(state: Mapping[str, Tensor], expected: Mapping[str, Tensor], place: Path) -> None:
+    """Check the tensors that were read for an adapter.
+
+    Raises:
+        DataError: names or shapes differ from `expected`, or a number is not finite; the message names
+            `place`.
+    """
+    if {k: v.shape for k, v in state.items()} != {k: v.shape for k, v in expected.items()}:
+        raise DataError(f"the adapter in {place} belongs to another model or other LoRA settings")
+    if loading.not_finite(state.items()):
+        raise DataError(f"the adapter in {place} holds numbers that are not finite (NaN or infinity)")
+
+
+def _complete(path: Path, other_inputs: Sequence[str]) -> None:
+    """Make an adapter's settings file deterministic, and valid for the original model.
+
+    PEFT writes the adapted layers in the order of a set. Layer names may also match modules that the original
+    model has and this one does not.
+    """
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    for targets in (settings["target_modules"], settings.get("target_parameters")):
+        if isinstance(targets, list):
+            targets.sort()
+    if other_inputs:
+        settings["exclude_modules"] = f"({'|'.join(map(re.escape, other_inputs))})\\..*"
+    path.write_text(json.dumps(settings, indent=2, sort_keys=True), encoding="utf-8")

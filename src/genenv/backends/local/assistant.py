@@ -1,8 +1,8 @@
 # pyright: standard
-"""A model on this machine as an assistant: its own chat template, its own form of tool calls, batched.
+"""A model on this machine as an assistant in evaluations: own chat template and tool format, batched.
 
-A conversation is rendered whole for every reply, so that the model reads what its template makes of it; where
-that begins with what the sampler remembers, only the rest is read.
+The whole conversation is rendered for every reply, so that the model sees what its template produces. If it
+begins with tokens in the KV cache of the last turn, only the rest is prefilled.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from genenv.texts import clean
 from genenv.types import JsonObject
 
 _BATCHES = 3
-"""Of single questions so many batches are given at a time: rows that end are replaced at once."""
+"""Concurrent single-turn conversations, in batches: the next ones replace finished rows at once."""
 
 
 class LocalAssistant:
-    """A local model that answers conversations."""
+    """A local model that answers conversations; creates a `LocalTalk` for each."""
 
     def __init__(
         self, sampler: LocalSampler, sampling: SamplingConfig, *, name: str, weights: JsonObject
@@ -35,30 +35,30 @@ class LocalAssistant:
         """Wrap a sampler.
 
         Args:
-            sampler: nothing is trained.
-            sampling: how.
-            name: what results call it.
-            weights: says which weights these are, for the summary.
+            sampler: of the model; it is not trained.
+            sampling: how replies are sampled.
+            name: of the model in results.
+            weights: describes the weights in the summary.
         """
         self.sampler, self.sampling, self.name = sampler, sampling, name
         self._weights = weights
         self.native_tools = sampler.model.chat.tool_format.is_readable
 
     def concurrency(self, *, many_turns: bool) -> int:
-        """A batch of conversations that have to be remembered, or some batches of others."""
+        """Return how many conversations to run at once: one batch if they have several turns, else more."""
         rows = self.sampler.model.max_batch_rows
         return rows if many_turns else _BATCHES * rows
 
     def talk(self, seed: int, *, many_turns: bool = False) -> LocalTalk:
-        """A fresh conversation."""
+        """Start a new conversation."""
         return LocalTalk(self, seed, keep=many_turns)
 
     def spending(self) -> JsonObject:
-        """Nothing."""
+        """Return an empty summary: local models cost nothing."""
         return {}
 
     def describe(self) -> JsonObject:
-        """Weights, number format, context window; what the chat template is given, the limit of thoughts."""
+        """Return weights, number format, context window and template settings for the summary."""
         model = self.sampler.model
         given, limit = dict(model.config.chat_template_kwargs), model.config.max_thinking_tokens
         return {
@@ -74,16 +74,16 @@ class LocalAssistant:
     def render(
         self, messages: Sequence[ChatMessage], tools: Sequence[JsonObject]
     ) -> tuple[tuple[int, ...], bool]:
-        """Token ids of a conversation, ready for the assistant's reply, and whether they begin its thought.
+        """Return the token ids of a conversation up to the reply, and whether they open a thought.
 
         Raises:
-            RolloutError: the chat template does not take it.
+            RolloutError: the chat template rejects the messages.
         """
         return self.sampler.model.chat.render_whole(messages, tools)
 
 
 class LocalTalk:
-    """One conversation with a local model."""
+    """One conversation with a local model (implements `Talk`)."""
 
     def __init__(self, assistant: LocalAssistant, seed: int, *, keep: bool) -> None:
         self.native_tools = assistant.native_tools
@@ -99,7 +99,7 @@ class LocalTalk:
         choices: Sequence[str] = (),
         max_tokens: int | None = None,
     ) -> Reply:
-        """Answer; see `Talk`. Where the window leaves less room than asked for, the reply is that short."""
+        """Answer the messages; see `Talk`. The reply is shorter if the context window leaves less room."""
         sampler, sampling = self._assistant.sampler, self._assistant.sampling
         prompt, thinks = self._assistant.render(messages, tools)
         room = sampler.context_tokens - len(prompt)

@@ -1,12 +1,12 @@
 # pyright: standard
-"""Attention over packed sequences, while learning and while sampling with KV caches (`kv_cache`).
+"""Attention over packed sequences, in training and in sampling with KV caches (`kv_cache`).
 
-A sequence attends to its own bundle alone (`packing.Bundle`). A layout states what attention must know of the
-tokens in a call: which bundle each belongs to, and which keys and values are cached. Attention runs in torch
-or in compiled code (`cpu.kernels`).
+A sequence attends only to its bundle: one prompt and its completions (`packing.Bundle`). A layout describes
+the tokens of a call to attention: the bundle of each token, and the cached keys and values. Attention runs in
+torch or in compiled code (`cpu.kernels`).
 
-Gradients flow back through gathers whose indices repeat, so these are `index_select`. The backward pass of
-`tensor[index]` adds up repeated indices in no fixed order on a CPU with several threads.
+Gradients flow back through gathers with repeated indices, so these use `index_select`. On a CPU with several
+threads, the backward pass of `tensor[index]` adds up repeated indices in a random order.
 
 Shapes: N = tokens in the flat row, B = bundles (prompts, conversations), R = completions (rows; each
 continues a prompt), L = layers, P = longest prompt, C = longest completion, S = most completions of a bundle
@@ -31,33 +31,33 @@ from genenv.backends.local.packing import Packed, Slots, grid
 
 @dataclass(slots=True, kw_only=True)
 class Layout:
-    """What attention must know of the flat row it is looking at."""
+    """Layout of a flat row of whole sequences, for prefill and training."""
 
     packed: Packed
     cache: PromptCache | None = None
-    """Filled with the prompts' keys and values when given."""
+    """Receives the prompts' keys and values; None: they are not kept."""
     kernels: Kernels | None = None
-    """Compiled code, where it may be used."""
+    """Compiled code for attention; None: torch."""
     window: int | None = None
-    """Left here by attention: the narrowest sliding window that a layer asked for. Tokens."""
+    """Set by attention: the narrowest sliding window that a layer requested. Tokens."""
 
 
 @dataclass(slots=True, kw_only=True)
 class DecodeLayout:
-    """One new token per row, after a prompt and earlier new tokens."""
+    """Layout of a decode step: one new token per row, after a prompt and earlier sampled tokens."""
 
     cache: PromptCache
     slots: Slots
     own: OwnTokens
     prompt_mask_R1P: Tensor
-    """[R, 1, 1, P] 0 where the row's prompt has a token, -inf where it is padded."""
+    """[R, 1, 1, P] 0 at tokens of the row's prompt, -inf at padding."""
     compiled: CompiledDecode | None = None
-    """What compiled code must know; None where there is none."""
+    """Inputs of compiled code; None: torch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledDecode:
-    """Compiled code, and which rows continue which prompt."""
+    """Inputs of compiled code for a decode step: the kernels, and which rows continue which prompt."""
 
     kernels: Kernels
     tasks: Tasks
@@ -65,14 +65,14 @@ class CompiledDecode:
 
 
 class TurnLayout:
-    """The new tokens of conversations whose beginnings are in a KV cache.
+    """Layout of the new tokens of conversations whose beginnings are in a KV cache.
 
     Args:
         prompts: all token ids of each conversation, and the cache of its beginning.
-        cache: filled with the keys and values of the whole prompts.
-        kernels: compiled code, where it may be used.
+        cache: receives the keys and values of the whole prompts.
+        kernels: compiled code for attention; None: torch.
 
-    All of it is on the device of these caches.
+    All tensors are on the device of the given caches.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class TurnLayout:
 
     @functools.cached_property
     def mask_B1SP(self) -> Tensor:
-        """0 where a new token sees a token of its conversation, -inf elsewhere."""
+        """[B, 1, S, P] 0 if a new token attends to a token of its conversation, -inf otherwise."""
         places_BS = self.positions_1N[0][self.at_BS]
         unseen_BSP = torch.arange(self.kept.shape[4], device=self.kept.device) > places_BS[..., None]
         return additive_mask(unseen_BSP, self.kept.dtype)[:, None]
@@ -113,19 +113,19 @@ class TurnLayout:
 
 @dataclass(slots=True, kw_only=True)
 class OwnLayout:
-    """The next tokens of rows in the model's own forward pass, with the cache that comes with it."""
+    """Layout of the next tokens of rows in the model's original forward pass, with transformers' cache."""
 
     seen_RT: Tensor
-    """1 where a row has a token, the new ones included, and 0 where it is padded on the left (T tokens)."""
+    """[R, T] 1 at tokens, including the new ones, and 0 at padding on the left."""
     cache: Any = None
-    """What the model made of the tokens before."""
+    """The cache of transformers for the tokens so far."""
 
 
 AnyLayout = Layout | TurnLayout | DecodeLayout | OwnLayout
 
 
 ATTENTION = "genenv_packed"
-"""The name under which transformers knows `packed_attention`."""
+"""The name under which `packed_attention` is registered in transformers."""
 
 
 def packed_attention(  # noqa: PLR0913 - the signature is transformers'
@@ -148,18 +148,19 @@ def packed_attention(  # noqa: PLR0913 - the signature is transformers'
         query: [1, H, N, D].
         key: [1, K, N, D].
         value: [1, K, N, D].
-        attention_mask: unused; the layout says who sees whom.
-        scaling: factor of the scores; 1 / sqrt(D) when None.
-        layout: what the flat row holds.
-        sliding_window: how far a layer sees; not applied but noted in the layout: loading may refuse.
-        softcap: a cap on scores, which packing does not know.
-        s_aux: attention sinks, which packing does not know.
+        attention_mask: ignored; the layout determines the mask.
+        scaling: factor of the attention scores; None: 1 / sqrt(D).
+        layout: of the flat row.
+        sliding_window: the layer's window. It is not applied, only noted in the layout, so that loading can
+            refuse the model.
+        softcap: a cap on attention scores, which is not supported.
+        s_aux: attention sinks, which are not supported.
 
     Returns:
-        [1, N, H, D], and None in place of the weights.
+        [1, N, H, D], and None in place of the attention weights.
 
     Raises:
-        TypeError: there is no layout, or the layer asks for something that packing does not know.
+        TypeError: there is no layout, or the layer needs an unsupported feature.
     """
     if layout is None:
         raise TypeError("packed attention needs a layout")
@@ -176,15 +177,15 @@ def packed_attention(  # noqa: PLR0913 - the signature is transformers'
 def attend(
     layout: AnyLayout, layer: int, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scale: float
 ) -> Tensor:
-    """[N, H, D]: attention of one layer over a flat row.
+    """Return [N, H, D]: attention of one layer over a flat row.
 
     Args:
-        layout: what the flat row holds.
-        layer: whose keys and values they are, from 0.
+        layout: of the flat row.
+        layer: index of the layer, from 0, for the KV cache.
         q_NHD: queries.
         k_NKD: keys.
         v_NKD: values.
-        scale: factor of the scores.
+        scale: factor of the attention scores.
     """
     if isinstance(layout, DecodeLayout):
         return _decode(layout, layer, q_NHD, k_NKD, v_NKD, scale)
@@ -196,7 +197,7 @@ def attend(
 
 
 def _compiled(kernels: Kernels | None, q_NHD: Tensor, v_NKD: Tensor) -> TypeGuard[Kernels]:
-    """Whether compiled code can take this attention: there is some for the head size, and nothing learns."""
+    """Return whether compiled code can run this attention: it needs a known head size and no gradients."""
     size = q_NHD.shape[2]
     return (
         kernels is not None and size in HEAD_SIZES and size == v_NKD.shape[2] and not torch.is_grad_enabled()
@@ -222,13 +223,13 @@ def _prefill(layout: Layout, layer: int, q: Tensor, k: Tensor, v: Tensor, scale:
     q_RHCD, k_RKCD, v_RKCD = (_take(tensor, packed.row_at_RC).transpose(1, 2) for tensor in (q * scale, k, v))
     rows = packed.row_at_RC.shape[1]
     causal_CC = torch.full((rows, rows), float("-inf"), dtype=q.dtype, device=q.device).triu(1)
-    mask_B11P = _padding_mask(packed.prompt_real_BP, q.dtype)
+    mask_R11P = prompt_mask(packed.prompt_real_BP, packed.bundle_of_R, q.dtype)
     out_RHCD = _attend(
         q_RHCD,
         (k_BKPD, v_BKPD),
         (k_RKCD, v_RKCD),
         packed.slots,
-        (mask_B11P[packed.bundle_of_R], causal_CC),
+        (mask_R11P, causal_CC),
     )
     return torch.cat([prompts_NHD, out_RHCD.transpose(1, 2)[packed.row_real_RC]])
 
@@ -248,7 +249,7 @@ def _next_turn(layout: TurnLayout, layer: int, q: Tensor, k: Tensor, v: Tensor, 
 def _grouped(
     q_BHSD: Tensor, k_BKPD: Tensor, v_BKPD: Tensor, scale: float, mask_B1SP: Tensor | None = None
 ) -> Tensor:
-    """[B, H, S, D]: attention in which several query heads share a key head; causal without a mask."""
+    """Return [B, H, S, D]: attention with grouped query heads; causal if there is no mask."""
     repeats = q_BHSD.shape[1] // k_BKPD.shape[1]
     return nn.functional.scaled_dot_product_attention(
         q_BHSD,
@@ -261,7 +262,7 @@ def _grouped(
 
 
 def _take(flat: Tensor, at: Tensor) -> Tensor:
-    """[N, ...] and [A, B] -> [A, B, ...]."""
+    """Gather [N, ...] by indices [A, B] -> [A, B, ...]."""
     return flat.index_select(0, at.flatten()).view(*at.shape, *flat.shape[1:])
 
 
@@ -289,11 +290,6 @@ def _decode(layout: DecodeLayout, layer: int, q: Tensor, k: Tensor, v: Tensor, s
     return out_RH1D[:, :, 0]
 
 
-def _padding_mask(real_BP: Tensor, dtype: torch.dtype) -> Tensor:
-    """[B, 1, 1, P]: 0 at real tokens, -inf at padding."""
-    return additive_mask(~real_BP, dtype)[:, None, None]
-
-
 def _attend(
     q_RHCD: Tensor,
     prompt: tuple[Tensor, Tensor],
@@ -307,8 +303,8 @@ def _attend(
         q_RHCD: scaled queries.
         prompt: keys and values of the prompts, [B, K, P, D].
         own: keys and values of the rows, [R, K, T, D].
-        slots: which rows belong to which bundle.
-        masks: [R, 1, 1, P] for prompts, and [C, T] or [R, 1, 1, 1, T] for own tokens (None: all are seen).
+        slots: the bundle of each row.
+        masks: [R, 1, 1, P] for prompts, and [C, T] or [R, 1, 1, 1, T] for own tokens (None: no mask).
 
     Returns:
         [R, H, C, D].
@@ -339,12 +335,12 @@ def _attend(
 
 
 def prompt_mask(real_BP: Tensor, bundle_of_R: Tensor, dtype: torch.dtype) -> Tensor:
-    """[R, 1, 1, P] additive mask of each row's prompt."""
-    return _padding_mask(real_BP, dtype)[bundle_of_R]
+    """[R, 1, 1, P] additive mask of each row's prompt: 0 at real tokens, -inf at padding."""
+    return additive_mask(~real_BP, dtype)[bundle_of_R, None, None]
 
 
 def register() -> None:
-    """Make transformers know `packed_attention`. Safe to call again."""
+    """Register `packed_attention` in transformers; repeated calls are harmless."""
     from transformers import AttentionInterface
 
     AttentionInterface.register(ATTENTION, packed_attention)

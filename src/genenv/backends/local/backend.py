@@ -1,8 +1,8 @@
 # pyright: standard
 """The backend `local`: samplers and trainers of both policies on models of this machine.
 
-By default the policies are two adapters on one base, which is the reference of both. With several processes
-rank 0 opens the policies, and its followers open the same.
+By default the policies are two adapters on one base, and the base is the reference model of both. With
+several processes, rank 0 opens the policies and the other ranks (followers) open the same ones.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ def open_local(
         config: settings of the policies.
         roles: the policies to open.
         env: the environment of the tasks.
-        seed: of the first weights of adapters.
-        processes: those that train together. They share the base, and only adapters are trained; nothing is
-            sampled here.
+        seed: of the adapters' initial weights.
+        processes: the processes that train together. If there are several, they share the base, train only
+            adapters, and do not sample.
 
     Raises:
-        UsageError: a model cannot be loaded or used here.
+        UsageError: a model cannot be loaded or used on this machine.
     """
     models = _models(config, roles, processes)
     full = config.tuning == "full"
@@ -64,7 +64,7 @@ def open_local(
 
 
 def _models(config: PolicyConfig, roles: Sequence[Role], processes: Processes) -> list[LocalModel]:
-    """One for each role: the same for all, unless a policy has a base of its own or trains all of it."""
+    """Return each role's model: one for all, unless the simulator has another base or tuning is full."""
     base = LocalModel(config.model, config, processes.size)
     other = config.simulator_model
     if other is None and config.tuning == "lora":
@@ -76,19 +76,19 @@ def _models(config: PolicyConfig, roles: Sequence[Role], processes: Processes) -
 
 
 def open_on_all_ranks(config: PolicyConfig, roles: Sequence[Role], env: Environment, seed: int) -> Opened:
-    """As `open_local`, with all processes that torchrun has started: those of the followers open the same."""
+    """Open the policies in all processes that torchrun started; see `open_local`."""
     processes = connected()
     processes.broadcast(Opening(config, tuple(roles), seed))
     return open_local(config, roles, env, seed, processes)
 
 
 def follow_rank_0() -> None:
-    """Call on the trainers what rank 0 calls, until it releases the followers."""
+    """Run every trainer call that rank 0 broadcasts, until rank 0 calls `release_followers`."""
     processes = connected()
     trainers: dict[str, LocalTrainer] = {}
     with asyncio.Runner() as runner:
         while (call := processes.receive()) is not None:
-            with contextlib.suppress(GenenvError):  # which rank 0 meets too, and reports
+            with contextlib.suppress(GenenvError):  # rank 0 gets the same error and reports it
                 if isinstance(call, Opening):
                     env = cast(Environment, None)
                     opened = open_local(call.config, call.roles, env, call.seed, processes)
@@ -99,5 +99,5 @@ def follow_rank_0() -> None:
 
 
 def release_followers() -> None:
-    """End `follow_rank_0` in all other processes, whatever has happened in rank 0."""
+    """End `follow_rank_0` in all other processes; rank 0 calls this however the run ends."""
     connected().broadcast(None)

@@ -1,5 +1,5 @@
 # pyright: standard
-"""Sampling: many requests at once, each prompt through the model once, finished rows out of the batch.
+"""Batched sampling: each distinct prompt is prefilled once, and finished rows leave the batch.
 
 Shapes: R = live rows, V = vocabulary.
 """
@@ -37,18 +37,18 @@ from genenv.progress import advance
 from genenv.sampling import Completion, Conversation, SampleRequest
 
 Hidden = Callable[[Tensor, Tensor, AnyLayout], Tensor]
-"""(ids [1, N], positions [1, N], layout) -> last hidden states [N, width]; with an `OwnLayout` of R rows
-(ids [R, T], positions [R, T], layout) -> [R, width], those of the last tokens."""
+"""(ids [1, N], positions [1, N], layout) -> last hidden states [N, width]. With an `OwnLayout` of R rows:
+(ids [R, T], positions [R, T], layout) -> [R, width], the states of the last tokens."""
 Head = Callable[[Tensor], Tensor]
-"""Hidden states [M, width] -> scores [M, V]."""
+"""Hidden states [M, width] -> logits [M, V]."""
 PrefillTree = Callable[[TokenTree, Tensor, Callable[[int, Tensor, Tensor], None]], Tensor]
-"""(prompts, which of their tokens [M], who takes each layer's index, keys and values) -> [M, width] last
+"""(prompts, indices of tokens [M], callback for each layer's index, keys and values) -> [M, width] last
 hidden states of these tokens; see `cuda.learning.TreeDecoder.hidden`."""
 
 
 @dataclass(slots=True)
 class Row:
-    """A request while it is sampled."""
+    """One request while it is being sampled."""
 
     request: SampleRequest
     index: int
@@ -58,11 +58,11 @@ class Row:
     finished: bool = False
     matcher: Matcher | None = None
     memory: KeptCache | None = None
-    """KV cache of the whole conversation, once the row is complete."""
+    """KV cache of the whole conversation, set when the row is complete."""
 
     @property
     def done(self) -> bool:
-        """Whether it is complete."""
+        """Whether the row is complete."""
         return self.finished or len(self.ids) == self.request.max_tokens
 
     @property
@@ -76,7 +76,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """Turns requests into completions with a model given as two functions."""
+    """Turns requests into completions, with a model given as functions for hidden states and logits."""
 
     hidden: Hidden
     head: Head
@@ -87,25 +87,26 @@ class Engine:
     max_rows: int
     prefill_tokens: int
     kernels: Kernels | None = None
-    """Compiled code for attention and for drawing."""
+    """Compiled code for attention and sampling; None: torch."""
     own_forward: bool = False
-    """Whether `hidden` is the model's own forward pass."""
+    """Whether `hidden` is the model's original forward pass."""
     weights: Hashable = None
-    """Names the present weights: KV caches of other weights are not used."""
+    """Identifies the present weights; KV caches computed with other weights are not used."""
     version: int = 0
-    """Of the weights, for the completions."""
+    """Version of the weights, noted in completions."""
     kept_caches: MutableMapping[Conversation, KeptCache] = field(default_factory=dict)
-    """KV caches of conversations; those that go on are added."""
+    """KV caches of conversations; `run` adds those of conversations that may go on."""
     memory_bytes: float = float("inf")
-    """Limit of the KV caches that one call keeps between turns."""
+    """Limit of the KV caches that one call of `run` keeps between turns."""
     read: PrefillTree | None = None
-    """None: prompts go through `hidden`."""
+    """Prefills prompts as a tree; None: `hidden` prefills them."""
     decode_step: DecodeStep | None = None
-    """One token for all rows as a captured step, with the present weights in place; None: in `hidden`."""
+    """Decodes one token for all rows in a captured CUDA graph, with the present weights; None: `hidden`
+    does."""
 
     @torch.no_grad()
     def run(self, requests: Sequence[SampleRequest]) -> list[Completion]:
-        """Answer requests, in the order given. What a request draws depends on its own stream alone."""
+        """Return a completion for each request, in order; each draws only from its own random stream."""
         done: list[Completion | None] = [None] * len(requests)
         waiting = self._sorted(requests)
         batch = self._batch()
@@ -138,7 +139,7 @@ class Engine:
         return _Batch(self) if self.decode_step is None else PagedBatch(self, self.decode_step)
 
     def _matcher(self, request: SampleRequest) -> Matcher | None:
-        """What the completion is held to; None: nothing."""
+        """Return the constraint on a completion: a list of choices or a grammar; None if there is none."""
         if request.choices:
             return OneOf(request.choices)
         return None if request.schema is None else self.grammars().matcher(request.schema)
@@ -146,7 +147,7 @@ class Engine:
     def unread(
         self, rows: Sequence[Row], here: Container[tuple[int, ...]]
     ) -> dict[tuple[int, ...], KeptCache | None]:
-        """Prompts of rows to prefill, and the KV cache of the beginning of each."""
+        """Return the prompts that still need a prefill, each with the KV cache of its beginning if any."""
         new: dict[tuple[int, ...], KeptCache | None] = {}
         for row in rows:
             prompt = row.request.prompt_ids
@@ -161,7 +162,7 @@ class Engine:
         return None if memory is None else memory.shared(request.prompt_ids, self.weights)
 
     def _keep(self, row: Row) -> None:
-        """Keep the KV cache of a row's conversation in place of the one before."""
+        """Replace the KV cache of a row's conversation."""
         conversation = row.request.conversation
         if conversation is not None:
             self.kept_caches.pop(conversation, None)
@@ -169,7 +170,7 @@ class Engine:
                 self.kept_caches[conversation] = row.memory
 
     def _sorted(self, requests: Sequence[SampleRequest]) -> deque[Row]:
-        """Rows sorted so that equal prompts stand together and lengths are alike."""
+        """Return rows sorted by prompt length and prompt, so that equal prompts are adjacent."""
         order = sorted(
             range(len(requests)), key=lambda i: (len(requests[i].prompt_ids), requests[i].prompt_ids, i)
         )
@@ -183,7 +184,7 @@ class Engine:
         )
 
     def prefill(self, prompts: Mapping[tuple[int, ...], KeptCache | None]) -> _Prefilled:
-        """Prompts through the model in pieces of bounded size; of those with a KV cache only what is new."""
+        """Prefill prompts in pieces of bounded size; of prompts with a KV cache, only the new tokens."""
         fresh = [prompt for prompt, known in prompts.items() if known is None]
         later = [(prompt, known) for prompt, known in prompts.items() if known is not None]
         done = _Prefilled(prompts=[*fresh, *(prompt for prompt, _ in later)])
@@ -202,7 +203,7 @@ class Engine:
         return done
 
     def choose(self, live: list[Row], scores_RV: Tensor) -> Tensor:
-        """Draw the next token of each row and note its log-probability."""
+        """Draw the next token of each row, and record it with its log-probability."""
         scores_RV = at_temperatures(scores_RV, live)
         odds = Odds(scores_RV, kernels=self.kernels)
         bound = [i for i, row in enumerate(live) if row.matcher is not None]
@@ -223,12 +224,12 @@ class Engine:
         return tokens_R
 
     def draw(self, live: list[Row], scores_RV: Tensor, odds: Odds | None) -> Tensor:
-        """[R] the next token of each row, from its own random numbers; greedy rows take the likeliest.
+        """Draw the next token of each row, [R], from the row's random numbers; greedy rows take the argmax.
 
         Args:
             live: the rows.
-            scores_RV: at their temperatures; -inf is never drawn.
-            odds: of these scores, where they are known.
+            scores_RV: logits at the rows' temperatures; -inf is never drawn.
+            odds: the distributions of these logits, if already computed.
         """
         greedy = [row.request.temperature == 0.0 for row in live]
         if all(greedy):
@@ -241,7 +242,7 @@ class Engine:
         return tokens_R
 
     def record(self, live: list[Row], tokens_R: Tensor, scores_RV: Tensor, norm_R: Tensor) -> None:
-        """Append the drawn tokens to their rows, with log-probabilities: scores minus `norm_R`."""
+        """Append the drawn tokens to their rows, with log-probabilities: logits minus `norm_R`."""
         logprobs_R = scores_RV.gather(1, tokens_R[:, None])[:, 0].float() - norm_R
         for row, token, logprob in zip(live, tokens_R.tolist(), logprobs_R.tolist(), strict=True):
             row.ids.append(token)
@@ -252,7 +253,7 @@ class Engine:
 
 
 def at_temperatures(scores_RV: Tensor, rows: Sequence[Row]) -> Tensor:
-    """Scores divided by the temperature of each row; a greedy row counts as 1."""
+    """Return logits divided by the temperature of each row; a greedy row counts as 1."""
     temperatures = [row.request.temperature or 1.0 for row in rows]
     if all(temperature == 1.0 for temperature in temperatures):
         return scores_RV
@@ -261,12 +262,12 @@ def at_temperatures(scores_RV: Tensor, rows: Sequence[Row]) -> Tensor:
 
 @dataclass(slots=True)
 class _Prefilled:
-    """Prompts that went through the model."""
+    """Prefilled prompts with their KV caches."""
 
     prompts: list[tuple[int, ...]]
     caches: list[PromptCache] = field(default_factory=list)
     ends: list[Tensor] = field(default_factory=list)
-    """[B, width] in pieces: what predicts the first token after each prompt."""
+    """[B, width] in pieces: the last hidden state of each prompt, which predicts the first token after it."""
 
     def add(self, cache: PromptCache, ends: Tensor) -> None:
         self.caches.append(cache)
@@ -274,32 +275,32 @@ class _Prefilled:
 
 
 class Batch(Protocol):
-    """Rows on their way."""
+    """A batch of rows being sampled. Implemented by `_Batch`, `OwnBatch` and `PagedBatch`."""
 
     @property
     def rows(self) -> Sequence[Row]:
-        """Those on their way."""
+        """The rows being sampled."""
         ...
 
     def room(self, waiting: Sequence[Row]) -> int:
-        """How many of the waiting rows may come now."""
+        """Return how many of the waiting rows can be admitted now."""
         ...
 
     def admit(self, rows: Sequence[Row]) -> None:
-        """Take in rows, and read their prompts."""
+        """Add rows, and prefill their prompts."""
         ...
 
     def step(self) -> tuple[list[Row], int]:
-        """A token or more for each row; returns those that are done, which leave, and how many were drawn."""
+        """Sample at least one token per row; return the completed rows, which leave, and the token count."""
         ...
 
     def close(self) -> None:
-        """Let go of what rows still hold that were broken off."""
+        """Free the resources of rows that were interrupted."""
         ...
 
 
 class _Batch:
-    """Rows on their way, and their KV cache."""
+    """A batch of rows in the standard decode path, with their KV cache."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -311,19 +312,19 @@ class _Batch:
         self._cache = PromptCache()
         self._prompts: list[tuple[int, ...]] = []
         self._ends = torch.empty(0)
-        """[B, width] what predicts the first token after each prompt."""
+        """[B, width] the last hidden state of each prompt, which predicts the first token after it."""
         self._of_row: list[int] = []
-        """[R] which prompt each row continues."""
+        """[R] index of the prompt that each row continues."""
         self._states = torch.empty(0)
-        """[R, width] what predicts each row's next token."""
+        """[R, width] the hidden state that predicts each row's next token."""
 
     def room(self, waiting: Sequence[Row]) -> int:
-        """How many of the waiting rows may come now; none until a quarter of the places is free."""
+        """Return how many of the waiting rows can be admitted now; 0 until a quarter of the batch is free."""
         free = self._engine.max_rows - len(self.rows)
         return min(free, len(waiting)) if free >= max(1, self._engine.max_rows // 4) else 0
 
     def admit(self, rows: Sequence[Row]) -> None:
-        """Take in requests: their prompts go through the model, unless they are here already."""
+        """Add rows, and prefill those prompts that are not in the batch yet."""
         arrived = self._engine.prefill(self._engine.unread(rows, self._prompts))
         self._ends = _after(self._ends, *arrived.ends)
         self._prompts += arrived.prompts
@@ -336,9 +337,9 @@ class _Batch:
         self._arrange()
 
     def _remember(self, index: int) -> KeptCache | None:
-        """The KV cache for the next turn of a row's conversation, where there is room for it."""
+        """Return a row's KV cache for its conversation's next turn; None above the memory limit."""
         row, prompt = self.rows[index], self._of_row[index]
-        ids = (*row.request.prompt_ids, *row.ids[:-1])  # the last one was drawn and not read
+        ids = (*row.request.prompt_ids, *row.ids[:-1])  # the last token was drawn but has no KV yet
         kept_bytes = len(ids) * self._cache.bytes_per_token
         if self._remembered_bytes + kept_bytes > self._engine.memory_bytes:
             return None
@@ -347,10 +348,10 @@ class _Batch:
         return KeptCache(weights=self._engine.weights, token_ids=ids, kept=kept)
 
     def close(self) -> None:
-        """Nothing is held beyond the batch."""
+        """Do nothing: the batch holds no other resources."""
 
     def step(self) -> tuple[list[Row], int]:
-        """One token for each row; those that are done leave and are returned, with how many were drawn."""
+        """Sample one token for each row; return the completed rows, which leave, and the token count."""
         count = len(self.rows)
         tokens_R = self._engine.choose(self.rows, self._engine.head(self._states))
         left = [row for row in self.rows if row.done]
@@ -373,7 +374,7 @@ class _Batch:
         return left, count
 
     def _keep(self, going: Sequence[int]) -> None:
-        """Keep rows, and the prompts they continue."""
+        """Drop all rows but these, and the prompts that no remaining row continues."""
         used = sorted({self._of_row[i] for i in going})
         self.rows = [self.rows[i] for i in going]
         self._of_row = [used.index(self._of_row[i]) for i in going]
@@ -383,7 +384,7 @@ class _Batch:
         self._arrange()
 
     def _arrange(self) -> None:
-        """What attention must know, as long as the rows stay the same."""
+        """Compute the masks and index tensors of attention, which stay valid until rows change."""
         width = next(iter(self._cache.keys.values())).shape[2]
         lengths_B = self._tensor([len(prompt) for prompt in self._prompts])
         real_BP = torch.arange(width, device=self._engine.device) < lengths_B[:, None]

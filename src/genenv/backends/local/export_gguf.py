@@ -1,10 +1,10 @@
 # pyright: standard
-"""A merged agent, weights and tokenizer, as one GGUF file, which llama.cpp and Ollama load.
+"""Write a merged agent, weights and tokenizer, to one GGUF file, which llama.cpp and Ollama load.
 
-A GGUF tokenizer is its tokens with their types, merges, and the rule by which texts are split beforehand.
-llama.cpp has that rule by name in its own code, so only tokenizers with a rule that it knows can be written.
-The rule is read from the tokenizer itself. What a model is called says nothing, for the tokenizer with which
-the agent was trained may differ from the one of its makers.
+A GGUF tokenizer consists of tokens with their types, merges, and the name of a pre-tokenization rule.
+llama.cpp implements these rules in code, so only tokenizers with a known rule can be written. The rule is
+read from the tokenizer itself. The model's name does not determine it, because the agent may have been
+trained with another tokenizer than the original one.
 
 Shapes: H = heads, D = dimensions of a head.
 """
@@ -38,22 +38,22 @@ _RULES: Mapping[tuple[tuple[str, ...], bool], str] = {
     ((_LLAMA3, "bytes"), True): "llama-bpe",
     ((_LLAMA3, "bytes"), False): "smaug-bpe",
 }
-"""How texts are cut, and whether a whole word that is a token is taken without merges: llama.cpp's name."""
+"""llama.cpp's name of a rule, by the steps that split a text, and whether whole words skip the merges."""
 
 
 class Vocabulary:
-    """A tokenizer of byte-level BPE, ready to be written."""
+    """A byte-level BPE tokenizer that can be written to GGUF."""
 
     def __init__(self, tokenizer: Any, base: str, rows: int) -> None:  # noqa: ANN401
         """Read a tokenizer.
 
         Args:
             tokenizer: of transformers.
-            base: the name of its model.
-            rows: how many tokens the model has.
+            base: name of the base model, for the message.
+            rows: size of the model's embedding.
 
         Raises:
-            UsageError: llama.cpp has no such tokenizer.
+            UsageError: llama.cpp does not support the tokenizer.
         """
         self._tokenizer, self._rows = tokenizer, rows
         backend = getattr(tokenizer, "backend_tokenizer", None)
@@ -74,11 +74,11 @@ class Vocabulary:
 
     @property
     def begin(self) -> str:
-        """The token that is put before every text by itself; empty where none is."""
+        """The token that the tokenizer adds at the beginning of every text; empty if there is none."""
         return str(self._tokenizer.bos_token) if self._adds(0, "bos") else ""
 
     def add_to(self, writer: gguf.GGUFWriter, saved: Path, end_id: int) -> None:
-        """Write it.
+        """Write the tokenizer to a GGUF file.
 
         Args:
             writer: of the file.
@@ -90,14 +90,14 @@ class Vocabulary:
         writer.add_tokenizer_pre(self.rule)
         writer.add_token_list(tokens)
         writer.add_token_types(types)
-        logging.getLogger("gguf.vocab").setLevel(logging.ERROR)  # a token without a row is left out, rightly
+        logging.getLogger("gguf.vocab").setLevel(logging.ERROR)  # tokens without a row are fine
         special = gguf.SpecialVocab(saved, load_merges=True, n_vocab=self._rows)
         special.special_token_ids |= {"eot": end_id}
         special.add_special_token = {"bos": self._adds(0, "bos"), "eos": self._adds(-1, "eos")}
         special.add_to_gguf(writer, quiet=True)
 
     def _tokens(self) -> tuple[list[str], list[gguf.TokenType]]:
-        """All tokens in the order of the model's rows, and what each is."""
+        """Return all tokens in the order of the embedding's rows, with their types."""
         named = {number: token for token, number in self._tokenizer.get_vocab().items()}
         added = self._tokenizer.added_tokens_decoder
         special = set(self._tokenizer.all_special_ids)
@@ -113,14 +113,14 @@ class Vocabulary:
         return tokens, types
 
     def _adds(self, place: int, kind: str) -> bool:
-        """Whether the tokenizer puts its first or last token around texts by itself."""
+        """Return whether the tokenizer adds a token of this kind at this place of every text."""
         number = getattr(self._tokenizer, f"{kind}_token_id")
         ids = self._tokenizer.encode("a")
         return number is not None and bool(ids) and ids[place] == number
 
 
 def _oddity(made: Mapping[str, Any]) -> str:
-    """What of a tokenizer has no place in GGUF; empty where all has."""
+    """Return the first property of a tokenizer that GGUF cannot express; "" if there is none."""
     model = made["model"]
     if model.get("type") != "BPE":
         return f"it is no byte-level BPE, but {model.get('type') or 'of a kind of its own'}"
@@ -134,7 +134,7 @@ def _oddity(made: Mapping[str, Any]) -> str:
 
 
 def _cuts(made: Mapping[str, Any]) -> tuple[str, ...]:
-    """The steps by which a tokenizer cuts texts, those that are known in words."""
+    """Return the steps by which a tokenizer splits texts before the merges, known steps in words."""
     step = made["pre_tokenizer"] or {}
     steps = step["pretokenizers"] if step.get("type") == "Sequence" else [step]
     return tuple(map(_cut, steps))
@@ -156,7 +156,7 @@ _ARCHITECTURES = {
     "qwen2": gguf.MODEL_ARCH.QWEN2,
     "qwen3": gguf.MODEL_ARCH.QWEN3,
 }
-"""By transformers' name for the kind of model."""
+"""GGUF architectures by transformers' `model_type`."""
 _FILES = {
     "float32": gguf.LlamaFileType.ALL_F32,
     "float16": gguf.LlamaFileType.MOSTLY_F16,
@@ -168,14 +168,14 @@ _TENSORS = {
     torch.bfloat16: gguf.GGMLQuantizationType.BF16,
 }
 _ROPES = ("default", "linear", "llama3")
-"""How positions may be rotated."""
+"""Supported kinds of rotary positions."""
 
 
 def check(agent: TrainedAgent) -> Vocabulary:
-    """See whether a GGUF file can say what this agent is; returns its vocabulary.
+    """Check that GGUF can express this agent; return its vocabulary.
 
     Raises:
-        UsageError: it cannot; says why.
+        UsageError: GGUF cannot express the agent; the message says why.
     """
     config = agent.causal.config
     kind, why = config.model_type, ""
@@ -194,17 +194,17 @@ def check(agent: TrainedAgent) -> Vocabulary:
 
 
 def save_gguf(agent: TrainedAgent, vocabulary: Vocabulary, file: Path, *, name: str, dtype: str) -> None:
-    """Write a merged agent: all that llama.cpp needs, tokenizer and chat template included.
+    """Write a merged agent to a file with all that llama.cpp needs, chat template included.
 
     Args:
-        agent: merged.
-        vocabulary: what `check` found.
-        file: where to.
-        name: what the model is called in the file.
-        dtype: `float32`, `bfloat16` or `float16`; vectors are float32 in any case.
+        agent: the merged agent.
+        vocabulary: the result of `check`.
+        file: path of the file.
+        name: name of the model in the file.
+        dtype: `float32`, `bfloat16` or `float16`; vectors are always float32.
 
     Raises:
-        UsageError: the model has a weight that GGUF has no name for.
+        UsageError: GGUF has no name for a weight of the model.
     """
     config = agent.causal.config
     architecture = _ARCHITECTURES[config.model_type]
@@ -251,12 +251,12 @@ def _add_shape(writer: gguf.GGUFWriter, config: Any) -> None:  # noqa: ANN401
 
 
 def _named(agent: TrainedAgent, architecture: gguf.MODEL_ARCH) -> Iterator[tuple[str, Tensor]]:
-    """Every weight by its name in the file, as llama.cpp has it."""
+    """Yield every weight with llama.cpp's name for it."""
     config = agent.causal.config
     names = gguf.get_tensor_name_map(architecture, config.num_hidden_layers)
     for own, tensor in agent.causal.state_dict().items():
         if own == "lm_head.weight" and config.tie_word_embeddings:
-            continue  # llama.cpp takes the embeddings where there is none
+            continue  # llama.cpp uses the embeddings instead
         name = names.get_name(own, try_suffixes=(".weight", ".bias"))
         if name is None:
             raise UsageError(
@@ -274,23 +274,23 @@ def _named(agent: TrainedAgent, architecture: gguf.MODEL_ARCH) -> Iterator[tuple
 
 
 def paired(weight: Tensor, heads: int) -> Tensor:
-    """Rows of a projection of queries or keys in the order in which llama.cpp rotates those of `llama`.
+    """Reorder the rows of a query or key projection for llama.cpp's rotation in `llama` models.
 
-    transformers rotates dimension i of a head together with i + D/2, llama.cpp 2i together with 2i + 1. So
-    [H * D, ...], each head's halves one after the other, becomes [H * D, ...] with the halves interleaved.
+    transformers rotates dimension i of a head together with i + D/2, llama.cpp 2i together with 2i + 1. So [H
+    * D, ...], each head's halves one after the other, becomes [H * D, ...] with the halves interleaved.
     """
     halves = weight.unflatten(0, (heads, 2, -1))
     return halves.transpose(1, 2).reshape(weight.shape)
 
 
 def _slower(config: Any) -> Tensor:  # noqa: ANN401
-    """[D/2] by how much each rotation is slower than the usual one: llama.cpp divides by it."""
+    """Return [D/2] the factors by which rotations are slower than by default; llama.cpp divides by them."""
     found, _ = ROPE_INIT_FUNCTIONS[config.rope_parameters["rope_type"]](config, torch.device("cpu"))
     steps = torch.arange(0, 2 * len(found), 2, dtype=torch.int64).float() / (2 * len(found))
     return 1.0 / (config.rope_parameters["rope_theta"] ** steps) / found.float()
 
 
 def _array(tensor: Tensor) -> np.ndarray:
-    """The bytes of a tensor as they are; numpy has no bfloat16."""
+    """Return a tensor as a numpy array of the same bytes; bfloat16, which numpy lacks, becomes uint16."""
     tensor = tensor.detach().contiguous()
     return (tensor.view(torch.uint16) if tensor.dtype is torch.bfloat16 else tensor).numpy()

@@ -1,5 +1,5 @@
 # pyright: standard
-"""A trained agent as a folder that transformers, vLLM and PEFT load: an adapter, or merged into its base.
+"""Write a trained agent to a folder for transformers, vLLM and PEFT: as an adapter, or merged into its base.
 
 Shapes: T = tokens of a text, V = vocabulary.
 """
@@ -24,7 +24,8 @@ from torch import Tensor
 from transformers.utils.hub import cached_file
 
 from genenv.backends.local import hardware, hub, loading
-from genenv.backends.local.policy_weights import ADAPTER, check_adapter, readable
+from genenv.backends.local.adapters import ADAPTER, check_adapter
+from genenv.backends.local.policy_weights import readable
 from genenv.backends.settings import EMBEDDED, PolicyConfig
 from genenv.chat.format import ChatFormat
 from genenv.chat.template import with_variables
@@ -34,49 +35,49 @@ from genenv.types import Message
 log = logging.getLogger(__name__)
 
 FORMATS = ("float32", "bfloat16", "float16")
-"""What weights can be rounded to."""
+"""Number formats in which weights can be exported."""
 _CPU = torch.device("cpu")
 _DEFAULT = "default"
 """PEFT's name for the adapter of a folder."""
 _MOST_TOKENS = 256
-"""Of each text that is compared."""
+"""Maximum tokens of each text in the comparison before and after the merge."""
 _PART = 0.5
-"""Texts are compared where the model takes at most this part of the memory in float32."""
+"""The comparison is skipped if the model in float32 takes more than this share of the memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nearness:
-    """How near a merged and rounded model is to base and adapter apart, both in float32 arithmetic."""
+    """Comparison of a merged and rounded model with base plus adapter, both computed in float32."""
 
     texts: int
     places: int
-    """Tokens of the texts."""
+    """Number of tokens in the texts."""
     same: int
-    """Places at which both find the same next token the likeliest."""
+    """Number of positions with the same most probable next token."""
     nats: float
-    """By how much the log-probability of that token differs, in the mean."""
+    """Mean absolute difference of that token's log-probability. Nats."""
 
 
 class TrainedAgent:
-    """A trained agent in this machine's memory, on the CPU."""
+    """A trained agent in CPU memory, loaded for export."""
 
     def __init__(self, base: str, config: PolicyConfig, folder: Path) -> None:
-        """Load what a run has trained.
+        """Load the agent of a run's checkpoint.
 
         Args:
-            base: the model that the run began with.
-            config: the run's own settings.
-            folder: what the checkpoint holds of the agent: an adapter, or with full tuning a whole model.
+            base: name of the base model of the run.
+            config: the run's settings of the policies.
+            folder: of the agent in the checkpoint: an adapter, or a whole model with full tuning.
 
         Raises:
-            UsageError: the base cannot be had or loaded.
+            UsageError: the base is not available or cannot be loaded.
             DataError: the adapter is damaged, or of another model.
         """
         transformers.utils.logging.disable_progress_bar()
         self.base, self.config, self.folder = base, config, folder
         self.is_whole = config.tuning == "full"
         self.source = str(folder) if self.is_whole else loading.resolve(base)
-        """What the weights are read from, to which the adapter is added if there is one."""
+        """The source of the weights, to which the adapter is added if there is one."""
         self.tokenizer = loading.load_tokenizer(self.source)
         self.chat = ChatFormat(self.tokenizer, config.chat_template_kwargs)
         self.causal = loading.load_causal_lm(self.source, dtype=self._run_dtype(), device=_CPU)
@@ -84,7 +85,7 @@ class TrainedAgent:
         self._peft = None if self.is_whole else self._with_adapter()
 
     def _run_dtype(self) -> torch.dtype:
-        """The number format of the base in the run."""
+        """Return the number format of the base in the run; float32 if it was automatic."""
         full = self.is_whole or self.config.dtype == "auto"
         return torch.float32 if full else getattr(torch, self.config.dtype)
 
@@ -98,13 +99,13 @@ class TrainedAgent:
         return made.eval()
 
     def own_dtype(self) -> str:
-        """The number format of the files that were read; that of the run where they do not say."""
+        """Return the number format of the source files; if they do not state it, that of the loaded model."""
         found = transformers.AutoConfig.from_pretrained(hub.check(self.source), trust_remote_code=False).dtype
         name = str(found).removeprefix("torch.")
         return name if name in FORMATS else str(self.causal.dtype).removeprefix("torch.")
 
     def shared_base(self) -> tuple[str, bool]:
-        """Under which name or folder others load the base, and whether that has the weights of the run."""
+        """Return the base's public name or folder, and whether it has exactly the weights of the run."""
         if self.base == EMBEDDED:
             return hub.EMBEDDED_HUB, self.source == hub.EMBEDDED_HUB
         path = Path(self.source)
@@ -112,7 +113,7 @@ class TrainedAgent:
 
     @property
     def context_tokens(self) -> int:
-        """The longest text of the run, and never more than the model allows."""
+        """The maximum tokens of an episode in the run, limited by the model."""
         most = getattr(self.causal.config.get_text_config(), "max_position_embeddings", None)
         return min(self.config.context_tokens, most or self.config.context_tokens)
 
@@ -122,17 +123,17 @@ class TrainedAgent:
         return str(self.tokenizer.convert_ids_to_tokens(self.chat.end_id))
 
     def merge(self, dtype: str, texts: Sequence[Sequence[Message]] = ()) -> Nearness | None:
-        """Make base and adapter one model: W + (alpha / r) B A, summed in float32, then rounded.
+        """Merge the adapter into the base: W + (alpha / r) B A, summed in float32, then rounded.
 
         Args:
             dtype: `float32`, `bfloat16` or `float16`.
-            texts: conversations on which to compare it with the two apart.
+            texts: conversations on which to compare the model before and after.
 
         Returns:
-            How near it is; None without texts, or where memory is too small for float32.
+            The comparison; None without texts, or if the memory is too small for float32.
 
         Raises:
-            UsageError: weights do not fit into the number format.
+            UsageError: weights exceed the range of the number format.
         """
         rounded: torch.dtype = getattr(torch, dtype)
         ids = [self.chat.render(text, first=True)[:_MOST_TOKENS] for text in texts]
@@ -158,13 +159,13 @@ class TrainedAgent:
         return _PART * hardware.memory_bytes(_CPU) > 4 * self.causal.num_parameters()
 
     def _cast(self, dtype: torch.dtype) -> None:
-        """Bring the weights into a number format, but not what the model makes itself, as its rotations."""
+        """Convert the parameters to a number format; computed buffers such as rotations keep theirs."""
         for parameter in (self._peft or self.causal).parameters():
             parameter.data = parameter.data.to(dtype)
 
     @torch.no_grad()
     def _read(self, ids: Sequence[Sequence[int]]) -> Tensor:
-        """[T, V] log-probabilities of the model as it is on texts, in float32, in which it is left."""
+        """Return [T, V] log-probabilities of texts in float32; the parameters stay in float32."""
         self._cast(torch.float32)
         model = self._peft or self.causal
         rows = [model(input_ids=torch.tensor([text])).logits[0].float().log_softmax(-1) for text in ids]
@@ -172,7 +173,7 @@ class TrainedAgent:
 
 
 def _add_delta(layer: Any, dtype: torch.dtype) -> None:  # noqa: ANN401
-    """Make what an adapter adds to the weight of its layer, or of its experts, part of the weight."""
+    """Add an adapter's product to the weight of its layer or experts."""
     weight = getattr(layer.get_base_layer(), getattr(layer, "parameter_name", "weight"))
     weight.data = (weight.data.float() + layer.get_delta_weight(_DEFAULT).float()).to(dtype)
 
@@ -196,7 +197,7 @@ _IF_THERE = {
 
 
 def save_model(agent: TrainedAgent, folder: Path) -> None:
-    """Write a merged agent: weights, configuration, tokenizer with its chat template, when to stop."""
+    """Write a merged agent: weights, configuration, generation settings, tokenizer and chat template."""
     agent.causal.generation_config = _generation(agent)
     agent.causal.save_pretrained(folder)
     _add_what_older_readers_look_for(folder / "config.json")
@@ -206,7 +207,7 @@ def save_model(agent: TrainedAgent, folder: Path) -> None:
 
 
 def _copy_processors(base: str, folder: Path) -> None:
-    """Bring along how images become the model's input, as the base has it."""
+    """Copy the base's image processor settings, if it has any."""
     try:
         place = hub.check(loading.resolve(base))
     except UsageError as error:
@@ -219,12 +220,12 @@ def _copy_processors(base: str, folder: Path) -> None:
 
 
 def save_adapter(agent: TrainedAgent, folder: Path, base: str) -> None:
-    """Write the adapter alone, as PEFT has it.
+    """Write the adapter without its base, in PEFT's format.
 
     Args:
         agent: the agent, not merged.
-        folder: where to.
-        base: the name or the folder under which others load the base.
+        folder: the folder to write to.
+        base: name or folder of the base for those who load the adapter.
     """
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(agent.folder / ADAPTER, folder / ADAPTER)
@@ -236,7 +237,7 @@ def save_adapter(agent: TrainedAgent, folder: Path, base: str) -> None:
 
 
 def save_tokenizer(agent: TrainedAgent, folder: Path) -> None:
-    """Write the tokenizer; its chat template has the run's variables for its own."""
+    """Write the tokenizer, with the run's template variables built into its chat template."""
     tokenizer = agent.tokenizer
     kept = tokenizer.chat_template
     try:
@@ -248,9 +249,9 @@ def save_tokenizer(agent: TrainedAgent, folder: Path) -> None:
 
 
 def _generation(agent: TrainedAgent) -> transformers.GenerationConfig:
-    """Greedy, as `genenv eval` asks, until the turn ends.
+    """Return greedy generation settings that stop at the end of the turn, as in `genenv eval`.
 
-    How the base's makers would have it sampled (a penalty for repeating, for one) is not what was trained.
+    The base's own settings, for example a repetition penalty, do not match how the agent was trained.
     """
     own, tokenizer = agent.causal.generation_config, agent.tokenizer
     before = own.eos_token_id if own is not None else None
@@ -264,9 +265,9 @@ def _generation(agent: TrainedAgent) -> transformers.GenerationConfig:
 
 
 def _add_what_older_readers_look_for(path: Path) -> None:
-    """Also say how positions are rotated as transformers said it before version 5.
+    """Add the rotary settings in the form of transformers before version 5.
 
-    An older reader finds no `rope_theta`, and takes its own without a word.
+    Older versions find no `rope_theta` otherwise, and silently use their default.
     """
     config = json.loads(path.read_text(encoding="utf-8"))
     for text in (config, config.get("text_config") or {}):
@@ -279,7 +280,7 @@ def _add_what_older_readers_look_for(path: Path) -> None:
 
 
 def _name_the_class(path: Path) -> None:
-    """Name the tokenizer's class as all versions of transformers know it."""
+    """Name the tokenizer's class so that all versions of transformers know it."""
     settings = json.loads(path.read_text(encoding="utf-8"))
     if settings.get("tokenizer_class") == "TokenizersBackend":
         settings["tokenizer_class"] = "PreTrainedTokenizerFast"

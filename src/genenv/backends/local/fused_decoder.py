@@ -1,17 +1,17 @@
 # pyright: standard
-"""The decoder of Llama-like models in few large operations, with low-rank adapters inside.
+"""The decoder of Llama-like models in few large operations, with LoRA adapters inside.
 
-The same mathematics as the modules of transformers and PEFT, which take some eighty small steps a layer. Each
-of these reads and writes all activations, and keeps some of them for the backward pass. Here the projections
-that read the same input are one product (`Projection`), and adapters are added into its result in place.
-Norms, rotation and activation know their own derivatives (`Steps`), and no more is kept than these need. They
-are compiled code on a CPU where there is a compiler (`cpu.kernels`), torch otherwise (`InTorch`).
+The computation is that of transformers and PEFT. Their modules take some eighty small steps per layer, each
+of which reads and writes all activations and keeps some for the backward pass. This decoder joins the
+projections that read the same input into one product (`Projection`), and adds adapters to the result in
+place. Norms, rotation and activation have hand-written derivatives (`Steps`), which need fewer kept tensors.
+They run as compiled code on a CPU with a compiler (`cpu.kernels`), else in torch (`InTorch`).
 
     y = x W^T + s (x A^T) B^T        W: several projections, one after the other; A, B: their adapters
     dx = dy W + s (dy B) A,  dA = s (dy B)^T x,  dB = s dy^T (x A^T)
 
-The frozen base has no gradient. Weights are the model's own: separate projections become views of one tensor,
-so nothing is in memory twice.
+The frozen base has no gradient. The model's separate projections become views of one joint tensor, so that no
+weight is in memory twice.
 
 Shapes: N = tokens in the flat row, W = width, X = heads, H = query heads, K = key/value heads, D = head size,
 I = inputs, O = outputs, r = rank.
@@ -19,11 +19,9 @@ I = inputs, O = outputs, r = rank.
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -34,32 +32,32 @@ from genenv.backends.local.cpu.kernels import Kernels, LowRank
 from genenv.backends.local.cpu.packed_weights import Product, can_be_packed, worth_packing
 
 Angles = tuple[Tensor, Tensor]
-"""Cosine and sine, [N, 1, D / 2], of the first half of a head's places; the second has the same angles."""
+"""Cosine and sine, [N, 1, D / 2], for the first half of a head's dimensions; the second half has the same."""
 
 
 class InTorch:
-    """The steps of `Kernels` in torch, on any device."""
+    """The operations of `Kernels` in torch, for any device."""
 
     def norm(self, x: Tensor, weight_W: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-        """RMS norm over the last dimension, x / sqrt(mean(x^2) + eps) * weight; and 1 / sqrt, in float32."""
+        """Return the RMS norm x / sqrt(mean(x^2) + eps) * weight, and 1 / sqrt(...) in float32."""
         wide = x.float()
         inverse = wide.square().mean(-1, keepdim=True).add_(eps).rsqrt_()
         scaled = wide * inverse
         return scaled.to(x.dtype).mul_(weight_W), inverse
 
     def norm_back(self, x: Tensor, weight_W: Tensor, inverse: Tensor, dy: Tensor) -> Tensor:
-        """The derivative of `norm` by x, times dy."""
+        """Return the derivative of `norm` with respect to x, times dy."""
         wide, weighted = x.float(), (dy * weight_W).float()
         share = (weighted * wide).mean(-1, keepdim=True).mul_(inverse.pow(3))
         return weighted.mul_(inverse).addcmul_(wide, share, value=-1).to(x.dtype)
 
     def swiglu(self, joint_N2W: Tensor) -> Tensor:
-        """[N, W]: silu(gate) * up, of gate and up side by side."""
+        """Return [N, W]: silu(gate) * up, from gate and up side by side."""
         gate, up = joint_N2W.chunk(2, -1)
         return nn.functional.silu(gate).mul_(up)
 
     def swiglu_back(self, joint_N2W: Tensor, dy_NW: Tensor) -> Tensor:
-        """The derivative of `swiglu`, times dy."""
+        """Return the derivative of `swiglu`, times dy."""
         gate, up = joint_N2W.chunk(2, -1)
         out = torch.empty_like(joint_N2W)
         d_gate, d_up = out.chunk(2, -1)
@@ -68,7 +66,7 @@ class InTorch:
         return out
 
     def rotate(self, x_NXD: Tensor, cos_N1D: Tensor, sin_N1D: Tensor, sign: int) -> Tensor:
-        """Heads turned by their positions' angles (half of a head's dimensions), or back where sign is -1."""
+        """Rotate half-split heads by the angles of their positions, or back if sign is -1."""
         left, right = x_NXD.chunk(2, -1)
         out = torch.empty_like(x_NXD, memory_format=torch.contiguous_format)
         out_left, out_right = out.chunk(2, -1)
@@ -81,18 +79,18 @@ Steps = Kernels | InTorch
 
 
 def norm(x: Tensor, module: Any, steps: Steps) -> Tensor:  # noqa: ANN401
-    """RMS norm with the weight and epsilon of a module of transformers."""
+    """Return the RMS norm with the weight and epsilon of a transformers module; differentiable."""
     arguments = x, module.weight, module.variance_epsilon
     return _Norm.apply(*arguments, steps) if torch.is_grad_enabled() else steps.norm(*arguments)[0]
 
 
 def swiglu(joint_N2W: Tensor, steps: Steps) -> Tensor:
-    """[N, W]: silu(gate) * up, of gate and up side by side."""
+    """Return [N, W]: silu(gate) * up, from gate and up side by side; differentiable."""
     return _SwiGlu.apply(joint_N2W, steps) if torch.is_grad_enabled() else steps.swiglu(joint_N2W)
 
 
 def rotate(x_NXD: Tensor, angles: Angles, steps: Steps) -> Tensor:
-    """Rotary positions: the two halves of a head are the coordinates that turn."""
+    """Apply rotary positions to heads whose two halves are the rotated coordinates; differentiable."""
     if torch.is_grad_enabled():
         return _Rotate.apply(x_NXD, *angles, steps)
     return steps.rotate(x_NXD, *angles, 1)
@@ -142,16 +140,16 @@ class _Rotate(torch.autograd.Function):
 
 
 _FEW_ROWS = 256
-"""Up to so many rows compiled code adds an adapter's share faster than torch does."""
+"""Up to this many rows, compiled code adds an adapter's product faster than torch."""
 
 
 class Projection:
-    """Linear layers that read the same input, as one product.
+    """Linear layers that read the same input, joined into one product.
 
     Args:
-        owner: the module that has them.
-        names: of the layers in it.
-        steps: where they are compiled code, it adds an adapter's share to few rows.
+        owner: the module that contains the layers.
+        names: names of the layers in it.
+        steps: if this is compiled code, it adds the adapter's product to few rows.
     """
 
     def __init__(self, owner: nn.Module, names: Sequence[str], steps: Steps) -> None:
@@ -167,7 +165,7 @@ class Projection:
         self._adapters: dict[str, _Adapter] = {}
 
     def __call__(self, x_NI: Tensor, adapter: str | None) -> Tensor:
-        """[N, sum of widths]."""
+        """Return the joint outputs [N, sum of widths], with an adapter if one is named."""
         found = None if adapter is None else self._adapter(adapter)
         if found is None or not found.pairs:
             return self.product(x_NI)
@@ -180,51 +178,51 @@ class Projection:
         return _LowRank.apply(x_NI, self.product.weight, self.product.bias, found, *matrices)
 
     def widened(self, rows: int) -> tuple[Tensor, Tensor | None]:
-        """The joint weight and bias with so many rows of zeros behind; the layers' own are parts of them."""
+        """Reallocate the joint weight and bias with rows of zeros at the end; return them.
+
+        The layers' own weights stay views of the new tensor.
+        """
         layers = [_base(getattr(self._owner, name)) for name in self._names]
         whole = _joined([layer.weight for layer in layers], rows)
         self.product.weight = whole[: self.outputs]
         bias = self.product.bias
         return whole, None if bias is None else nn.functional.pad(bias.detach(), (0, rows))
 
-    def low_rank(self, adapter: str | None) -> Iterator[tuple[Tensor, Tensor, float, slice]]:
-        """An adapter's matrices A [r, I] and B [O, r], their scale, and their columns of the result."""
-        for part in () if adapter is None else self._parts(adapter):
-            yield part.down_rI, part.up_Or, part.scale, part.columns
+    def low_rank(self, adapter: str | None) -> Iterator[Part]:
+        """An adapter of each of the layers that have one."""
+        start = 0
+        for layer, width in zip(self._names, self.widths, strict=True):
+            found = getattr(self._owner, layer)
+            if adapter is not None and adapter in getattr(found, "lora_A", ()):
+                module: Any = found
+                down, up = module.lora_A[adapter].weight, module.lora_B[adapter].weight
+                yield Part(down, up, float(module.scaling[adapter]), slice(start, start + width))
+            start += width
 
     def forget(self, adapter: str) -> None:
-        """Let go of an adapter's matrices."""
+        """Free the cached matrices of a detached adapter."""
         self._adapters.pop(adapter, None)
 
     def _adapter(self, name: str) -> _Adapter:
         if name not in self._adapters:
-            self._adapters[name] = _Adapter(list(self._parts(name)))
+            self._adapters[name] = _Adapter(list(self.low_rank(name)))
         return self._adapters[name]
 
-    def _parts(self, name: str) -> Iterator[Part]:
-        start = 0
-        for layer, width in zip(self._names, self.widths, strict=True):
-            found = getattr(self._owner, layer)
-            if name in getattr(found, "lora_A", ()):
-                module: Any = found
-                down, up = module.lora_A[name].weight, module.lora_B[name].weight
-                yield Part(down, up, float(module.scaling[name]), slice(start, start + width))
-            start += width
 
-
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """The adapter of one of several joint projections."""
 
     down_rI: Tensor
+    """A."""
     up_Or: Tensor
+    """B."""
     scale: float
     columns: slice
-    """Where the projection stands in the joint result."""
+    """Columns of the projection in the joint result."""
 
 
 class _Adapter:
-    """The adapters of joint projections."""
+    """The adapters of one name on the layers of a `Projection`."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self.pairs = [(part.down_rI, part.up_Or) for part in parts]
@@ -237,7 +235,7 @@ class _Adapter:
         self._laid_out: tuple[tuple[int, ...], LowRank] | None = None
 
     def for_few_rows(self) -> LowRank:
-        """The present matrices as compiled code wants them; laid out again when they have learned."""
+        """Return the present matrices in the layout of compiled code, rebuilt after each update."""
         versions = tuple(matrix._version for pair in self.pairs for matrix in pair)
         if self._laid_out is None or self._laid_out[0] != versions:
             downs, ups = zip(*self.pairs, strict=True)
@@ -247,7 +245,7 @@ class _Adapter:
 
 
 class _LowRank(torch.autograd.Function):
-    """x W^T + b, with the adapters' share added in place."""
+    """x W^T + b, with the adapters' products added in place."""
 
     @staticmethod
     def forward(  # type: ignore[override]
@@ -298,7 +296,7 @@ def _base(module: Any) -> Any:  # noqa: ANN401
 
 
 def _joined(parameters: Sequence[Tensor], room: int = 0) -> Tensor:
-    """One tensor that the parameters are made views of, with room for so many further rows of zeros."""
+    """Copy parameters into one tensor with rows of zeros at the end, and make them views of it; return it."""
     own = [parameter.detach() for parameter in parameters]
     whole = torch.cat([*own, *([own[0].new_zeros(room, *own[0].shape[1:])] * bool(room))])
     start = 0
@@ -308,15 +306,15 @@ def _joined(parameters: Sequence[Tensor], room: int = 0) -> Tensor:
     return whole
 
 
-_LARGEST, _TRIED_LAYERS = 2, 8
+_TRIED_LAYERS = 8
 """Packing is tried on the joint up-projections of so many layers: together more than a cache holds."""
 
 FAMILIES = ("LlamaModel", "MistralModel", "Qwen2Model", "Qwen3Model")
-"""Kinds of decoders; a model that also takes images may have one of them inside."""
+"""Supported decoder classes; a model with image inputs may contain one of them."""
 
 
 def why_not(causal: Any) -> str | None:  # noqa: ANN401
-    """What keeps a model from running here; None when nothing does."""
+    """Return why a model cannot run in `FusedDecoder`; None if it can."""
     name = type(causal.get_decoder()).__name__
     if name not in FAMILIES:
         return f"{name} is none of {', '.join(FAMILIES)}"
@@ -324,36 +322,17 @@ def why_not(causal: Any) -> str | None:  # noqa: ANN401
     return None if activation == "silu" else f"its activation is {activation}, not silu"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """What one layer is made of, for others that run it."""
-
-    before: Any
-    """The norm before attention."""
-    between: Any
-    """The norm before the products behind attention."""
-    head_norms: tuple[Any, Any]
-    """Those of queries and keys; None where there are none."""
-    qkv: Projection
-    out: Projection
-    up: Projection
-    down: Projection
-    head_size: int
-    scaling: float
-    """Factor of attention's scores."""
-
-
 class FusedDecoder:
-    """A decoder whose base is frozen, run with one adapter or none.
+    """A decoder with a frozen base that runs with one adapter or none.
 
     Args:
         causal: a model whose decoder is one of `FAMILIES`; its projections become views of joint tensors.
             Adapters may be attached before or after.
-        activation_bytes: a backward pass that would need more than this is given the inputs of the layers
-            alone, and computes the rest again (gradient checkpointing, arXiv:1604.06174).
-        kernels: compiled code for what is not a matrix product.
-        packed_bytes: weights that take no more than this are packed for sampling, where that is faster; it
-            doubles them.
+        activation_bytes: if a backward pass would need more, only the layers' inputs are kept and the rest is
+            recomputed (gradient checkpointing, arXiv:1604.06174).
+        kernels: compiled code for all operations but matrix products.
+        packed_bytes: maximum size of weights that are packed for sampling if that is faster; packing doubles
+            their memory.
     """
 
     def __init__(
@@ -365,164 +344,142 @@ class FusedDecoder:
     ) -> None:
         self._model = causal.get_decoder()
         self._steps: Steps = kernels or InTorch()
-        self._layers = [_Layer(layer, self._steps) for layer in self._model.layers]
+        self.layers = [Layer(layer, self._steps) for layer in self._model.layers]
+        self.last_norm = self._model.norm
+        """The norm behind the last layer."""
         self._activation_bytes = activation_bytes
         head = causal.get_output_embeddings()
-        self._head = Product(head.weight, head.bias)
+        self.head = Product(head.weight, head.bias)
+        """The output layer."""
         self.packed = False
         """Whether the weights are packed for sampling."""
-        weights = [layer.products[_LARGEST].weight for layer in self._layers[:_TRIED_LAYERS]]
+        weights = [layer.up.product.weight for layer in self.layers[:_TRIED_LAYERS]]
         size = sum(product.weight.nbytes for product in self._products())
         if size <= packed_bytes and worth_packing(weights):
             self.pack()
 
     def _products(self) -> list[Product]:
-        return [*(product for layer in self._layers for product in layer.products), self._head]
+        products = (part.product for layer in self.layers for part in layer.projections)
+        return [*products, self.head]
 
     def pack(self) -> bool:
-        """Pack all weights for sampling; False, and nothing is done, where that is not possible."""
-        self.packed = all(can_be_packed(product.weight) for product in self._layers[0].products)
+        """Pack all weights for sampling; return False without an effect if that is not possible."""
+        self.packed = all(can_be_packed(part.product.weight) for part in self.layers[0].projections)
         if self.packed:
             for product in self._products():
                 product.pack()
         return self.packed
 
     def unpack(self) -> None:
-        """Let go of packed weights."""
+        """Free the packed weights."""
         self.packed = False
         for product in self._products():
             product.unpack()
 
     def forget(self, adapter: str) -> None:
-        """Let go of the matrices of an adapter that is no longer attached."""
-        for layer in self._layers:
-            layer.forget(adapter)
+        """Free the cached matrices of a detached adapter."""
+        for layer in self.layers:
+            for part in layer.projections:
+                part.forget(adapter)
 
     def scores(self, hidden_MW: Tensor) -> Tensor:
-        """[M, V] scores of all tokens."""
-        return self._head(hidden_MW)
+        """Return [M, V] logits of all tokens."""
+        return self.head(hidden_MW)
 
     def hidden(self, ids_1N: Tensor, positions_1N: Tensor, layout: AnyLayout, adapter: str | None) -> Tensor:
-        """[N, W] last hidden states of a flat row, with the named adapter or with none."""
+        """Return [N, W] the last hidden states of a flat row, with the named adapter or with none."""
         x_NW = self.embedded(ids_1N[0])
         angles = self.angles(x_NW, positions_1N)
-        values = sum(layer.kept_values for layer in self._layers)
+        values = sum(layer.kept_values for layer in self.layers)
         recompute = (
             adapter is not None
             and torch.is_grad_enabled()
             and len(x_NW) * values * x_NW.element_size() > self._activation_bytes
         )
-        for index, layer in enumerate(self._layers):
+        for index, layer in enumerate(self.layers):
             arguments = (x_NW, angles, layout, index, adapter)
             x_NW = checkpoint(layer, *arguments, use_reentrant=False) if recompute else layer(*arguments)
-        return norm(x_NW, self._model.norm, self._steps)
-
-    @functools.cached_property
-    def layers(self) -> list[Parts]:
-        """What the layers are made of."""
-        return [layer.parts for layer in self._layers]
+        return norm(x_NW, self.last_norm, self._steps)
 
     @property
     def heads(self) -> tuple[int, int, int]:
-        """Of a layer's attention: heads of queries, heads of keys, size of a head."""
-        parts = self._layers[0].parts
-        queries, keys, _ = parts.qkv.widths
-        return queries // parts.head_size, keys // parts.head_size, parts.head_size
-
-    @property
-    def last_norm(self) -> Any:  # noqa: ANN401
-        """The norm behind the last layer."""
-        return self._model.norm
-
-    @property
-    def head(self) -> Product:
-        """The output layer."""
-        return self._head
+        """Number of query heads, number of key heads, and head size."""
+        layer = self.layers[0]
+        queries, keys, _ = layer.qkv.widths
+        return queries // layer.head_size, keys // layer.head_size, layer.head_size
 
     @property
     def vocabulary(self) -> int:
-        """How many tokens there are."""
-        return int(self._head.weight.shape[0])
+        """Size of the vocabulary."""
+        return int(self.head.weight.shape[0])
 
     def embedded(self, ids_N: Tensor) -> Tensor:
-        """[N, W] what the first layer reads."""
+        """Return [N, W] the embeddings of tokens."""
         return self._model.embed_tokens(ids_N)
 
     def angles(self, x_NW: Tensor, positions_1N: Tensor) -> Angles:
-        """Cosines and sines of positions, in the number format of x."""
+        """Return cosines and sines of positions, in the number format of x."""
         cos, sin = self._model.rotary_emb(x_NW, positions_1N)
         half = cos.shape[-1] // 2
         return cos[0, :, None, :half].contiguous(), sin[0, :, None, :half].contiguous()
 
 
 def kept_values(width: int, queries: int, keys: int, inner: int) -> int:
-    """About how many numbers a token leaves in a layer for the backward pass: attention keeps copies.
+    """Estimate how many numbers per token a layer keeps for the backward pass; attention keeps copies.
 
     Args:
         width: of the layer.
-        queries: of all heads of queries together.
-        keys: of all heads of keys together, and so of values.
-        inner: of what is between the two products behind attention.
+        queries: width of all query heads together.
+        keys: width of all key heads together, which is also that of the values.
+        inner: width between the two products of the MLP.
     """
     return 4 * width + 5 * (queries + 2 * keys) + queries + 3 * inner
 
 
-class _Layer:
+class Layer:
+    """One layer: its norms, its projections, and the numbers of its attention."""
+
     def __init__(self, layer: Any, steps: Steps) -> None:  # noqa: ANN401
         self._steps = steps
         attention, mlp = layer.self_attn, layer.mlp
-        self._before, self._between = layer.input_layernorm, layer.post_attention_layernorm
-        self._head_size, self._scaling = attention.head_dim, attention.scaling
-        self._norms = [getattr(attention, name, None) for name in ("q_norm", "k_norm")]
-        self._qkv = Projection(attention, ("q_proj", "k_proj", "v_proj"), steps)
-        self._out = Projection(attention, ("o_proj",), steps)
-        self._up = Projection(mlp, ("gate_proj", "up_proj"), steps)
-        self._down = Projection(mlp, ("down_proj",), steps)
-        self._parts = (self._qkv, self._out, self._up, self._down)
-        self.products = [part.product for part in self._parts]
-        width, inner = self._down.outputs, self._up.outputs // 2
-        self.kept_values = kept_values(width, self._qkv.widths[0], self._qkv.widths[1], inner)
+        self.before, self.between = layer.input_layernorm, layer.post_attention_layernorm
+        """The norms before attention, and before the products behind it."""
+        self.head_norms: tuple[Any, Any] = (
+            getattr(attention, "q_norm", None),
+            getattr(attention, "k_norm", None),
+        )
+        """Those of queries and keys; None where there are none."""
+        self.head_size, self.scaling = attention.head_dim, attention.scaling
+        """Of a head, and the factor of attention's scores."""
+        self.qkv = Projection(attention, ("q_proj", "k_proj", "v_proj"), steps)
+        self.out = Projection(attention, ("o_proj",), steps)
+        self.up = Projection(mlp, ("gate_proj", "up_proj"), steps)
+        self.down = Projection(mlp, ("down_proj",), steps)
+        self.projections = (self.qkv, self.out, self.up, self.down)
+        width, inner = self.down.outputs, self.up.outputs // 2
+        self.kept_values = kept_values(width, self.qkv.widths[0], self.qkv.widths[1], inner)
 
     def __call__(
         self, x_NW: Tensor, angles: Angles, layout: AnyLayout, index: int, adapter: str | None
     ) -> Tensor:
-        q, k, v = self._heads(self._qkv(norm(x_NW, self._before, self._steps), adapter), angles)
-        mixed_NHD = attend(layout, index, q, k, v, self._scaling)
-        x_NW = x_NW + self._out(mixed_NHD.flatten(1), adapter)
-        gated = swiglu(self._up(norm(x_NW, self._between, self._steps), adapter), self._steps)
-        return x_NW + self._down(gated, adapter)
-
-    @property
-    def parts(self) -> Parts:
-        """What it is made of."""
-        return Parts(
-            before=self._before,
-            between=self._between,
-            head_norms=(self._norms[0], self._norms[1]),
-            qkv=self._qkv,
-            out=self._out,
-            up=self._up,
-            down=self._down,
-            head_size=self._head_size,
-            scaling=self._scaling,
-        )
-
-    def forget(self, adapter: str) -> None:
-        """Let go of an adapter's matrices."""
-        for part in self._parts:
-            part.forget(adapter)
+        """[N, W] outputs."""
+        q, k, v = self._heads(self.qkv(norm(x_NW, self.before, self._steps), adapter), angles)
+        mixed_NHD = attend(layout, index, q, k, v, self.scaling)
+        x_NW = x_NW + self.out(mixed_NHD.flatten(1), adapter)
+        gated = swiglu(self.up(norm(x_NW, self.between, self._steps), adapter), self._steps)
+        return x_NW + self.down(gated, adapter)
 
     def _heads(self, joint: Tensor, angles: Angles) -> tuple[Tensor, Tensor, Tensor]:
         """[N, H, D], [N, K, D], [N, K, D]: queries and keys rotated by their positions."""
-        size = self._head_size
-        q, k, v = (width // size for width in self._qkv.widths)
-        if self._norms[0] is None:
+        size = self.head_size
+        q, k, v = (width // size for width in self.qkv.widths)
+        if self.head_norms[0] is None:
             turned, values = joint.view(len(joint), -1, size).split([q + k, v], 1)
             queries, keys = rotate(turned, angles, self._steps).split([q, k], 1)
             return queries, keys, values
         parts = joint.view(len(joint), -1, size).split([q, k, v], 1)
         queries, keys = (
             rotate(norm(part, module, self._steps), angles, self._steps)
-            for part, module in zip(parts, self._norms, strict=False)
+            for part, module in zip(parts, self.head_norms, strict=False)
         )
         return queries, keys, parts[2]

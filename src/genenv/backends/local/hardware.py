@@ -1,5 +1,5 @@
 # pyright: standard
-"""Device, number format, threads and memory that suit this machine, and the cache folder."""
+"""Choices that suit this machine: device, number format, threads and memory limits; and the cache folder."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from genenv.errors import UsageError
 log = logging.getLogger(__name__)
 
 _MEASURED_S = 0.5
-"""Time for a choice by stopwatch, seconds."""
+"""Duration of a measurement, seconds."""
 _AS_FAST = 1.1
 _MICROBATCH_ON_CPU, _MICROBATCH_ON_GPU = 4096, 16_384
 _FEWEST_TOKENS, _MOST_TOKENS, _WHOLE_TOKENS = 4096, 65_536, 1024
-"""Bounds of a micro-batch that is fitted to a GPU, and what it is a multiple of."""
+"""Minimum and maximum of a micro-batch that is fitted to a GPU's memory, and the unit of rounding."""
 _TRIED_LAYERS, _TRIED_ROWS = 2, (64, 256)
 _WORTH_SAYING = 1.1
-"""Number formats that are slower by less than this differ by chance."""
+"""A smaller slowdown of bfloat16 is within measurement noise."""
 
 
 def choose_device(name: str) -> torch.device:
-    """`auto` is CUDA where there is one.
+    """Return the device of a setting; `auto` is CUDA if available.
 
     Raises:
-        UsageError: CUDA was asked for and there is none.
+        UsageError: CUDA is requested and not available.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -43,9 +43,10 @@ def choose_device(name: str) -> torch.device:
 
 
 def choose_dtype(name: str, device: torch.device) -> torch.dtype:
-    """`auto` is bfloat16 where matrix products run at least 1.5 times as fast in it as in float32.
+    """Return a number format; `auto` on a CPU is bfloat16 if products are over 1.5 times as fast in it.
 
-    Measured once in a process. Where bfloat16 is asked for and slower than float32, a warning says so.
+    On a GPU `auto` is bfloat16 if supported. The speed is measured once per process. If bfloat16 is requested
+    and slower than float32, a warning is logged.
     """
     if name == "float32":
         return torch.float32
@@ -61,7 +62,7 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
 
 @functools.cache
 def _bfloat16_gain() -> float:
-    """How many times as fast products are in bfloat16 as in float32."""
+    """Return the speed of products in bfloat16 relative to float32."""
     formats = (torch.float32, torch.bfloat16)
     seconds = cpu_seconds({dtype: _layers(dtype) for dtype in formats}, budget_s=_MEASURED_S / 2)
     return seconds[torch.float32] / seconds[torch.bfloat16]
@@ -75,12 +76,12 @@ def _say_bfloat16_is_slow(times: float) -> None:
 
 
 def choose_threads(dtype: torch.dtype = torch.float32) -> int:
-    """How many CPU threads suit the layers of a small model, measured: rather more than fewer.
+    """Measure and return the number of CPU threads that suits the layers of a small model.
 
-    n threads that use t seconds of processor time together need t / n by the clock when no other process
-    disturbs them. That is compared, so a machine that is busy just now makes no difference to the choice;
-    where cores share their units or their way to memory, t grows with n. Taken are the most threads that need
-    at most `_AS_FAST` times as long as the best.
+    If n threads use t seconds of processor time together, they need t / n seconds of wall time on an idle
+    machine. This estimate is compared, so that other running processes do not affect the choice. If cores
+    share execution units or memory bandwidth, t grows with n. The result is the largest number of threads
+    that needs at most `_AS_FAST` times as long as the best.
     """
     before = torch.get_num_threads()
     counts = sorted({1, *(2**i for i in range(1, 8) if 2**i < before), before})
@@ -104,17 +105,17 @@ def choose_threads(dtype: torch.dtype = torch.float32) -> int:
 
 
 def keep_freed_memory() -> None:
-    """Let the C library keep freed memory for the next tensor instead of giving it back (Linux with glibc).
+    """Have the C library keep freed memory for the next tensor, for the whole process (Linux with glibc).
 
-    Activations are allocated and freed at every step; fresh pages cost a fault each, which on small virtual
-    machines is a fifth of a training step. All threads allocate from one arena, so that what is freed can be
-    found again; that must be said before there are others. Changes the whole process.
+    Activations are allocated and freed at every step, and each fresh page costs a page fault: a fifth of a
+    training step on small virtual machines. All threads allocate from one arena, so that freed memory can be
+    reused. This must be set before threads start.
     """
     libc = _glibc()
     if libc is None:
         return
     trim_threshold, top_pad, mmap_threshold, most_arenas = -1, -2, -3, -8  # as in malloc.h
-    libc.mallopt(mmap_threshold, 32 * 2**20)  # the largest value it takes
+    libc.mallopt(mmap_threshold, 32 * 2**20)  # the maximum of glibc
     libc.mallopt(trim_threshold, 2**31 - 1)
     libc.mallopt(top_pad, 64 * 2**20)
     libc.mallopt(most_arenas, 1)
@@ -126,7 +127,7 @@ def _glibc() -> ctypes.CDLL | None:
 
 
 def memory_bytes(device: torch.device) -> float:
-    """All memory of a device; infinite where the system does not tell."""
+    """Return the total memory of a device; infinity if the system does not report it."""
     if device.type == "cuda":
         return float(torch.cuda.get_device_properties(device).total_memory)
     try:
@@ -136,24 +137,23 @@ def memory_bytes(device: torch.device) -> float:
 
 
 def activation_bytes(gib: float, device: torch.device) -> float:
-    """What a backward pass may keep: so many GiB, or with 0 a quarter of the device's memory."""
+    """Return the memory for activations of a backward pass: the setting, or a quarter of the device for 0."""
     return gib * 2**30 or memory_bytes(device) / 4
 
 
 def batch_rows(setting: int, device: torch.device) -> int:
-    """How many sequences are sampled at once; 0: as many as suit the device."""
+    """Return the maximum number of sequences sampled at once; 0: 64, on a GPU 256."""
     return setting or (256 if device.type == "cuda" else 64)
 
 
 def microbatch_tokens(setting: int, device: torch.device, token_bytes: float | None = None) -> int:
-    """Tokens of one forward and backward pass.
+    """Return the maximum tokens of one forward and backward pass.
 
     Args:
-        setting: so many; 0: what keeps the device busy.
-        device: where.
-        token_bytes: what a token leaves for the backward pass: on a GPU all of them together then take up to
-            half of its memory. All of it counts, not what is free just now: a run that is resumed decides
-            alike.
+        setting: of the user; 0: choose a value for the device.
+        device: of the model.
+        token_bytes: bytes of activations per token; on a GPU the result then fills half of its memory. That
+            is half of the total, not of the free memory, so that a resumed run chooses the same value.
     """
     if setting or device.type != "cuda":
         return setting or _MICROBATCH_ON_CPU
@@ -164,12 +164,12 @@ def microbatch_tokens(setting: int, device: torch.device, token_bytes: float | N
 
 
 def packing_bytes(device: torch.device) -> float:
-    """Weights that take no more than this may have a copy for sampling, where it is measured to pay."""
+    """Return the maximum size of weights that may get a packed copy for sampling."""
     return memory_bytes(device) / 16
 
 
 def free_bytes(device: torch.device) -> float:
-    """Memory of a device that nobody uses now; infinite where the system does not tell."""
+    """Return the free memory of a device; infinity if the system does not report it."""
     if device.type == "cuda":
         return float(torch.cuda.mem_get_info(device)[0])
     try:
@@ -181,7 +181,7 @@ def free_bytes(device: torch.device) -> float:
 
 
 def usable_bytes(device: torch.device) -> float:
-    """What this process can still allocate: free memory, and on a GPU what torch holds and does not use."""
+    """Return the memory that this process can still allocate, including torch's unused cache on a GPU."""
     if device.type != "cuda":
         return free_bytes(device)
     held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -189,7 +189,7 @@ def usable_bytes(device: torch.device) -> float:
 
 
 def release_memory(device: torch.device) -> None:
-    """Give memory back that was freed and kept for what comes next."""
+    """Return cached free memory to the system."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
     elif (libc := _glibc()) is not None:
@@ -197,7 +197,7 @@ def release_memory(device: torch.device) -> None:
 
 
 def _layers(dtype: torch.dtype) -> Callable[[], object]:
-    """Layers of a small model, to run again and again: on the rows of a sampling step, and on a prompt's."""
+    """Return a benchmark that runs layers of a small model, on the rows of a decode step and of a prefill."""
     up = [torch.ones(3072, 576, dtype=dtype) / 576 for _ in range(_TRIED_LAYERS)]
     down = [torch.ones(576, 1536, dtype=dtype) / 1536 for _ in range(_TRIED_LAYERS)]
     inputs = [torch.ones(rows, 576, dtype=dtype) for rows in _TRIED_ROWS]
@@ -213,7 +213,7 @@ def _layers(dtype: torch.dtype) -> Callable[[], object]:
 
 
 def cache_folder() -> Path:
-    """Where de-quantised weights are kept: `GENENV_CACHE`, or `genenv` under the user's cache folder."""
+    """Return the folder for converted models: `GENENV_CACHE`, or `genenv` in the user's cache folder."""
     explicit = os.environ.get("GENENV_CACHE")
     if explicit:
         return Path(explicit)

@@ -1,6 +1,6 @@
-"""Check quickly whether a model name exists on this disk or on the hub, and suggest the name that was meant.
+"""Check quickly whether a model name exists on disk or on the hub, and suggest similar names.
 
-Left to itself, loading a name that is not there asks the hub for a minute, again and again.
+Without this check, loading a missing model keeps retrying the hub for about a minute.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from genenv.errors import UsageError, first_line
 EMBEDDED_HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"
 """The embedded model's name on the hub."""
 PATIENCE_S = 2.0
-"""How long the hub may take to answer; name servers that say nothing are not waited for any longer."""
+"""Timeout of the hub's answer, seconds. The check gives up after twice this time, even if name resolution
+hangs."""
 _LIKE = 0.6
 _HTTP_ERROR: type[Exception] = HfHubHTTPError.__bases__[0]
 """The base of all errors of the HTTP library that the hub's client uses."""
@@ -37,24 +38,24 @@ _HTTP_ERROR: type[Exception] = HfHubHTTPError.__bases__[0]
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the hub says of a name: `here`, `nowhere`, `gated`, `no model`, or why it cannot be asked."""
+    """The hub's answer: `here`, `nowhere`, `gated`, `no model`, or "" with the error in `why`."""
 
     says: str
     why: str = ""
 
 
 def check(name: str) -> str:
-    """Hold a name to what there is: on this disk, or on the hub.
+    """Check that a model exists on this disk or on the hub.
 
     Args:
         name: a built-in model, a folder, or a name on the hub.
 
     Returns:
-        Where transformers is to read it: the name, or, where the hub cannot be asked, the folder of what was
-        fetched earlier.
+        The source for transformers: the name, or the folder of an earlier download if the hub cannot be
+            reached.
 
     Raises:
-        UsageError: it cannot be had; says why, and names what is spelt most alike.
+        UsageError: the model is not available; the message says why, and suggests a similar name.
     """
     path = Path(name).expanduser()
     if name in BUILT_IN or path.is_dir():
@@ -85,7 +86,7 @@ def check(name: str) -> str:
 
 
 def nearest(name: str) -> str | None:
-    """The model or run on this disk that is spelt most alike; None where nothing is."""
+    """Return the model or run on this disk with the most similar name; None if there is none."""
     known = list(dict.fromkeys([*BUILT_IN, EMBEDDED_HUB, *_cached(), *_folders(name)]))
     spelt: dict[str, str] = {}
     for one in known:
@@ -111,7 +112,7 @@ def _is_hub_name(name: str) -> bool:
 
 @functools.cache
 def ask(name: str) -> Reply:
-    """Ask the hub for a model's `config.json`, once in a process, without repeating what fails."""
+    """Ask the hub for a model's `config.json`, once per process and without retries."""
     found: list[Reply] = []
     thread = threading.Thread(target=lambda: found.append(_asked(name)), daemon=True)
     thread.start()
@@ -135,20 +136,20 @@ def _asked(name: str) -> Reply:
 
 
 def _fetched(name: str) -> str | None:
-    """The folder of a model that was fetched earlier."""
+    """Return the folder of a model that was downloaded earlier; None if there is none."""
     found = huggingface_hub.try_to_load_from_cache(name, "config.json")
     return str(Path(found).parent) if isinstance(found, str) else None
 
 
 def _cached() -> Iterator[str]:
-    """Names of the models that were fetched earlier."""
+    """Yield the names of all models that were downloaded earlier."""
     folder = Path(constants.HF_HUB_CACHE)
     for path in sorted(folder.glob("models--*")) if folder.is_dir() else ():
         yield path.name.removeprefix("models--").replace("--", "/", 1)
 
 
 def _folders(name: str) -> Iterator[str]:
-    """Models and runs that lie beside what was named, or where runs usually are."""
+    """Yield the models and runs in the folder of the given name, and in `runs`."""
     beside = Path(name.partition("@")[0]).expanduser().parent
     for folder in dict.fromkeys((beside, Path("runs"))):
         for path in sorted(folder.iterdir()) if folder.is_dir() else ():

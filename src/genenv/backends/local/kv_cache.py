@@ -1,8 +1,8 @@
 # pyright: standard
-"""KV caches used while sampling, but on CUDA: of prompts, of completions, of conversations between turns.
+"""KV caches in sampling without CUDA: of prompts, of completions, of conversations between turns.
 
-Keys and values of a prompt are kept once for all its completions. Between the turns of a conversation its
-cache may be kept, so that the next turn prefills only what is new. (On CUDA: `cuda.kv_pages`.)
+A prompt's keys and values are stored once for all its completions. A conversation's cache may be kept between
+turns, so that the next turn only prefills new tokens. (On CUDA: `cuda.kv_pages`.)
 
 Shapes: B = prompts, R = completions (rows; each continues a prompt), L = layers, P = longest prompt, S = most
 new tokens, T = tokens of a row or conversation so far, K = key/value heads, D = head size.
@@ -22,15 +22,15 @@ _FIRST_TOKENS = 32
 
 
 def additive_mask(unseen: Tensor, dtype: torch.dtype) -> Tensor:
-    """What is added to scores: -inf where `unseen`, 0 elsewhere."""
+    """Return a mask to add to attention scores: -inf where `unseen` is True, 0 elsewhere."""
     return torch.zeros(unseen.shape, dtype=dtype, device=unseen.device).masked_fill_(unseen, float("-inf"))
 
 
 class PromptCache:
-    """Keys and values of prompts, layer by layer, as attention left them; and of what follows them.
+    """The KV cache of a batch, per layer: of prompts, and of the tokens sampled after them.
 
-    Holds the prompts padded on the right, and buffers for the tokens sampled after them. Rows may be at
-    different lengths: some have just come.
+    Prompts are padded on the right. Rows may have different lengths, because they are admitted at different
+    times.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class PromptCache:
         self._new_values: dict[int, Tensor] = {}
 
     def append(self, layer: int, own: OwnTokens, key_RKD: Tensor, value_RKD: Tensor) -> tuple[Tensor, Tensor]:
-        """Write this step's key and value; returns views of all so far, [R, K, longest + 1, D]."""
+        """Write this step's keys and values; return views of all tokens so far, [R, K, longest + 1, D]."""
         end = own.longest + 1
         stores = self.room(layer, own, key_RKD)
         for buffer, new in zip(stores, (key_RKD, value_RKD), strict=True):
@@ -51,7 +51,7 @@ class PromptCache:
         return stores[0][:, :, :end], stores[1][:, :, :end]
 
     def room(self, layer: int, own: OwnTokens, like_RKD: Tensor) -> tuple[Tensor, Tensor]:
-        """[R, K, room, D] keys and values of what follows the prompts, with room for this step's."""
+        """Return the buffers of sampled tokens, [R, K, room, D], enlarged if this step's do not fit."""
         for store in (self._new_keys, self._new_values):
             buffer = store.get(layer)
             if buffer is None or buffer.shape[2] <= own.longest:
@@ -60,14 +60,14 @@ class PromptCache:
 
     @staticmethod
     def _larger(buffer: Tensor | None, new_RKD: Tensor) -> Tensor:
-        """[R, K, room, D]. Zeros: what a short row has not written yet is masked, but must be a number."""
+        """Return a new or doubled buffer, [R, K, room, D]. New places are 0, as NaN would pass the mask."""
         rows, heads, size = new_RKD.shape
         if buffer is None:
             return new_RKD.new_zeros(rows, heads, _FIRST_TOKENS, size)
         return torch.cat([buffer, torch.zeros_like(buffer)], 2)
 
     def keep(self, rows: Tensor, prompts: Tensor) -> None:
-        """Drop all rows and prompts but those with these indices: finished ones cost nothing from now on."""
+        """Drop all rows and prompts but those with these indices, so that finished ones cost nothing."""
         for store in (self._new_keys, self._new_values):
             for layer, buffer in store.items():
                 store[layer] = buffer.index_select(0, rows)
@@ -77,9 +77,9 @@ class PromptCache:
                     store[layer] = own.index_select(0, prompts)
 
     def extend(self, others: Sequence[PromptCache], rows: int = 0) -> None:
-        """Take in more prompts, which leaves the others empty, and room for rows that will continue them."""
+        """Move the prompts of other caches into this one, and make room for rows that will continue them."""
         present = [cache for cache in (self, *others) if cache.keys]
-        for layer in list(present[0].keys):  # let go of one at a time: there is no second copy of all
+        for layer in list(present[0].keys):  # layer by layer, so that not all tensors exist twice
             self.keys[layer] = _stacked([cache.keys.pop(layer) for cache in present])
             self.values[layer] = _stacked([cache.values.pop(layer) for cache in present])
         for store in (self._new_keys, self._new_values):
@@ -88,7 +88,7 @@ class PromptCache:
 
     @property
     def bytes_per_token(self) -> int:
-        """What one token of one sequence takes."""
+        """Bytes of the keys and values of one token in all layers."""
         return sum(
             store[layer].shape[1] * store[layer].shape[3] * store[layer].element_size()
             for store in (self.keys, self.values)
@@ -96,13 +96,13 @@ class PromptCache:
         )
 
     def conversation(self, prompt: int, prompt_tokens: int, row: int, own_tokens: int) -> Tensor:
-        """[L, 2, K, T, D] copies of the keys and values of a prompt and of what a row added to it.
+        """Return [L, 2, K, T, D] copies of the keys and values of a prompt and of the row after it.
 
         Args:
-            prompt: its index.
-            prompt_tokens: its length.
-            row: its index.
-            own_tokens: how many tokens of the row went through the model.
+            prompt: index of the prompt.
+            prompt_tokens: length of the prompt.
+            row: index of the row.
+            own_tokens: how many of the row's tokens have keys and values.
         """
         layers = []
         for layer in self.keys:
@@ -116,7 +116,7 @@ class PromptCache:
 
 
 def _stacked(prompts: Sequence[Tensor]) -> Tensor:
-    """[B, K, P, D] tensors one after the other, padded to one P."""
+    """Concatenate tensors [B, K, P, D] along B, padded to the same P."""
     if len(prompts) == 1:
         return prompts[0]
     width = max(tensor.shape[2] for tensor in prompts)
@@ -125,20 +125,20 @@ def _stacked(prompts: Sequence[Tensor]) -> Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class KeptCache:
-    """The KV cache of a conversation, kept for its next turn as long as somebody holds it."""
+    """The KV cache of a conversation, kept for its next turn while someone references it."""
 
     weights: Hashable
-    """Of the model that wrote it; other weights would give other keys and values."""
+    """Identifies the weights that computed it; other weights give other keys and values."""
     token_ids: tuple[int, ...]
     kept: Tensor
-    """[L, 2, K, T, D] keys and values of these tokens."""
+    """[L, 2, K, T, D] keys and values of the tokens in `token_ids`."""
 
     def shared(self, prompt_ids: Sequence[int], weights: Hashable) -> KeptCache | None:
-        """What a prompt has in common with this conversation, from the start on, with the same weights.
+        """Return the cache of the common beginning with a prompt, if it was computed with these weights.
 
-        A conversation may be rewritten: templates leave out old thoughts, prompts list what is possible
-        now. None where less than half of the prompt is known, which is hardly worth an own way through the
-        model. At least one token of the prompt is left to be read.
+        The beginning of a conversation may change: templates drop old thoughts, and prompts list the present
+        options. None if less than half of the prompt is cached, which is hardly worth a separate prefill. At
+        least one token of the prompt is left to prefill.
         """
         if weights != self.weights:
             return None
@@ -153,12 +153,12 @@ class KeptCache:
 
 
 class OwnTokens:
-    """How far each row is past its prompt.
+    """The number of sampled tokens in the cache of each row, with the derived indices and mask.
 
     Args:
-        lengths: [R] tokens that the model has seen after the prompt.
-        dtype: of the scores.
-        device: of everything.
+        lengths: [R] number of tokens after the prompt that the model has processed.
+        dtype: of the attention scores.
+        device: of all tensors.
     """
 
     def __init__(self, lengths: Sequence[int], dtype: torch.dtype, device: torch.device) -> None:
@@ -173,7 +173,7 @@ class OwnTokens:
 
     @functools.cached_property
     def mask_R111T(self) -> Tensor | None:
-        """0 where the row has a token, this step's included, else -inf; None when all are equally far."""
+        """[R, 1, 1, 1, T] 0 at the row's tokens with this step's, else -inf; None if lengths are equal."""
         if self._even:
             return None
         unseen_RT = torch.arange(self.longest + 1, device=self.seen_R.device) > self.seen_R[:, None]

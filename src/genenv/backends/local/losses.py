@@ -1,13 +1,13 @@
 # pyright: standard
 """The losses of `genenv.algorithms.losses` on tensors, with the KL term and the entropy bonus.
 
-    loss_t = w_t (loss of the token's name + beta k3_t - c H_t),   beta and c of policy gradients alone
+    loss_t = w_t (loss of the token's name + beta k3_t - c H_t),   beta and c only for policy gradients
     k3_t = exp(d_t) - d_t - 1,  d_t = log pi_ref(t) - log pi(t)
 
-H_t is the entropy of what could have been sampled in the place of t, at the temperature of the sampling.
-Log-ratios are held to 20 nats, and k3 to 10.
+H_t is the entropy over the tokens that could have been sampled in place of t, at the sampling temperature.
+Log-ratios are clamped to 20 nats, and k3 to 10.
 
-Shapes: M = tokens of a micro-batch that count.
+Shapes: M = tokens of a micro-batch with a nonzero weight.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from genenv.backends.local.packing import on_device
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tokens:
-    """What the losses need of a micro-batch, one entry per token that counts."""
+    """Inputs of the losses for a micro-batch, one entry per token with a nonzero weight."""
 
     weight_M: Tensor
     advantage_M: Tensor
-    """0 under `nll`."""
+    """Advantage; 0 for `nll`."""
     old_M: Tensor
-    """Log-probability when it was sampled. Nats; 0 under `nll`."""
+    """Log-probability when the token was sampled; 0 for `nll`. Nats."""
     nll_M: Tensor
-    """True where the loss is `nll`."""
+    """True if the loss is `nll`."""
     loss: Loss | None
-    """That of the tokens that are not `nll`; None where all are."""
+    """The policy-gradient loss of the tokens that are not `nll`; None if all are."""
     lengths: tuple[int, ...]
-    """How many tokens each sequence has here."""
+    """Number of tokens with a nonzero weight in each sequence."""
 
     @staticmethod
     def of(data: Sequence[Datum], device: torch.device) -> Tokens:
-        """Those of data, in order."""
+        """Collect the inputs from data, in order."""
         parts = [_numbers(datum) for datum in data]
         weight, advantage, old, nll = np.concatenate(parts, 1).astype(np.float32)
         numbers = on_device(np.stack([weight, advantage, old, nll]), device)
@@ -56,12 +56,12 @@ class Tokens:
         )
 
     def sequence_mean(self, values_M: Tensor) -> Tensor:
-        """[M] the mean over each token's sequence."""
+        """Return [M] the mean over each token's sequence."""
         return torch.cat([part_T.mean().expand_as(part_T) for part_T in values_M.split(self.lengths)])
 
 
 def _policy_gradient(data: Sequence[Datum]) -> Loss | None:
-    """The one loss of data that are learned by a policy gradient and have tokens that count."""
+    """Return the one policy-gradient loss of data with a nonzero weight; None if there is none."""
     names = {datum.loss for datum in data if datum.is_policy_gradient and datum.tokens}
     if len(names) > 1:
         raise ValueError(f"one step has one policy gradient, not {', '.join(sorted(names))}")
@@ -69,7 +69,7 @@ def _policy_gradient(data: Sequence[Datum]) -> Loss | None:
 
 
 def _numbers(datum: Datum) -> np.ndarray:
-    """[4, M] weights, advantages, old log-probabilities, and 1 for `nll`, of the tokens that count."""
+    """Return [4, M] weight, advantage, old log-probability, and 1 for `nll`, if the weight is not 0."""
     zeros = (0.0,) * len(datum.weights)
     nll = (float(datum.loss == "nll"),) * len(datum.weights)
     rows = np.array([datum.weights, datum.advantages or zeros, datum.old_logprobs or zeros, nll])
@@ -83,14 +83,14 @@ def token_losses(
     reference_M: Tensor | None = None,
     entropy_M: Tensor | None = None,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The loss of a micro-batch: its share of the step's, so micro-batches add up whatever their size.
+    """Return the loss of a micro-batch as its share of the step's loss, so that micro-batches add up.
 
     Args:
-        logprobs_M: under the present weights. Nats.
-        tokens: what they count.
-        objective: bounds of the ratio, and the weights of the KL term and of the entropy.
-        reference_M: log-probabilities under the reference, for k3; None leaves the KL term out.
-        entropy_M: of what could be sampled; None leaves the bonus out.
+        logprobs_M: log-probabilities under the present weights. Nats.
+        tokens: the other inputs of the losses.
+        objective: clip range, and weights of KL term and entropy bonus.
+        reference_M: log-probabilities under the reference, for k3; None: no KL term.
+        entropy_M: entropy over the tokens that could be sampled; None: no bonus.
 
     Returns:
         The loss, and the sums behind `kl`, `old_kl`, `entropy` and `clip_rate`, weighted like the loss.
@@ -110,7 +110,7 @@ def token_losses(
     outside_M = terms.outside(terms.sequence_ratio if tokens.loss.ratio == "sequence" else terms.ratio)
     sums = {"clip_rate": (outside_M * weight_M).sum().detach(), "old_kl": _old_kl(terms.log_ratio, tokens)}
     if reference_M is not None:
-        # the estimate holds for what the policy sampled
+        # the estimate is only valid for tokens that the policy sampled
         kl_M = k3(logprobs_M, reference_M).masked_fill(tokens.nll_M, 0.0)
         loss_M = loss_M + objective.kl_coefficient * kl_M if objective.kl_coefficient else loss_M
         sums["kl"] = (kl_M * weight_M).sum().detach()
@@ -124,9 +124,9 @@ def token_losses(
 
 @torch.no_grad()
 def _old_kl(log_ratio_M: Tensor, tokens: Tokens) -> Tensor:
-    """KL(pi_old || pi) of policy-gradient tokens by k3, weighted like the loss.
+    """Return KL(pi_old || pi) of policy-gradient tokens by k3, weighted like the loss.
 
-    expm1 keeps what rounding alone makes near 1e-13; exp(d) - 1 in float32 would add 1e-7.
+    The rounding error of expm1 is near 1e-13; exp(d) - 1 in float32 would add 1e-7.
     """
     kl_M = (torch.expm1(log_ratio_M) - log_ratio_M).clamp(max=K3_MAX)
     return (kl_M * tokens.weight_M).masked_fill(tokens.nll_M, 0.0).sum()
@@ -135,10 +135,10 @@ def _old_kl(log_ratio_M: Tensor, tokens: Tokens) -> Tensor:
 def k3(logprobs_M: Tensor, reference_M: Tensor) -> Tensor:
     """Low-variance estimate of KL(pi || pi_ref) from samples of pi: exp(d) - d - 1, d = ref - own.
 
-    Unbounded, one token that has become very unlikely outweighs all others: as in verl (`kl_penalty` of
-    `verl/trainer/ppo/core_algos.py`, "low_var_kl"; the authors train with it), d is held to [-20, 20] and the
-    estimate to at most 10 (verl writes [-10, 10]; it is never negative). A token beyond d = 2.61 or -11 has
-    no gradient here: the term does not pull it back.
+    Without bounds, one token that has become very unlikely would outweigh all others. So, as in verl
+    (`kl_penalty` of `verl/trainer/ppo/core_algos.py`, "low_var_kl"; the authors train with it), d is clamped
+    to [-20, 20] and the estimate to at most 10 (verl writes [-10, 10]; it is never negative). A token beyond
+    d = 2.61 or -11 has no gradient: the term does not pull it back.
 
     Returns:
         [M] in [0, 10]. Nats.

@@ -1,25 +1,24 @@
-"""Which recorded choices of a run this machine cannot follow, for runs that are resumed elsewhere.
+"""Checks which recorded choices of a run this machine cannot follow when the run is resumed.
 
-torch is imported only where an answer needs it.
+torch is only imported if a check needs it.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
 
-from genenv.backends.settings import AUTOMATIC, PolicyConfig
+from genenv.backends.settings import PolicyConfig
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def lacking(policy: PolicyConfig) -> dict[str, str]:
-    """Recorded choices that cannot be followed here: setting -> reason."""
+    """Return the recorded choices that this machine cannot follow: setting -> reason."""
     found: dict[str, str] = {}
     if policy.device == "cuda" and not _has_cuda():
         return {"device": "torch finds no CUDA device here"}
@@ -30,12 +29,6 @@ def lacking(policy: PolicyConfig) -> dict[str, str]:
     if policy.packed_weights is True and not _has_onednn():
         found["packed_weights"] = "this torch has no oneDNN"
     return found
-
-
-def without(policy: PolicyConfig, names: Collection[str]) -> PolicyConfig:
-    """The settings with these choices automatic again; where the device is among them, with all."""
-    again = AUTOMATIC if "device" in names else names
-    return policy.model_copy(update={name: AUTOMATIC[name] for name in again})
 
 
 def _cores_in_words() -> str:
@@ -55,7 +48,7 @@ def _has_onednn() -> bool:
 
 
 def _why_not_compiled(device: str) -> str:
-    """Empty where compiled code can be had; on a GPU that is found out when it is compiled."""
+    """Return why there is no compiled code, or "" if there is; on a GPU this shows only at compilation."""
     from genenv.backends.local.cpu import build
 
     return "" if device == "cuda" else build.why_not()

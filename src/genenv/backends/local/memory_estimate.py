@@ -1,14 +1,14 @@
 # pyright: standard
-"""How much device memory a run will take for both policies, estimated before a weight is loaded.
+"""Estimate of the device memory that a run needs for both policies, before any weight is loaded.
 
-    weights     P b             the base, P parameters of b bytes; and again what is packed for the processor
-                                each of n processes: Q b / n of the layers' Q, the rest, and two layers whole
+    weights     P b             the base, P parameters of b bytes; plus copies that are packed for the CPU
+                                with n processes each: Q b / n of the layers' Q, the rest, two whole layers
     adapters    A (4 + 4 + 8)   of each policy: float32, gradients, both moments of AdamW; A 4 for a reference
     sampling    R T 2 L K d b   keys and values of R rows of T tokens, in L layers of K heads of size d
-    learning    N b sum(kept)   what a backward pass over N tokens needs of each layer, or its inputs alone
-    scores      M V 4           of M places over a vocabulary of V, as they are compared and differentiated
+    learning    N b sum(kept)   activations of a backward pass over N tokens in all layers, or only inputs
+    scores      M V 4           logits of M places over a vocabulary of V, in comparison and derivative
 
-Rows and tokens are the most that the settings allow, so that sampling usually takes a fraction of it.
+Rows and tokens are the maximum that the settings allow; sampling usually needs a fraction of it.
 """
 
 from __future__ import annotations
@@ -31,57 +31,57 @@ from genenv.errors import UsageError
 
 _COPIES_OF_SCORES = 4
 _PROGRAM = 0.7e9
-"""Of Python, torch and what else is loaded, on a CPU; of a CUDA context on a GPU."""
+"""Memory of Python, torch and other libraries on a CPU, or of a CUDA context on a GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """The sizes of a model that decide how much memory it takes."""
+    """The sizes of a model that determine its memory."""
 
     parameters: int
     layers: int
     width: int
     queries: int
-    """Width of all heads of queries."""
+    """Width of all query heads together."""
     keys: int
-    """Width of all heads of keys."""
+    """Width of all key heads together."""
     inner: int
     vocabulary: int
     products: int
-    """Parameters in matrices of layers: those that are packed."""
+    """Parameters in matrices of layers, which can be packed."""
     adapted: int
-    """Numbers of an adapter of rank 1, as PEFT makes it: rank times this is what learns."""
+    """Parameters of an adapter of rank 1; an adapter of rank r has r times as many."""
     unadapted: Mapping[str, float]
-    """Kinds of weights in layers that get no adapter, and their shares."""
+    """Kinds of weights in layers that get no adapter, with their shares."""
 
     @property
     def kept_values(self) -> int:
-        """About how many numbers a token leaves in a layer for the backward pass."""
+        """Estimate of the numbers per token that a layer keeps for the backward pass."""
         return kept_values(self.width, self.queries, self.keys, self.inner)
 
     @property
     def compiled_kept_values(self) -> int:
-        """The same, where layers for learning are compiled."""
+        """The same estimate for layers that are compiled for training."""
         return learning.kept_values(self.width, self.queries, self.keys, self.inner)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """One part of the memory."""
+    """One part of the memory estimate, in bytes, with the settings that determine it."""
 
     name: str
     bytes: float
     decided_by: str
-    """What makes it smaller."""
+    """The settings that determine this part."""
     sampling: bool = False
-    """Whether it goes where sampling goes; the most that it can be, where the rest is what it is."""
+    """Whether this memory is for sampling; such parts are upper bounds."""
 
 
 def shape_of(source: str, targets: str) -> Shape:
-    """The shape of a resolved model; its weights are not read.
+    """Return the shape of a resolved model, without reading its weights.
 
     Raises:
-        UsageError: it cannot be found, or is no causal language model.
+        UsageError: the model cannot be found, or is not a causal language model.
     """
     try:
         return shape_in(loading.causal_config(source), targets)
@@ -90,7 +90,7 @@ def shape_of(source: str, targets: str) -> Shape:
 
 
 def shape_in(config: Any, targets: str) -> Shape:  # noqa: ANN401
-    """The shape of a model that transformers' configuration describes.
+    """Return the shape of the model of a transformers configuration.
 
     Args:
         config: of transformers.
@@ -125,7 +125,7 @@ def shape_in(config: Any, targets: str) -> Shape:  # noqa: ANN401
     )
 
 
-def memory_needs(  # noqa: PLR0913 - what decides how much
+def memory_needs(  # noqa: PLR0913 - all inputs of the estimate
     shape: Shape,
     config: PolicyConfig,
     *,
@@ -135,16 +135,16 @@ def memory_needs(  # noqa: PLR0913 - what decides how much
     device: torch.device,
     processes: int = 1,
 ) -> list[Need]:
-    """The memory that policies on one base take, part by part.
+    """Return the memory that policies on one base need, part by part.
 
     Args:
         shape: of the base.
-        config: what decides the rest.
-        policies: those that have weights.
-        held: those of them with a KL term, which keeps a reference.
+        config: settings of the policies.
+        policies: names of the policies with weights.
+        held: names of those with a KL term, which keeps a reference.
         dtype: of the base.
-        device: that all of it is on.
-        processes: how many train together; what each takes of its own device.
+        device: of the models.
+        processes: number of processes that train together; the result is for one of them.
     """
     size, full = dtype.itemsize, config.tuning == "full"
     models = len(policies) if full else 1
@@ -165,9 +165,9 @@ def memory_needs(  # noqa: PLR0913 - what decides how much
     most = config.activation_gib * 2**30 or hardware.memory_bytes(device) / (2 if compiled else 4)
     kept_whole = processes == 1 and whole <= most
     backward = whole if kept_whole else inputs
-    apart = shape.products * (1 - 1 / processes)  # held by the others
-    together = 2 * shape.products / shape.layers if processes > 1 else 0.0  # one that runs, one on its way
-    own_adapters = 0 if full else len(policies) + (config.backend == "vllm")  # one to check servers by
+    apart = shape.products * (1 - 1 / processes)  # held by the other processes
+    together = 2 * shape.products / shape.layers if processes > 1 else 0.0  # running, and next
+    own_adapters = 0 if full else len(policies) + (config.backend == "vllm")  # vllm: one to check servers
     kept = [
         ("base weights", (models * shape.parameters - apart) * size, "policy.model, policy.dtype"),
         ("layers that are brought together", together * size, "policy.model, policy.dtype"),
@@ -194,20 +194,20 @@ def memory_needs(  # noqa: PLR0913 - what decides how much
 def estimate_memory(
     config: PolicyConfig, *, policies: Sequence[str], held: Sequence[str], processes: int = 1
 ) -> tuple[list[Need], str, float, str | None]:
-    """The memory that the policies of a run take on the device that its settings choose here.
+    """Return the memory that the policies of a run need on this machine's device.
 
     Args:
-        config: of both policies.
-        policies: those that have weights.
-        held: those of them with a KL term.
-        processes: how many train together, each on a device like the one here; on a CPU they share it.
+        config: settings of both policies.
+        policies: names of the policies with weights.
+        held: names of those with a KL term.
+        processes: number of processes that train together, each on such a device; on a CPU they share it.
 
     Returns:
-        Part by part, of one process; the device; all the memory that a process may have of it, bytes; and a
-        sentence on weights that get no adapter, where there are such.
+        The parts of one process; the device; the total memory available to a process, bytes; and a warning
+            about weights without adapters, or None.
 
     Raises:
-        UsageError: the model or the device is not there, or several processes cannot train so.
+        UsageError: the model or the device is not available, or the settings do not allow several processes.
     """
     if processes > 1:
         check_can_shard(config)

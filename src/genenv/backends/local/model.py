@@ -1,10 +1,10 @@
 # pyright: standard
-"""One causal language model in memory, on this machine, and the ways to run it.
+"""One causal language model in memory on this machine, and the different code paths to run it.
 
-Some choices change the last digits of what is computed: device, number format, threads, compiled code. A sum
-in another order differs in its last digits, a sampled token then differs once in a while, and with it all
-that is learned. So they are made once, when a run starts, and recorded (`resolve_settings`,
-`settled_config`): two runs with equal settings are equal only when these choices are.
+Device, number format, threads and compiled code change the last digits of results. A different last digit now
+and then changes a sampled token, and with it all later training. So these choices are made once, when a run
+starts, and recorded (`resolve_settings`, `settled_config`). Two runs with equal settings give equal results
+only if these choices are equal.
 
 Shapes: N = tokens of the flat row, M = tokens scored, V = vocabulary.
 """
@@ -36,22 +36,22 @@ from genenv.errors import UsageError
 log = logging.getLogger(__name__)
 
 PREFILL_ON_CPU = 2048
-"""Beyond so many tokens activations are slower to read again than the products are to start."""
+"""Maximum tokens of a prefill on a CPU: with more, activations no longer fit into the processor's caches."""
 
 
 class LocalModel:
-    """One causal language model in memory, and its tokenizer."""
+    """A causal language model in memory, with its tokenizer; policies are adapters on it."""
 
     def __init__(self, source: str, config: PolicyConfig, processes: int = 1) -> None:
-        """Load a model and hold it to its own forward pass.
+        """Load a model, and check that packed attention gives the results of its original forward pass.
 
         Args:
             source: a known short name, a folder, or a hub name.
             config: settings of the policies.
-            processes: how many share the base, each of which holds a part (`processes.shard_base`).
+            processes: number of processes that share the base; each holds a shard (`processes.shard_base`).
 
         Raises:
-            UsageError: the model cannot be used here; the sentence says why.
+            UsageError: the model cannot be used on this machine; the message says why.
         """
         self.source, self.config = source, config
         if config.threads:
@@ -61,9 +61,9 @@ class LocalModel:
         self.device = hardware.choose_device(config.device)
         self.max_batch_rows = hardware.batch_rows(config.max_batch_rows, self.device)
         self.tokens_per_microbatch = hardware.microbatch_tokens(config.tokens_per_microbatch, self.device)
-        """Tokens of one forward and backward pass."""
+        """Maximum tokens of one forward and backward pass."""
         self.tokens_per_tree = self.tokens_per_microbatch
-        """The same where tokens are laid out as a tree, which takes less memory."""
+        """The same limit for tokens laid out as a tree, which need less memory."""
         if self.device.type == "cpu":
             hardware.keep_freed_memory()
             threads.follow_the_machine()
@@ -87,7 +87,8 @@ class LocalModel:
         self.vocabulary = int(shape.vocab_size)
         self.causal = causal.requires_grad_(requires_grad=False)
         self.other_inputs = tuple(loading.other_inputs(causal))
-        """Modules for images and sound: removed, or with full tuning frozen, as a checkpoint is whole."""
+        """Modules for images and sound. They are removed, or with full tuning frozen, since checkpoints are
+        complete."""
         if not full:
             loading.without_other_inputs(causal)
         if self.shared:
@@ -97,27 +98,28 @@ class LocalModel:
         self._grammars: Grammars | None = None
         packed = use_packed_attention(causal, source, self.context_tokens, config.attention)
         self.own_forward = not packed
-        """Whether the model runs in its own forward pass: packed attention is not for it."""
+        """Whether the model runs in its original forward pass because packed attention does not suit it."""
         if self.shared and not packed:
             raise UsageError(f"{source} is not trained by several processes: it needs packed attention")
         self.kernels = build.wanted(config.compiled, self.device)
         self.adapter: str | None = None
         """The adapter in use; None for the bare base."""
         self._set_in_peft: str | None = None
-        """The adapter that PEFT has in place; None where that is not known."""
+        """The adapter that is active in PEFT; None if unknown."""
         self.fused: FusedDecoder | None = None
         self._decode_step: DecodeStep | None = None
         self._decode_step_tried = False
         self._slow: set[str | None] = set()
-        """Adapters for which a warning was logged that they sample layer by layer."""
+        """Adapters for which slow sampling (layer by layer) was already logged."""
         self.tree: TreeDecoder | None = None
-        """The same layers for learning over a tree of tokens; None where that is not faster."""
+        """The fused layers for training over a tree of tokens; None if that is not faster."""
 
     def fuse(self) -> None:
-        """Let genenv's own decoder run the layers, where it knows them: the base is to stay as it is.
+        """Switch to genenv's fused decoder if it supports the layers; the base must then stay frozen.
 
         Raises:
-            UsageError: the settings ask for it, or for packed weights, and it cannot be.
+            UsageError: the settings require the fused decoder or packed weights, and the model does not allow
+                it.
         """
         config = self.config
         if self.peft is not None or self.fused is not None or self.shared:
@@ -129,7 +131,7 @@ class LocalModel:
             limit = hardware.activation_bytes(config.activation_gib, self.device)
             tried = config.packed_weights == "auto" and self.kernels is not None
             packed = hardware.packing_bytes(self.device) if tried else 0.0
-            self.fused = fused_decoder(self.causal, self.source, limit, self.kernels, packed, must)
+            self.fused = fused_decoder(self.causal, self.source, limit, self.kernels, packed, must=must)
         if self.fused is not None and self.device.type == "cuda" and config.compiled is not False:
             self.tree = TreeDecoder(self.fused, config.activation_gib * 2**30)
             self.tokens_per_tree = hardware.microbatch_tokens(
@@ -141,12 +143,12 @@ class LocalModel:
             )
 
     def add_adapter(self, name: str, *, seed: int, lora: PolicyConfig | None = None) -> None:
-        """Attach a fresh LoRA adapter: the model is unchanged until the adapter learns.
+        """Attach a fresh LoRA adapter, which does not change the model's output until it is trained.
 
         Args:
             name: of the adapter.
-            seed: of its first weights.
-            lora: has its rank, scale and layers, where they are not the model's own settings.
+            seed: of the initial weights.
+            lora: states rank, scale and layers of the adapter; None: the model's settings do.
 
         Raises:
             UsageError: the adapter settings do not fit this model.
@@ -165,19 +167,19 @@ class LocalModel:
             log.warning("%s: %s", self.source, warning)
 
     def add_adapter_like(self, name: str, other: str | None) -> None:
-        """Attach an adapter with the settings of another; its values are yet to come."""
+        """Attach an adapter with the settings of another; the caller must load its weights."""
         self.peft.add_adapter(name, self.peft.peft_config[other])
         self._set_in_peft = None
 
     def use(self, adapter: str | None) -> None:
-        """Put an adapter in place; None: whatever is, where there are none."""
+        """Activate an adapter; None: the bare model, for full tuning."""
         self.adapter = adapter
-        if adapter is not None and self._set_in_peft != adapter:  # PEFT goes through all modules
+        if adapter is not None and self._set_in_peft != adapter:  # PEFT visits all modules
             self.peft.set_adapter(adapter)
             self._set_in_peft = adapter
 
     def drop_adapter(self, name: str, *, instead: str) -> None:
-        """Let go of an adapter and its memory; another one is in use from here on."""
+        """Detach an adapter, free its memory, and activate another."""
         self.adapter = instead
         self.peft.set_adapter(instead)
         self.peft.delete_adapter(name)
@@ -190,11 +192,11 @@ class LocalModel:
             self.tree.forget(name)
 
     def decode_step(self, adapter: str | None, weights: Hashable) -> DecodeStep | None:
-        """Sampling as a captured step, with an adapter in place; None where the layers run one by one.
+        """Return the captured sampling step with an adapter activated; None if layers must run one by one.
 
         Args:
             adapter: its name; None for the bare base.
-            weights: names its present values.
+            weights: identifies the adapter's present values.
         """
         if not self._decode_step_tried:
             self._decode_step_tried = True
@@ -202,7 +204,7 @@ class LocalModel:
             if wanted and self.fused is not None and self.shaping.is_nothing:
                 self._decode_step = captured_step(self.causal, self.fused, self.config, self.context_tokens)
                 if self.tree is not None:
-                    self.tree.forget_all()  # the weights are elsewhere now
+                    self.tree.forget_all()  # capturing moved the weights
         step = self._decode_step
         if step is None:
             return None
@@ -230,13 +232,13 @@ class LocalModel:
         return self._grammars
 
     def end_round(self) -> None:
-        """Let go of grammars, and of memory that was freed."""
+        """Free compiled grammars and cached memory."""
         if self._grammars is not None:
             self._grammars.forget()
         hardware.release_memory(self.device)
 
     def hidden(self, ids_1N: Tensor, positions_1N: Tensor, layout: AnyLayout) -> Tensor:
-        """[N, width] last hidden states of a flat row; see `own_hidden` for an `OwnLayout`."""
+        """Return [N, width] the last hidden states of a flat row; for an `OwnLayout` see `own_hidden`."""
         if self.fused is not None:
             return self.fused.hidden(ids_1N, positions_1N, layout, self.adapter)
         decoder = self.causal.get_decoder()
@@ -248,7 +250,7 @@ class LocalModel:
 
     @property
     def prefill_tokens(self) -> int:
-        """Prompt tokens that go through the model at a time: what a CPU's caches hold, what a GPU likes."""
+        """Maximum prompt tokens per prefill: what fits a CPU's caches, or keeps a GPU busy."""
         most = self.tokens_per_microbatch
         if self.device.type == "cpu":
             return min(most, PREFILL_ON_CPU)
@@ -256,30 +258,30 @@ class LocalModel:
 
     @property
     def output(self) -> Any:  # noqa: ANN401
-        """The output layer."""
+        """The output layer (LM head)."""
         return self.causal.get_output_embeddings()
 
     def scores(self, hidden: Tensor) -> Tensor:
-        """[M, V] scores of all tokens, in the model's number format."""
+        """Return [M, V] logits, in the model's number format."""
         return self.shaping(self.linear_scores(hidden))
 
     def linear_scores(self, hidden: Tensor) -> Tensor:
-        """[M, V] what the output layer gives, before the model shapes it."""
+        """Return [M, V] the output layer's results, before the model scales or caps them."""
         return self.output(hidden) if self.fused is None else self.fused.scores(hidden)
 
     def head(self, hidden: Tensor) -> Tensor:
-        """[M, V] scores in float32."""
+        """Return [M, V] logits in float32."""
         return self.scores(hidden).float()
 
 
 def resolve_settings(policy: PolicyConfig) -> PolicyConfig:
-    """Device, number format, threads and compiled code that suit this machine, where they are automatic."""
+    """Replace `auto` for device, number format, threads and compiled code by this machine's values."""
     device = hardware.choose_device(policy.device)
     if device.type == "cpu":
         hardware.keep_freed_memory()  # before torch starts threads
     full = policy.tuning == "full" and policy.dtype == "auto"
     dtype = torch.float32 if full else hardware.choose_dtype(policy.dtype, device)
-    compiled = policy.compiled  # on a GPU it says only whether compiled code is wanted at all
+    compiled = policy.compiled  # on a GPU it only says whether compiled code is wanted
     if device.type == "cpu":
         compiled = build.wanted(policy.compiled, device) is not None
     return policy.model_copy(
@@ -294,10 +296,10 @@ def resolve_settings(policy: PolicyConfig) -> PolicyConfig:
 
 
 def settled_config(policy: PolicyConfig, *loaded: LocalModel) -> PolicyConfig:
-    """The settings with what was decided while the policies' models were loaded.
+    """Return the settings with the choices that were made while the policies' models were loaded.
 
-    Where two models stand on different sides, by their nature, `auto` stays: it decides the same again.
-    Weights are packed in both or in none, because that was measured.
+    If two models differ in such a choice, `auto` stays, and chooses the same again. Weights are packed in all
+    models or in none, because packing was chosen by a measurement.
     """
     fused = [model.fused for model in loaded if model.fused is not None]
     packed = bool(fused) and all(decoder.packed for decoder in fused)

@@ -1,10 +1,10 @@
 # pyright: standard
-"""Forward passes in transformers' own code, the output layer, and the check that faster passes agree.
+"""Original forward passes of transformers, logits, and the checks that faster code gives the same results.
 
-Before a model is used, its scores on a small input in packed attention must be those of its own forward pass.
-A model whose attention cannot be replaced stays in its own forward pass, which is slower. There every rollout
-is a padded sequence of its own, so a prompt is read once for each of its completions. Sampling uses the cache
-that comes with the model.
+Before a model is used, its logits on a small input with packed attention are compared with those of its
+original forward pass. A model whose attention cannot be replaced keeps its original forward pass, which is
+slower. Each rollout is then a separate padded sequence, so a prompt is prefilled once per completion.
+Sampling uses the model's own KV cache.
 
     scores = c tanh(f W h / c)      f is 1 and there is no cap c, unless the model's configuration has them
 
@@ -38,38 +38,38 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shaping:
-    """What becomes of the output layer's result."""
+    """The scaling and soft cap that some models apply to the output layer's results."""
 
     factor: float = 1.0
     cap: float | None = None
-    """Scores stay within plus and minus this number, smoothly."""
+    """Logits are smoothly limited to plus and minus this number; None: no cap."""
 
     @property
     def is_nothing(self) -> bool:
-        """Whether scores are the output layer's own."""
+        """Whether logits are the unchanged results of the output layer."""
         return self.factor == 1.0 and self.cap is None
 
     def __call__(self, scores: Tensor) -> Tensor:
-        """[M, V] the model's scores out of those of its output layer."""
+        """Return [M, V] the model's logits from the results of its output layer."""
         if self.factor != 1.0:
             scores = scores * self.factor
         return scores if self.cap is None else self.cap * torch.tanh(scores / self.cap)
 
 
 def shaping(config: Any) -> Shaping:  # noqa: ANN401
-    """What a configuration of transformers says of it, under the three names in use."""
+    """Read the scaling and cap from a transformers configuration, under the three names in use."""
     text = config.get_text_config()
     factor = (getattr(text, "logit_scale", None) or 1.0) / (getattr(text, "logits_scaling", None) or 1.0)
     return Shaping(factor=factor, cap=getattr(text, "final_logit_softcapping", None))
 
 
 def scores_of(causal: Any, hidden: Tensor) -> Tensor:  # noqa: ANN401
-    """[M, V] scores of all tokens, from last hidden states [M, W]."""
+    """Return [M, V] logits of all tokens, from last hidden states [M, W]."""
     return shaping(causal.config)(causal.get_output_embeddings()(hidden))
 
 
 _PREFILLS = 16
-"""Rows begin together with so many times the prompt tokens that packed sampling reads at a time."""
+"""Limit of the prompt tokens that are admitted together, in units of the engine's `prefill_tokens`."""
 
 
 def own_hidden(
@@ -80,18 +80,18 @@ def own_hidden(
     *,
     tokens: int = 1024,
 ) -> Tensor:
-    """Last hidden states, [N, width] of a flat row or [R, width] of the last tokens of rows.
+    """Return last hidden states: [N, width] of a flat row, or [R, width] of the last tokens of rows.
 
     Args:
         decoder: the model without its output layer.
-        ids: [1, N] of a flat row, or [R, T] of what is new.
-        positions: likewise.
+        ids: [1, N] of a flat row, or [R, T] new tokens.
+        positions: in the shape of `ids`.
         layout: a `Layout` without a cache, or an `OwnLayout`.
-        tokens: so many tokens of a flat row's sequences at a time, padding included (one may be longer). With
-            gradients, pieces are calculated again in the backward pass.
+        tokens: maximum tokens of a flat row's sequences per piece, padding included; one sequence may be
+            longer. With gradients, pieces are recomputed in the backward pass.
 
     Raises:
-        TypeError: the layout is made for replaced attention.
+        TypeError: the layout is for packed attention with caches.
     """
     if isinstance(layout, OwnLayout):
         output = decoder(
@@ -120,7 +120,7 @@ def own_hidden(
 
 
 def _unpacked(packed: Packed) -> tuple[Tensor, Tensor, Tensor]:
-    """[S, L] where a sequence's tokens are in the flat row, [S, L] 1 for real ones, and [N] the way back."""
+    """Return [S, L] flat indices of sequences' tokens, [S, L] 1 at tokens, and [N] inverse indices."""
     prompts = [at[real].tolist() for at, real in zip(packed.prompt_at_BP, packed.prompt_real_BP, strict=True)]
     rows = [at[real].tolist() for at, real in zip(packed.row_at_RC, packed.row_real_RC, strict=True)]
     of_row = packed.bundle_of_R.tolist()
@@ -139,7 +139,7 @@ def _unpacked(packed: Packed) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def left_padded(prompts: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor, OwnLayout]:
-    """[R, T] tokens and [R, T] positions of prompts that end in the same column, and their layout."""
+    """Return [R, T] tokens and [R, T] positions of prompts padded on the left, and their layout."""
     width = max(len(prompt) for prompt in prompts)
     ids = torch.tensor([[0] * (width - len(prompt)) + list(prompt) for prompt in prompts], device=device)
     lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
@@ -148,7 +148,7 @@ def left_padded(prompts: Sequence[Sequence[int]], device: torch.device) -> tuple
 
 
 def next_positions(layout: OwnLayout) -> Tensor:
-    """[R, 1] positions of one more token of each row, for which the layout makes room."""
+    """Return [R, 1] positions of one more token per row, and extend the layout by it."""
     layout.seen_RT = torch.cat([layout.seen_RT, layout.seen_RT.new_ones(len(layout.seen_RT), 1)], 1)
     return layout.seen_RT.sum(1, keepdim=True) - 1
 
@@ -156,18 +156,18 @@ def next_positions(layout: OwnLayout) -> Tensor:
 def keep_rows(layout: OwnLayout, rows: Tensor) -> None:
     """Drop all rows but those with these indices."""
     layout.seen_RT = layout.seen_RT[rows]
-    layout.cache.reorder_cache(rows)  # the one way to choose rows that every kind of layer has
+    layout.cache.reorder_cache(rows)  # the only row selection that all cache types support
 
 
 class OwnBatch:
-    """Rows that begin together. Those that are done leave; others come when all are done."""
+    """A batch in the original forward pass: rows start together; new ones wait until all are done."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.rows: list[Row] = []
 
     def room(self, waiting: Sequence[Row]) -> int:
-        """How many of the waiting rows may come now: their prompts are read at once."""
+        """Return how many of the waiting rows can be admitted now, limited by their padded prompts."""
         if self.rows:
             return 0
         count = width = 0
@@ -179,7 +179,7 @@ class OwnBatch:
         return min(count, self._engine.max_rows)
 
     def admit(self, rows: Sequence[Row]) -> None:
-        """Take in requests, and read their prompts."""
+        """Start with these rows, and prefill their prompts."""
         self.rows = list(rows)
         ids, positions, self._layout = left_padded(
             [row.request.prompt_ids for row in rows], self._engine.device
@@ -187,10 +187,10 @@ class OwnBatch:
         self._states = self._engine.hidden(ids, positions, self._layout)
 
     def close(self) -> None:
-        """Nothing is held beyond the batch."""
+        """Do nothing: the batch holds no other resources."""
 
     def step(self) -> tuple[list[Row], int]:
-        """One token for each row; those that are done leave and are returned, with how many were drawn."""
+        """Sample one token for each row; return the completed rows, which leave, and the token count."""
         count = len(self.rows)
         tokens_R = self._engine.choose(self.rows, self._engine.head(self._states))
         left = [row for row in self.rows if row.done]
@@ -209,7 +209,7 @@ class OwnBatch:
 
 PROMPT_TOKENS, ROW_TOKENS = 9, (4, 6)
 _ERRORS = (TypeError, ValueError, RuntimeError, AttributeError, KeyError)
-"""What a model raises that is not made for the way it is called."""
+"""Errors of models whose code does not fit the way they are called."""
 
 
 @torch.no_grad()
@@ -219,19 +219,19 @@ def use_packed_attention(
     context_tokens: int,
     wanted: Literal["auto", "packed", "own"] = "auto",
 ) -> bool:
-    """Switch a model to packed attention, where that says what the model says on a small input.
+    """Switch a model to packed attention if that gives the model's own results on a small input.
 
     Args:
         causal: the model.
-        source: its name.
-        context_tokens: the longest that a sequence may be.
+        source: name of the model.
+        context_tokens: the longest sequence.
         wanted: the setting `policy.attention`.
 
     Returns:
-        False, with a logged sentence, where the model stays in its own forward pass.
+        Whether packed attention is used; if not, the reason is logged.
 
     Raises:
-        UsageError: that is not possible either, or packed attention is wanted and not for this model.
+        UsageError: neither way works, or `wanted` is "packed" and the model does not allow it.
     """
     attention.register()
     bundle = _small_input(causal.config.get_text_config().vocab_size)
@@ -268,7 +268,7 @@ def use_packed_attention(
 
 
 def _why_not_packed(causal: Any, bundle: Bundle, expected: Tensor, context_tokens: int) -> str | None:  # noqa: ANN401
-    """Why packed attention is not for a model; None where it is. Leaves the model with packed attention."""
+    """Return why packed attention does not suit a model, or None; packed attention stays switched on."""
     packed = Packed([bundle], expected.device)
     layout = Layout(packed=packed)
     try:
@@ -282,7 +282,7 @@ def _why_not_packed(causal: Any, bundle: Bundle, expected: Tensor, context_token
     off = _apart(found.float(), expected)
     if not off < _tolerance(causal):
         return f"its attention is not the usual one (off by {off:.3g})"
-    # The comparison cannot notice a window that is wider than its small input.
+    # The comparison cannot detect a window that is wider than its small input.
     chunk = getattr(causal.config.get_text_config(), "attention_chunk_size", None)
     window = min((width for width in (layout.window, chunk) if width is not None), default=context_tokens)
     if window < context_tokens:
@@ -294,12 +294,12 @@ def _why_not_packed(causal: Any, bundle: Bundle, expected: Tensor, context_token
 
 
 def _own_forward_is_off(causal: Any, bundle: Bundle, expected: Tensor) -> float:  # noqa: ANN401
-    """How far learning and sampling in the model's own forward pass are from it."""
+    """Return the deviation of training and sampling in the original forward pass from the expected logits."""
     decoder = causal.get_decoder()
     packed = Packed([bundle], expected.device)
     states = own_hidden(decoder, packed.ids_1N, packed.positions_1N, Layout(packed=packed))
     off = _apart(scores_of(causal, states[packed.targets()[0]]).float(), expected)
-    # As rows are sampled: both, which differ in length, then the second alone.
+    # As in sampling: first both rows, which differ in length, then only the second.
     prompts = [[*bundle.prompt_ids, *row] for row in bundle.completions]
     ends = torch.tensor(ROW_TOKENS).cumsum(0) - 1
     ids, positions, layout = left_padded([prompt[:-3] for prompt in prompts], expected.device)
@@ -321,7 +321,7 @@ def _small_input(vocabulary: int) -> Bundle:
 
 
 def _apart(found: Tensor, expected: Tensor) -> float:
-    """Mean over positions of the total difference between two distributions given by their scores."""
+    """Return the mean L1 distance over positions between two distributions, given as logits."""
     return (found.softmax(-1) - expected.softmax(-1)).abs().sum(-1).mean().item()
 
 
@@ -333,15 +333,16 @@ def _tolerance(causal: Any) -> float:  # noqa: ANN401
 def fused_decoder(
     causal: Any,  # noqa: ANN401
     source: str,
-    activation_bytes: float = float("inf"),
-    kernels: Kernels | None = None,
-    packed_bytes: float = 0.0,
-    must: bool = False,
+    activation_bytes: float,
+    kernels: Kernels | None,
+    packed_bytes: float,
+    *,
+    must: bool,
 ) -> FusedDecoder | None:
-    """A fused decoder that says what the model says, on a small input; None, with a logged sentence, else.
+    """Return a fused decoder if its results match the model's on a small input; else None, with a log entry.
 
     Raises:
-        UsageError: it `must` be, and cannot.
+        UsageError: `must` is set, and the fused decoder does not work.
     """
     reason = why_not(causal)
     if reason is None:

@@ -1,14 +1,15 @@
 # pyright: standard
-"""The next token of a sequence: which tokens a grammar or a list of choices allows, and drawing one.
+"""Sampling of the next token: masks of grammars and choices, and fast drawing from large vocabularies.
 
-A JSON schema becomes a mask over the vocabulary at every step (xgrammar). With choices only the next tokens
-of those that are still possible are allowed; each is in the one form that the tokenizer gives it. So the
-policy over choices is a distribution over exactly these, and most of their tokens follow from those before.
+A JSON schema becomes a mask over the vocabulary at every step (xgrammar). With a list of choices, only the
+next tokens of the remaining choices are allowed, and each choice has exactly one tokenization. So the policy
+over choices is a distribution over exactly these, and most of their tokens are determined by the tokens
+before.
 
-Drawing takes as few passes over the vocabulary as possible: `torch.multinomial` over a large vocabulary costs
-more than the forward pass of a small model on a CPU. Here a distribution function is inverted: probabilities
-are summed in chunks, the chunk is found first, then the token in it. The same sums give the normalizer of the
-log-probabilities.
+Drawing makes as few passes over the vocabulary as possible: on a CPU, `torch.multinomial` over a large
+vocabulary takes longer than the forward pass of a small model. Instead the cumulative distribution is
+inverted: probabilities are summed in chunks, and the token is searched first by chunk, then within it. The
+same sums give the normalizer of the log-probabilities.
 
 Shapes: R = rows, V = vocabulary, C = tokens of a chunk, K = chunks.
 """
@@ -31,25 +32,25 @@ from genenv.types import Choices, JsonObject
 
 
 class Matcher(Protocol):
-    """Follows one completion, token by token."""
+    """Tracks which tokens may follow in one completion. Implemented by xgrammar and `OneOf`."""
 
     def fill_next_token_bitmask(self, mask: Any, row: int, /) -> Any:  # noqa: ANN401
-        """Write into a row of a mask what may come next."""
+        """Write the tokens that may come next into a row of a bit mask."""
         ...
 
     def accept_token(self, token: int, /) -> bool:
-        """Go on with a token; whether it may be that one."""
+        """Advance by a token; return whether it was allowed."""
         ...
 
     def is_terminated(self) -> bool:
-        """Whether nothing comes any more."""
+        """Return whether the completion is complete, so that no token may follow."""
         ...
 
 
 class Grammars:
-    """Compiles schemas for one tokenizer, and keeps the latest: a round's are needed again for its update.
+    """Compiles JSON schemas into grammars for one tokenizer, and caches the latest ones for the update.
 
-    One takes 1 to 60 MiB, so they are forgotten when a round is over.
+    A grammar takes 1 to 60 MiB, so the cache is cleared after each round.
     """
 
     def __init__(self, tokenizer: Any, vocabulary: int, stop_id: int) -> None:  # noqa: ANN401
@@ -61,22 +62,22 @@ class Grammars:
         self._compile = functools.lru_cache(maxsize=64)(self._compile_text)
 
     def matcher(self, schema: JsonObject) -> Matcher:
-        """A fresh matcher for one completion."""
+        """Return a new matcher for one completion."""
         return xgrammar.GrammarMatcher(self._compile(json.dumps(schema)))
 
     def allowed(self, matchers: Sequence[Matcher]) -> Tensor:
-        """[R, ceil(V / 32)] bit mask of the tokens each row may take next."""
+        """Return [R, ceil(V / 32)] bit masks of the tokens that each row may take next."""
         mask = self.anything(len(matchers))
         for row, matcher in enumerate(matchers):
             matcher.fill_next_token_bitmask(mask, row)
         return mask
 
     def anything(self, tokens: int) -> Tensor:
-        """[T, ceil(V / 32)] bit masks that allow all tokens."""
+        """Return [T, ceil(V / 32)] bit masks that allow all tokens."""
         return xgrammar.allocate_token_bitmask(tokens, self._vocabulary)
 
     def along(self, schema: JsonObject, token_ids: Sequence[int]) -> Tensor:
-        """[T, ceil(V / 32)] bit masks of the tokens that a completion could take in the place of each of its.
+        """Return [T, ceil(V / 32)] bit masks of the tokens allowed at each place of a completion.
 
         Raises:
             ValueError: the completion does not follow the grammar.
@@ -86,10 +87,10 @@ class Grammars:
         return mask
 
     def among(self, choices: Sequence[Choices], token_ids: Sequence[int]) -> Tensor:
-        """[T, ceil(V / 32)] the same where some replies had to be one of some; anything goes beside them.
+        """Return masks as `along`, for a completion with replies from lists of choices; the rest is free.
 
         Raises:
-            ValueError: a reply is none of its choices.
+            ValueError: a reply is not one of its choices.
         """
         mask = self.anything(len(token_ids))
         for one in choices:
@@ -98,11 +99,11 @@ class Grammars:
         return mask
 
     def forbid(self, scores_RV: Tensor, mask: Tensor) -> None:
-        """Set the scores of all other tokens to -inf, in place."""
+        """Set the logits of tokens outside the mask to -inf, in place."""
         xgrammar.apply_token_bitmask_inplace(scores_RV, mask.to(scores_RV.device, non_blocking=True))
 
     def forget(self) -> None:
-        """Keep none."""
+        """Clear the cache."""
         self._compile.cache_clear()
 
     def _compile_text(self, schema: str) -> xgrammar.CompiledGrammar:
@@ -115,7 +116,7 @@ class Grammars:
 
 
 def _follow(matcher: Matcher, token_ids: Sequence[int], mask: Tensor) -> None:
-    """Write down what may stand in the place of each token, up to where the matcher ends."""
+    """Write the tokens allowed at each place into a mask, up to the end of the matcher's sequence."""
     for t, token in enumerate(token_ids):
         if matcher.is_terminated():
             return
@@ -125,32 +126,32 @@ def _follow(matcher: Matcher, token_ids: Sequence[int], mask: Tensor) -> None:
 
 
 def is_forbidden(mask: Tensor, vocabulary: int) -> Tensor:
-    """[R, V] True at the tokens that a bit mask [R, ceil(V / 32)] does not allow."""
+    """Return [R, V] True at the tokens that a bit mask [R, ceil(V / 32)] does not allow."""
     bits = torch.arange(32, dtype=torch.int32, device=mask.device)
     return ((mask[:, :, None] >> bits) & 1).flatten(1)[:, :vocabulary] == 0
 
 
 class OneOf:
-    """Follows one completion that is to be one of some; has what xgrammar's matchers have."""
+    """A `Matcher` for a completion that must be one of given token sequences."""
 
     def __init__(self, replies: Sequence[tuple[int, ...]]) -> None:
         self._left, self._place = list(replies), 0
 
     def fill_next_token_bitmask(self, mask: Tensor, row: int) -> None:
-        """Write into a row of a mask [R, ceil(V / 32)] what may come next."""
+        """Write the tokens that may come next into a row of a mask [R, ceil(V / 32)]."""
         mask[row] = 0
         for token in self._next():
             word, bit = divmod(token, 32)
             mask[row, word] |= -(2**31) if bit == 31 else 1 << bit
 
     def accept_token(self, token: int) -> bool:
-        """Go on with a token; whether it may be that one."""
+        """Advance by a token; return whether it was allowed."""
         self._left = [r for r in self._left if len(r) > self._place and r[self._place] == token]
         self._place += 1
         return bool(self._left)
 
     def is_terminated(self) -> bool:
-        """Whether nothing comes any more."""
+        """Return whether no token may follow."""
         return not self._next()
 
     def _next(self) -> set[int]:
@@ -161,12 +162,12 @@ CHUNK = 256
 
 
 class Odds:
-    """The distributions softmax(scores), one a row: their largest scores, and sums over chunks.
+    """The distributions softmax(scores), one per row, as largest scores and sums over chunks.
 
     Args:
         scores_RV: log-probabilities up to a constant per row; -inf is never drawn.
         chunk: tokens per chunk.
-        kernels: compiled code, where there is some.
+        kernels: compiled code; None: torch.
     """
 
     def __init__(self, scores_RV: Tensor, chunk: int = CHUNK, kernels: Kernels | None = None) -> None:
@@ -174,13 +175,13 @@ class Odds:
         self._top_R1, sums_RK = (kernels.chunk_sums if kernels else _chunk_sums)(scores_RV, chunk)
         self._below_RK = sums_RK.double().cumsum(-1)
         self.norm_R = (self._top_R1.double() + self._below_RK[:, -1:].log())[:, 0].float()
-        """log sum exp of the scores."""
+        """[R] the log-normalizer: log sum exp of the scores."""
 
     def draw(self, uniform_R: Tensor) -> Tensor:
-        """[R] one token per row; equal numbers draw equal tokens.
+        """Draw a token for each row, [R]; equal random numbers draw equal tokens.
 
         Args:
-            uniform_R: uniform numbers in [0, 1), one a row.
+            uniform_R: uniform random numbers in [0, 1), one per row.
         """
         below_RK, chunk = self._below_RK, self._chunk
         total_R1 = below_RK[:, -1:]
@@ -201,7 +202,7 @@ class Odds:
 
 
 def _chunk_sums(scores_RV: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
-    """[R, 1] largest score of each row, and [R, K] sums of exp(score - largest); as `Kernels.chunk_sums`."""
+    """Return [R, 1] largest score, and [R, K] sums of exp(score - largest); see `Kernels.chunk_sums`."""
     rows, vocabulary = scores_RV.shape
     chunks = -(-vocabulary // chunk)
     top_R1 = scores_RV.amax(-1, keepdim=True).float()
@@ -212,23 +213,23 @@ def _chunk_sums(scores_RV: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
 
 
 def nucleus(scores_RV: Tensor, top_p_R: Tensor) -> Tensor:
-    """Scores in which all but the most probable tokens are -inf (nucleus sampling, arXiv:1904.09751).
+    """Return scores with all but the most probable tokens set to -inf (nucleus sampling, arXiv:1904.09751).
 
     Args:
         scores_RV: log-probabilities up to a constant per row.
-        top_p_R: the fewest tokens are kept whose probabilities sum up to at least this much; tokens that are
-            as probable as the last of them are kept too. 1 keeps all.
+        top_p_R: the smallest set of tokens whose probabilities sum to at least this is kept; ties with the
+            last of them are kept too. 1 keeps all.
     """
     sorted_RV = scores_RV.sort(-1, descending=True).values
     before_RV = sorted_RV.softmax(-1).cumsum(-1).roll(1, -1)
-    before_RV[:, 0] = 0.0  # the most probable one is always kept
+    before_RV[:, 0] = 0.0  # the most probable token is always kept
     kept_R = torch.where(top_p_R < 1.0, (before_RV < top_p_R[:, None]).sum(-1), scores_RV.shape[1])
     least_R1 = sorted_RV.gather(1, (kept_R - 1).clamp_(min=0)[:, None])
     return scores_RV.masked_fill(scores_RV < least_R1, float("-inf"))
 
 
 def truncated(scores_RV: Tensor, requests: Sequence[SamplingParams]) -> Tensor:
-    """[R, V] scores in which what each row's request does not draw is -inf."""
+    """Return [R, V] scores with -inf at the tokens that each row's request excludes."""
     if not any(request.truncates for request in requests):
         return scores_RV
     top_p_R = torch.tensor([request.top_p for request in requests], device=scores_RV.device)

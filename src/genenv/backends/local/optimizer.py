@@ -1,5 +1,5 @@
 # pyright: standard
-"""AdamW over the weights of one policy: gradients are clipped, steps can be ramped up or shortened."""
+"""AdamW over the weights of one policy: gradients are clipped, and steps can be ramped up or shortened."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILE = "optimizer.safetensors"
 
 
 class Optimizer:
-    """AdamW over one policy's parameters."""
+    """AdamW over the trained parameters of one policy; used by the trainers."""
 
     def __init__(self, parameters: Sequence[tuple[str, nn.Parameter]], settings: OptimizerConfig) -> None:
         self.names = [name for name, _ in parameters]
@@ -43,17 +43,17 @@ class Optimizer:
         self._adamw.zero_grad(set_to_none=True)
 
     def step(self, lr: float, *, keep_before: bool = False) -> float:
-        """Apply the gradients, scaled down to the largest allowed norm, and forget them.
+        """Apply the gradients after clipping their norm, then drop them.
 
         Args:
-            lr: the learning rate; times `ramp` where the optimizer began without moments.
+            lr: the learning rate, which is multiplied by `ramp` if the optimizer started without moments.
             keep_before: copy the parameters first, so that the step can be shortened.
 
         Returns:
-            The norm before.
+            The norm of the gradient before clipping.
 
         Raises:
-            UpdateSkipped: it is not finite; nothing is changed.
+            UpdateSkipped: the norm is not finite; no weight is changed.
         """
         norm = self._clip(self.settings.max_grad_norm)
         if not math.isfinite(norm):
@@ -65,15 +65,15 @@ class Optimizer:
         return norm
 
     def apply(self, params: AdamParams) -> float:
-        """Apply the gradients in a step that states all of its numbers, and forget them.
+        """Apply the gradients in a step with explicit hyperparameters, then drop them.
 
-        Without a gradient nothing moves.
+        Without a gradient no weight changes.
 
         Returns:
-            The norm of the gradient before it is clipped.
+            The norm of the gradient before clipping.
 
         Raises:
-            UsageError: it is not finite; the gradient is forgotten, and nothing else is changed.
+            UsageError: the norm is not finite; the gradient is dropped, and no weight is changed.
         """
         norm = self._clip(params.grad_clip_norm)
         if not math.isfinite(norm):
@@ -87,29 +87,29 @@ class Optimizer:
         return norm
 
     def _clip(self, max_norm: float) -> float:
-        """Scale the gradients down to a norm (0: leave them), and return the norm before."""
+        """Clip the gradients to a maximum norm (0: no limit), and return the norm before clipping."""
         norm = nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
         if max_norm:
             nn.utils.clip_grads_with_norm_(self.parameters, max_norm, norm)
         return float(norm)
 
     def _move(self, **numbers: object) -> None:
-        """One step of AdamW with these numbers; gradients are forgotten."""
+        """Make one step of AdamW with these hyperparameters, then drop the gradients."""
         for group in self._adamw.param_groups:
             group |= numbers
         self._adamw.step()
         self.clear()
-        # a fused step does not say that the weights are others now, which those who copied them must know
+        # a fused step does not increase the weights' version, by which cached copies are invalidated
         torch.autograd.graph.increment_version(self.parameters)
 
     @torch.no_grad()
     def shorten(self, fraction: float) -> None:
-        """Go to where `fraction` of the last step leads, which kept what was before; its moments stay.
+        """Move to the point at `fraction` of the last step; needs `keep_before`. The moments do not change.
 
         Both the step of AdamW and its weight decay are linear in the learning rate.
 
         Args:
-            fraction: of the whole step, in [0, 1]; not more than it was shortened to already.
+            fraction: of the whole step, in [0, 1]; at most the fraction of an earlier call.
         """
         for parameter, before in zip(self.parameters, self._before, strict=True):
             parameter.copy_(torch.lerp(before, parameter, fraction / self._fraction))
@@ -117,12 +117,12 @@ class Optimizer:
 
     @torch.no_grad()
     def keep(self, kept: Moments) -> None:
-        """Go on to another objective with some of the moments; the others start again from zero.
+        """Keep some of the moments for another objective; the others restart from zero.
 
-        The first moment still points where the old gradients did, and moves every weight that way for about
-        1 / (1 - beta1) steps, whatever the new gradients say. The second is the scale of the old gradients:
-        kept, steps are shorter than the learning rate says where the new ones are smaller. With the second
-        alone the step count stays, and the first moment grows from zero by itself.
+        The first moment still points along the old gradients. It moves every weight that way for about 1 / (1
+        - beta1) steps, whatever the new gradients are. The second moment is the scale of the old gradients.
+        If it is kept and the new gradients are smaller, steps are shorter than the learning rate suggests. If
+        only the second moment is kept, the step count stays, and the first moment grows from zero by itself.
         """
         for state in self._adamw.state.values():
             if kept != "both":
@@ -133,25 +133,25 @@ class Optimizer:
         self.ramped = kept == "none"
 
     def ramp(self) -> float:
-        """1 - beta1^t for the coming step t, which undoes the bias correction of the first moment.
+        """Return 1 - beta1^t for the coming step t, which undoes the bias correction of the first moment.
 
         With it the first step of fresh moments moves a weight by (1 - beta1) of the learning rate, and no
-        step that sees noise alone is longer than those that come later. Without, the first one moves every
-        weight by the whole learning rate, whatever its gradient: 4.4 times the later ones at beta1 = 0.9.
+        step on pure noise is longer than the later ones. Without it the first step moves every weight by the
+        whole learning rate, whatever its gradient: 4.4 times as far as later steps at beta1 = 0.9.
         """
         steps = float(self._adamw.state[self.parameters[0]]["step"])
         return 1 - self._adamw.param_groups[0]["betas"][0] ** (steps + 1)
 
     def save(self, folder: Path) -> None:
-        """Write the moments and step counts (the parameters are the policy's to save)."""
+        """Write the moments and step counts; the parameters are saved with the policy."""
         state = {name: tensor.contiguous() for name, tensor in self._moments().items()}
         safetensors.torch.save_file(state, folder / FILE)
 
     def load(self, folder: Path) -> None:
-        """Restore what `save` wrote.
+        """Restore the state that `save` wrote.
 
         Raises:
-            DataError: it is missing, damaged, or of another model.
+            DataError: the file is missing, damaged, or of another model.
         """
         try:
             state = safetensors.torch.load_file(folder / FILE)
@@ -180,7 +180,7 @@ def _fresh_state(parameter: nn.Parameter) -> dict[str, Tensor]:
     return {
         "step": torch.zeros(
             (), device=parameter.device if parameter.is_cuda else None
-        ),  # where fused code reads it
+        ),  # the device where fused code reads it
         "exp_avg": torch.zeros_like(parameter),
         "exp_avg_sq": torch.zeros_like(parameter),
     }

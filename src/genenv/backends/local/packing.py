@@ -1,19 +1,19 @@
 # pyright: standard
-"""Sequences that share prompts, packed without padding, as one flat row or as a tree; and micro-batches.
+"""Packing of sequences with shared prompts, without padding, as a flat row or a tree; and micro-batches.
 
 A *bundle* is one prompt and the completions that continue it. All tokens of all bundles are in one flat row,
-so matrix products see no padding. A prompt goes through the model once, however many completions it has. What
-several prompts begin with goes through it once for all of them: the prompts form a prefix tree. Only inside
-attention (`attention`) are tokens laid out in padded rows again.
+so matrix products process no padding. A prompt is processed once for all its completions. A common beginning
+of several prompts is processed once for all of them: the prompts form a prefix tree. Only attention
+(`attention`) lays tokens out in padded rows.
 
-A `TokenTree` is the same row in depth-first order: completions are leaves, and each comes right after its
-prompt. The tokens that continue a token are exactly those from its own position up to its `end`. So one
-comparison decides who attends to whom:
+A `TokenTree` is the same row in depth-first order: completions are leaves, and each follows its prompt. The
+tokens that continue a token are exactly those from its own position up to its `end`. So one comparison
+decides which tokens attend to which:
 
     token q attends to token k    if and only if    k <= q < end[k]
 
-The same comparison on the smallest and largest `end` of a block of keys says whether a whole block of queries
-attends to it. Fast attention kernels skip blocks by it.
+The same comparison with the smallest and largest `end` of a block of keys says whether a whole block of
+queries attends to that block. Fast attention kernels use this to skip blocks.
 
 Shapes: N = tokens in the flat row (of a tree: padded to whole blocks), B = bundles, R = completions (rows),
 P = longest prompt, C = longest completion, S = most completions of a bundle; of a tree M = completion tokens,
@@ -49,18 +49,18 @@ class Bundle:
 
     @property
     def tokens(self) -> int:
-        """How many tokens go through the model."""
+        """Number of tokens to process."""
         return len(self.prompt_ids) + sum(len(ids) for ids in self.completions)
 
 
 class Packed:
-    """A flat row of bundles, and where everything stands in it."""
+    """A flat row of bundles, with the index tensors that attention needs."""
 
     def __init__(self, bundles: Sequence[Bundle], device: torch.device) -> None:
-        """Lay out bundles: all prompts, then all completions, in order; an empty one takes no row.
+        """Lay out bundles: all prompts, then all completions, in order; empty completions are skipped.
 
         Raises:
-            ValueError: a prompt is empty: nothing would predict the first token after it.
+            ValueError: a prompt is empty, so that nothing would predict the first token after it.
         """
         prompts = [tuple(bundle.prompt_ids) for bundle in bundles]
         if not all(prompts):
@@ -74,7 +74,8 @@ class Packed:
         self.positions_1N = torch.tensor([positions], device=device)
         self.prompt_tokens = len(tree.ids)
         self.queries_3B = torch.tensor(tree.own).T.contiguous()
-        """For `Kernels.prefill`, on the CPU: each prompt's tokens that no prompt before it has."""
+        """For `Kernels.prefill`, on the CPU: start, number and first position of the tokens that each prompt
+        adds to the tree."""
         self.bundle_of_R = torch.tensor([b for b, _ in rows], dtype=torch.long, device=device)
         lengths = [len(prompt) for prompt in prompts]
         at_BP, self.prompt_real_BP = grid(lengths, 0, device)
@@ -89,15 +90,15 @@ class Packed:
 
     @property
     def tokens(self) -> int:
-        """How many tokens go through the model."""
+        """Number of tokens to process."""
         return self.ids_1N.shape[1]
 
     def targets(self) -> tuple[Tensor, Tensor]:
-        """What the completions' tokens are predicted from.
+        """Return the places from which the completions' tokens are predicted.
 
         Returns:
-            [M] index in the flat row of the token before each completion token, and [M] the token itself;
-            M = all completion tokens, row after row.
+            [M] index in the flat row of the token before each completion token, and [M] the token itself; M =
+                all completion tokens, row after row.
         """
         before_RC = self.row_at_RC.roll(1, dims=1)
         before_RC[:, :1] = self.last_of_prompt_B[self.bundle_of_R][:, None]
@@ -105,9 +106,10 @@ class Packed:
 
 
 class _PrefixTree:
-    """Prompts laid out so that a beginning which several of them share stands there once.
+    """Prompts as a prefix tree, so that a shared beginning is stored once.
 
-    In alphabetical order a prompt shares with the one before it all that it shares with any before it.
+    In alphabetical order, a prompt's longest prefix shared with any earlier prompt is shared with the
+    previous one.
     """
 
     def __init__(self, prompts: Sequence[tuple[int, ...]]) -> None:
@@ -116,7 +118,8 @@ class _PrefixTree:
         self.owners: list[tuple[int, int]] = []
         """For each token of the tree, (prompt, position) of its first use."""
         self.own: list[tuple[int, int, int]] = [(0, 0, 0)] * len(prompts)
-        """For each prompt, where in the tree its own tokens begin, how many, and the first one's position."""
+        """For each prompt, start and number of its unshared tokens in the tree, and the position of the
+        first."""
         at: list[list[int]] = [[] for _ in prompts]
         before: tuple[int, ...] = ()
         path: list[int] = []
@@ -130,23 +133,23 @@ class _PrefixTree:
             self.owners += [(b, t) for t in range(shared, len(prompt))]
             at[b], before = path, prompt
         self.at = [index for own in at for index in own]
-        """Where each token of each prompt, one prompt after the other, stands in the tree."""
+        """For each token of each prompt, one prompt after the other, its index in the tree."""
 
 
 def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many tokens two sequences begin with alike."""
+    """Return the length of the longest common prefix of two sequences."""
     return next((t for t, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
 def within_budget(
     items: Iterable[_Item], tokens: int, cost: Callable[[_Item], tuple[Sequence[int], int]]
 ) -> list[list[_Item]]:
-    """Cut a sequence of items into stretches of at most `tokens` tokens (one item may be more).
+    """Cut a sequence of items into stretches of at most `tokens` tokens; a single item may exceed this.
 
     Args:
-        items: in order; what the prompts of neighbours begin with alike counts once.
+        items: in order; a common beginning of the prompts of neighbors counts once.
         tokens: the budget.
-        cost: an item's prompt, and all its tokens with the prompt.
+        cost: returns an item's prompt, and its number of tokens including the prompt.
     """
     stretches: list[list[_Item]] = []
     size, before = 0, ()
@@ -175,7 +178,7 @@ class Slots:
         self.full = [b * self.width + s for b, s in slots] == list(range(bundles * self.width))
 
     def spread(self, rows: Tensor) -> Tensor:
-        """[R, ...] -> [B, S, ...], zero where a bundle has fewer rows."""
+        """Lay out rows: [R, ...] -> [B, S, ...], zero if a bundle has fewer rows."""
         if not self.full:
             rows = rows.new_zeros(self.bundles * self.width, *rows.shape[1:]).index_copy(
                 0, self.slot_of_R, rows
@@ -183,13 +186,13 @@ class Slots:
         return rows.reshape(self.bundles, self.width, *rows.shape[1:])
 
     def gather(self, grid: Tensor) -> Tensor:
-        """[B, S, ...] -> [R, ...]."""
+        """Undo `spread`: [B, S, ...] -> [R, ...]."""
         rows = grid.reshape(self.bundles * self.width, *grid.shape[2:])
         return rows if self.full else rows.index_select(0, self.slot_of_R)
 
 
 def grid(lengths: Sequence[int], start: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """[R, C] flat index of each token of each row (0 where padded), and [R, C] which are real."""
+    """Return [R, C] the flat index of each token of each row (0 at padding), and [R, C] True at tokens."""
     lengths_R = torch.tensor(lengths, dtype=torch.long)
     width = int(lengths_R.max()) if len(lengths) else 0
     offsets_R = torch.cumsum(lengths_R, 0) - lengths_R + start
@@ -200,23 +203,23 @@ def grid(lengths: Sequence[int], start: int, device: torch.device) -> tuple[Tens
 
 
 BLOCK = 128
-"""Tokens of a block: kernels of attention decide for so many keys and queries at once."""
+"""Tokens of a block: attention kernels process or skip this many keys and queries at once."""
 _FEWEST_BLOCKS = 2
-"""Compiled code for any number of blocks would treat a single one as a case of its own."""
+"""The compiler would treat a single block as a special case."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocks:
-    """Which blocks of a square of queries and keys are looked at, row by row."""
+    """The blocks of keys that each block of queries attends to, in the form of flex attention."""
 
     counts_S: Tensor
-    """[1, 1, S] how many, int32."""
+    """[1, 1, S] number of key blocks that each query block attends to, int32."""
     indices_SS: Tensor
-    """[1, 1, S, S] which, those first, int32."""
+    """[1, 1, S, S] all key blocks for each query block, first those that it attends to, int32."""
 
     @staticmethod
     def of(chosen_SS: Tensor) -> Blocks:
-        """Those that are True."""
+        """Convert a boolean matrix of blocks."""
         counts = chosen_SS.sum(-1, dtype=torch.int32)
         others = counts[:, None] + (~chosen_SS).cumsum(-1) - 1
         rank_SS = torch.where(chosen_SS, chosen_SS.cumsum(-1) - 1, others)
@@ -231,11 +234,11 @@ class TokenTree:
     """A flat row of bundles in depth-first order.
 
     Args:
-        bundles: prompts and completions; empty completions take no room.
-        device: where its tensors are.
+        bundles: prompts and completions; empty completions are skipped.
+        device: of its tensors.
 
     Raises:
-        ValueError: a prompt is empty: nothing would predict the first token after it.
+        ValueError: a prompt is empty, so that nothing would predict the first token after it.
     """
 
     def __init__(self, bundles: Sequence[Bundle], device: torch.device) -> None:
@@ -256,9 +259,9 @@ class TokenTree:
                     before_R[b, r] = before
         self.device = device
         self.prompts_at = [at_B[b] for b in range(len(bundles))]
-        """Where the tokens of each prompt are."""
+        """For each prompt, the indices of its tokens."""
         self.tokens = walk.place
-        """Tokens that are real."""
+        """Number of tokens without padding."""
         walk.close(max(_FEWEST_BLOCKS, -(-walk.place // BLOCK)) * BLOCK)
         ids, positions, end = (np.concatenate(parts) for parts in (walk.ids, walk.positions, walk.ends))
         at = (
@@ -272,17 +275,17 @@ class TokenTree:
         self.ids_N, self.positions_N = parts[:2]
         self.end_N = parts[2].to(torch.int32)
         self.at_M = parts[3]
-        """Where the token before each completion token is, completion after completion as they were given."""
+        """Index of the token before each completion token, completion after completion in the given order."""
         self.tokens_M = parts[4]
-        """The completion tokens themselves."""
+        """The completion tokens."""
 
     @property
     def blocks(self) -> int:
-        """How many blocks the row has."""
+        """Number of blocks in the row."""
         return len(self.ids_N) // BLOCK
 
     def partly_and_whole(self) -> tuple[Tensor, Tensor]:
-        """[S, S] which blocks of queries attend to some of a block of keys, and which to all of it."""
+        """Return [S, S] which query blocks attend to a part of a key block, and which to all of it."""
         end_SB = self.end_N.view(-1, BLOCK)
         first_S = torch.arange(self.blocks, device=self.device, dtype=torch.int32) * BLOCK
         before_SS = first_S[:, None] > first_S[None]
@@ -292,13 +295,13 @@ class TokenTree:
         return (some_SS & ~whole_SS) | own_SS, whole_SS
 
     def attends_NN(self) -> Tensor:
-        """[N, N] True where a query (row) attends to a key (column): for tests, and few tokens."""
+        """Return [N, N] True if a query (row) attends to a key (column); only for tests and small inputs."""
         places_N = torch.arange(len(self.ids_N), device=self.device)
         return (places_N[None] <= places_N[:, None]) & (places_N[:, None] < self.end_N[None])
 
 
 class _Walk:
-    """A walk through the tree that writes tokens down as it meets them."""
+    """Builds the depth-first order of a `TokenTree`: visits prompts in alphabetical order, writes tokens."""
 
     def __init__(self) -> None:
         self.place = 0
@@ -308,10 +311,11 @@ class _Walk:
         self._prompt: tuple[int, ...] = ()
         self._path = np.empty(0, np.int64)
         self._open: list[tuple[int, np.ndarray]] = []
-        """Stretches of the present path: how long the path is with them, and their `end`, not written yet."""
+        """Stretches of the present path, each with the path's length at its end and its still unwritten
+        `end`s."""
 
     def enter(self, prompt: tuple[int, ...]) -> np.ndarray:
-        """Go to a prompt, which comes after the last one in alphabetical order; where its tokens are."""
+        """Go to a prompt, which must follow the last one alphabetically; return the indices of its tokens."""
         shared = common_prefix(self._prompt, prompt)
         self._leave(shared)
         new = len(prompt) - shared
@@ -324,13 +328,13 @@ class _Walk:
         return self._path
 
     def leaf(self, completion: Sequence[int]) -> int:
-        """Write a completion of the present prompt down; where it begins."""
+        """Write a completion of the present prompt; return the index of its first token."""
         start = self.place
         self._write(completion, len(self._prompt), np.full(len(completion), start + len(completion)))
         return start
 
     def close(self, length: int) -> None:
-        """End the tree, and pad: a token of padding attends to itself alone."""
+        """Finish the tree and pad it; a padding token attends only to itself."""
         self._leave(0)
         places = np.arange(self.place, length)
         self.ids.append(np.zeros_like(places))
@@ -338,7 +342,7 @@ class _Walk:
         self.ends.append(places + 1)
 
     def _leave(self, kept: int) -> None:
-        """What of the path is longer than `kept` ends here."""
+        """End the part of the path beyond its first `kept` tokens: write its `end`s."""
         while self._open and self._open[-1][0] > kept:
             length, end = self._open[-1]
             begin = length - len(end)
@@ -358,20 +362,20 @@ class _Walk:
 
 
 def on_device(values: np.ndarray, device: torch.device) -> Tensor:
-    """A tensor of these values, which a GPU fetches without making the program wait for it."""
+    """Return a tensor of these values, copied to a GPU without blocking the host."""
     tensor = torch.from_numpy(values)
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 Piece = tuple[Bundle, Sequence[Datum]]
-"""A prompt with completions, and the datum behind each of these."""
+"""A prompt with completions, and the datum of each completion."""
 
 _Row = TypeVar("_Row")
-"""What stands behind a completion."""
+"""The item that belongs to a completion."""
 
 
 def bundle_by_prompt(data: Sequence[Datum]) -> list[Piece]:
-    """Data of one prompt share it; those of which no token counts are left out."""
+    """Group data by prompt into bundles; data without a nonzero weight are left out."""
     by_prompt: dict[tuple[int, ...], list[Datum]] = {}
     for datum in data:
         if datum.tokens:
@@ -383,13 +387,13 @@ def bundle_by_prompt(data: Sequence[Datum]) -> list[Piece]:
 
 
 def sample_of(rows: Sequence[Datum], most: int) -> list[Datum]:
-    """Data at one prompt to measure something on: about `most` tokens of them, never above twice as many.
+    """Return data of one prompt for a measurement: about `most` tokens, never more than twice as many.
 
-    Where already the first is longer, it is cut to `most` tokens of its completion; none is taken where the
-    prompt alone is longer than `most`.
+    If the first datum is longer, its completion is cut to `most` tokens. If the prompt is longer than `most`,
+    the result is empty.
 
     Args:
-        rows: those of one piece; `ppo` data among them.
+        rows: data of one piece, including policy-gradient data.
         most: tokens.
     """
     begin = next(i for i, datum in enumerate(rows) if datum.is_policy_gradient)
@@ -407,7 +411,7 @@ def sample_of(rows: Sequence[Datum], most: int) -> list[Datum]:
 
 
 def _beginning(datum: Datum, tokens: int) -> Datum:
-    """A datum of `ppo` whose completion ends after so many tokens."""
+    """Return a policy-gradient datum with its completion cut to a number of tokens."""
     return replace(
         datum,
         completion_ids=datum.completion_ids[:tokens],
@@ -420,11 +424,11 @@ def _beginning(datum: Datum, tokens: int) -> Datum:
 def micro_batches(
     items: Sequence[tuple[Bundle, Sequence[_Row]]], tokens: int
 ) -> list[list[tuple[Bundle, Sequence[_Row]]]]:
-    """Cut bundles, and what belongs to each of their completions, into batches of at most `tokens` tokens.
+    """Cut bundles with the items of their completions into micro-batches of at most `tokens` tokens.
 
-    A bundle that is larger is cut into several with the same prompt; one completion is never cut, and pieces
-    with a long prompt may have twice the budget. Sorted by length, so that padding in attention is small.
-    What a prompt and the one before it begin with counts once.
+    A larger bundle is cut into several with the same prompt. A completion is never cut, and pieces with a
+    long prompt may have twice the budget. Bundles are sorted by length, so that attention needs little
+    padding. A common beginning of successive prompts counts once.
     """
     pieces = [piece for bundle, rows in items for piece in _cut(bundle, rows, tokens)]
     pieces.sort(key=lambda piece: piece[0].tokens)
@@ -432,9 +436,9 @@ def micro_batches(
 
 
 def _cut(bundle: Bundle, rows: Sequence[_Row], tokens: int) -> list[tuple[Bundle, Sequence[_Row]]]:
-    """A bundle as it is, or as several within the token budget, its completions sorted by length.
+    """Return a bundle, or several within the token budget with completions sorted by length.
 
-    A prompt is not read again for less than its own length in completions, if twice the budget allows that.
+    A prompt is not repeated for fewer completion tokens than its own length, if twice the budget allows that.
     """
     tokens = max(tokens, min(2 * len(bundle.prompt_ids), 2 * tokens))
     if bundle.tokens <= tokens:
@@ -454,13 +458,13 @@ def _cut(bundle: Bundle, rows: Sequence[_Row], tokens: int) -> list[tuple[Bundle
 def within_memory(
     device: torch.device, tokens: int, run: Callable[[int], None], forget: Callable[[], None]
 ) -> None:
-    """Run with micro-batches of so many tokens; when memory runs out, once more with half of them.
+    """Run with micro-batches of this many tokens; if memory runs out, run once more with half as many.
 
     Args:
-        device: whose memory it is.
+        device: whose memory is used.
         tokens: of a micro-batch.
-        run: takes the most tokens of a micro-batch.
-        forget: releases what the first try has left.
+        run: takes the maximum tokens of a micro-batch.
+        forget: frees what the failed run has left.
     """
     try:
         run(tokens)

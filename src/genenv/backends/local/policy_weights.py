@@ -1,9 +1,9 @@
 # pyright: standard
-"""The weights of one policy in a model: what trains, the reference of its KL terms, saving and loading.
+"""The weights of one policy in a model: trained parameters, reference of the KL terms, saving and loading.
 
-Both policies and both references are one set of weights: the agent is the base with the `agent` adapter, the
-simulator the base with the `simulator` adapter; the reference of both is the base with adapters off, or a
-frozen adapter that `anchor` makes. With full tuning each policy has a model of its own.
+Both policies and both references share one base. The agent is the base with the `agent` adapter, the
+simulator the base with the `simulator` adapter. A policy's reference is the base without adapter, or a frozen
+adapter that `anchor` makes. With full tuning each policy has a separate model.
 
 Shapes: M = tokens scored, V = vocabulary.
 """
@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import json
 import math
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from genenv.backends.local import loading
+from genenv.backends.local.adapters import ADAPTER, adapter_state, check_adapter, put_adapter, save_adapter
 from genenv.backends.local.attention import Layout
 from genenv.backends.local.cuda.learning import compiled_scores
 from genenv.backends.local.model import LocalModel
@@ -34,11 +33,10 @@ from genenv.backends.local.token_logprobs import Scores, entropy_of, frozen_scor
 from genenv.backends.served import LORA_ALPHA, AdapterShape
 from genenv.errors import DataError, UsageError
 
-ADAPTER = "adapter_model.safetensors"
 REFERENCE = "reference"
-"""Folder, inside a policy's checkpoint, of the reference of its KL term."""
+"""Folder in a policy's checkpoint with the reference of its KL term."""
 _WRITTEN = "written"
-"""Name of the adapter that holds weights of another version, of either policy."""
+"""Name of the adapter slot into which older versions of either policy are loaded for scoring."""
 _UNEMBED = "unembed.safetensors"
 _UNEMBED_NAMES = ("unembed.lora_A.weight", "unembed.lora_B.weight")
 
@@ -49,13 +47,13 @@ class PolicyWeights:
     def __init__(
         self, model: LocalModel, adapter: str | None, *, keep_reference: bool = True, learns: bool = True
     ) -> None:
-        """Weights of a policy on a model.
+        """Create the weights of a policy on a model.
 
         Args:
-            model: the weights.
-            adapter: the name of the policy's adapter; None when the whole model is its own.
-            keep_reference: full fine-tuning only: keep a copy of the initial weights for the KL terms.
-            learns: False where the whole model is only sampled.
+            model: the base, or the whole model.
+            adapter: name of the policy's adapter; None if the policy is the whole model.
+            keep_reference: full tuning only: keep a copy of the initial weights for the KL terms.
+            learns: full tuning only: False if the model is only sampled.
         """
         self.model, self.adapter = model, adapter
         self.version = 0
@@ -63,7 +61,7 @@ class PolicyWeights:
         self._initial: nn.Module | None = None
         self._anchored = False
         self._parameters: list[tuple[str, nn.Parameter]] | None = None
-        """Those of the adapter; going through all modules takes longer than a token."""
+        """The adapter's parameters, cached because a search through all modules takes longer than a token."""
         if adapter is None and learns:
             if keep_reference:
                 self._initial = copy.deepcopy(model.causal)
@@ -73,7 +71,7 @@ class PolicyWeights:
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
-        """This policy's weights in place."""
+        """Context manager: run the model with this policy's weights."""
         self.model.use(self.adapter)
         yield
 
@@ -84,7 +82,7 @@ class PolicyWeights:
 
     @contextlib.contextmanager
     def reference(self) -> Iterator[None]:
-        """The reference weights of both KL terms in place: those of the last `anchor`, or the bare base."""
+        """Context manager: run the model with the reference, from the last `anchor` or the bare base."""
         if self.adapter is None:
             if self._initial is None:
                 raise UsageError("this policy keeps no reference: set the KL coefficient to 0")
@@ -111,7 +109,7 @@ class PolicyWeights:
 
     @contextlib.contextmanager
     def written(self, folder: Path) -> Iterator[None]:
-        """The weights in place that `write_adapter` wrote into a folder; the policy keeps its own.
+        """Context manager: run the model with an adapter from a folder of `write_adapter`.
 
         Raises:
             DataError: the folder is missing or damaged.
@@ -121,7 +119,7 @@ class PolicyWeights:
         if _WRITTEN not in self.model.peft.peft_config:
             with torch.random.fork_rng(devices=[]):
                 self.model.add_adapter_like(_WRITTEN, self.adapter)
-        self._put(state, _WRITTEN)
+        put_adapter(self.model.peft, _WRITTEN, state)
         self.model.use(_WRITTEN)
         try:
             yield
@@ -129,18 +127,18 @@ class PolicyWeights:
             self.model.use(self.adapter)
 
     def anchor(self) -> None:
-        """Make the present weights the reference: the policy as it is when co-evolution starts."""
+        """Make the present weights the reference; called when co-evolution starts."""
         if self.adapter is None:
             if self._initial is not None:
                 self._initial.load_state_dict(self.model.causal.state_dict())
             return
-        self._set_anchor(self._adapter_state(self.adapter))
+        self._set_anchor(adapter_state(self.model.peft, self.adapter))
 
     def _set_anchor(self, state: dict[str, Tensor]) -> None:
         if not self._anchored:
             self.model.add_adapter_like(self._anchor_name, self.adapter)
             self._anchored = True
-        self._put(state, self._anchor_name)
+        put_adapter(self.model.peft, self._anchor_name, state)
         self.model.use(self.adapter)
 
     @property
@@ -148,7 +146,7 @@ class PolicyWeights:
         return f"{self.adapter}_initial"
 
     def parameters(self) -> list[tuple[str, nn.Parameter]]:
-        """Names and values of the parameters that train, in a fixed order."""
+        """Return the names and values of the trained parameters, in a fixed order."""
         if self._parameters is None or self.adapter is None:
             with self.active():
                 named = self.model.causal.named_parameters()
@@ -161,9 +159,9 @@ class PolicyWeights:
         return f".{self.adapter}." in name
 
     def frozen_head(self) -> Callable[[Tensor], Tensor]:
-        """The output layer of the weights in place, as a function that later steps do not change.
+        """Return the present output layer as a function that later steps do not change.
 
-        With adapters the output layer never changes; when it is trained, it is copied.
+        With adapters the output layer never changes; with full tuning it is copied.
         """
         if self.adapter is not None:
             return self.model.head
@@ -172,20 +170,20 @@ class PolicyWeights:
 
     @property
     def head_is_frozen(self) -> bool:
-        """Whether scores come from a linear output layer that never trains, as with adapters."""
+        """Whether logits come from a linear output layer that is never trained, as with adapters."""
         return self.adapter is not None and self.model.shaping.is_nothing
 
     def packed(self, bundles: Sequence[Bundle]) -> Packed | TokenTree:
-        """Bundles laid out for `completion_hidden`, the way that is fast here."""
+        """Lay out bundles for `completion_hidden`, as a tree if that is faster on this device."""
         return (TokenTree if self.runs_as_tree else Packed)(bundles, self.model.device)
 
     @property
     def runs_as_tree(self) -> bool:
-        """Whether learning runs over a tree of tokens; tried once."""
+        """Whether training runs over a tree of tokens; checked once."""
         return self.model.tree is not None and self.model.tree.works(self.adapter)
 
     def completion_hidden(self, packed: Packed | TokenTree) -> tuple[Tensor, Tensor]:
-        """[M, width] states that predict the completions' tokens, and [M] those tokens."""
+        """Return [M, width] the states that predict the completions' tokens, and [M] those tokens."""
         if isinstance(packed, TokenTree):
             if self.model.tree is None:
                 raise TypeError("this model does not run over a tree of tokens")
@@ -196,26 +194,8 @@ class PolicyWeights:
         return hidden_NW.index_select(0, at_M), tokens_M
 
     def logprobs(self, packed: Packed | TokenTree, *, temperature: float = 1.0) -> Tensor:
-        """[M] log-probabilities of the completions' tokens, row after row. Nats."""
-        return self.token_logprobs(*self.completion_hidden(packed), temperature=temperature)
-
-    def token_logprobs(
-        self,
-        hidden_MW: Tensor,
-        tokens_M: Tensor,
-        *,
-        temperature: float = 1.0,
-        allowed: Tensor | None = None,
-    ) -> Tensor:
-        """[M] log-probabilities of tokens, from the states that `completion_hidden` gave for them. Nats.
-
-        Args:
-            hidden_MW: the states.
-            tokens_M: the tokens.
-            temperature: divides the scores.
-            allowed: [M, ceil(V / 32)] bit masks of the tokens that could be sampled; None when all could.
-        """
-        return self.token_scores(hidden_MW, tokens_M, temperature=temperature, allowed=allowed).logprobs_M
+        """Return [M] log-probabilities of the completions' tokens, row after row. Nats."""
+        return self.token_scores(*self.completion_hidden(packed), temperature=temperature).logprobs_M
 
     def token_scores(
         self,
@@ -226,7 +206,15 @@ class PolicyWeights:
         allowed: Tensor | None = None,
         entropy: bool = False,
     ) -> Scores:
-        """As `token_logprobs`; and the entropy of what could be sampled, where it is asked for."""
+        """Log-probabilities of tokens, and the entropy of what could be sampled, where it is asked for.
+
+        Args:
+            hidden_MW: the states that `completion_hidden` gave for the tokens.
+            tokens_M: the tokens.
+            temperature: divides the scores.
+            allowed: [M, ceil(V / 32)] bit masks of the tokens that could be sampled; None when all could.
+            entropy: whether it is worked out.
+        """
         if self.head_is_frozen:
             options = {"temperature": temperature, "allowed": allowed, "entropy": entropy}
             return self.frozen_scores(hidden_MW, tokens_M, **options)
@@ -253,7 +241,7 @@ class PolicyWeights:
         allowed: Tensor | None = None,
         entropy: bool = False,
     ) -> Scores:
-        """As `token_logprobs.frozen_scores` with the model's output layer, the way that is fast here."""
+        """See `token_logprobs.frozen_scores`; uses this model's output layer, compiled if possible."""
         scores = compiled_scores if self.runs_compiled else frozen_scores
         return scores(
             self.model.output,
@@ -267,22 +255,22 @@ class PolicyWeights:
 
     @property
     def runs_compiled(self) -> bool:
-        """Whether layers for learning are compiled."""
+        """Whether layers are compiled for training."""
         return self.runs_as_tree and self.model.tree is not None and self.model.tree.compile
 
     @property
     def tokens_per_microbatch(self) -> int:
-        """Of one forward and backward pass of learning."""
+        """Maximum tokens of one forward and backward pass in training."""
         return self.model.tokens_per_tree if self.runs_as_tree else self.model.tokens_per_microbatch
 
     def save(self, folder: Path) -> None:
-        """Write the policy's weights, and its reference: PEFT adapters, or whole models."""
+        """Write the policy's weights and reference to a folder: PEFT adapters, or whole models."""
         self._save(folder, self.adapter, self.model.causal)
         if self._anchored or self._initial is not None:
             self._save(folder / REFERENCE, self._anchor_name, self._initial)
 
     def write_adapter(self, folder: Path) -> None:
-        """Write the policy's adapter alone, in PEFT's format, for others to sample with."""
+        """Write only the policy's adapter, in PEFT's format, for servers to sample with."""
         self._save(folder, self.adapter, self.model.causal)
 
     def _save(self, folder: Path, adapter: str | None, causal: Any) -> None:  # noqa: ANN401
@@ -291,30 +279,14 @@ class PolicyWeights:
             causal.save_pretrained(folder)
             self.model.tokenizer.save_pretrained(folder)
             return
-        self.model.peft.peft_config[adapter].save_pretrained(str(folder))
-        _complete(folder / "adapter_config.json", self.model.other_inputs)
-        state = {name: value.contiguous() for name, value in self._adapter_state(adapter).items()}
-        safetensors.torch.save_file(state, folder / ADAPTER)
-
-    def _adapter_state(self, adapter: str | None) -> dict[str, Tensor]:
-        import peft
-
-        # Left to itself, PEFT asks the hub whether the vocabulary was changed.
-        return peft.get_peft_model_state_dict(
-            self.model.peft, adapter_name=str(adapter), save_embedding_layers=False
-        )
-
-    def _put(self, state: dict[str, Tensor], adapter: str) -> None:
-        import peft
-
-        peft.set_peft_model_state_dict(self.model.peft, state, adapter_name=adapter)
+        save_adapter(self.model.peft, str(adapter), folder, self.model.other_inputs)
 
     def load(self, folder: Path, *, reference: bool = True) -> None:
-        """Restore what `save` wrote.
+        """Restore the state that `save` wrote.
 
         Args:
-            folder: where.
-            reference: False for a policy that only samples, with an adapter: its reference is not read.
+            folder: the folder of `save`.
+            reference: False to skip the reference of an adapter that is only sampled.
 
         Raises:
             DataError: the folder is missing or damaged.
@@ -328,13 +300,13 @@ class PolicyWeights:
             state = self._read_adapter(folder)
             has_reference = reference and (folder / REFERENCE).is_dir()
             anchor = self._read_adapter(folder / REFERENCE) if has_reference else None
-        self._put(state, self.adapter)
+        put_adapter(self.model.peft, self.adapter, state)
         if anchor is not None:
             self._set_anchor(anchor)
 
     def _read_adapter(self, folder: Path) -> dict[str, Tensor]:
         state = safetensors.torch.load_file(folder / ADAPTER, device=str(self.model.device))
-        check_adapter(state, self._adapter_state(self.adapter), folder)
+        check_adapter(state, adapter_state(self.model.peft, self.adapter), folder)
         return state
 
     def _whole(self, folder: Path) -> dict[str, Tensor]:
@@ -344,21 +316,22 @@ class PolicyWeights:
 
 
 class ServedWeights(PolicyWeights):
-    """The weights of one served adapter: PEFT's in the layers, and its own of the output layer if asked for.
+    """The weights of one served adapter: PEFT's in the layers, and optionally one on the output layer.
 
     scores = h W^T + s (h A^T) B^T        W: the frozen output layer; A, B: its adapter; s = alpha / rank
     """
 
     def __init__(self, model: LocalModel, adapter: str, shape: AdapterShape, seed: int) -> None:
-        """An adapter that is attached to a model, and a fresh one of its output layer.
+        """Create the weights of an attached adapter, and a fresh adapter of the output layer if requested.
 
         Args:
-            model: what it is attached to.
-            adapter: its name there.
-            shape: says whether the output layer has one.
-            seed: of its first weights.
+            model: the model that it is attached to.
+            adapter: name of the adapter in the model.
+            shape: states the rank, and whether the output layer is adapted.
+            seed: of the initial weights.
         """
         super().__init__(model, adapter)
+        self.shape = shape
         self.unembed: tuple[nn.Parameter, nn.Parameter] | None = None
         """A [r, W] and B [V, r]."""
         self._scale = LORA_ALPHA / shape.rank
@@ -371,11 +344,11 @@ class ServedWeights(PolicyWeights):
             self.unembed = (nn.Parameter(down.to(model.device)), nn.Parameter(up.to(model.device)))
 
     def parameters(self) -> list[tuple[str, nn.Parameter]]:
-        """Names and values of what learns, in a fixed order."""
+        """Return the names and values of the trained parameters, in a fixed order."""
         return super().parameters() + list(zip(_UNEMBED_NAMES, self.unembed or (), strict=False))
 
     def scores(self, hidden_MW: Tensor) -> Tensor:
-        """[M, V] scores of all tokens."""
+        """Return [M, V] logits."""
         if self.unembed is None:
             return self.model.scores(hidden_MW)
         down_rW, up_Vr = self.unembed
@@ -392,7 +365,7 @@ class ServedWeights(PolicyWeights):
         allowed: Tensor | None = None,
         entropy: bool = False,
     ) -> Scores:
-        """As `PolicyWeights`; with an adapter of the output layer, log-probabilities at temperature 1."""
+        """See `PolicyWeights`; if the output layer is adapted, temperature, masks and entropy are ignored."""
         if self.unembed is None:
             options = {"temperature": temperature, "allowed": allowed, "entropy": entropy}
             return super().token_scores(hidden_MW, tokens_M, **options)
@@ -403,14 +376,14 @@ class ServedWeights(PolicyWeights):
         return Scores(in_pieces(piece, hidden_MW, tokens_M), None, None)
 
     def save(self, folder: Path) -> None:
-        """Write the adapter, in the form of PEFT, and beside it that of the output layer."""
+        """Write the adapter in PEFT's format, and next to it the output layer's adapter."""
         super().save(folder)
         if self.unembed is not None:
             state = {name: value.detach() for name, value in zip(_UNEMBED_NAMES, self.unembed, strict=True)}
             safetensors.torch.save_file(state, folder / _UNEMBED)
 
     def load(self, folder: Path, *, reference: bool = True) -> None:
-        """Restore what `save` wrote; see `PolicyWeights.load`.
+        """Restore the state that `save` wrote; see `PolicyWeights.load`.
 
         Raises:
             DataError: the folder is damaged, or of another model or shape.
@@ -428,36 +401,8 @@ class ServedWeights(PolicyWeights):
 
 @contextlib.contextmanager
 def readable(place: Path) -> Iterator[None]:
-    """Turns what goes wrong while weights are read from a place into a DataError that names it."""
+    """Turn errors while weights are read into a DataError that names the place."""
     try:
         yield
     except (OSError, ValueError, RuntimeError, safetensors.SafetensorError) as error:
         raise DataError(f"the weights in {place} cannot be read: {error}") from error
-
-
-def check_adapter(state: Mapping[str, Tensor], expected: Mapping[str, Tensor], place: Path) -> None:
-    """Check what was read of an adapter.
-
-    Raises:
-        DataError: it has not the names and shapes of `expected`, or holds numbers that are not finite; the
-            message names `place`.
-    """
-    if {k: v.shape for k, v in state.items()} != {k: v.shape for k, v in expected.items()}:
-        raise DataError(f"the adapter in {place} belongs to another model or other LoRA settings")
-    if loading.not_finite(state.items()):
-        raise DataError(f"the adapter in {place} holds numbers that are not finite (NaN or infinity)")
-
-
-def _complete(path: Path, other_inputs: Sequence[str]) -> None:
-    """Make an adapter's settings the same in all processes, and right for the original model.
-
-    PEFT writes the adapted layers in the order of a set. Their names may also match layers of modules that
-    were removed here.
-    """
-    settings = json.loads(path.read_text(encoding="utf-8"))
-    for targets in (settings["target_modules"], settings.get("target_parameters")):
-        if isinstance(targets, list):
-            targets.sort()
-    if other_inputs:
-        settings["exclude_modules"] = f"({'|'.join(map(re.escape, other_inputs))})\\..*"
-    path.write_text(json.dumps(settings, indent=2, sort_keys=True), encoding="utf-8")

@@ -1,18 +1,18 @@
 # pyright: standard
-"""Several processes, each with its own device, that train the same adapters; torchrun starts them.
+"""Data-parallel training of the same adapters in several processes, each with its own device.
 
-The process of rank 0 runs the training loop and sends what it does to the weights to the others, its
-followers, which do the same. Each holds a part of the frozen base (`shard_base`), all adapters and their
-optimizers, and takes its share of the micro-batches. Gradients are summed before a step, and equal steps of
-equal weights leave them equal.
+Torchrun starts the processes. Rank 0 runs the training loop. It broadcasts every trainer call to the other
+ranks (followers), which repeat it. Each process holds a shard of the frozen base (`shard_base`), all adapters
+and their optimizers, and runs its share of the micro-batches. Gradients are summed before each step, so the
+weights of all processes stay equal.
 
-Messages are JSON of plain values and the few classes named here. Whoever reaches the port of a process group
-can write into it, so nothing that is read from it is code, as a pickle would be.
+Messages are JSON of plain values and of the few classes named in this module. Anyone who reaches the port of
+a process group can write to it. So messages never contain code, as a pickle could.
 
-The base is sharded with FSDP2 (`torch.distributed.fsdp`): the weights of a layer are gathered where it runs,
-forwards and backwards, and released after it. Embeddings and output layer stay whole, as log-probabilities
-are computed from them a piece at a time (`token_logprobs`). So do adapters, which are attached afterwards.
-The backward pass keeps only the inputs of a layer, which is computed twice.
+FSDP2 (`torch.distributed.fsdp`) shards the base: the weights of a layer are gathered when it runs, forward
+and backward, and then released. Embeddings and output layer stay whole, because log-probabilities are
+computed from them in pieces (`token_logprobs`). Adapters stay whole because they are attached after sharding.
+The backward pass keeps only the input of each layer and recomputes the rest.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _TAG = "is"
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """The policies that rank 0 opens, and the followers open too."""
+    """Message of rank 0: open these policies."""
 
     config: PolicyConfig
     roles: Sequence[Role]
@@ -63,7 +63,7 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A method that rank 0 calls on the trainer of a policy, and the followers call too."""
+    """Message of rank 0: call this method on the trainer of a policy."""
 
     policy: str
     method: str
@@ -76,19 +76,19 @@ _SETTINGS: Mapping[str, type[BaseModel]] = {one.__name__: one for one in (Policy
 
 
 def encoded(value: object) -> bytes:
-    """A value as JSON.
+    """Encode a message as JSON.
 
     Raises:
-        TypeError: it holds something of another class.
+        TypeError: the message holds a value of an unsupported class.
     """
     return json.dumps(_plain(value), separators=(",", ":")).encode()
 
 
 def decoded(data: bytes) -> Any:  # noqa: ANN401 - what was encoded
-    """What `encoded` wrote.
+    """Decode a message of `encoded`.
 
     Raises:
-        ValueError: it did not write this.
+        ValueError: the data are not such a message.
     """
     try:
         return _value(json.loads(data))
@@ -97,7 +97,7 @@ def decoded(data: bytes) -> Any:  # noqa: ANN401 - what was encoded
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401
-    """A value of JSON's own types; what is none of them is an object with a tag."""
+    """Convert a value to JSON types; other supported types become an object with a tag."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, list):
@@ -108,7 +108,7 @@ def _plain(value: Any) -> Any:  # noqa: ANN401
         return {_TAG: "dict", "of": [[_plain(key), _plain(one)] for key, one in value.items()]}
     if isinstance(value, Path):
         return {_TAG: "Path", "of": str(value)}
-    for name, settings in _SETTINGS.items():  # of what builds on them, such as the agent's, their own part
+    for name, settings in _SETTINGS.items():  # a subclass keeps only these fields
         if isinstance(value, settings):
             return {_TAG: name, "of": value.model_dump_json(include=set(settings.model_fields))}
     name = type(value).__name__
@@ -141,45 +141,46 @@ T = TypeVar("T")
 _LISTENS = timedelta(seconds=60)
 _LOOPBACK, _PORT = "127.0.0.1", "genenv/port"
 _EXCHANGES = timedelta(minutes=30)
-"""How long processes wait for each other within one call; between calls there is no limit."""
+"""How long processes wait for each other within one trainer call; between calls there is no limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """One micro-batch in each process, at the same time."""
+    """The micro-batches that all processes run at the same time, one each."""
 
     own: int
-    """Which is this process's."""
+    """Index of this process's micro-batch."""
     counts: bool
-    """False where there are fewer than processes: it is another's, gone through for company, as a layer's
-    weights come together only where all ask for them."""
+    """False if there are fewer micro-batches than processes: this one belongs to another process. It must run
+    anyway, because a layer's weights are only gathered if all processes take part, but its gradient is
+    zeroed."""
     all: range
-    """Those of the turn."""
+    """Indices of all micro-batches of the turn."""
 
 
 class Processes:
-    """This process and those that train with it."""
+    """The group of processes that train together, as seen by one of them; `ALONE` is a group of one."""
 
     def __init__(self, rank: int = 0, size: int = 1, store: Store | None = None) -> None:
-        """One of several, or the only one.
+        """Create the view of one process.
 
         Args:
             rank: of this process.
-            size: how many there are.
-            store: what their messages go through; None for a single one.
+            size: number of processes.
+            store: carries the messages of rank 0; None if there is only one process.
         """
         self.rank, self.size, self._store = rank, size, store
         self._sent = 0
 
     def turns(self, batches: int) -> Iterator[Turn]:
-        """Share micro-batches out, so that every process has as many."""
+        """Yield this process's micro-batches, equally many for every process."""
         for first in range(0, batches, self.size):
             last = min(first + self.size, batches) - 1
             own = first + self.rank
             yield Turn(own=min(own, last), counts=own <= last, all=range(first, last + 1))
 
     def total(self, sums: Mapping[str, float]) -> dict[str, float]:
-        """The sums of all processes, added up."""
+        """Return each sum added up over all processes."""
         if self.size == 1:
             return dict(sums)
         found: dict[str, float] = {}
@@ -189,7 +190,7 @@ class Processes:
         return found
 
     def gathered(self, value: T) -> list[T]:
-        """A value of each process, in order."""
+        """Return the values of all processes, in order of rank."""
         if self.size == 1:
             return [value]
         own = torch.frombuffer(bytearray(encoded(value)), dtype=torch.uint8)
@@ -202,7 +203,7 @@ class Processes:
 
     @torch.no_grad()
     def add_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Give every process the sum of all gradients, the same to the last digit."""
+        """Replace each gradient by its sum over all processes, with bitwise equal results in all of them."""
         if self.size == 1:
             return
         gradients = [p.grad for p in parameters if p.grad is not None]
@@ -215,13 +216,13 @@ class Processes:
             gradient.copy_(part.view_as(gradient))
 
     def broadcast(self, what: object) -> None:
-        """Send a message to the followers, in order; does nothing without followers, or in one of them."""
+        """Send a message to the followers, in order; do nothing in a follower or a single process."""
         if self.size > 1 and self.rank == 0 and self._store is not None:
             self._store.set(f"told/{self._sent}", cast(str, encoded(what)))  # bytes as well
             self._sent += 1
 
     def receive(self) -> object:
-        """The next message of rank 0; waits for it as long as it takes."""
+        """Wait for the next message of rank 0, without a time limit, and return it."""
         if self._store is None:
             raise RuntimeError("a single process hears of nobody")
         name, read = f"told/{self._sent}", f"read/{self._sent}"
@@ -244,7 +245,7 @@ ALONE = Processes()
 
 @functools.cache
 def connected() -> Processes:
-    """This process and those that torchrun has started with it; `ALONE` where it started none."""
+    """Connect the processes that torchrun started with this one; return `ALONE` if there are none."""
     if torchrun.size() == 1:
         return ALONE
     on_gpu = torch.cuda.is_available()
@@ -262,11 +263,11 @@ def connected() -> Processes:
 
 
 def _rendezvous() -> tuple[Store, int, int]:
-    """A store that all processes share, the rank of this one, and how many there are.
+    """Return a store that all processes share, the rank of this process, and the number of processes.
 
-    Where all of them are on one machine the store listens on loopback alone, and so do Gloo and NCCL unless
-    the environment names an interface. That of torchrun itself listens everywhere: there it holds nothing but
-    the number of the port.
+    If all processes are on one machine, the store listens only on loopback. So do Gloo and NCCL, unless the
+    environment names an interface. Torchrun's own store listens on all interfaces, and holds only the port
+    number.
     """
     here, rank, size = int(os.environ.get("LOCAL_WORLD_SIZE", "0")), torchrun.rank(), torchrun.size()
     if here != size:
@@ -298,7 +299,7 @@ def _rendezvous() -> tuple[Store, int, int]:
 
 
 METHODS_ON_ALL_RANKS: set[str] = set()
-"""Names of the trainer methods that run on all torchrun."""
+"""Names of the trainer methods that followers repeat."""
 
 
 class _OnAllRanks(Protocol):
@@ -312,7 +313,7 @@ S = TypeVar("S", bound=_OnAllRanks)
 def on_all_ranks(
     method: Callable[Concatenate[S, P], CoroutineType[Any, Any, T]],
 ) -> Callable[Concatenate[S, P], CoroutineType[Any, Any, T]]:
-    """Decorator of a trainer method that the followers call too."""
+    """Decorator of a trainer method: rank 0 broadcasts each call, so that the followers repeat it."""
     METHODS_ON_ALL_RANKS.add(method.__name__)
 
     @functools.wraps(method)
@@ -324,10 +325,10 @@ def on_all_ranks(
 
 
 def check_can_shard(config: PolicyConfig) -> None:
-    """Hold the settings to what several processes can do.
+    """Refuse settings that sharded training does not support.
 
     Raises:
-        UsageError: they ask for more; names the setting.
+        UsageError: a setting is not supported; the message names it.
     """
     if config.tuning == "full":
         raise UsageError("policy.tuning is 'full', and several processes train adapters alone; take 'lora'")
@@ -340,15 +341,15 @@ def check_can_shard(config: PolicyConfig) -> None:
 
 
 def shard_base(causal: Any, device: torch.device, size: int) -> None:  # noqa: ANN401
-    """Share the layers of a model out among so many processes, in place.
+    """Shard the layers of a model over all processes, in place.
 
     Args:
-        causal: frozen, in the memory of the CPU, equal in all processes.
-        device: where this process's part goes, a layer at a time, and all that stays whole.
-        size: how many processes.
+        causal: the frozen model in CPU memory, equal in all processes.
+        device: receives this process's shards and the parameters that stay whole.
+        size: number of processes.
 
     Raises:
-        UsageError: it has no list of layers.
+        UsageError: the model has no list of layers.
     """
     decoder = causal.get_decoder()
     layers = getattr(decoder, "layers", None)

@@ -1,5 +1,5 @@
 # pyright: standard
-"""The sampler of a policy on this machine: requests that wait at the same time run as one batch."""
+"""The sampler of a policy on this machine: it batches all requests that wait at the same time."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ log = logging.getLogger(__name__)
 
 
 class LocalSampler(ChatSampler):
-    """Samples with the weights of one policy."""
+    """Samples with the weights of one policy (implements `Sampler`)."""
 
     _kind: ClassVar[type[Engine]] = Engine
-    """What turns requests into completions."""
+    """The engine class that turns requests into completions."""
     _captured: ClassVar[bool] = True
-    """Whether captured steps may do it: they draw as `Engine.choose` does, from the model's own scores."""
+    """Whether captured CUDA graphs may sample; they draw as `Engine.choose` does, from unmodified logits."""
 
     def __init__(self, weights: PolicyWeights) -> None:
         model = weights.model
@@ -45,7 +45,7 @@ class LocalSampler(ChatSampler):
 
     @property
     def model(self) -> LocalModel:
-        """What the weights are part of."""
+        """The model that the weights belong to."""
         return self.weights.model
 
     async def _sample(self, request: SampleRequest) -> Completion:
@@ -60,7 +60,7 @@ class LocalSampler(ChatSampler):
             self._pending = [waiting for waiting in self._pending if waiting[1] is not future]
 
     def sample_all(self, requests: Sequence[SampleRequest]) -> list[Completion]:
-        """Sample completions; a batch that does not fit into memory is halved and tried once more."""
+        """Sample completions; if memory runs out, try once more with half as many rows at a time."""
         rows, prefill = self.model.max_batch_rows, self.model.prefill_tokens
         try:
             return self._engine(rows, prefill).run(requests)
@@ -74,7 +74,7 @@ class LocalSampler(ChatSampler):
         return self._engine(rows, prefill // 2).run(requests)
 
     def _flush_when_quiet(self, seen: int, loop: asyncio.AbstractEventLoop) -> None:
-        """Run the batch once a whole turn of the event loop has brought no further request."""
+        """Run the batch once a full iteration of the event loop has brought no further request."""
         if len(self._pending) != seen:
             loop.call_soon(self._flush_when_quiet, len(self._pending), loop)
             return
@@ -83,7 +83,7 @@ class LocalSampler(ChatSampler):
             with blocking():
                 completions = self.sample_all([request for request, _ in pending])
         except (KeyboardInterrupt, SystemExit):
-            raise  # ends the event loop, and with it everyone who waits
+            raise  # these end the event loop, and with it all waiting coroutines
         except BaseException as error:  # noqa: BLE001 - handed on to every waiting coroutine
             for _, future in pending:
                 if not future.done():
@@ -119,7 +119,7 @@ class LocalSampler(ChatSampler):
         )
 
     def _reader(self) -> PrefillTree | None:
-        """Reads prompts as a tree; None where that is not faster, or not known to be right."""
+        """Return a function that prefills prompts as a tree; None if that is slower or failed its check."""
         tree, adapter = self.model.tree, self.weights.adapter
         if tree is None or not self._captured or not tree.works(adapter, learning=False):
             return None
@@ -131,5 +131,5 @@ class LocalSampler(ChatSampler):
         return read
 
     def end_round(self) -> None:
-        """Let go of grammars, and of memory that was freed."""
+        """Free compiled grammars and cached memory."""
         self.model.end_round()

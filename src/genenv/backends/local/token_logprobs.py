@@ -1,9 +1,9 @@
 # pyright: standard
-"""From hidden states to log-probabilities, KL and entropy over the vocabulary, a piece of the rows at a time.
+"""Log-probabilities, KL and entropy over the vocabulary from hidden states, in pieces of rows.
 
-A score for every token of the vocabulary is by far the largest tensor of an update. Here no more than
-`ROWS` rows of it exist at a time, and none is kept for the backward pass or computed again in it: the
-derivative with respect to a row's state is a row itself, and is worked out while the scores are there.
+The logits of the whole vocabulary are by far the largest tensor of an update. This module holds at most
+`ROWS` rows of them at a time, and neither keeps nor recomputes them for the backward pass. The derivative
+with respect to a row's hidden state has the size of that state, and is computed while the logits exist.
 
     log pi(y) = s_y / T - log sum_v exp(s_v / T),   d log pi(y) / dh = (W_y - sum_v pi_v W_v) / T
     KL = sum_v pi_v (log pi_v - log ref_v),         dKL / dh = sum_v pi_v (log pi_v - log ref_v - KL) W_v / T
@@ -31,37 +31,17 @@ ROWS = 256
 
 
 HEAD_ROWS = 512
-"""Positions scored at a time: bounds the [positions, vocabulary] tensor."""
+"""Rows scored at a time in `in_pieces`; bounds the [rows, vocabulary] tensor."""
 
 
 class Scores(NamedTuple):
-    """Scores of the tokens of a micro-batch, each at its temperature. Nats."""
+    """Log-probabilities, KL and entropy of the tokens of a micro-batch, each at its temperature. Nats."""
 
     logprobs_M: Tensor
     kl_M: Tensor | None
-    """KL(pi || reference) over what could be sampled; None where there is no reference."""
+    """KL(pi || reference) over the tokens that could be sampled; None if not requested."""
     entropy_M: Tensor | None
-    """Entropy of what could be sampled; None where nobody asked."""
-
-
-def frozen_logprobs(
-    head: Any,  # noqa: ANN401
-    hidden_MW: Tensor,
-    tokens_M: Tensor,
-    *,
-    temperature: float = 1.0,
-    allowed: Tensor | None = None,
-) -> Tensor:
-    """[M] log-probabilities of tokens under an output layer that does not learn. Nats.
-
-    Args:
-        head: the output layer, linear.
-        hidden_MW: what predicts each token.
-        tokens_M: the tokens.
-        temperature: divides the scores; 0 counts as 1.
-        allowed: [M, ceil(V / 32)] bit masks of the tokens that could be sampled; None when all could.
-    """
-    return frozen_scores(head, hidden_MW, tokens_M, temperature=temperature, allowed=allowed).logprobs_M
+    """Entropy over the tokens that could be sampled; None if not requested."""
 
 
 def frozen_scores(  # noqa: PLR0913
@@ -74,7 +54,7 @@ def frozen_scores(  # noqa: PLR0913
     allowed: Tensor | None = None,
     entropy: bool = False,
 ) -> Scores:
-    """As `frozen_logprobs`; and KL to a reference and entropy, where they are asked for.
+    """Scores of tokens under an output layer that does not learn: KL and entropy where they are asked for.
 
     Args:
         head: the output layer of both.
@@ -161,7 +141,7 @@ class _Scored(torch.autograd.Function):
 
 
 def along(slopes: Iterable[Tensor], gradients: Iterable[Tensor | None]) -> Tensor | None:
-    """[M, W] the gradient by the states: slopes [M, W] of values, times the gradients [M] by these values."""
+    """Return [M, W] the gradient with respect to the states: sum of slopes [M, W] times gradients [M]."""
     total: Tensor | None = None
     for slope_MW, gradient_M in zip(slopes, gradients, strict=True):
         if gradient_M is not None:
@@ -171,7 +151,7 @@ def along(slopes: Iterable[Tensor], gradients: Iterable[Tensor | None]) -> Tenso
 
 
 def _log_softmax(scores: Tensor, temperature: float, forbidden: Tensor | None) -> Tensor:
-    """Log-probabilities at a temperature among tokens that are not forbidden, in float32."""
+    """Return log-probabilities in float32, at a temperature, over the tokens that are not forbidden."""
     scores = scores.float()
     if temperature != 1.0:
         scores.div_(temperature)
@@ -185,12 +165,12 @@ def _joined(pieces: list[Tensor], like: Tensor) -> Tensor:
 
 
 def entropy_of(log_pi_MV: Tensor) -> Tensor:
-    """[M] entropy of distributions, given as logarithms; what cannot be sampled is -inf. Nats."""
+    """Return [M] the entropy of log-distributions with -inf at excluded tokens. Nats."""
     return -(log_pi_MV.exp() * log_pi_MV.masked_fill(log_pi_MV == float("-inf"), 0.0)).sum(-1)
 
 
 def kl_full(scores_MV: Tensor, reference_MV: Tensor) -> Tensor:
-    """[M] KL(pi || pi_ref) over the whole vocabulary but for tokens whose scores are -inf in both. Nats."""
+    """Return [M] KL(pi || pi_ref) over all tokens but those with -inf in both. Nats."""
     log_pi_MV, log_ref_MV = scores_MV.log_softmax(-1), reference_MV.log_softmax(-1)
     apart_MV = (log_pi_MV - log_ref_MV).masked_fill(log_pi_MV == float("-inf"), 0.0)
     return (log_pi_MV.exp() * apart_MV).sum(-1)
@@ -203,7 +183,7 @@ def kl_between(
     temperature: float,
     allowed: Tensor | None,
 ) -> Tensor:
-    """[M] KL of what two policies would sample, each given as its output layer and its states. Nats."""
+    """Return [M] the KL of two policies, each given as its output layer and hidden states. Nats."""
     (head, hidden_MW), (reference_head, reference_MW) = own, reference
 
     def piece(hidden: Tensor, other: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -222,12 +202,12 @@ def kl_between(
 
 
 def in_pieces(function: Callable[..., Tensor], *tensors: Tensor, rows: int = HEAD_ROWS) -> Tensor:
-    """Apply a function that scores the vocabulary in pieces of rows; gradients recompute the scores.
+    """Apply a function that computes logits to pieces of rows; the backward pass recomputes them.
 
     Args:
-        function: takes a piece of each tensor, gives a value for each of its rows.
-        tensors: of one length, states [M, width] first.
-        rows: at most so many in a piece.
+        function: takes a piece of each tensor, returns a value for each of its rows.
+        tensors: of equal length, hidden states [M, width] first.
+        rows: maximum rows of a piece.
     """
     if len(tensors[0]) <= rows:
         return function(*tensors)

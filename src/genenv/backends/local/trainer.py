@@ -1,7 +1,7 @@
 # pyright: standard
-"""The trainer of a policy on this machine: data with advantages in, gradients and steps of AdamW out.
+"""The trainer of a policy on this machine: it computes gradients from weighted tokens and steps AdamW.
 
-Shapes: M = tokens of a micro-batch that count, W = width, V = vocabulary.
+Shapes: M = tokens of a micro-batch with a nonzero weight, W = width, V = vocabulary.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from genenv.progress import advance
 from genenv.sampling import blocking
 
 _SHARE_MEASURED = 8
-"""Of the tokens of an update, about one in so many is asked of the reference where KL is measured alone, and
-never more than two."""
+"""If the KL has no weight and is only measured: about one in this many of an update's tokens is scored under
+the reference, and never more than two."""
 STATE = "trainer.json"
-"""File, inside a policy's checkpoint, of the version of its weights."""
+"""File in a policy's checkpoint with the version of its weights."""
 
 
 class LocalTrainer:
-    """Trains one policy's weights."""
+    """Trains the weights of one policy (implements `Trainer`)."""
 
     def __init__(
         self,
@@ -57,13 +57,14 @@ class LocalTrainer:
         ramped: bool = False,
         processes: Processes = ALONE,
     ) -> None:
-        """A trainer.
+        """Create a trainer.
 
         Args:
-            weights: what learns.
-            optimizer: how it steps.
-            ramped: whether the first steps after a warm-up are shorter, for a trainer that is loaded.
-            processes: those that train these weights together.
+            weights: the weights to train.
+            optimizer: settings of AdamW.
+            ramped: whether steps are scaled by 1 - beta1^t after a checkpoint is loaded; see
+                `Optimizer.ramp`.
+            processes: the processes that train these weights together.
         """
         self.weights, self._ramped = weights, ramped
         self.processes, self.name = processes, weights.adapter or ""
@@ -72,13 +73,14 @@ class LocalTrainer:
 
     @on_all_ranks
     async def forward_backward(self, data: Sequence[Datum], objective: Objective) -> Mapping[str, float]:
-        """Accumulate the gradient of the loss; micro-batches do not change it. See `Trainer`."""
+        """Accumulate the gradient of the loss, whatever the micro-batch size. See `Trainer`."""
         tokens = sum(datum.tokens for datum in data)
         if not tokens:
             raise UpdateSkipped("there is no token to learn from")
         pieces, parts = bundle_by_prompt(data), list[dict[str, Tensor]]()
 
         def run(budget: int) -> None:
+            self.optimizer.clear()  # of a try that was broken off nothing is left
             parts.clear()
             batches = micro_batches(pieces, budget)
             measured = self._measured(batches, objective, tokens)
@@ -87,7 +89,7 @@ class LocalTrainer:
                 parts.append(self._backward(turn, batches, objective, tokens, measured, most))
 
         with blocking():
-            self._accumulate(run)
+            self._within_memory(run)
             sums = self.processes.total(_added(parts))
         for name, meaning in (("loss", "loss"), ("kl", "KL to the reference")):
             if not math.isfinite(sums.get(name, 0.0)):
@@ -97,13 +99,13 @@ class LocalTrainer:
 
     @on_all_ranks
     async def step(self, learning_rate: float) -> Mapping[str, float]:
-        """One step of AdamW. See `Trainer`."""
+        """Make one step of AdamW. See `Trainer`."""
         self.processes.add_gradients(self.optimizer.parameters)
         return {"grad_norm": self.optimizer.step(learning_rate, keep_before=self._moved is not None)}
 
     @on_all_ranks
     async def watch(self, data: Sequence[Datum]) -> None:
-        """Store what the weights predict for data now. See `Trainer`."""
+        """Store the present hidden states and output layer for `moved`. See `Trainer`."""
         pieces = bundle_by_prompt(data)
         packed = self.weights.packed([bundle for bundle, _ in pieces])
         rows = [datum for _, own in pieces for datum in own]
@@ -122,26 +124,26 @@ class LocalTrainer:
 
     @on_all_ranks
     async def moved(self) -> float:
-        """Mean KL between the weights at `watch` and now. See `Trainer`."""
+        """Return the mean KL between the present weights and those at `watch`. See `Trainer`."""
         if self._moved is None:
             raise RuntimeError("watch comes before moved")
         return self._moved()
 
     @on_all_ranks
     async def shorten(self, fraction: float) -> None:
-        """Take part of the last step back. See `Trainer`."""
+        """Undo part of the last step. See `Trainer`."""
         self.optimizer.shorten(fraction)
 
     @on_all_ranks
     async def logprobs(
         self, data: Sequence[Datum], *, reference: bool = False, written: Path | None = None
     ) -> list[tuple[float, ...]]:
-        """Log-probabilities of whole completions, each token's; see `Trainer`.
+        """Return the log-probability of each token of each completion; see `Trainer`.
 
         Args:
             data: prompts and completions.
-            reference: whether they are those of the reference.
-            written: the folder of an adapter whose they are instead.
+            reference: whether to use the reference instead of the present weights.
+            written: folder of an adapter to use instead of either; None: as `reference` says.
         """
         if written is not None:
             in_place = functools.partial(self.weights.written, written)
@@ -156,9 +158,7 @@ class LocalTrainer:
             for turn in self.processes.turns(len(batches)):
                 batch = batches[turn.own]
                 packed = self.weights.packed([bundle for bundle, _ in batch])
-                rows = _Rows.of(
-                    [datum for _, some in batch for datum in some], self.weights.model.device, self._allowed
-                )
+                rows = self._rows([datum for _, some in batch for datum in some])
                 with torch.no_grad(), in_place():
                     found_M = self._scores(*self.weights.completion_hidden(packed), rows).logprobs_M
                 parts = found_M.split([len(datum.completion_ids) for datum in rows.data])
@@ -175,26 +175,26 @@ class LocalTrainer:
 
     @on_all_ranks
     async def anchor(self, moments: Moments) -> None:
-        """The present weights become the reference. See `Trainer`."""
+        """Make the present weights the reference, and reset the moments that are not kept. See `Trainer`."""
         self.optimizer.keep(moments)
         self.weights.anchor()
 
     @on_all_ranks
     async def publish(self) -> int:
-        """Nothing is copied: the sampler reads the weights that are trained. See `Trainer`."""
+        """Increase the version; the sampler already uses the trained weights. See `Trainer`."""
         self._moved = None
         self.weights.version += 1
         return self.weights.version
 
     async def save(self, folder: Path) -> None:
-        """Write weights, reference, optimizer and version."""
+        """Write weights, reference, optimizer and version to a folder."""
         self.weights.save(folder)
         self.optimizer.save(folder)
         (folder / STATE).write_text(json.dumps({"version": self.weights.version}) + "\n", encoding="utf-8")
 
     @on_all_ranks
     async def load(self, folder: Path) -> None:
-        """Restore what `save` wrote; checkpoints of before versions have none."""
+        """Restore the state that `save` wrote; old checkpoints without a version get version 0."""
         self.weights.load(folder)
         self.optimizer.load(folder)
         self.optimizer.ramped = self._ramped
@@ -206,15 +206,6 @@ class LocalTrainer:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(f"{state} cannot be read: {error}") from error
 
-    def _accumulate(self, run: Callable[[int], None]) -> None:
-        """Run a gradient accumulation; one that is broken off leaves nothing behind."""
-
-        def afresh(tokens: int) -> None:
-            self.optimizer.clear()
-            run(tokens)
-
-        self._within_memory(afresh)
-
     def _within_memory(self, run: Callable[[int], None]) -> None:
         if self.processes.size > 1:  # all of them have as many pieces
             run(self.weights.tokens_per_microbatch)
@@ -224,7 +215,7 @@ class LocalTrainer:
         )
 
     def _measured(self, batches: Sequence[Sequence[Piece]], objective: Objective, tokens: int) -> int | None:
-        """On which micro-batch k3 is measured although it has no weight; None: on none, or on all anyway."""
+        """Return the index of the micro-batch on which to measure an unweighted k3; None: on none."""
         if objective.kl != "k3" or objective.kl_coefficient or not self.weights.has_reference:
             return None
         sampled = [
@@ -241,21 +232,21 @@ class LocalTrainer:
         measured: int | None,
         most: int,
     ) -> dict[str, Tensor]:
-        """The gradient of a micro-batch, and its part of the sums, which stay on the device.
+        """Run a micro-batch forward and backward; return its share of the metrics, as tensors on the device.
 
         Args:
-            turn: which of them, and what other processes learn from meanwhile.
-            batches: all of them.
-            objective: bounds, KL term.
-            tokens: that count in the whole step.
-            measured: on which of them k3 is measured although it has no weight.
-            most: on about so many of its tokens where tokens are laid out as a tree: micro-batches are large
-                there.
+            turn: this process's micro-batch, and those of the other processes at the same time.
+            batches: all micro-batches.
+            objective: bounds and terms of the loss.
+            tokens: number of tokens with a nonzero weight in the whole step.
+            measured: index of the micro-batch on which k3 is measured although it has no weight.
+            most: maximum tokens of that measurement if tokens are laid out as a tree, as such micro-batches
+                are large.
         """
-        batch, device = batches[turn.own], self.weights.model.device
+        batch = batches[turn.own]
         packed = self.weights.packed([bundle for bundle, _ in batch])
-        rows = _Rows.of([datum for _, own in batch for datum in own], device, self._allowed)
-        values = Tokens.of(rows.data, device)
+        rows = self._rows([datum for _, own in batch for datum in own])
+        values = Tokens.of(rows.data, self.weights.model.device)
         measure_kl = turn.own == measured
         exact = objective.kl == "exact" and objective.kl_coefficient > 0
         wants_k3 = (
@@ -299,16 +290,16 @@ class LocalTrainer:
     def _kl_of_some(
         self, batch: Sequence[Piece], logprobs_M: Tensor, most: int, seed: int
     ) -> dict[str, Tensor]:
-        """The mean of k3 over rollouts of one prompt of a micro-batch: about `most` tokens (`sample_of`).
+        """Measure the mean k3 on some rollouts of one prompt, about `most` tokens (`sample_of`).
 
         Args:
-            batch: has `ppo` data.
-            logprobs_M: of all of it, under the present weights.
-            most: tokens.
-            seed: chooses.
+            batch: a micro-batch with policy-gradient data.
+            logprobs_M: log-probabilities of the whole micro-batch under the present weights.
+            most: maximum tokens.
+            seed: of the choice of the prompt.
 
         Returns:
-            `kl`; nothing where the prompt leaves no room for a part of a rollout.
+            `kl`; nothing if the prompt leaves no room for a part of a rollout.
         """
         whole = [datum for _, own in batch for datum in own]
         own = random.Random(seed).choice([own for _, own in batch if any(d.is_policy_gradient for d in own)])
@@ -318,7 +309,7 @@ class LocalTrainer:
         first = next(datum for datum in own if datum.is_policy_gradient)
         start = sum(d.tokens for d in itertools.takewhile(lambda d: d is not first, whole))
         packed = self.weights.packed([bundle for bundle, _ in bundle_by_prompt(some)])
-        rows = _Rows.of(some, self.weights.model.device, self._allowed)
+        rows = self._rows(some)
         with torch.no_grad(), self.weights.reference():
             reference_M = self._scores(*rows.chosen(*self.weights.completion_hidden(packed)), rows).logprobs_M
         weight_M = Tokens.of(some, self.weights.model.device).weight_M
@@ -329,7 +320,7 @@ class LocalTrainer:
     def _any_k3(
         turn: Turn, batches: Sequence[Sequence[Piece]], objective: Objective, measured: int | None
     ) -> bool:
-        """Whether a process asks the reference in this turn: then all do, of which each holds a part."""
+        """Return whether any process needs the reference; all must then run it, as each holds a shard."""
         if objective.kl != "k3" or not (objective.kl_coefficient > 0 or measured in turn.all):
             return False
         return any(d.is_policy_gradient for index in turn.all for _, own in batches[index] for d in own)
@@ -343,7 +334,7 @@ class LocalTrainer:
         reference: _Reference | None = None,
         entropy: bool = False,
     ) -> Scores:
-        """Log-probabilities, exact KL to a reference, entropy: each at its datum's temperature."""
+        """Return log-probabilities, exact KL and entropy of tokens, each at its datum's temperature."""
         parts: list[Scores] = []
         for temperature, at_M in rows.by_kind:
             own, ids = (_at(at_M, x) for x in (hidden_MW, tokens_M))
@@ -368,8 +359,27 @@ class LocalTrainer:
             torch.cat(entropies)[rows.back_M] if entropy else None,
         )
 
+    def _rows(self, data: Sequence[Datum]) -> _Rows:
+        """The tokens of data that count."""
+        device = self.weights.model.device
+        counts_M = np.concatenate([np.asarray(datum.weights) > 0 for datum in data])
+        chosen_M = None if counts_M.all() else on_device(counts_M.nonzero()[0], device)
+        kinds = sorted({_kind(datum) for datum in data if datum.tokens})
+        of_data = [kinds.index(_kind(datum)) if datum.tokens else 0 for datum in data]
+        kind_M = np.repeat(of_data, [datum.tokens for datum in data])
+        masks = self._allowed(data)
+        return _Rows(
+            data=data,
+            chosen_M=chosen_M,
+            allowed=masks if masks is None else _at(chosen_M, masks),
+            by_kind=[
+                (temperature, None if len(kinds) == 1 else on_device((kind_M == i).nonzero()[0], device))
+                for i, (_, temperature) in enumerate(kinds)
+            ],
+        )
+
     def _allowed(self, data: Sequence[Datum]) -> Tensor | None:
-        """[M, ceil(V / 32)] bit masks of what could stand in the place of each token; None: anything."""
+        """Return [M, ceil(V / 32)] bit masks of the tokens that could be sampled; None: all could."""
         if all(datum.schema is None and not datum.choices for datum in data):
             return None
         grammars = self.weights.model.grammars
@@ -389,53 +399,34 @@ class _Reference:
     hidden_MW: Tensor
     logprobs_M: Tensor | None
     head: Callable[[Tensor], Tensor] | None
-    """Its output layer, where that is needed."""
+    """The output layer of the reference, if the exact KL is computed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rows:
-    """The tokens of a micro-batch that count, and how they are scored."""
+    """The tokens of a micro-batch with a nonzero weight, with the masks and temperatures to score them."""
 
     data: Sequence[Datum]
     chosen_M: Tensor | None
-    """Where they stand among the tokens of the completions; None: all count."""
+    """Indices of these tokens among all completion tokens; None: all tokens have a nonzero weight."""
     allowed: Tensor | None
-    """[M, ceil(V / 32)] bit masks of what the grammars allow."""
+    """[M, ceil(V / 32)] bit masks of the tokens that the grammars allow; None: all are allowed."""
     by_kind: Sequence[tuple[float, Tensor | None]]
-    """Of each loss and temperature: the temperature, and which tokens have both; None: all."""
-
-    @staticmethod
-    def of(
-        data: Sequence[Datum], device: torch.device, allowed: Callable[[Sequence[Datum]], Tensor | None]
-    ) -> _Rows:
-        counts_M = np.concatenate([np.asarray(datum.weights) > 0 for datum in data])
-        chosen_M = None if counts_M.all() else on_device(counts_M.nonzero()[0], device)
-        kinds = sorted({_kind(datum) for datum in data if datum.tokens})
-        of_data = [kinds.index(_kind(datum)) if datum.tokens else 0 for datum in data]
-        kind_M = np.repeat(of_data, [datum.tokens for datum in data])
-        masks = allowed(data)
-        return _Rows(
-            data=data,
-            chosen_M=chosen_M,
-            allowed=masks if masks is None else _at(chosen_M, masks),
-            by_kind=[
-                (temperature, None if len(kinds) == 1 else on_device((kind_M == i).nonzero()[0], device))
-                for i, (_, temperature) in enumerate(kinds)
-            ],
-        )
+    """One entry per kind of loss and temperature: the temperature, and the indices of its tokens; None:
+    all."""
 
     def chosen(self, hidden_MW: Tensor, tokens_M: Tensor) -> tuple[Tensor, Tensor]:
-        """States and tokens of those that count, out of all of the completions."""
+        """Return the states and tokens with a nonzero weight, out of those of all completions."""
         return _at(self.chosen_M, hidden_MW), _at(self.chosen_M, tokens_M)
 
     @property
     def back_M(self) -> Tensor:
-        """The order of the tokens, out of one temperature after the other."""
+        """The permutation that restores the order of tokens after they were scored by temperature."""
         return torch.cat([at_M for _, at_M in self.by_kind if at_M is not None]).argsort()
 
 
 def _kind(datum: Datum) -> tuple[bool, float]:
-    """Tokens are scored together that have these in common."""
+    """Return the key by which data are grouped for scoring: whether the loss is `nll`, and temperature."""
     return not datum.is_policy_gradient, datum.temperature
 
 
@@ -444,7 +435,7 @@ def _at(at_M: Tensor | None, x: Tensor) -> Tensor:
 
 
 def _added(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:
-    """Sums of micro-batches by name: the one place where an update waits for its GPU."""
+    """Sum the metrics of all micro-batches by name; only here does an update wait for its GPU."""
     named = [(name, value) for part in parts for name, value in part.items()]
     if not named:
         return {}

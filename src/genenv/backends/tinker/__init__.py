@@ -1,1 +1,1 @@
-"""Both policies on a server that speaks the Tinker protocol: it samples and trains, the loop runs here."""
+"""The backend `tinker`: a Tinker server samples and trains both policies; the training loop runs locally."""

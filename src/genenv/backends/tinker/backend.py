@@ -1,5 +1,5 @@
 # pyright: standard
-"""Opens both policies on a Tinker server: two adapters on one base, and what the server was found to do."""
+"""Opens both policies on a Tinker server: one adapter each, after a probe of how the server behaves."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from genenv.types import Message
 log = logging.getLogger(__name__)
 
 _OPENING_S = 1800.0
-"""In which adapters are made and the server is looked at: a large base may have to be loaded first."""
+"""Timeout for probing the server and creating adapters; the server may have to load a large base first."""
 
 
 def open_tinker(config: PolicyConfig, roles: Sequence[Role], env: Environment, seed: int) -> Opened:
-    """Both players on the server of the settings.
+    """Open both policies on the Tinker server that the settings name.
 
     Raises:
-        UsageError: the settings ask for what a server cannot do, it cannot be reached, or it does not do what
-            learning needs.
+        UsageError: the settings need a feature that Tinker servers lack, the server cannot be reached, or it
+            fails a check that training depends on.
     """
     _check(config, roles)
     service = Service.connect(config.tinker)
@@ -93,8 +93,8 @@ async def _open(service: Service, config: PolicyConfig, roles: Sequence[Role], s
         trainers=trainers,
         settled=config,
         parallel_updates=True,
-        # where a state cannot be taken back into a client, a new one takes its place, and weights that
-        # the one before has published may go with it while somebody samples with them
+        # If a client cannot load a saved state, a new client replaces it. The weights that the old client
+        # published may then vanish while they are sampled from.
         async_rollouts=all(one.live_load for one in facts.values()),
         close=service.close,
         found={"server": service.address, "models": {model: one.said() for model, one in facts.items()}},
@@ -102,10 +102,10 @@ async def _open(service: Service, config: PolicyConfig, roles: Sequence[Role], s
 
 
 def _served(service: Service, config: PolicyConfig, source: str, offered: Sequence[str]) -> str:
-    """What the server calls a model.
+    """Return the server's name for a model.
 
     Raises:
-        UsageError: it does not have it.
+        UsageError: the server does not offer the model.
     """
     wanted = config.tinker.model if config.tinker.model and source == config.model else source
     if wanted in offered:
@@ -118,7 +118,7 @@ def _served(service: Service, config: PolicyConfig, source: str, offered: Sequen
 
 
 def _tell(service: Service, model: str, facts: Facts) -> None:
-    """Refuse what cannot be learned on; say once what is unusual."""
+    """Refuse a server that a run cannot train on; log its other deviations."""
     facts.check()
     if not facts.ends:
         raise UsageError(
@@ -134,10 +134,10 @@ def _tell(service: Service, model: str, facts: Facts) -> None:
 
 
 def _check(config: PolicyConfig, roles: Sequence[Role]) -> None:
-    """Refuse settings that no server can follow.
+    """Refuse settings that no Tinker server supports.
 
     Raises:
-        UsageError: there is one.
+        UsageError: a setting is not supported.
     """
     if config.tuning != "lora":
         raise UsageError('a Tinker server trains adapters: set policy.tuning to "lora"')

@@ -1,15 +1,16 @@
 # pyright: standard
-"""The losses of `genenv.algorithms.losses` in those that the protocol has, and what they come to.
+"""Translates genenv's losses (`genenv.algorithms.losses`) into those of the Tinker protocol.
 
-    ppo, ...   their own `wire` loss, log-probabilities of the sampling, advantages w A
-    nll        `cross_entropy`, weights w; or as below with A = w, where a server scales weights away
+    ppo, ...   the loss's `wire` name, old log-probabilities, advantages w A
+    nll        `cross_entropy`, weights w; or as below with A = w, if the server normalizes weights away
     KL term    `importance_sampling` at the present weights: there its gradient is -sum A grad log pi, so
                A = beta u (e^d - 1), d = log pi_ref - log pi, has that of beta u k3, which is e^d - d - 1
 
-u is a token's weight under `k3`, one of all tokens that count under `exact`, which a server cannot give: what
-is used instead is k3 on the tokens that were sampled. Held to the bounds of `algorithms.losses`.
+u is the weight of a token in the KL term: its loss weight under `k3`, or the same for all tokens with a
+weight under `exact`. A server cannot compute the exact KL, so k3 on the sampled tokens replaces it. Values
+are bounded as in `algorithms.losses`.
 
-All of these are sums over tokens. A server that takes means instead is given as much more (`Sums`).
+All of these are sums over tokens. For a server that takes means, the inputs are scaled up (`Sums`).
 
 Shapes: T = tokens of a completion.
 """
@@ -29,39 +30,39 @@ from genenv.backends.tinker.service import encoded, targets
 from genenv.errors import UsageError
 
 Rows = Mapping[int, tuple[float, ...]]
-"""By place in the data: [T] log-probabilities. Nats."""
+"""[T] log-probabilities by index in the data. Nats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sums:
-    """How a server adds up what tokens come to: as sums, which the protocol has, or as means."""
+    """How a server combines the losses of tokens: as sums, which the protocol specifies, or as means."""
 
     weighs: bool = True
-    """Whether its `cross_entropy` multiplies by weights and sums."""
+    """Whether `cross_entropy` multiplies by weights and sums."""
     by_length: bool = False
-    """Whether `ppo` and `importance_sampling` are divided by a sequence's length, its prompt's too."""
+    """Whether `ppo` and `importance_sampling` are divided by a sequence's length, prompt included."""
     by_count: bool = False
-    """Whether a step is divided by how many sequences it is learned from."""
+    """Whether a step is divided by its number of sequences."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One forward and backward pass that is asked for."""
+    """One forward and backward pass to request from the server."""
 
     loss: tinker.types.LossFnType
     places: Sequence[int]
-    """Of its sequences in the data."""
+    """Indices of the sequences in the data."""
     sequences: Sequence[tinker.Datum]
     config: dict[str, float] | None = None
 
 
 def wants_own(data: Sequence[Datum], objective: Objective, sums: Sums) -> list[int]:
-    """Places of data whose present log-probabilities have to be known before the pass.
+    """Return the indices of data whose present log-probabilities are needed before the pass.
 
     Args:
         data: of the step.
-        objective: its bounds and terms.
-        sums: how the server adds up.
+        objective: bounds and terms of the loss.
+        sums: how the server combines losses.
     """
     anchored = set(wants_reference(data, objective))
     return [
@@ -72,21 +73,21 @@ def wants_own(data: Sequence[Datum], objective: Objective, sums: Sums) -> list[i
 
 
 def wants_reference(data: Sequence[Datum], objective: Objective) -> list[int]:
-    """Places of data that the KL term counts on."""
+    """Return the indices of data that have a KL term."""
     if objective.kl_coefficient <= 0:
         return []
     return [place for place, one in enumerate(data) if objective.kl == "exact" or one.is_policy_gradient]
 
 
 def calls(data: Sequence[Datum], objective: Objective, own: Rows, reference: Rows, sums: Sums) -> list[Call]:
-    """The passes whose gradients add up to that of the step.
+    """Return the passes whose gradients add up to the gradient of the step.
 
     Args:
-        data: of the step; old log-probabilities of `ppo` are known.
-        objective: its bounds and terms.
-        own: present log-probabilities, where `wants_own`.
-        reference: those of the reference, where `wants_reference`.
-        sums: as in `wants_own`.
+        data: of the step; policy-gradient data must have old log-probabilities.
+        objective: bounds and terms of the loss.
+        own: present log-probabilities of the data in `wants_own`.
+        reference: log-probabilities under the reference of the data in `wants_reference`.
+        sums: how the server combines losses.
     """
     sampled = [place for place, one in enumerate(data) if one.is_policy_gradient]
     taught = [place for place, one in enumerate(data) if one.loss == "nll" and sums.weighs]
@@ -122,10 +123,10 @@ def calls(data: Sequence[Datum], objective: Objective, own: Rows, reference: Row
 
 
 def wire_loss(name: str) -> tinker.types.LossFnType:
-    """What the protocol calls a loss.
+    """Return the protocol's name for a loss.
 
     Raises:
-        UsageError: it has none like it.
+        UsageError: the protocol has no such loss.
     """
     wire = find_loss(name).wire
     if wire is None:
@@ -144,13 +145,13 @@ def _bounds(objective: Objective) -> dict[str, float]:
 
 
 def measures(data: Sequence[Datum], objective: Objective, now: Rows, reference: Rows) -> dict[str, float]:
-    """What a step's loss comes to, as `Trainer.forward_backward` returns it.
+    """Compute the loss and metrics of a step, as `Trainer.forward_backward` returns them.
 
     Args:
         data: of the step.
-        objective: its bounds and terms.
-        now: log-probabilities before the step, of all data.
-        reference: those of the reference, where `wants_reference`.
+        objective: bounds and terms of the loss.
+        now: log-probabilities of all data before the step.
+        reference: log-probabilities under the reference of the data in `wants_reference`.
     """
     tokens = sum(one.tokens for one in data)
     loss, clipped, kl, old_kl = [0.0], [0.0], [0.0], [0.0]
@@ -196,7 +197,7 @@ def distance(now: Sequence[Sequence[float]], then: Sequence[Sequence[float]]) ->
 def _surrogate(
     data: Sequence[Datum], objective: Objective, own: Rows, reference: Rows, sums: Sums
 ) -> dict[int, list[float]]:
-    """By place: advantages at the present weights, of imitation that goes that way and of the KL term."""
+    """Return advantages at the present weights, by index: for the KL term, and for `nll` data if needed."""
     found: dict[int, list[float]] = {}
     share = 1 / max(1, sum(one.tokens for one in data))
     for place in wants_own(data, objective, sums):
@@ -212,7 +213,7 @@ def _surrogate(
 
 
 def _pull(own: float, reference: float) -> float:
-    """e^d - 1, or nothing where the term is held to its bounds."""
+    """Return e^d - 1, the gradient of k3; 0 if d or k3 is clipped."""
     difference = reference - own
     if abs(difference) >= LOG_RATIO_MAX or k3(own, reference) >= K3_MAX:
         return 0.0

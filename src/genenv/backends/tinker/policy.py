@@ -1,8 +1,8 @@
 # pyright: standard
-"""A policy on a Tinker server: it samples and trains there, and its state is a path there.
+"""The sampler and trainer of one policy on a Tinker server; the weights stay on the server.
 
-A step that goes too far, or a loss that is no number, is undone by restoring a state that was saved before:
-an accumulated gradient cannot be discarded there in any other way.
+A step that goes too far, or a loss that is not finite, is undone by restoring a saved state: the protocol has
+no other way to discard an accumulated gradient.
 
 Shapes: T = tokens of a completion.
 """
@@ -42,14 +42,14 @@ from genenv.sampling import COLDEST, Completion, SampleRequest, sampling_params
 from genenv.types import Message
 
 SEEDS = 2**31 - 1
-"""Seeds of requests are below it: servers take 32 bits with a sign."""
+"""Request seeds are taken modulo this, because servers take signed 32-bit integers."""
 
 
 class TinkerSampler(ChatSampler):
     """Samples with the weights that its trainer published last.
 
-    Nothing holds a completion to a schema there: a simulator that was warmed up writes freely, and the gate
-    refuses. Log-probabilities are those at temperature 1, whatever the sampling's.
+    The protocol has no constrained decoding: the simulator writes specs freely, and the gate rejects invalid
+    ones. Log-probabilities are at temperature 1, whatever the sampling temperature.
     """
 
     def __init__(
@@ -61,24 +61,24 @@ class TinkerSampler(ChatSampler):
         context_tokens: int,
         max_thinking_tokens: int | None = None,
     ) -> None:
-        """A sampler.
+        """Create a sampler.
 
         Args:
             service: the server.
-            client: the weights there.
+            client: the server's handle of the weights to sample from.
             chat: the model's chat format.
             context_tokens: the longest sequence.
-            max_thinking_tokens: closes thoughts after so many tokens; None: never.
+            max_thinking_tokens: limit of a thought, after which it is closed; None: no limit.
         """
         super().__init__(chat, context_tokens=context_tokens, max_thinking_tokens=max_thinking_tokens)
         self.service = service
         self.client, self.version = client, 0
 
     async def _sample(self, request: SampleRequest) -> Completion:
-        """One completion.
+        """Return one completion.
 
         Raises:
-            UsageError: the reply has to be one of some, which a server cannot be asked for.
+            UsageError: the reply must be one of given choices, which the protocol cannot express.
             ServerError: the server does not answer.
         """
         if request.choices:
@@ -117,33 +117,34 @@ class TinkerSampler(ChatSampler):
         )
 
     def end_round(self) -> None:
-        """Nothing is kept here."""
+        """Do nothing: there are no local caches."""
 
 
 STATE = "tinker.json"
-"""File, inside a player's checkpoint, of where its weights are."""
+"""File in a policy's checkpoint that names the saved state on the server."""
 _EPS = 1e-8
-"""Of AdamW, as torch has it."""
+"""Epsilon of AdamW, as in torch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
-    """What a player's weights are an adapter of."""
+    """The base model and adapter settings of one policy, with what the probe measured about the server."""
 
     model: str
-    """As the server calls it."""
+    """The server's name for the base model."""
     rank: int
     seed: int
     sums: Sums
-    """How the server adds up."""
+    """How the server sums the losses of tokens."""
     live_load: bool
-    """Whether it takes a state into a client that has learned already."""
+    """Whether a client that has trained can load a saved state."""
     gap: float = 0.0
-    """Mean difference of log-probabilities between its sampler and its trainer, of equal weights. Nats."""
+    """Mean difference of log-probabilities between the server's sampler and trainer at equal weights.
+    Nats."""
 
 
 class TinkerTrainer:
-    """Trains one player's adapter."""
+    """Trains the adapter of one policy on a Tinker server (implements `Trainer`)."""
 
     def __init__(
         self,
@@ -153,14 +154,14 @@ class TinkerTrainer:
         base: Base,
         role: Role,
     ) -> None:
-        """A trainer.
+        """Create a trainer.
 
         Args:
             service: the server.
-            client: a fresh adapter there.
-            sampler: is given what is published.
-            base: what it is an adapter of.
-            role: the player, and how it steps.
+            client: the server's handle of a fresh adapter.
+            sampler: receives the published weights.
+            base: the base model, and the measured behavior of the server.
+            role: the policy and its optimizer settings.
         """
         self.service, self.client, self.sampler, self.base = service, client, sampler, base
         self.settings, self.version = role.optimizer, 0
@@ -168,20 +169,20 @@ class TinkerTrainer:
         self._ramped, self._steps = False, 0
         self._ramps_when_loaded = role.ramped
         self._base: tinker.SamplingClient | None = None
-        """The reference, before there is an anchor."""
+        """The base model as reference, until `anchor` is called."""
         self._reference: tinker.TrainingClient | None = None
-        """The reference since then: an adapter that nobody trains, for a server may put weights that are
-        sampled with in the place of those that are trained."""
+        """The reference after `anchor`: an adapter that is never trained. It is a training client, because a
+        server may replace the weights of a sampling client with those being trained."""
         self._reference_path: str | None = None
         self._watched: tuple[Sequence[Datum], Sequence[tuple[float, ...]]] | None = None
         self._restore_point: str | None = None
-        """A state before the last step."""
+        """Path of a state from before the last step."""
         self._passes_made: list[Call] = []
-        """Passes since then."""
+        """Forward and backward passes since the restore point."""
         self._rate, self._stepped = 0.0, False
-        """Learning rate of the last step, and whether there was one since then."""
+        """Learning rate of the last step; whether there was a step since the restore point."""
         self._known: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[float, ...]] = {}
-        """What the reference says, of sequences of this update."""
+        """Log-probabilities under the reference, by (prompt, completion), for this update."""
 
     async def forward_backward(self, data: Sequence[Datum], objective: Objective) -> Mapping[str, float]:
         """Accumulate the gradient of the loss. See `Trainer`."""
@@ -193,7 +194,7 @@ class TinkerTrainer:
             )
         await self._save_restore_point()
         sums = self.base.sums
-        own = await self._rows(data, wants_own(data, objective, sums))
+        own = await self._scored(self.client, data, wants_own(data, objective, sums))
         reference = await self._reference_rows(data, wants_reference(data, objective))
         made = calls(data, objective, own, reference, sums)
         now = own | await self._run_passes(made, data)
@@ -202,7 +203,7 @@ class TinkerTrainer:
         return measures(data, objective, now, reference)
 
     async def step(self, learning_rate: float) -> Mapping[str, float]:
-        """One step of AdamW. See `Trainer`."""
+        """Make one step of AdamW. See `Trainer`."""
         self._rate = learning_rate * (
             1 - self.settings.betas[0] ** (self._steps + 1) if self._ramped else 1.0
         )
@@ -211,18 +212,18 @@ class TinkerTrainer:
         return await self._step(self._rate)
 
     async def watch(self, data: Sequence[Datum]) -> None:
-        """Remember what the weights say of data now. See `Trainer`."""
+        """Store the present log-probabilities of data for `moved`. See `Trainer`."""
         self._watched = data, await self.logprobs(data)
 
     async def moved(self) -> float:
-        """How far the weights have gone since `watch`, estimated: nothing there gives it exactly."""
+        """Return an estimate of the KL since `watch`; the protocol has no exact value."""
         if self._watched is None:
             raise RuntimeError("watch comes before moved")
         data, then = self._watched
         return distance(await self.logprobs(data), then)
 
     async def shorten(self, fraction: float) -> None:
-        """Go back to before the last step, and make it again with a smaller learning rate. See `Trainer`."""
+        """Undo the last step and repeat it with a smaller learning rate. See `Trainer`."""
         made = list(self._passes_made)
         await self._restore()
         if fraction <= 0:
@@ -233,13 +234,16 @@ class TinkerTrainer:
         self._passes_made, self._stepped = made, True
 
     async def logprobs(self, data: Sequence[Datum], *, reference: bool = False) -> list[tuple[float, ...]]:
-        """Log-probabilities of whole completions, each token's, at temperature 1; see `Trainer`."""
+        """Return the log-probability of each token of each completion at temperature 1; see `Trainer`."""
         places = range(len(data))
-        rows = await (self._reference_rows(data, places) if reference else self._rows(data, places))
+        if reference:
+            rows = await self._reference_rows(data, places)
+        else:
+            rows = await self._scored(self.client, data, places)
         return [rows[place] for place in places]
 
     async def anchor(self, moments: Moments) -> None:
-        """The present weights become the reference. See `Trainer`."""
+        """Make the present weights the reference. See `Trainer`."""
         path = await self.states.save(self.client)
         await self._set_reference(path)
         if moments == "none":
@@ -260,7 +264,7 @@ class TinkerTrainer:
         return self.version
 
     async def save(self, folder: Path) -> None:
-        """Have the server write its state, and remember where."""
+        """Have the server save its state, and write the path of that state to a file."""
         path = await self.states.save(self.client)
         folder.mkdir(parents=True, exist_ok=True)
         kept = {
@@ -275,11 +279,11 @@ class TinkerTrainer:
         await self.states.forget_unless(path, folder.parent.parent.glob(f"*/{folder.name}/{STATE}"))
 
     async def load(self, folder: Path) -> None:
-        """Restore what `save` wrote, from the server's own copy.
+        """Restore the state on the server that `save` recorded.
 
         Raises:
-            DataError: the file is damaged, or of another model.
-            ServerError: the server has it no more.
+            DataError: the file is damaged, or is of another model.
+            ServerError: the server no longer has the state.
         """
         path = folder / STATE
         try:
@@ -297,19 +301,19 @@ class TinkerTrainer:
         await self._publish_sampler()
 
     async def _save_restore_point(self) -> None:
-        """Know a state to go back to: from before the update, and before each step that may be shortened."""
+        """Save a state to restore: before each update, and before each further step that may be shortened."""
         if self._restore_point is None or (self._watched is not None and self._stepped):
             self._restore_point = await self.states.save(self.client, replaces=self._restore_point)
             self._passes_made, self._stepped = [], False
 
     async def _run_passes(self, made: Sequence[Call], data: Sequence[Datum]) -> dict[int, tuple[float, ...]]:
-        """Ask for passes, all at once.
+        """Request all forward and backward passes at once, then wait for the results.
 
         Returns:
-            Log-probabilities before the step, by place in the data.
+            Log-probabilities before the step, by index in the data.
 
         Raises:
-            UpdateSkipped: a loss is no number; the weights are as before the update.
+            UpdateSkipped: a loss is not finite; the weights are restored to those before the update.
         """
         asked = [self.client.forward_backward(list(c.sequences), c.loss, c.config) for c in made]
         try:
@@ -358,17 +362,17 @@ class TinkerTrainer:
         return {"grad_norm": norms[0]} if norms else {}
 
     async def _restore_unless_finite(self, refused: ServerError) -> None:
-        """Go back, where what a server refuses is a number that is none.
+        """Restore the last state if the server refused because of a number that is not finite.
 
         Raises:
-            UpdateSkipped: it is.
+            UpdateSkipped: it refused for that reason.
         """
         if isinstance(refused.__cause__, tinker.RequestFailedError) and "finite" in str(refused):
             await self._restore()
             raise UpdateSkipped(f"{refused.__cause__}; the update so far is taken back") from refused
 
     async def _restore(self) -> None:
-        """The weights and the moments are those of the state that was saved."""
+        """Restore weights and moments from the last saved state."""
         if self._restore_point is None:
             raise RuntimeError("nothing was saved to go back to")
         if self.base.live_load:
@@ -380,13 +384,16 @@ class TinkerTrainer:
         self._passes_made, self._stepped = [], False
 
     async def _discard_gradient(self) -> None:
-        """Have a step spend it before an adapter goes: a server may keep it for who gets the place."""
+        """Consume the accumulated gradient in a step with learning rate 0, before the adapter is released.
+
+        Otherwise a server may keep the gradient for the next adapter in its slot.
+        """
         nothing = tinker.AdamParams(learning_rate=0.0)
         with contextlib.suppress(ServerError):
             await self.service.within(self.client.optim_step(nothing), "forget a gradient")
 
     async def _open(self, path: str, *, optimizer: bool) -> None:
-        """A new client with a state; the one before is let go of."""
+        """Replace the client by a new one with a saved state, and release the old one."""
         old, self.client = self.client, await self.states.opened(path, optimizer=optimizer)
         await self.states.let_go(old)
 
@@ -397,13 +404,13 @@ class TinkerTrainer:
         await self._check_sampler(before)
 
     async def _check_sampler(self, before: tinker.SamplingClient) -> None:
-        """Have the server score what it samples with the weights that were just published.
+        """Have the trainer score a completion, to check that the sampler uses the published weights.
 
         Args:
-            before: what it sampled with until now.
+            before: the sampling client of the weights published before.
 
         Raises:
-            ServerError: it samples with other weights.
+            ServerError: the server samples from other weights.
         """
         prompt = self.sampler.render([Message(role="user", content=PROBE_PROMPT)], first=True)
         most = min(PROBE_TOKENS, self.sampler.context_tokens - len(prompt))
@@ -432,30 +439,21 @@ class TinkerTrainer:
         if before is not None:
             await self.states.let_go(before)
 
-    async def _rows(self, data: Sequence[Datum], places: Sequence[int]) -> dict[int, tuple[float, ...]]:
-        """Log-probabilities now, by place."""
-        return await self._scored(self.client, data, places)
-
     async def _scored(
         self, client: tinker.TrainingClient, data: Sequence[Datum], places: Sequence[int]
     ) -> dict[int, tuple[float, ...]]:
-        """Log-probabilities under an adapter, by place."""
+        """Return log-probabilities under an adapter, by index in the data."""
         if not places:
             return {}
         own = [data[place] for place in places]
-        asked = client.forward(
-            [wire.encoded(datum, weights=(1.0,) * len(datum.completion_ids)) for datum in own],
-            "cross_entropy",
-        )
-        answer = await self.service.within(asked, "score tokens")
-        rows = wire.logprobs_of(answer.loss_fn_outputs, own)
+        rows = await self.service.scored(client, own)
         advance(tokens=sum(len(one.prompt_ids) + len(one.completion_ids) for one in own), items=len(own))
         return dict(zip(places, rows, strict=True))
 
     async def _reference_rows(
         self, data: Sequence[Datum], places: Sequence[int]
     ) -> dict[int, tuple[float, ...]]:
-        """Log-probabilities under the reference, by place; those of an update are asked for once."""
+        """Return log-probabilities under the reference, by index; each sequence is scored once per update."""
         keys = {place: (data[place].prompt_ids, data[place].completion_ids) for place in places}
         missing = list({key: place for place, key in keys.items() if key not in self._known}.values())
         if self._reference is not None:

@@ -1,14 +1,15 @@
 # pyright: standard
-"""What a server does, found out before a run begins: the protocol leaves open what learning hangs on.
+"""A probe of how a Tinker server trains: the protocol does not specify what the result depends on.
 
-How a gradient adds up is measured without seeing it. AdamW with beta1 = beta2 = 0 and a large eps steps by
--lr g / (|g| + eps), nearly along the gradient g of the loss, so that the log-likelihood of a sequence s rises
-by about (lr / eps) g_s . g: linear in g. Half the weight has to move it half as far, and two halves of a
-sequence, one by one, together as far as the whole. Under sums, which the protocol has, a tail that has no
-credit changes nothing, and two copies at half the weight move as far as one; servers that take means are
-given more (`losses.Sums`). Each time from the same weights, which are restored.
+The probe measures how gradients add up, although it cannot read a gradient. AdamW with beta1 = beta2 = 0 and
+a large eps steps by -lr g / (|g| + eps), nearly along the gradient g of the loss. The log-likelihood of a
+sequence s then rises by about (lr / eps) g_s . g, which is linear in g. So half the weight must move a
+sequence half as far. Two halves of a sequence, trained separately, must together move it as far as the whole.
+If the server sums over tokens, as the protocol says, a tail with weight 0 changes nothing, and two copies at
+half the weight move a sequence as far as one. For servers that take means, the trainer scales its data up
+(`losses.Sums`). Each measurement starts from the same restored weights.
 
-All of it happens on an adapter of its own, which is let go of afterwards.
+The probe uses a separate adapter, which it releases at the end.
 """
 
 from __future__ import annotations
@@ -27,72 +28,72 @@ from genenv.backends.tinker.service import ServerError, Service, States, reason
 from genenv.errors import UsageError
 
 LOSSES: Sequence[tinker.types.LossFnType] = ("cross_entropy", "importance_sampling", "ppo")
-"""What a run asks for."""
+"""The losses that a run may request."""
 
 _CREDITED: Sequence[tinker.types.LossFnType] = ("importance_sampling", "ppo")
-"""Those that rewards go by."""
+"""The losses that are weighted by advantages."""
 _EPS = 1000.0
-"""Far more than any gradient's element."""
+"""Epsilon of AdamW: far larger than any element of the gradient."""
 _FIRST_RATE = 10.0
 _FAR = 0.06
-"""Of the nats that the sequence lacks, how many the first step tried gives it."""
+"""The first step should raise the log-likelihood by this share of its distance from 0."""
 _ABOUT = 1.8
-"""By so many times it may be less or more."""
+"""Factor by which the rise may miss that target."""
 _TRIES = 8
-"""To find a learning rate that does."""
+"""Maximum number of learning rates tried to reach that target."""
 _STRAIGHT = 0.05
-"""So far from half and three quarters of a movement half and three quarters of the rate may move it."""
+"""Linearity: at 1/2 and 3/4 of the learning rate, the rise may miss 1/2 and 3/4 by this much."""
 _HALVINGS = 10
-"""Of a rate that moves it too far to be straight; what rounding leaves of a movement is lost below."""
+"""How often a learning rate is halved to reach linearity; beyond, rounding would dominate the rise."""
 _NEAR = 0.12
-"""So far from the value that it should have a ratio of movements may be: steps are not infinitely short."""
+"""Tolerance of a ratio that should be 0.5, in proportion for others: steps are not infinitely small."""
 _GAP = 0.5
-"""Nats: beyond, sampler and trainer are not the same model."""
+"""Nats; above this gap, sampler and trainer are not the same model."""
 _TOKENS = 24
-"""Of what is sampled."""
+"""Number of tokens to sample."""
 _LEARNED = 64
-"""Of what is learned."""
+"""Number of tokens to train on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What a server does."""
+    """The measured behavior of a server. A rise is that of a sequence's log-likelihood in one step."""
 
     sdk: str
-    """Version of the client."""
+    """Version of the Tinker SDK."""
     losses: Mapping[str, str]
-    """Of each loss: `yes`, or what the server says instead."""
+    """`yes` for each supported loss, else the server's refusal."""
     scales: Mapping[str, float] = field(default_factory=dict[str, float])
-    """Of each loss: how far half the weight moves, in units of all of it; 0.5 where weights count.
+    """Per loss: rise at half the weight, relative to the full weight; 0.5 if weights count.
 
-    Nothing where it cannot be measured, as where a server has an eps of its own.
+    Empty if it cannot be measured, for example if the server ignores eps.
     """
     adds_up: Mapping[str, float] = field(default_factory=dict[str, float])
-    """How far two halves of a sequence move, one by one, in units of the whole; 1 under sums."""
+    """Per loss: summed rises by the two halves of a sequence, relative to the whole; 1 under sums."""
     tails: Mapping[str, float] = field(default_factory=dict[str, float])
-    """How far a sequence moves with a tail as long as itself that has no credit, in units of it alone; 1
-    under sums, 0.5 where a sequence is divided by its length."""
+    """Per loss: rise with a tail of the same length and weight 0, relative to no tail; 1 under sums, 0.5
+    if the server divides by a sequence's length."""
     copies: Mapping[str, float] = field(default_factory=dict[str, float])
-    """How far two copies move at half the weight, in units of one; 1 under sums, 0.5 where a step is divided
-    by how many sequences it has."""
+    """Per loss: rise by two copies at half the weight, relative to one copy; 1 under sums, 0.5 if the server
+    divides by the number of sequences."""
     scored: int = 0
-    """How many log-probabilities a sampler gives for n tokens, less n."""
+    """Number of log-probabilities that a sampler returns for n tokens, minus n."""
     gap: float = 0.0
-    """Mean |log pi(sampled) - log pi(trainer)| of sampled tokens, the same weights. Nats."""
+    """Mean |log pi(sampler) - log pi(trainer)| over sampled tokens at equal weights. Nats."""
     seeds: bool = False
-    """Whether the same seed draws the same tokens."""
+    """Whether equal seeds draw equal tokens."""
     live_load: bool = False
-    """Whether a client that has learned takes a state."""
+    """Whether a client that has trained can load a saved state."""
     ends: bool = True
-    """Whether the token that ends a reply stands in it."""
+    """Whether completions include the token that ends a reply."""
 
     def said(self) -> dict[str, object]:
-        """As JSON."""
+        """Return the facts as a JSON object."""
         return asdict(self)
 
     @property
     def sums(self) -> Sums:
-        """How it adds up."""
+        """Return how the server sums the losses of tokens."""
         weighs = [self.scales, 0.5], [self.adds_up, 1.0], [self.tails, 1.0]
         return Sums(
             weighs=all(_near(ratios.get("cross_entropy", 0), wanted) for ratios, wanted in weighs),
@@ -101,11 +102,11 @@ class Facts:
         )
 
     def check(self) -> None:
-        """Refuse a server that a run cannot learn on.
+        """Refuse a server that a run cannot train on.
 
         Raises:
-            UsageError: it lacks a loss, weights or lengths do not count in it as they should, or it samples
-                another model.
+            UsageError: a loss is missing, weights or lengths do not scale it as they should, or the server
+                samples from another model than it trains.
         """
         sums = self.sums
         for loss in _CREDITED:
@@ -134,17 +135,17 @@ class Facts:
 
 
 async def probe(service: Service, model: str, *, rank: int, prompt: Sequence[int], end_id: int) -> Facts:
-    """Find out what a server does.
+    """Measure how a server samples and trains.
 
     Args:
         service: the server.
-        model: as it calls the base.
+        model: the server's name for the base model.
         rank: of the adapters of the run.
-        prompt: some prompt of the model's.
+        prompt: any prompt in the model's format.
         end_id: the token that ends a reply.
 
     Raises:
-        ServerError: it does not answer.
+        ServerError: the server does not answer.
     """
     client = await service.adapter(model, rank, seed=1)
     states, paths = States(service, "probe", model=model, rank=rank), list[str]()
@@ -173,7 +174,7 @@ async def _found(
         weights=(1.0,) * len(first.tokens),
         loss="nll",
     )
-    own = await _scores(service, client, whole)
+    (own,) = await service.scored(client, [whole])
     scored = await service.within(
         sampler.compute_logprobs_async(tinker.ModelInput.from_ints([*prompt, *first.tokens])), "score tokens"
     )
@@ -188,7 +189,7 @@ async def _found(
     )
     paths.append(await states.save(client))
     unlikely = _unlikely(prompt, first.tokens)
-    before = await _scores(service, client, unlikely)
+    (before,) = await service.scored(client, [unlikely])
     mover = _Mover(service, client, states, paths[0], unlikely, before)
     losses, scales, adds_up = dict[str, str](), dict[str, float](), dict[str, float]()
     tails, copies = dict[str, float](), dict[str, float]()
@@ -213,9 +214,9 @@ async def _found(
 
 
 def _unlikely(prompt: Sequence[int], tokens: Sequence[int]) -> Datum:
-    """A reply that no model gives: what it was asked and has said, from its end.
+    """Return an improbable reply, whose likelihood can rise: the prompt and the sampled tokens, reversed.
 
-    One that it is sure of cannot become much likelier, and what rounding makes of it is as much as that.
+    The likelihood of a probable reply can barely rise, so that rounding would dominate the rise.
     """
     said = (*prompt, *tokens)[::-1]
     reply = tuple(said[at % len(said)] for at in range(_LEARNED))
@@ -223,9 +224,10 @@ def _unlikely(prompt: Sequence[int], tokens: Sequence[int]) -> Datum:
 
 
 class _Mover:
-    """Makes one short step from the same weights each time, and says how far it took a sequence.
+    """Measures how far one short training step, always from the same weights, moves a sequence's likelihood.
 
-    How short is found first: half the rate has to move it half as far, whatever a server does to weights.
+    First it finds a learning rate in the linear range: half the rate must move the sequence half as far,
+    whatever the server does to weights.
     """
 
     def __init__(
@@ -241,12 +243,13 @@ class _Mover:
         self._service, self._states, self._path = service, states, path
         self._datum, self._before = datum, before
         self._rates: dict[str, float] = {}
-        """By loss: one may take sums where another takes means. 0: there is none."""
+        """Learning rate per loss, since a server may sum in one loss and average in another. 0: none is
+        suitable."""
         self.live_load: bool | None = None
 
     @property
     def halves(self) -> tuple[range, range]:
-        """Of the tokens of the sequence."""
+        """The indices of the first and second half of the sequence's tokens."""
         half = len(self._before) // 2
         return range(half), range(half, len(self._before))
 
@@ -259,13 +262,13 @@ class _Mover:
         tail: bool = False,
         copies: int = 1,
     ) -> float:
-        """Nats by which the log-likelihood rises; 0 where it cannot be made to move.
+        """Return the rise of the log-likelihood, nats; 0 if no learning rate is suitable.
 
         Args:
-            loss: that is asked for.
-            weight: of each token that counts: advantage, or weight of imitation.
-            part: the tokens that count; None: all.
-            tail: whether as many tokens again follow, without credit.
+            loss: the server's loss.
+            weight: advantage or weight of each token in `part`.
+            part: the tokens with this weight; the others have 0. None: all tokens.
+            tail: whether to append as many tokens with weight 0.
             copies: how many times the sequence is in the step.
         """
         if loss not in self._rates:
@@ -294,7 +297,7 @@ class _Mover:
         return wire.encoded(datum, logprobs=before, advantages=row)
 
     async def _found_rate(self, loss: tinker.types.LossFnType, start: float) -> float:
-        """The largest rate found that moves the sequence straight; 0 where there is none."""
+        """Return the largest tried learning rate at which the rise is linear; 0 if there is none."""
         whole = [self._sequence(loss, [1.0] * len(self._before))]
         rate, moved = await self._far(loss, whole, start)
         for _ in range(_HALVINGS if moved else 0):
@@ -303,7 +306,7 @@ class _Mover:
                 more = await self._moved(loss, whole, 0.75 * rate)
                 if abs(more / moved - 0.75) <= _STRAIGHT:
                     longer = await self._moved(loss, whole, rate, eps=10 * _EPS)
-                    return rate if longer < moved / 5 else 0.0  # else it has an eps of its own
+                    return rate if longer < moved / 5 else 0.0  # else the server ignores eps
             rate, moved = rate / 2, half
             if moved <= 0:
                 break
@@ -312,7 +315,7 @@ class _Mover:
     async def _far(
         self, loss: tinker.types.LossFnType, whole: Sequence[tinker.Datum], rate: float
     ) -> tuple[float, float]:
-        """A rate that moves the sequence far, and how far; 0 where none is found."""
+        """Return a learning rate that gives a large rise, and the rise in nats; 0 if none is found."""
         far = -_FAR * math.fsum(self._before)
         for _ in range(_TRIES):
             moved = await self._moved(loss, whole, rate)
@@ -333,7 +336,7 @@ class _Mover:
         await self._service.within(learned, f"learn by {loss}")
         step = tinker.AdamParams(learning_rate=rate, beta1=0.0, beta2=0.0, eps=eps)
         await self._service.within(self.client.optim_step(step), "make a step")
-        after = await _scores(self._service, self.client, self._datum)
+        (after,) = await self._service.scored(self.client, [self._datum])
         await self._restore()
         return math.fsum(after) - math.fsum(self._before)
 
@@ -363,13 +366,6 @@ async def _drawn(
     )
     (sequence,) = (await service.within(asked, "sample")).sequences
     return sequence
-
-
-async def _scores(service: Service, client: tinker.TrainingClient, datum: Datum) -> tuple[float, ...]:
-    asked = client.forward([wire.encoded(datum, weights=datum.weights)], "cross_entropy")
-    answer = await service.within(asked, "score tokens")
-    (row,) = wire.logprobs_of(answer.loss_fn_outputs, [datum])
-    return row
 
 
 def _near(value: float, wanted: float) -> bool:

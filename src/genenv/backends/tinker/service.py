@@ -1,12 +1,12 @@
 # pyright: standard
-"""A connection to a Tinker server: within limits of time, each refusal is one sentence.
+"""The connection to a Tinker server: requests with timeouts, saved states, and encoding of sequences.
 
-Saved states are named, and deleted when no checkpoint names them any more. Sequences are encoded as the
-protocol has them: each place predicts the next token, with inputs for each target.
+Each refusal becomes a one-sentence error. Saved states are deleted once no checkpoint names them. In an
+encoded sequence each position predicts the next token, and each target has its inputs of the loss.
 
     input   x_1 ... x_{n-1}        target   x_2 ... x_n
 
-Inputs of a target (weights, advantages, log-probabilities) are 0 for the prompt's.
+Inputs of the loss (weights, advantages, log-probabilities) are 0 for targets in the prompt.
 
 Shapes: T = tokens of a completion.
 """
@@ -38,20 +38,20 @@ from genenv.threads import run_coroutine
 T = TypeVar("T")
 
 OFFICIAL = "https://tinker.thinkingmachines.dev/services/tinker-prod"
-"""Where the client itself goes when nobody says where to."""
+"""The address that the SDK uses by default."""
 
 _MEETING_S = 45.0
-"""In which a server must have answered the first questions."""
+"""Timeout of the first requests, seconds."""
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 _KEPT = "committed rounds are kept; continue with --resume when it answers"
 
 
 class ServerError(GenenvError):
-    """The server did not do what it was asked to."""
+    """The server refused a request, failed, or did not answer in time."""
 
 
 class Service:
-    """A connection to a server."""
+    """A session with a Tinker server."""
 
     def __init__(self, address: str, client: tinker.ServiceClient, timeout_s: float) -> None:
         self.address, self.client, self.timeout_s = address, client, timeout_s
@@ -61,7 +61,8 @@ class Service:
         """Open a session.
 
         Raises:
-            UsageError: nothing answers there, or nothing that speaks the protocol; or there is no key.
+            UsageError: there is no API key, nothing answers at the address, or the answer is not of the
+                protocol.
         """
         address = settings.address or os.environ.get("TINKER_BASE_URL") or OFFICIAL
         key = os.environ.get(settings.key_variable, "")
@@ -91,29 +92,35 @@ class Service:
         return cls(address, client, settings.timeout_s)
 
     async def close(self) -> None:
-        """End the session: the server may free what is held for it."""
+        """End the session, so that the server can free its resources."""
         self.client.holder.close()
 
     async def adapter(self, model: str, rank: int, seed: int | None = None) -> tinker.TrainingClient:
-        """A new adapter on a base, none of it on the output layer.
+        """Create an adapter on a base model; the output layer is not adapted.
 
         Raises:
-            ServerError: there is no place for another one.
+            ServerError: the server has no room for another adapter.
         """
         made = self.client.create_lora_training_client_async(
             base_model=model, rank=rank, seed=seed, train_unembed=False
         )
         return await self.within(made, f"make an adapter of {model}")
 
+    async def scored(self, client: tinker.TrainingClient, data: Sequence[Datum]) -> list[tuple[float, ...]]:
+        """[T] of each: log-probabilities of its completion under an adapter. Nats."""
+        sent = [encoded(datum, weights=(1.0,) * len(datum.completion_ids)) for datum in data]
+        answer = await self.within(client.forward(sent, "cross_entropy"), "score tokens")
+        return logprobs_of(answer.loss_fn_outputs, data)
+
     async def within(self, wanted: Awaitable[T], doing: str) -> T:
-        """What the server answers.
+        """Await an answer of the server and return it.
 
         Args:
-            wanted: the answer, or the future of it.
-            doing: what it was asked to do, as it stands after "to".
+            wanted: the answer, or a future of it.
+            doing: the request in words, as they follow "to" in an error message.
 
         Raises:
-            ServerError: it does not, or not in time.
+            ServerError: the server failed, or did not answer in time.
         """
         try:
             async with asyncio.timeout(self.timeout_s):
@@ -133,10 +140,10 @@ class Service:
 
 
 def reason(error: BaseException) -> str:
-    """What a failure says, in one line: what is wrong, where it can be told."""
+    """Return the cause of a failed request in one line."""
     if isinstance(error, TimeoutError):
         return str(error) or "no answer in time"
-    refused = error.__cause__ if isinstance(error, ValueError) else error  # the SDK's own, where it waits
+    refused = error.__cause__ if isinstance(error, ValueError) else error  # the SDK wraps refusals
     if isinstance(refused, tinker.APIStatusError):
         return _refusal(refused)
     if isinstance(error, tinker.APIConnectionError):
@@ -168,7 +175,7 @@ def _refusal(error: tinker.APIStatusError) -> str:
 
 
 def _hush() -> None:
-    """Keep the client from printing what it meets: it is said once, by who asked."""
+    """Silence the SDK's logger; the caller reports each failure once."""
     logger = logging.getLogger("tinker")
     if not logger.handlers:
         logger.addHandler(logging.NullHandler())
@@ -176,10 +183,10 @@ def _hush() -> None:
 
 
 def _check_health(address: str) -> None:
-    """Refuse what is no Tinker server at once: the client itself would ask again for minutes.
+    """Refuse an address without a Tinker server at once; the SDK would retry for minutes.
 
     Raises:
-        UsageError: nothing answers, or something else does.
+        UsageError: nothing answers, or another kind of server does.
     """
     url = address.rstrip("/") + "/api/v1/healthz"
     try:
@@ -190,7 +197,7 @@ def _check_health(address: str) -> None:
             "(`genenv tinker-server`), or set policy.tinker.address"
         ) from error
     if answer.status_code in (401, 403):
-        return  # the official one wants a key even for that
+        return  # the official server requires a key even for this request
     if answer.status_code != 200 or "json" not in answer.headers.get("content-type", ""):
         raise UsageError(
             f"what answers at {address} is no Tinker server: {url} says status {answer.status_code}, "
@@ -202,22 +209,22 @@ log = logging.getLogger(__name__)
 
 
 class States:
-    """What one trainer has had saved, of adapters of one base and rank."""
+    """The states that one trainer has saved on the server, for adapters of one base and rank."""
 
     def __init__(self, service: Service, role: str, *, model: str, rank: int) -> None:
         self._service, self._role, self._model, self._rank = service, role, model, rank
         self._saved: set[str] = set()
 
     def name(self, what: str) -> str:
-        """A name that nothing there has."""
+        """Return a name for a saved state that no other state has."""
         return f"genenv-{self._role}-{what}-{uuid.uuid4().hex[:12]}"
 
     async def save(self, client: tinker.TrainingClient, *, replaces: str | None = None) -> str:
-        """Have weights and moments saved; returns the path of the state.
+        """Have the server save weights and moments; return the path of the state.
 
         Args:
-            client: whose they are.
-            replaces: a state that nobody will go back to any more.
+            client: the adapter to save.
+            replaces: an older state, which is deleted.
         """
         asked = client.save_state(self.name("state"))
         path = str((await self._service.within(asked, "save its state")).path)
@@ -226,17 +233,17 @@ class States:
         return path
 
     async def opened(self, path: str, *, optimizer: bool) -> tinker.TrainingClient:
-        """A new adapter with a state.
+        """Create an adapter and load a state into it.
 
-        The SDK does the same by what the server says of the state; one that does not say whether the output
-        layer is adapted would have it adapted from then on.
+        The SDK's own function asks the server for the settings of the state. If the answer omits whether the
+        output layer is adapted, the SDK would adapt it.
 
         Args:
             path: of the state.
-            optimizer: whether the moments are taken along.
+            optimizer: whether to load the moments too.
 
         Raises:
-            ServerError: there is no such state, or no place for another adapter.
+            ServerError: there is no such state, or no room for another adapter.
         """
         client = await self._service.adapter(self._model, self._rank)
         asked = client.load_state_with_optimizer(path) if optimizer else client.load_state(path)
@@ -248,11 +255,11 @@ class States:
         return client
 
     async def forget_unless(self, path: str, named: Iterable[Path]) -> None:
-        """Give up states of checkpoints that are gone.
+        """Delete the states whose checkpoints no longer exist.
 
         Args:
-            path: of the checkpoint that was just written.
-            named: the files of those that are left.
+            path: the state of the checkpoint that was just written.
+            named: the state files of all remaining checkpoints.
         """
         self._saved.add(path)
         alive = {path}
@@ -260,15 +267,16 @@ class States:
             try:
                 alive.add(str(json.loads(file.read_text(encoding="utf-8"))["state"]))
             except (OSError, ValueError, KeyError, TypeError):
-                return  # what cannot be read may name anything
+                return  # an unreadable file may name any state
         for gone in self._saved - alive:
             await self.delete(gone)
             self._saved.discard(gone)
 
     async def let_go(self, client: tinker.TrainingClient) -> None:
-        """Free an adapter's place, and wait until it is free. A server that does not know how frees it later.
+        """Unload an adapter and wait until its slot is free; a server without this request frees it later.
 
-        Until then what the place holds may spoil others: SkyRL multiplies it by zero, and NaN stays NaN.
+        Until the slot is free, its contents may corrupt other adapters: SkyRL multiplies them by zero, and
+        NaN times zero is NaN.
         """
 
         async def unload() -> None:
@@ -286,20 +294,20 @@ class States:
 
         try:
             await self._service.within(client.holder.run_coroutine_threadsafe(unload()), "free an adapter")
-        except Exception as error:  # noqa: BLE001 - it costs a place, not the run
+        except Exception as error:  # noqa: BLE001 - this wastes a slot but must not end the run
             log.debug("an adapter's place was not freed: %s", first_line(error))
 
     async def delete(self, path: str) -> None:
-        """Give up a state. A server that does not know how keeps it."""
+        """Delete a state; a server without this request keeps it."""
         try:
             asked = self._service.client.create_rest_client().delete_checkpoint_from_tinker_path_async(path)
             await self._service.within(asked, "delete a state")
-        except Exception as error:  # noqa: BLE001 - it costs room, not the run
+        except Exception as error:  # noqa: BLE001 - this wastes disk but must not end the run
             log.debug("%s was not deleted: %s", path, first_line(error))
 
 
 def encoded(datum: Datum, **beside: Sequence[float]) -> tinker.Datum:
-    """A sequence and what stands beside the tokens of its completion, [T] each."""
+    """Encode a sequence for the server, with named inputs of the loss for its completion, [T] each."""
     whole = [*datum.prompt_ids, *datum.completion_ids]
     before = [0.0] * (len(datum.prompt_ids) - 1)
     inputs = {"target_tokens": tinker.TensorData(data=whole[1:], dtype="int64", shape=[len(whole) - 1])}
@@ -310,17 +318,17 @@ def encoded(datum: Datum, **beside: Sequence[float]) -> tinker.Datum:
 
 
 def targets(datum: Datum) -> int:
-    """How many tokens of a sequence are predicted: all but the first."""
+    """Return the number of predicted tokens: all tokens of a sequence but the first."""
     return len(datum.prompt_ids) + len(datum.completion_ids) - 1
 
 
 def logprobs_of(
     outputs: Sequence[Mapping[str, tinker.TensorData]], data: Sequence[Datum]
 ) -> list[tuple[float, ...]]:
-    """[T] of each: log-probabilities of its completion, out of what a forward pass answers. Nats.
+    """Extract the log-probabilities of each completion, [T], from the output of a forward pass. Nats.
 
     Raises:
-        ValueError: they are not there, or are others' than were asked for.
+        ValueError: they are missing, or their number does not match the data.
     """
     if len(outputs) != len(data):
         raise ValueError(f"{len(outputs)} answers for {len(data)} sequences")
@@ -336,7 +344,7 @@ def logprobs_of(
 
 
 def losses_of(outputs: Sequence[Mapping[str, tinker.TensorData]]) -> list[list[float]]:
-    """What each token adds to the loss, where a pass answers that."""
+    """Return the loss of each token, per sequence, if the pass returned one."""
     return [
         list(map(float, values.data))
         for output in outputs
@@ -346,10 +354,12 @@ def losses_of(outputs: Sequence[Mapping[str, tinker.TensorData]]) -> list[list[f
 
 
 def tail(values: Sequence[float | None] | None, datum: Datum) -> tuple[float, ...]:
-    """[T] of a completion, out of what a sampler says of the whole sequence, or of all but its first token.
+    """Return the log-probabilities of a completion, [T], from those of its whole sequence.
+
+    The first token of the sequence may be missing in `values`, as nothing predicts it.
 
     Raises:
-        ValueError: there are fewer, or more, or some are not known.
+        ValueError: there are too few or too many values, or a value is None.
     """
     length = len(datum.prompt_ids) + len(datum.completion_ids)
     if values is None or len(values) not in (length, length - 1):
@@ -362,5 +372,5 @@ def tail(values: Sequence[float | None] | None, datum: Datum) -> tuple[float, ..
 
 
 def all_finite(rows: Sequence[Sequence[float]]) -> bool:
-    """Whether there is no NaN and no infinity."""
+    """Return whether no value is NaN or infinite."""
     return all(math.isfinite(value) for row in rows for value in row)

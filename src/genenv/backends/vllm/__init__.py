@@ -1,1 +1,1 @@
-"""Policies that train on this machine and sample on vLLM servers."""
+"""The backend `vllm`: this machine trains both policies, and vLLM servers sample from them."""

@@ -1,5 +1,5 @@
 # pyright: standard
-"""Opens both policies: they train here, and sample on servers that hold the same base."""
+"""Opens both policies: they train on this machine, and vLLM servers with the same base sample."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _OPENING_S = 600.0
 
 
 def open_vllm(config: PolicyConfig, roles: Sequence[Role], env: Environment, seed: int) -> Opened:
-    """Both players: weights here, samplers on the servers of the settings.
+    """Open both policies: trainers on this machine, samplers on the servers that the settings name.
 
     Raises:
-        UsageError: a model cannot be loaded here, or a server cannot be reached, loads no adapters or holds
-            another model.
+        UsageError: a model cannot be loaded on this machine, or a server cannot be reached, cannot load
+            adapters, or serves another model.
     """
     check_policies(config)
     fleet = Fleet(config.vllm)
@@ -90,11 +90,11 @@ def open_vllm(config: PolicyConfig, roles: Sequence[Role], env: Environment, see
 async def _publish_and_check(
     fleet: Fleet, policies: Sequence[ServedPolicy], checks: WeightChecks
 ) -> dict[str, float]:
-    """Have all servers that answer load the players' weights, and check each; their gaps by address.
+    """Have all answering servers load the policies' weights, and check them; return the gap per address.
 
     Raises:
-        UsageError: a server does not sample from the weights here.
-        GenenvError: none of them answers any more.
+        UsageError: a server does not sample from these weights.
+        GenenvError: no server answers any more.
     """
     for policy in policies:
         await policy.trainer.publish_current()
@@ -129,12 +129,12 @@ async def _closing(fleet: Fleet, wanted: Awaitable[T]) -> T:
 
 
 def _lengths(cards: Mapping[str, Sequence[Card]], usual: int) -> list[int]:
-    """The longest sequence of each server."""
+    """Return the longest sequence that each server accepts, in tokens."""
     return [own[0].max_model_len or usual for own in cards.values()]
 
 
 def _folder(config: PolicyConfig) -> Path:
-    """Where adapters are written; a temporary one goes with the process."""
+    """Return the folder for adapters; a temporary folder is deleted when the process ends."""
     if config.vllm.folder is not None:
         folder = Path(config.vllm.folder)
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""HTTP to vLLM servers: many small requests, and their responses, held to their form.
+"""HTTP client for vLLM servers: many small requests, and strict validation of responses.
 
-Nothing that a server sends is trusted: a response has a largest size and a last moment, redirects are not
-followed, and compressed responses are not unpacked.
+Responses are not trusted: their size and duration are limited, redirects are not followed, and compressed
+responses are not unpacked.
 
 Shapes: T = sampled tokens.
 """
@@ -28,51 +28,51 @@ from genenv.errors import RolloutError, UsageError, first_line
 from genenv.texts import inert
 
 LOST = (aiohttp.ClientError, OSError)
-"""What is raised where no whole answer comes, or none in time."""
+"""Errors of requests without a complete answer in time; they may be sent again."""
 NO_ADDRESS = (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError)
-"""What is raised where none can come, of what is asked for."""
+"""Errors of malformed addresses, to which no request can succeed."""
 
 MOST_BYTES = 16 * 2**20
-"""The largest answer that is read, unless a request allows another size."""
+"""Maximum size of a response, unless a request allows another size."""
 _IDLE_S = 4.0
-"""A connection that was idle for longer is not used again: servers close theirs after five seconds, and a
-loop that was held up notices too late."""
+"""Seconds after which an idle connection is not reused: servers close theirs after five seconds, and an event
+loop that was blocked notices that too late."""
 _PIECE = 2**16
 
 
 class TooLarge(Exception):
-    """An answer is larger than anything that was asked for."""
+    """A response exceeds its maximum size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a server said."""
+    """The status and body of a server's response."""
 
     status: int
     body: bytes
 
     @property
     def text(self) -> str:
-        """As it was read, whatever it is."""
+        """The body as text; invalid bytes are replaced."""
         return self.body.decode("utf-8", errors="replace")
 
     def json(self) -> Any:  # noqa: ANN401 - whatever a server says
-        """The answer as JSON, without NaN and of bounded depth.
+        """Parse the body as JSON, without NaN and of bounded depth.
 
         Raises:
-            ValueError: it is none.
+            ValueError: the body is not such JSON.
         """
         return pydantic_core.from_json(self.body, allow_inf_nan=False)
 
 
 class Connections:
-    """Connections to servers, of the loop in which they are made, and for as long as it runs."""
+    """The HTTP connections of one event loop."""
 
     def __init__(self, headers: Mapping[str, str] | None = None) -> None:
-        """None yet.
+        """Create a session without open connections.
 
         Args:
-            headers: go with every request.
+            headers: sent with every request.
         """
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_S)
         self._session = aiohttp.ClientSession(
@@ -84,30 +84,30 @@ class Connections:
         self._proxies: dict[str, str | None] = {}
 
     async def get(self, base: str, path: str, *, timeout_s: float, most: int = MOST_BYTES) -> Answer:
-        """Ask for something.
+        """Send a GET request.
 
         Args:
-            base: of the server.
-            path: what is asked for.
-            timeout_s: how long the whole answer may take.
-            most: bytes that it may have.
+            base: base URL of the server.
+            path: of the request.
+            timeout_s: limit of the whole request, seconds.
+            most: maximum size of the response, bytes.
 
         Raises:
-            NO_ADDRESS: see there.
-            LOST: see there.
-            TooLarge: the answer does not end in time.
+            NO_ADDRESS: the address is malformed.
+            LOST: no complete answer came in time.
+            TooLarge: the response exceeds its maximum size.
         """
         return await self._request("GET", base + path, None, timeout_s, most)
 
     async def post(
         self, base: str, path: str, body: Mapping[str, Any], *, timeout_s: float, most: int = MOST_BYTES
     ) -> Answer:
-        """Ask with a JSON body; raises as `get` does."""
+        """Send a POST request with a JSON body; see `get` for errors."""
         written = json.dumps(body, separators=(",", ":")).encode()
         return await self._request("POST", base + path, written, timeout_s, most)
 
     async def close(self) -> None:
-        """End them."""
+        """Close all connections."""
         await self._session.close()
 
     async def _request(
@@ -131,7 +131,7 @@ class Connections:
             return Answer(answer.status, bytes(found))
 
     def _proxy(self, url: str) -> str | None:
-        """The one that the environment names for an address, looked up once."""
+        """Return the proxy that the environment names for a URL; cached per server."""
         try:
             parts = urlsplit(url)
             base = f"{parts.scheme}://{parts.netloc}"
@@ -146,18 +146,18 @@ class Connections:
 _BYTES_A_TOKEN, _BYTES = 4096, 2**20
 _MOST_SAID = 300
 _FULL = (429, 503)
-"""Statuses of a server that has too much to do at the moment."""
+"""Statuses of a server that is at its capacity."""
 _LATER = (408, 425)
-"""Statuses of a server that may answer later, besides those of 500 and more."""
+"""Statuses besides 5xx of a server that may answer a later request."""
 
 
 class Unfit(Exception):
-    """A server does not do what sampling for a run needs. The message goes on after its address."""
+    """A server cannot serve a run. The message continues a sentence that begins with its address."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampled:
-    """One completion, and who sampled it."""
+    """One completion, and the address of the server that sampled it."""
 
     address: str
     token_ids: tuple[int, ...]  # [T]
@@ -165,7 +165,7 @@ class Sampled:
 
 
 class Refused(RolloutError):
-    """A server does not want a request, and no other would."""
+    """A server refused a request as invalid, as every other server would."""
 
 
 class _Token(BaseModel):
@@ -186,7 +186,7 @@ class _Completion(BaseModel):
 
 
 class Card(BaseModel):
-    """What a server says of a model that it serves."""
+    """A model that a server lists, as `/v1/models` describes it."""
 
     id: StrictStr
     max_model_len: Annotated[StrictInt, Field(ge=1)] | None = None
@@ -197,22 +197,22 @@ class _Cards(BaseModel):
 
 
 def most_bytes(max_tokens: int) -> int:
-    """The largest answer that a completion of so many tokens can be."""
+    """Return the maximum size in bytes of a response with a completion of this many tokens."""
     return _BYTES + _BYTES_A_TOKEN * max_tokens
 
 
 def parse_completion(
     answer: Answer, *, max_tokens: int, vocabulary: int
 ) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """[T] sampled tokens, and [T] their log-probabilities. Nats.
+    """Parse a completion into [T] sampled tokens and [T] log-probabilities, nats.
 
     Args:
         answer: to a request for one completion.
-        max_tokens: that it was to have at most.
-        vocabulary: how many tokens the model knows.
+        max_tokens: the limit in the request.
+        vocabulary: size of the model's vocabulary.
 
     Raises:
-        Unfit: it is no such completion.
+        Unfit: the answer is not a valid completion.
     """
     try:
         (choice,) = _Completion.model_validate(answer.json()).choices
@@ -227,10 +227,10 @@ def parse_completion(
 
 
 def parse_cards(address: str, answer: Answer) -> list[Card]:
-    """What a server says of its models.
+    """Parse a server's list of models.
 
     Raises:
-        UsageError: it serves none, or is no server of models.
+        UsageError: the list is empty, or the answer is not from such a server.
     """
     problem = f"/v1/models says status {answer.status}, {refusal_text(answer)}"
     if answer.status == 200:
@@ -242,7 +242,7 @@ def parse_cards(address: str, answer: Answer) -> list[Card]:
 
 
 def refusal_text(answer: Answer) -> str:
-    """What a server says of a request that it refuses, in one short line."""
+    """Return the message of an error response, in one short line."""
     text: Any = answer.text
     try:
         body = answer.json()
@@ -253,7 +253,7 @@ def refusal_text(answer: Answer) -> str:
 
 
 def _problem(error: ValueError) -> str:
-    """What is wrong with a body, in a few words."""
+    """Return in a few words why a body is invalid."""
     if not isinstance(error, ValidationError):
         return f"no JSON: {first_line(error)}"
     first = error.errors(include_input=False, include_url=False)[0]
@@ -261,34 +261,36 @@ def _problem(error: ValueError) -> str:
 
 
 class Broken(Exception):
-    """An answer that is none; the server may have ended in the middle."""
+    """The server failed to answer properly; it may have ended during the request."""
 
 
 class Busy(Broken):
-    """A server is full; it knows all that it knew, and takes requests again later."""
+    """A server is at its capacity; it keeps its adapters and accepts requests again later."""
 
 
 class Forgot(Exception):
-    """A server does not know an adapter that it has loaded."""
+    """A server no longer knows an adapter that it had loaded."""
 
 
 def check_room(answer: Answer) -> None:
-    """Go on with what a server answers that is not full.
+    """Check that a server is not at its capacity.
 
     Raises:
-        Busy: it is.
+        Busy: the status says so.
     """
     if answer.status in _FULL:
         raise Busy(f"status {answer.status}: {refusal_text(answer)}")
 
 
 def check_status(address: str, answer: Answer) -> None:
-    """Go on with an answer of status 200 alone.
+    """Accept only an answer of status 200.
 
     Raises:
-        Refused: the request is wrong.
-        Unfit: the server does not do what is asked.
-        Forgot, Broken, Busy: see there.
+        Refused: the request is invalid.
+        Unfit: the server does not support the request.
+        Forgot: the server does not know the adapter.
+        Broken: the server failed.
+        Busy: the server is at its capacity.
     """
     if answer.status == 200:
         return
@@ -309,27 +311,27 @@ def check_status(address: str, answer: Answer) -> None:
 
 
 def check_choices(ids: tuple[int, ...], among: Sequence[tuple[int, ...]], most: int) -> None:
-    """Hold a completion to those that it could be, or to the beginning of one where it was cut off.
+    """Check that a completion is one of the given choices, or a prefix of one if it was cut off.
 
     Raises:
-        Unfit: it is none of them.
+        Unfit: the completion is neither.
     """
     if among and ids not in among and not any(len(ids) == most and one[:most] == ids for one in among):
         raise Unfit("answers with a reply that is none of those that were possible")
 
 
 def why(error: BaseException | None) -> str:
-    """An error in one line."""
+    """Return an error in one line."""
     if isinstance(error, TimeoutError):
         return "no answer in time"
     return "nothing" if error is None else (first_line(error) or type(error).__name__)
 
 
 def check_policies(policy: PolicyConfig) -> None:
-    """Refuse players that servers cannot hold: they have one base, and adapters on it.
+    """Refuse settings that servers cannot follow: both policies must be adapters on one base.
 
     Raises:
-        UsageError: these are such.
+        UsageError: a policy has another base, or full tuning is set.
     """
     if policy.tuning != "lora" or policy.simulator_model is not None:
         raise UsageError(
@@ -343,12 +345,12 @@ _LOOKS_LIKE_ONE = re.compile(r"https?://[^\s/@?#]+")
 
 
 def write_address(folder: Path, name: str, address: str) -> None:
-    """Say where a server is now; what it said before is replaced as a whole.
+    """Publish the present address of a server in a file, which is replaced atomically.
 
     Args:
-        folder: `policy.vllm.addresses_folder`; made when it is missing.
-        name: the server's, which stays when it begins anew elsewhere.
-        address: its base URL.
+        folder: `policy.vllm.addresses_folder`; created if missing.
+        name: of the server; it stays the same after a restart at another address.
+        address: the server's base URL.
     """
     folder.mkdir(parents=True, exist_ok=True)
     unseen = folder / f".{name}.{os.getpid()}"
@@ -357,15 +359,15 @@ def write_address(folder: Path, name: str, address: str) -> None:
 
 
 def remove_address(folder: Path, name: str) -> None:
-    """Say that a server is nowhere at present."""
+    """Remove the address file of a server that has ended."""
     (folder / f"{name}{_SUFFIX}").unlink(missing_ok=True)
 
 
 def read_addresses(folder: Path) -> tuple[str, ...]:
-    """All addresses in a folder, in the order of the servers' names; none where it cannot be read.
+    """Return all addresses in a folder, in the order of the servers' names; empty if it cannot be read.
 
-    A file that holds no address, such as one that others see before it is whole, is left out; and so is one
-    with a user name or a password, as addresses are written into logs.
+    Files without a valid address, such as incomplete ones, are skipped. So are addresses with a user name or
+    password, because addresses are logged.
     """
     found: list[str] = []
     try:
@@ -373,6 +375,6 @@ def read_addresses(folder: Path) -> tuple[str, ...]:
             address = file.read_text(encoding="utf-8", errors="replace").strip().rstrip("/")
             if _LOOKS_LIKE_ONE.fullmatch(address):
                 found.append(address)
-    except OSError:  # a disk that is away for a moment: what was known before stays known
+    except OSError:  # the disk may be unavailable for a moment; callers then keep the known addresses
         return ()
     return tuple(dict.fromkeys(found))

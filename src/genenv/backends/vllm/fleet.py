@@ -1,15 +1,15 @@
 # pyright: standard
-"""The vLLM servers of a run: each request goes to one of them, and to another where that one is lost.
+"""The vLLM servers of a run: distributes requests, and sends a lost request to another server.
 
-A server is asked by its own protocol for tokens, token ids in, token ids and log-probabilities out
-(`/inference/v1/generate`), and loads adapters by `/v1/load_lora_adapter`.
+The servers' `/inference/v1/generate` takes token ids, and returns token ids and log-probabilities. They load
+adapters by `/v1/load_lora_adapter`.
 
-Each server is checked before its first request (`admit`), and so is one that was lost meanwhile. One whose
-answers have another form than the protocol's is excluded: its requests go to the others, and where there is
-no other the run stops. Where it does not answer at all it is asked again later. One that is full (status 429
-or 503) is asked again after a moment, unless another server has room.
+Each server is checked before its first request (`admit`), and again after it was lost. A server whose answers
+violate the protocol is excluded: its requests go to the others, and the run stops if there is no other. A
+server that does not answer is tried again later. A server at its capacity (status 429 or 503) is tried again
+after a moment, unless another server has room.
 
-Servers may come and go: each then keeps its address in a file of its own, in a folder that all can see.
+Servers may come and go: each then writes its address to a file in a folder that all machines can read.
 """
 
 from __future__ import annotations
@@ -56,93 +56,97 @@ from genenv.http.guard import key_headers
 log = logging.getLogger(__name__)
 
 _SPREAD = 8
-"""Requests of one prompt go to one server, which reads it once, unless that has so many more to do."""
+"""Requests of one prompt go to the same server, which prefills it once, unless that server has this many more
+requests in flight than the least busy one."""
 _MEET_TIMEOUT_S = 30.0
 _RECHECK_S = 5.0
-"""So often one who waits for a free server looks again, as one that was lost may be back."""
+"""Seconds after which a waiting request checks again for a free server, as a lost one may be back."""
 _PING_S = 1.0
-"""So often, and for so long, those that rest are asked whether they are back, while nobody else answers."""
+"""Interval and timeout, seconds, of the pings that find out whether a lost server is back while no other
+answers."""
 _REFRESH_S = 1.0
-"""The folder of addresses is read at most so often."""
+"""Minimum interval between two reads of the address folder, seconds."""
 _KEPT = "committed rounds are kept, continue with --resume"
 _USUAL_TOKENS = 16
-"""So many a completion has at most where a request does not say it, as in vLLM."""
+"""Maximum tokens of a completion if the request does not state it; vLLM's default."""
 
 
 _REST_S = 5.0
-"""A server that was lost is left alone for so long, and twice as long each time it still is."""
+"""Seconds without requests after a server was lost; the time doubles at each further loss."""
 _LONGEST_REST_S = 60.0
 _FULL_S = 0.5
-"""A server that is full is left alone for so long, and twice as long each time it still is."""
+"""Seconds without requests after a server was full; the time doubles while it stays full."""
 _LONGEST_FULL_S = 8.0
 
 
 @dataclass(slots=True)
 class Server:
-    """One of them."""
+    """One vLLM server of a `Fleet`, with its last known state."""
 
     address: str
     busy: int = 0
-    """Requests under way."""
+    """Number of requests in flight."""
     rests_until: float = 0.0
     rest_s: float = _REST_S
     full_until: float = 0.0
     full_s: float = _FULL_S
     full_since: float | None = None
-    """Since when it has refused requests because it is full; None: it has taken one since."""
+    """Time since which the server has been full; None if it accepted the last request."""
     adapters: dict[str, Path] = field(default_factory=dict[str, Path])
-    """Those that it has loaded."""
+    """The adapters that the server has loaded, with their folders."""
     named: bool = True
-    """Whether settings or the folder of addresses still name it; else its requests are asked elsewhere."""
+    """Whether settings or the address folder still name the server; if not, requests go elsewhere."""
     checked: bool = False
-    """Whether it was found to sample from the weights here, since it was started as far as is known."""
+    """Whether the server passed the check of its weights since its last known start."""
     excluded: str = ""
-    """Why nothing more is asked of it; empty while it takes part."""
+    """Why the server gets no more requests; empty if it is in use."""
 
     def lost(self) -> None:
-        """It did not answer: it may have been started anew when it does, and know nothing."""
+        """Note that the server did not answer: it rests, and may have restarted and lost its adapters."""
         self.rests_until, self.rest_s = time.monotonic() + self.rest_s, min(2 * self.rest_s, _LONGEST_REST_S)
         self.forgot()
 
     def full(self, most_s: float) -> bool:
-        """It is full: leave it alone for a moment; it keeps its adapters.
+        """Note that the server is full: it rests for a moment, and keeps its adapters.
 
         Args:
-            most_s: how long it may be full.
+            most_s: how long the server may stay full, seconds.
 
         Returns:
-            Whether it has been full for no longer than that.
+            Whether the server has been full for no longer than `most_s`.
         """
         now = time.monotonic()
-        if self.full_since is None or now > self.full_until + _LONGEST_FULL_S:  # not asked for a while
+        if (
+            self.full_since is None or now > self.full_until + _LONGEST_FULL_S
+        ):  # it got no requests for a while
             self.full_since, self.full_s = now, _FULL_S
         if now >= self.full_until:
             self.full_until, self.full_s = now + self.full_s, min(2 * self.full_s, _LONGEST_FULL_S)
         return now - self.full_since <= most_s
 
     def forgot(self) -> None:
-        """It was started anew: it has no adapters, and may have another model."""
+        """Note that the server restarted: it has no adapters, and must be checked again."""
         self.adapters.clear()
         self.checked = False
 
     def found(self) -> None:
-        """It answers."""
+        """Note that the server answers again."""
         self.rests_until, self.rest_s = 0.0, _REST_S
 
     def served(self) -> None:
-        """It answered a request."""
+        """Note that the server answered a request, so it is neither lost nor full."""
         self.found()
         self.full_until, self.full_s, self.full_since = 0.0, _FULL_S, None
 
 
 class Fleet:
-    """All servers of a run."""
+    """All vLLM servers of a run; samplers and trainers send their requests through it."""
 
     def __init__(self, config: VllmConfig) -> None:
-        """Know where they are.
+        """Create the list of servers; no request is sent.
 
         Raises:
-            UsageError: there is none.
+            UsageError: the settings name no server and no folder.
         """
         if not config.addresses and config.addresses_folder is None:
             raise UsageError(
@@ -154,34 +158,34 @@ class Fleet:
         self.servers = [Server(address.rstrip("/")) for address in config.addresses]
         self._refreshed_at, self._pinged_at = -_REFRESH_S, -_PING_S
         self.wanted: dict[str, Path] = {}
-        """Adapters that all of them should have, and the folders these are in."""
+        """The adapters that all servers should have loaded, with their folders."""
         self.holds_choices = True
-        """Whether servers hold a reply to one of some, which is found out when they are opened."""
+        """Whether servers hold replies to lists of choices; tested when the run is opened."""
         self.vocabulary = 2**31
-        """How many tokens the model knows."""
+        """Size of the model's vocabulary."""
         self.context_tokens = 0
-        """The longest sequence that a server must take."""
+        """The longest sequence that a server must accept, in tokens."""
         self.admit: Callable[[Server], Awaitable[None]] | None = None
-        """Finds out whether a server samples from the weights here; raises `Unfit`."""
+        """Checks that a server samples from the trainers' weights; raises `Unfit`. None: no check yet."""
         self.opening = True
-        """Whether servers that are unfit are refused, rather than excluded."""
+        """Whether the run is being opened; an unfit server then ends it instead of being excluded."""
         self.asked_again = 0
-        """Requests that were lost and asked again elsewhere."""
+        """Number of requests that were lost and sent again."""
         self._by_loop = weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Connections]()
         self._admitting: dict[tuple[int, str], asyncio.Lock] = {}
         self._waiting: deque[asyncio.Future[None]] = deque()
-        """Requests for which no server is free."""
+        """Requests that wait for a free server."""
 
     async def meet(self) -> Mapping[str, Sequence[Card]]:
-        """Ask each who it is. One that does not answer may come later, as long as another one does.
+        """Ask every server for its models; at least one must answer, the others may follow later.
 
-        Where servers come and go by a folder of addresses, the first may be long in coming.
+        With a folder of addresses, wait up to `timeout_s` for the first server.
 
         Returns:
-            By address what it says of its models.
+            The models of each server, by address.
 
         Raises:
-            UsageError: none answers, or one is no such server.
+            UsageError: no server answers, or an address is not of a vLLM server.
         """
         until = time.monotonic() + self.config.timeout_s
         while True:
@@ -213,11 +217,11 @@ class Fleet:
             await asyncio.sleep(_REFRESH_S)
 
     async def cards(self, server: Server) -> Sequence[Card]:
-        """What a server says of its models.
+        """Return the models that a server lists.
 
         Raises:
-            UsageError: it serves none.
-            NO_ADDRESS, LOST, Broken: it does not answer, or is full.
+            UsageError: the list is empty.
+            NO_ADDRESS, LOST, Broken: the server does not answer, or is full.
         """
         asked = self._connections().get(server.address, "/v1/models", timeout_s=_MEET_TIMEOUT_S)
         try:
@@ -228,16 +232,16 @@ class Fleet:
         return parse_cards(server.address, answer)
 
     async def load_adapter(self, name: str, folder: Path, *, instead_of: str | None) -> None:
-        """Have all servers load an adapter; one that is lost loads it before its next request.
+        """Have all servers load an adapter; a lost server loads it before its next request.
 
         Args:
-            name: under which it is asked for.
-            folder: where it is, as the servers see it.
-            instead_of: one that nobody asks for any more.
+            name: of the adapter in requests.
+            folder: its path, as the servers see it.
+            instead_of: an adapter to unload; None: none.
 
         Raises:
-            UsageError: a server cannot load adapters, as the servers are opened.
-            GenenvError: no server is left that can.
+            UsageError: a server cannot load adapters, while the run is being opened.
+            GenenvError: no usable server is left.
         """
         self.wanted[name] = folder
         if instead_of is not None:
@@ -259,14 +263,14 @@ class Fleet:
                 self.exclude(server, error)
 
     def available(self) -> list[Server]:
-        """Those that answer, as far as is known."""
+        """Return the servers that are not excluded and not known to be lost."""
         return [s for s in self.servers if not s.excluded and s.rests_until <= time.monotonic()]
 
     async def answering(self) -> AsyncIterator[Server]:
-        """Those that answer; where one that did is lost meanwhile, until one does.
+        """Yield all available servers; if each of them fails, wait and repeat until one answers.
 
         Raises:
-            GenenvError: none does.
+            GenenvError: no server answers within `timeout_s`.
         """
         until, some = time.monotonic() + self.config.timeout_s, False
         while not some:
@@ -282,13 +286,13 @@ class Fleet:
     async def ask(
         self, server: Server, name: str, ids: Sequence[int], parameters: Mapping[str, Any]
     ) -> Sampled:
-        """One completion of one server, which is asked once; `generate` has the arguments.
+        """Request one completion from one server, without retries; see `generate` for the arguments.
 
         Raises:
-            Unfit: its answer is no completion.
-            Refused: the request itself is wrong.
+            Unfit: its answer is not a completion.
+            Refused: the request itself is invalid.
             Busy: it is full.
-            LOST: no answer comes.
+            LOST: no answer came.
         """
         await self._load(server, name)
         body = {"model": name, "token_ids": list(ids), "sampling_params": dict(parameters)}
@@ -309,17 +313,17 @@ class Fleet:
         *,
         choices: Sequence[tuple[int, ...]] = (),
     ) -> Sampled:
-        """One completion.
+        """Request one completion from any server, with retries.
 
         Args:
-            name: the adapter's.
-            ids: the prompt.
+            name: of the adapter.
+            ids: token ids of the prompt.
             parameters: of the sampling, by vLLM's names.
-            choices: what the completion must be one of; nothing: anything.
+            choices: replies of which the completion must be one; empty: any reply.
 
         Raises:
-            Refused: the request itself is wrong.
-            RolloutError: it was lost each time, or the servers are full for longer than `timeout_s`.
+            Refused: the request itself is invalid.
+            RolloutError: every try was lost, or the servers stayed full for longer than `timeout_s`.
             GenenvError: no server answers any more, or all are excluded.
         """
         problem: Exception | None = None
@@ -337,16 +341,16 @@ class Fleet:
                 check_choices(found.token_ids, choices, int(parameters.get("max_tokens", 0)))
                 server.served()
                 return found
-            except Unfit as error:  # which loses no try: each server is excluded once
+            except Unfit as error:  # costs no try: each server is excluded only once
                 problem, attempt = error, attempt - 1
                 self.exclude(server, error)
-            except Forgot as error:  # it was started anew: with the adapter it goes on
+            except Forgot as error:  # the server restarted: the next try loads the adapter again
                 problem = error
                 server.forgot()
                 if name in self.wanted and server.address in forgotten:
                     self.exclude(server, Unfit(f"does not know an adapter that it has just loaded: {error}"))
                 forgotten.add(server.address)
-            except Busy as error:  # which loses no try, as long as it is not full for too long
+            except Busy as error:  # costs no try unless it stays full for too long
                 problem = error
                 if server.full(self.config.timeout_s):
                     attempt -= 1
@@ -361,11 +365,11 @@ class Fleet:
         raise RolloutError(f"a request was lost {most} times, the last time by {who}: {why(problem)}")
 
     def exclude(self, server: Server, error: Exception) -> None:
-        """Ask nothing more of a server.
+        """Send no more requests to a server.
 
         Raises:
-            UsageError: the servers are just being opened.
-            GenenvError: there is no other one.
+            UsageError: the run is being opened.
+            GenenvError: no other server is left.
         """
         if self.opening:
             raise UsageError(f"{server.address} {error}") from error
@@ -379,10 +383,10 @@ class Fleet:
             ) from error
 
     async def _ensure_admitted(self, server: Server) -> None:
-        """Have a server checked, before anything is asked of it; others who want the same wait.
+        """Check a server before its first request; other requests for it wait for the check.
 
         Raises:
-            Unfit: it does not sample from the weights here.
+            Unfit: the check failed.
         """
         if server.checked or self.admit is None:
             return
@@ -395,7 +399,7 @@ class Fleet:
             raise Unfit(server.excluded)
 
     async def _choose_server(self, ids: Sequence[int]) -> Server:
-        """A server that answers, the same for the same prompt as long as it has not much more to do."""
+        """Return a free server, after a wait if needed; equal prompts get the same unless it is busier."""
         until = time.monotonic() + self.config.timeout_s
         while True:
             now = time.monotonic()
@@ -429,7 +433,7 @@ class Fleet:
         )
 
     async def _ping_resting(self) -> None:
-        """Find out whether one that rests is back, where no other answers: no request loses a try by it."""
+        """Ping resting servers, when no other answers, so that requests do not use up their tries."""
         if time.monotonic() < self._pinged_at + _PING_S:
             return
         self._pinged_at = time.monotonic()
@@ -443,10 +447,10 @@ class Fleet:
         await asyncio.gather(*map(knock, self.servers))
 
     async def _wait_for_slot(self, seconds: float) -> None:
-        """Wait until a server may be free, or has been lost; those who came first are first.
+        """Wait until a server may be free or lost; requests are woken in the order of their arrival.
 
         Args:
-            seconds: to wait at most.
+            seconds: maximum time to wait.
         """
         free: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(free)
@@ -455,12 +459,12 @@ class Fleet:
         except TimeoutError:
             return
         except asyncio.CancelledError:
-            if free.done() and not free.cancelled():  # the turn is somebody else's
+            if free.done() and not free.cancelled():  # passes the wake-up on
                 self._wake_next()
             raise
 
     def _wake_next(self) -> None:
-        """Let the next one of those who wait look again."""
+        """Wake the longest waiting request, so that it looks for a server again."""
         while self._waiting:
             free = self._waiting.popleft()
             if not free.done():
@@ -468,10 +472,10 @@ class Fleet:
                 return
 
     async def _load(self, server: Server, name: str) -> None:
-        """Have a server load an adapter that it was not asked to load yet.
+        """Have a server load an adapter, if it is wanted and not loaded yet.
 
         Raises:
-            Unfit: it cannot.
+            Unfit: the server cannot load it.
         """
         folder = self.wanted.get(name)
         if folder is None or name in server.adapters:
@@ -495,10 +499,10 @@ class Fleet:
     async def _post(
         self, server: Server, path: str, body: Mapping[str, Any], *, most: int = MOST_BYTES
     ) -> Answer:
-        """What a server answers.
+        """Send a POST request to a server; return its answer.
 
         Raises:
-            Broken: it is named no more.
+            Broken: the server has moved.
             TooLarge: the answer has more than `most` bytes.
         """
         asked = self._connections().post(
@@ -507,11 +511,11 @@ class Fleet:
         return await self._response_unless_moved(server, asked)
 
     async def _response_unless_moved(self, server: Server, asked: Coroutine[Any, Any, Answer]) -> Answer:
-        """What a server answers; one that has moved is not waited for, as it may never answer.
+        """Await an answer of a server, but give up if the server has moved, as it may never answer.
 
         Raises:
-            Broken: it is named no more.
-            Unfit: it does not take the key.
+            Broken: the settings or the folder no longer name this address.
+            Unfit: the API key is wrong.
         """
         if self.config.addresses_folder is None:
             return self._with_valid_key(await asked)
@@ -526,10 +530,10 @@ class Fleet:
             waiting.cancel()
 
     def _with_valid_key(self, answer: Answer) -> Answer:
-        """An answer, unless it is that the key is missing or wrong.
+        """Return an answer, unless it says that the API key is missing or wrong.
 
         Raises:
-            Unfit: it is.
+            Unfit: the key is missing or wrong.
         """
         if answer.status == 401:
             raise Unfit(
@@ -539,12 +543,12 @@ class Fleet:
         return answer
 
     def _refresh_addresses(self) -> None:
-        """Read the folder of addresses: servers that are new there come in, those that have left it go."""
+        """Read the address folder: add new servers, and drop those whose file has gone."""
         if self.config.addresses_folder is None or time.monotonic() < self._refreshed_at + _REFRESH_S:
             return
         self._refreshed_at = time.monotonic()
         found = read_addresses(Path(self.config.addresses_folder))
-        if not found:  # all of them are about to come, or the disk is away
+        if not found:  # no server has started yet, or the disk is unavailable
             return
         named = dict.fromkeys((*(one.rstrip("/") for one in self.config.addresses), *found))
         known = {server.address: server for server in self.servers}
@@ -553,19 +557,19 @@ class Fleet:
         self.servers = [known.get(address) or Server(address) for address in named]
 
     async def close(self) -> None:
-        """End the connections of the loop that runs."""
+        """Close the connections of the running event loop."""
         found = self._by_loop.pop(asyncio.get_running_loop(), None)
         if found is not None:
             await found.close()
 
     def _connections(self) -> Connections:
-        """Those of the loop that runs."""
+        """Return the connections of the running event loop."""
         loop = asyncio.get_running_loop()
         if loop not in self._by_loop:
             self._by_loop[loop] = Connections(self._headers)
         return self._by_loop[loop]
 
     def mark_lost(self, server: Server, error: Exception) -> None:
-        """Leave a server alone for a while."""
+        """Send no requests to a server for a while."""
         log.warning("%s does not answer (%s): its requests go elsewhere", server.address, why(error))
         server.lost()

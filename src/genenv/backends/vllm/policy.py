@@ -1,10 +1,10 @@
 # pyright: standard
-"""A policy that trains here and samples on vLLM servers, and the checks that both have the same weights.
+"""The sampler and trainer of a policy that trains on this machine and samples on vLLM servers.
 
-Every completion names the version of the weights that wrote it. Each version is a folder of its own, which
-all servers load. Each server is checked before its first request, and again in each round: with replies of
-that round, for each version of each policy that it answered with, before anybody learns from them. What a gap
-is, and how large one may be: `genenv.backends.sampler_check`.
+Every completion names the version of the weights that sampled it. Each version is an adapter in a separate
+folder, which all servers load. `WeightChecks` verifies that a server samples from these weights: before its
+first request, and in each round before any update. The second check uses replies of the round, per server,
+policy and version. `genenv.backends.sampler_check` defines the gap and its limits.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from genenv.types import Message
 
 
 class Reply(NamedTuple):
-    """One reply as a server gave it."""
+    """One reply of a server, for the check of its weights."""
 
     prompt_ids: tuple[int, ...]
     token_ids: tuple[int, ...]  # [T]
@@ -48,7 +48,7 @@ class Reply(NamedTuple):
 
 
 class VllmSampler(ChatSampler):
-    """Samples with the version that was published last."""
+    """Samples from vLLM servers with the weights that were published last."""
 
     def __init__(
         self, fleet: Fleet, chat: ChatFormat, *, context_tokens: int, max_thinking_tokens: int | None
@@ -56,17 +56,17 @@ class VllmSampler(ChatSampler):
         super().__init__(chat, context_tokens=context_tokens, max_thinking_tokens=max_thinking_tokens)
         self.fleet = fleet
         self.adapter, self.version = "", 0
-        """What servers call the weights, and their version."""
+        """The adapter's name on the servers, and the version of its weights."""
         self._newest: dict[tuple[str, str], list[Reply]] = {}
-        """By server and adapter: the newest replies that were held to nothing, not checked yet."""
+        """By server and adapter: the newest unconstrained replies that are not checked yet."""
 
     async def _sample(self, request: SampleRequest) -> Completion:
-        """One completion.
+        """Return one completion.
 
         Raises:
             RolloutError: the request was lost too often.
-            UsageError: the reply has to be one of some, and the servers mix such requests up.
-            GenenvError: no server answers, or none as it should.
+            UsageError: the reply must be one of given choices, and the servers mix up such requests.
+            GenenvError: no server answers, or none correctly.
         """
         if request.choices and not self.fleet.holds_choices:
             raise UsageError(
@@ -91,10 +91,10 @@ class VllmSampler(ChatSampler):
         )
 
     def _keep(self, address: str, adapter: str, request: SampleRequest, reply: Reply) -> None:
-        """Keep the newest replies of a server for `take_replies`, as few as have enough tokens.
+        """Store the newest replies of a server for `take_replies`: as few as have enough tokens.
 
-        Those that were held to something are not kept: servers differ in whose log-probabilities they give
-        there. That there were some is.
+        Constrained replies are not stored, because servers differ in which log-probabilities they return for
+        them. Their server and adapter are still noted, with an empty list.
         """
         kept = self._newest.setdefault((address, adapter), [])
         if request.schema is not None or request.choices or request.truncates:
@@ -105,15 +105,15 @@ class VllmSampler(ChatSampler):
             del kept[0]
 
     def take_replies(self) -> Mapping[tuple[str, str], list[Reply]]:
-        """By server and adapter: the newest replies since this was called last."""
+        """Return the newest replies by server and adapter since the last call."""
         found, self._newest = self._newest, {}
         return found
 
     async def holds_choices(self, server: Server) -> bool:
-        """Whether a server holds a reply to one of some, one list after the other.
+        """Return whether a server holds replies to a list of choices, with a new list in each request.
 
         Raises:
-            Busy: it is full.
+            Busy: the server is full.
         """
         prompt = self.render([Message(role="user", content="Say a word.")], first=True)
         for texts in (("yes", "no"), ("red", "blue"), ("up", "down")):
@@ -130,7 +130,7 @@ class VllmSampler(ChatSampler):
         return True
 
     def parameters(self, request: SampleRequest) -> Mapping[str, Any]:
-        """The request by vLLM's names."""
+        """Return the sampling parameters of a request by vLLM's names."""
         parameters: dict[str, Any] = {
             "max_tokens": request.max_tokens,
             **sampling_params(request, greedy_below=COLDEST),
@@ -147,14 +147,14 @@ class VllmSampler(ChatSampler):
         return parameters
 
     def end_round(self) -> None:
-        """Nothing is kept here."""
+        """Do nothing: there are no local caches."""
 
 
 T = TypeVar("T")
 
 
 class PublishingTrainer:
-    """The local trainer; what it publishes is written out, and loaded by every server."""
+    """A local trainer that publishes its weights by writing an adapter, which every server loads."""
 
     def __init__(
         self,
@@ -166,23 +166,24 @@ class PublishingTrainer:
         name: str,
         folder: Path,
     ) -> None:
-        """A trainer.
+        """Create a trainer.
 
         Args:
-            own: learns.
-            fleet: samples.
-            sampler: is told what to ask for.
-            worker: a thread in which it learns while others sample, one for all whose weights are of one
-                model; None where nobody does. On a CPU a second thread makes those of its products wait.
-            name: of the player's adapters, unlike those of other runs.
-            folder: for them, on a disk that the servers see too.
+            own: the local trainer.
+            fleet: the servers that sample.
+            sampler: is given the name and version of each published adapter.
+            worker: a thread in which to train while servers sample, shared by all policies of one model;
+                None: train in the caller's thread. On a CPU, matrix products in two threads would slow each
+                other down.
+            name: prefix of the policy's adapter names, unique to this run.
+            folder: for adapters, on a disk that the servers can read.
         """
         self._own, self._fleet, self._sampler, self._worker = own, fleet, sampler, worker
         self._name, self._folder = name, folder
         self._published: list[str] = []
-        """Those that servers have."""
+        """Names of the adapters that the servers hold."""
         self._written: dict[str, int] = {}
-        """Versions by name that are still on the disk: the first one, and the newest."""
+        """Versions by adapter name, for adapters still on disk: the first and the newest."""
         self._count = 0
 
     async def _run(self, made: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -217,7 +218,7 @@ class PublishingTrainer:
         await self._run(lambda: self._own.anchor(moments))
 
     async def publish(self) -> int:
-        """Write the weights out as one more version and have every server load it. See `Trainer`."""
+        """Write the weights as a new version and have every server load it. See `Trainer`."""
         version = await self._own.publish()
         await self.publish_current()
         return version
@@ -232,9 +233,9 @@ class PublishingTrainer:
         await self.publish_current()
 
     async def publish_current(self) -> None:
-        """Have every server load the weights as they are; those before the last one are given up."""
+        """Have every server load the present weights; adapters beyond `policy.vllm.kept` are unloaded."""
         version = self._own.weights.version
-        name = f"{self._name}-{self._count}-v{version}"  # a version that is shown again may be another's
+        name = f"{self._name}-{self._count}-v{version}"  # a repeated version may be of other weights
         self._count += 1
         folder = self._folder / name
         self._own.weights.write_adapter(folder)
@@ -248,20 +249,20 @@ class PublishingTrainer:
             shutil.rmtree(self._folder / old, ignore_errors=True)
 
     def has_written(self, name: str) -> bool:
-        """Whether weights that were shown by this name are still on the disk."""
+        """Return whether the adapter of this name is still on disk."""
         return name in self._written
 
     def version_of(self, name: str) -> int:
-        """The version of weights that were shown by this name."""
+        """Return the version of the adapter of this name."""
         return self._written[name]
 
     def older(self, name: str) -> list[str]:
-        """Names of weights before these: the first that were shown, and those just before."""
+        """Return the names of up to two adapters before this one: the first published, and the previous."""
         before = list(self._written)[: list(self._written).index(name)]
         return list(dict.fromkeys((*before[:1], *before[-1:])))
 
     async def logprobs_as_written(self, data: Sequence[Datum], name: str) -> list[tuple[float, ...]]:
-        """[T] of each datum: log-probabilities by the weights that were shown by this name. Nats."""
+        """Return [T] per datum: log-probabilities under the adapter of this name, read from disk. Nats."""
         folder = self._folder / name
         return await self._run(lambda: self._own.logprobs(data, written=folder))
 
@@ -274,7 +275,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedPolicy:
-    """One of those that learn here and sample there."""
+    """A policy with its sampler and trainer, for `WeightChecks`."""
 
     name: str
     sampler: VllmSampler
@@ -282,17 +283,17 @@ class ServedPolicy:
 
 
 class WeightChecks:
-    """Holds what servers sample to the weights here."""
+    """Checks that servers sample from the weights of this machine's trainers."""
 
     def __init__(self, fleet: Fleet, policies: Sequence[ServedPolicy]) -> None:
         self._fleet, self._policies = fleet, policies
 
     async def admit(self, server: Server) -> None:
-        """Find out whether a server that answers from here on samples from the weights here.
+        """Check a server that has just appeared or restarted.
 
         Raises:
-            Unfit: it does not, or takes shorter sequences than those before.
-            LOST: it does not answer.
+            Unfit: the server samples from other weights, or accepts only shorter sequences than the run has.
+            LOST: the server does not answer.
         """
         try:
             cards = await self._fleet.cards(server)
@@ -307,11 +308,11 @@ class WeightChecks:
         await self.gap(server)
 
     async def gap(self, server: Server) -> float:
-        """The gap of a server, by the present weights of one player. Nats.
+        """Return the gap of a server, for the present weights of the first policy. Nats.
 
         Raises:
-            Unfit: it is too large.
-            LOST: it does not answer.
+            Unfit: the gap is too large.
+            LOST: the server does not answer.
         """
         policy = self._policies[0]
         name = policy.sampler.adapter
@@ -322,10 +323,10 @@ class WeightChecks:
         return await self._verified_gap(policy, name, replies)
 
     async def check(self) -> None:
-        """Check what was sampled since the last check, before anybody learns from it.
+        """Check the replies since the last check, before any policy is updated on them.
 
         Raises:
-            GenenvError: a server did not sample from the weights that it was asked for; names both.
+            GenenvError: a server did not sample from the requested weights; the message names both.
         """
         for policy in self._policies:
             for (address, name), replies in policy.sampler.take_replies().items():
@@ -348,17 +349,17 @@ class WeightChecks:
                 log.info("%s: gap of %s is %.2g nats", address, name, gap)
 
     async def _probe_reply(self, server: Server, policy: ServedPolicy, name: str) -> Reply:
-        """A reply to a question of our own."""
+        """Return a reply of a server to the probe prompt."""
         prompt = policy.sampler.render([Message(role="user", content=PROBE_PROMPT)], first=True)
         request = SampleRequest(prompt_ids=prompt, max_tokens=PROBE_TOKENS)
         done = await self._fleet.ask(server, name, prompt, policy.sampler.parameters(request))
         return Reply(prompt_ids=prompt, token_ids=done.token_ids, logprobs=done.logprobs, temperature=1.0)
 
     async def _verified_gap(self, policy: ServedPolicy, name: str, replies: Sequence[Reply]) -> float:
-        """The gap of replies to the weights that they should be of. Nats.
+        """Return the gap of replies to the weights that should have sampled them. Nats.
 
         Raises:
-            Unfit: it is too large, or other weights are nearer.
+            Unfit: the gap is too large, or is much smaller to older weights.
         """
         gap = await self._mean_gap(policy, name, replies)
         what = f"the {policy.name}'s version {policy.trainer.version_of(name)}"

@@ -1,8 +1,8 @@
-"""The ALFWorld benchmark: 134 unseen and 140 seen household games, each played as its authors score it.
+"""The ALFWorld benchmark: 134 unseen and 140 seen household games, scored as by their authors.
 
-A game is won or not within 50 commands (Shridhar et al. 2021, arXiv:2010.03768). An impossible command is
-answered "Nothing happens." and counts. The games run in genenv's own engine, whose answers are TextWorld's:
-`bench/parity_alfworld.py` runs both side by side. `form` chooses whole games or single steps of them.
+A game is won if its goal is reached within 50 commands (Shridhar et al. 2021, arXiv:2010.03768). An
+impossible command is answered "Nothing happens." and counts. The games run in genenv's engine, whose answers
+equal TextWorld's: `bench/parity_alfworld.py` compares the two. `form` chooses whole games or single steps.
 """
 
 from __future__ import annotations
@@ -31,32 +31,38 @@ class AlfWorldConfig(Settings, frozen=True):
     """Settings of the ALFWorld benchmark."""
 
     form: Literal["episode", "step"] = "episode"
-    """episode: the model plays whole games, as ALFWorld is scored. step: it sees a recorded game up to some
-    command, and must give the expert's next one (GenEnv's decomposition into single steps)."""
+    """episode: the model rolls out whole games, as ALFWorld is scored. step: the prompt has a recorded game
+    up to some command, and the model must give the expert's next command (GenEnv's decomposition into
+    single steps).
+    """
     max_steps: int = Field(default=50, ge=1, le=200)
-    """Commands in a game, those that do nothing included; ALFWorld's number is 50. Of form episode."""
+    """The most commands in a game, including those that do nothing; ALFWorld's number is 50. Only for form
+    episode.
+    """
     show_commands: bool = True
-    """List the commands that are possible now, as agents trained with reinforcement learning are shown them
-    (GiGPO, verl-agent); off, the model finds them out for itself, as with ReAct and BUTLER."""
+    """List the possible commands in each turn, as for agents trained with reinforcement learning (GiGPO,
+    verl-agent). If off, the model must infer them, as with ReAct and BUTLER.
+    """
     history: int = Field(default=10, ge=0, le=50)
-    """How many of the last commands, with their answers, are shown; recorded games have up to 9. Of form
-    step."""
+    """The number of previous commands shown with their answers; recorded games have up to 9. Only for form
+    step.
+    """
 
 
 _MOST_CHARS = 20_000
-"""Characters at the end of a reply that are parsed."""
+"""The most characters parsed, counted from the end of a reply."""
 _MOST_COMMAND = 200
-"""Characters of a command; those of the games have up to 80."""
+"""The most characters of a command; those of the games have up to 80."""
 _LABELLED = re.compile(r"[\s*_`]*(?:>|(?:next )?(?:action|command)[\s*_`]*:)[\s*_`]*[^\s*_`]", re.IGNORECASE)
 
 
 def command_of(reply: str) -> str:
-    """The command in a reply, in lower case; empty where there is none.
+    """Return the command in a reply, in lower case; "" if there is none.
 
-    The rule: the text of the last `<action>...</action>`, as verl-agent parses agents. Without such a tag,
-    and with thoughts (`<think>`, ended or not) left out, the last line that begins with `>`, `Action:` or
-    `Command:`; without one, the first line with a letter. Labels, quotation marks, emphasis and the sign at
-    the end of a command do not count.
+    The command is the text of the last `<action>...</action>`, as verl-agent parses replies. Without such a
+    tag, it is the last line that begins with `>`, `Action:` or `Command:`, or else the first line with a
+    letter; thoughts (`<think>`, closed or not) are removed first. Labels, quotation marks, emphasis and a
+    final punctuation mark are removed.
     """
     text = reply[-_MOST_CHARS:].lower()
     _, tag, tagged = text.rpartition("<action>")
@@ -68,7 +74,7 @@ def command_of(reply: str) -> str:
 
 
 def plain(command: object) -> str:
-    """A command in lower case, with single spaces, of a bounded length; empty where it is no text."""
+    """Return a command in lower case, with single spaces, of bounded length; "" if it is not a text."""
     if not isinstance(command, str):
         return ""
     return " ".join(command[: 2 * _MOST_COMMAND].lower().split())[:_MOST_COMMAND]
@@ -92,19 +98,20 @@ _STEP_END = "The expert takes the shortest way."
 
 @dataclass(frozen=True, slots=True)
 class Episodes:
-    """Form `episode`: whole games, one command a turn. The answer: the commands."""
+    """Form `episode`: an item is a whole game, with one command per turn. The answer is all commands."""
 
     settings: AlfWorldConfig
     headline: str = "success"
 
     def items(self, trial: Trial) -> Iterator[Item]:
-        """One item: the game."""
+        """Yield one item, the game."""
         yield Item(id=trial.id, groups=_groups(trial), data=trial)
 
     async def attempt(self, item: Item, talk: Talk) -> Json:
         """Roll out until the game is won, or the commands or the context window are used up.
 
-        Possible commands are listed for the last turn alone: lists of all turns would fill small windows.
+        Only the last turn lists the possible commands, as lists in all turns would fill small context
+        windows.
         """
         play = cast(Trial, item.data).game.start()
         messages, commands = self._opening(play), list[Json]()
@@ -127,9 +134,10 @@ class Episodes:
         return _messages(rules, play.game.intro)
 
     def grade(self, item: Item, answer: Json) -> Grade:
-        """1 if the game is won within the limit of commands, else 0.
+        """Return score 1 if the game is won within the limit of commands, else 0.
 
-        Measures: `goal_conditions`, the largest share of the goal's conditions that held at the same time.
+        The measure `goal_conditions` is the largest share of the goal's conditions that held at the same
+        time.
         """
         play, nothing, used = cast(Trial, item.data).game.start(), 0, 0
         met, conditions = play.goal_conditions
@@ -152,7 +160,7 @@ class Episodes:
         )
 
     def figures(self, graded: Sequence[Graded]) -> list[Figure]:
-        """Goal-condition success, the length of won games, and the share of commands that did nothing."""
+        """Return goal-condition success, the length of won games, and the share of ineffective commands."""
         played = [grade for _, grade in graded if "commands" in grade.measures]
         won = [grade.measures["commands"] for grade in played if grade.score]
         used = [grade.measures["commands"] for grade in played]
@@ -167,33 +175,33 @@ class Episodes:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A command of a recorded game, to be predicted from those before it."""
+    """A command of a recorded game, which the model predicts from the commands before it."""
 
     trial: Trial
     index: int
 
     def play(self) -> tuple[Play, list[str]]:
-        """The game after the expert's earlier commands, and its answers to them."""
+        """Return the game after the expert's earlier commands, and the game's answers to them."""
         play = self.trial.game.start()
         return play, play.play(self.trial.walkthrough[: self.index])
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Form `step`: the expert's next command, word for word. The answer: the command."""
+    """Form `step`: an item is the expert's next command, to be predicted exactly. The answer is a command."""
 
     settings: AlfWorldConfig
     headline: str = "accuracy"
 
     def items(self, trial: Trial) -> Iterator[Item]:
-        """One item for each command of the game."""
+        """Yield one item for each command of the game."""
         for index in range(len(trial.walkthrough)):
             yield Item(
                 id=f"{trial.id}#{index + 1}", groups=_groups(trial), data=Step(trial, index), cluster=trial.id
             )
 
     async def attempt(self, item: Item, talk: Talk) -> Json:
-        """One turn."""
+        """Ask for the next command in one turn, and return the command in the reply."""
         step = cast(Step, item.data)
         play, answers = step.play()
         told = [f"\n> {c}\n{a}" for c, a in zip(step.trial.walkthrough, answers, strict=False)]
@@ -204,9 +212,10 @@ class Steps:
         return command_of(reply.text)
 
     def grade(self, item: Item, answer: Json) -> Grade:
-        """1 for the expert's command, else 0.
+        """Return score 1 for the expert's command, else 0.
 
-        Measures: `admissible`, it is possible; `shortest`, it starts a plan as short as the expert's.
+        Measures: `admissible`, whether the command is possible; `shortest`, whether it starts a plan as short
+        as the expert's.
         """
         step, command = cast(Step, item.data), plain(answer)
         expected, play = step.trial.walkthrough[step.index], step.play()[0]
@@ -228,7 +237,7 @@ class Steps:
         )
 
     def figures(self, graded: Sequence[Graded]) -> list[Figure]:
-        """How often the command starts a shortest plan, and how often it is possible."""
+        """Return the share of commands that start a shortest plan, and the share that are possible."""
         return shares(graded, ("shortest", "admissible"))
 
 
@@ -241,7 +250,7 @@ def _messages(rules: str, asked: str) -> list[ChatMessage]:
 
 
 def _possible(play: Play, settings: AlfWorldConfig) -> str:
-    """The possible commands without `help`, which repeats the rules."""
+    """Return the list of possible commands for the prompt, without `help`, which only repeats the rules."""
     if not settings.show_commands or play.won:
         return ""
     listed = ", ".join(command for command in play.admissible if command != "help")
@@ -252,7 +261,7 @@ _FORMS: dict[str, type[Episodes] | type[Steps]] = {"episode": Episodes, "step": 
 
 
 class AlfWorld(PlainBenchmark):
-    """ALFWorld, with its settings."""
+    """The ALFWorld benchmark; `form` selects whole games or single steps."""
 
     name: ClassVar[str] = "alfworld"
     config: ClassVar[type[BaseModel]] = AlfWorldConfig
@@ -272,35 +281,35 @@ class AlfWorld(PlainBenchmark):
         self.headline = self._form.headline
 
     def load(self, data: DataFolder, split: str) -> Sequence[Item]:
-        """The games of a split, or their steps, sorted by id; each game's walkthrough has won.
+        """Return the games of a split, or their steps, sorted by id; each walkthrough is checked to win.
 
         Raises:
-            DataError: a file is missing, changed, damaged or of another release; names it.
+            DataError: a file is missing, changed, damaged or of another release; the message names it.
         """
         folders = ["valid_seen", "valid_unseen"] if split == "all" else [split]
         trials = (trial for folder in folders for trial in load_trials(data, folder))
         return [item for trial in trials for item in self._form.items(trial)]
 
     def many_turns(self, item: Item) -> bool:
-        """Whether items are whole games."""
+        """Return whether items are whole games."""
         return self.settings.form == "episode"
 
     def most_replies(self, item: Item) -> int:
-        """The limit of commands, or one."""
+        """Return the limit of commands for whole games, else 1."""
         return self.settings.max_steps if self.many_turns(item) else 1
 
     async def attempt(self, item: Item, talk: Talk) -> Json:
-        """Roll out a game and return the commands, or predict one command."""
+        """Roll out a game and return its commands, or return one predicted command."""
         return await self._form.attempt(item, talk)
 
     def grade(self, item: Item, answer: Json) -> Grade:
-        """Execute the commands again, or compare the command with the expert's."""
+        """Grade by executing the commands again, or by comparing the command with the expert's."""
         return self._form.grade(item, answer)
 
     def further(self, graded: Sequence[Graded]) -> list[Figure]:
-        """Further figures of the form."""
+        """Return the further figures of the chosen form."""
         return self._form.figures(graded)
 
     def describe(self) -> JsonObject:
-        """The release of the games, and the engine."""
+        """Return the release of the games, and the engine."""
         return {"release": "json_2.1.1, move X to Y", "engine": "genenv household"}

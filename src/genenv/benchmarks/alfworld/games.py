@@ -1,7 +1,7 @@
-"""ALFWorld's recorded games: `game.tw-pddl` files read into the household engine.
+"""Reads ALFWorld's recorded games (`game.tw-pddl` files) into the household engine.
 
-A file is a JSON object: `pddl_domain` and `grammar`, the same in all games of a release but for the task's
-words, `pddl_problem`, the room and the goal, and `walkthrough`, an expert's commands.
+A file is a JSON object. `pddl_domain` and `grammar` are the same in all games of a release, except for the
+wording of the task. `pddl_problem` has the room and the goal, `walkthrough` the commands of an expert.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from genenv.evaluation.data import DataFolder
 
 _FOLDER = "alfworld/json_2.1.1"
 _MOST_CHARS = 1_000_000
-"""Of a problem; the largest has 90,000."""
+"""The most characters of a problem; the largest has 90,000."""
 _NO_GAMES = ("movable", "Sliced")
-"""Words in folder names of tasks without games."""
+"""Words in the folder names of tasks without games."""
 _TASK = re.compile(r'"Your task is to: ([^"\\]{1,500})\."')
 _HELP = re.compile(r'action help \{\s*template :: "help";\s*feedback :: "\s*([^"]*)"')
 _MOVE = 'template :: "move {o} to {r}"'
-"""Command of release 2.1.3; the first releases had `put {o} in/on {r}`."""
+"""The template of the move command in release 2.1.3; the first releases had `put {o} in/on {r}`."""
 _ATOM = re.compile(r"\(([^()?][^()]*)\)")
 _PLACED = ("inReceptacle", "objectType", "receptacleType")
 _GOALS: Mapping[tuple[str, ...], TaskType] = {
@@ -37,7 +37,7 @@ _GOALS: Mapping[tuple[str, ...], TaskType] = {
         *("objectType", "objectType", "receptacleAtLocation", "toggleable"),
     ): "look_at_obj_in_light",
 }
-"""Sorted predicates of a goal -> type of task."""
+"""The type of task, by the sorted predicates of its goal."""
 TYPES: Mapping[TaskType, str] = {
     "pick_and_place_simple": "pick",
     "look_at_obj_in_light": "light",
@@ -46,30 +46,29 @@ TYPES: Mapping[TaskType, str] = {
     "pick_cool_then_place_in_recep": "cool",
     "pick_two_obj_and_place": "two",
 }
-"""ALFWorld's type of task -> its name in results."""
+"""The name in results, by ALFWorld's type of task."""
 
 _Atoms = Mapping[str, Sequence[Sequence[str]]]
-"""Predicate -> its arguments, atom by atom."""
+"""The argument lists of all atoms of each predicate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """A recorded game."""
+    """A recorded game with the expert's walkthrough."""
 
     id: str
-    """Folder of the trial below the split's folder's parent, e.g. `valid_seen/pick_.../trial_...`."""
+    """The trial's folder within the data, e.g. `valid_seen/pick_.../trial_...`."""
     split: str
     game: Game
     walkthrough: tuple[str, ...]
-    """The expert's commands; after the last one, and not before, the game is won."""
+    """The expert's commands; the last of them, and no earlier one, wins the game."""
 
 
 def load_trials(data: DataFolder, split: str) -> list[Trial]:
-    """The games of a split, sorted by id, without those that ALFWorld's own loader skips.
+    """Return the games of a split, sorted by id, without those that ALFWorld's own loader skips.
 
-    The training split has folders of kinds of task that there are no games of (an object in a movable
-    receptacle, a sliced object), and games that no plan wins (`collect_game_files` of ALFWorld's
-    `alfred_tw_env.py`).
+    The training split has folders for two kinds of task without games (an object in a movable receptacle, a
+    sliced object), and games that cannot be won (`collect_game_files` of ALFWorld's `alfred_tw_env.py`).
 
     Raises:
         DataError: a file is missing, changed, damaged or of another release.
@@ -96,7 +95,7 @@ def _trial(data: DataFolder, name: str, record: Any, split: str) -> Trial:  # no
 
 
 def _walkthrough(game: Game, commands: object) -> tuple[str, ...]:
-    """The expert's commands, executed. Raises ValueError if they do not win, or win too early."""
+    """Return the expert's commands after executing them. Raises ValueError unless the last one wins."""
     listed = cast(list[object], commands if isinstance(commands, list) else [])
     if not listed or not all(isinstance(command, str) for command in listed):
         raise TypeError("it is no list of commands")
@@ -111,7 +110,7 @@ def _walkthrough(game: Game, commands: object) -> tuple[str, ...]:
 
 
 def read_world(record: Mapping[str, Any]) -> World:
-    """The room and the goal of a `game.tw-pddl`. Raises KeyError or ValueError if it has none."""
+    """Return the room and goal of a `game.tw-pddl`. Raises KeyError or ValueError if they are missing."""
     grammar, problem = str(record["grammar"]), str(record["pddl_problem"])
     if _MOVE not in grammar:
         raise ValueError("the command is not `move X to Y`: release 2.1.3 of the games is wanted")
@@ -127,7 +126,7 @@ def read_world(record: Mapping[str, Any]) -> World:
 
 
 def _atoms(text: str) -> dict[str, list[list[str]]]:
-    """The innermost lists of a text, without declarations of variables. Linear in its length."""
+    """Return the innermost lists of a text by predicate, without declarations. Takes linear time."""
     found: dict[str, list[list[str]]] = {}
     for atom in _ATOM.findall(text):
         name, *arguments = atom.split()
@@ -136,7 +135,7 @@ def _atoms(text: str) -> dict[str, list[list[str]]]:
 
 
 def _goal(atoms: _Atoms) -> tuple[TaskType, str, str]:
-    """The type of task, the type of its object, and the type of the place or lamp."""
+    """Return the type of task, the type of its object, and the type of the place or lamp."""
     shape = tuple(sorted(name for name, listed in atoms.items() for _ in listed))
     if shape not in _GOALS:
         raise ValueError(f"a goal of an unknown form, {' '.join(shape)[:200]}")
@@ -152,12 +151,12 @@ def _goal(atoms: _Atoms) -> tuple[TaskType, str, str]:
 
 
 def _kind(name: str) -> str:
-    """`Mug` of `MugType`."""
+    """Return `Mug` for `MugType`."""
     return name.removesuffix("Type")
 
 
 def _world(facts: _Atoms, task: TaskType, target: str, goal: str, wording: str, help_: str) -> World:
-    """The world for the engine: ids in lower case and sorted, as in TextWorld."""
+    """Return the engine's `World` for a game's facts, with ids in lower case and sorted as in TextWorld."""
     pairs = {name: [(a.lower(), b.lower()) for a, b in facts.get(name, ())] for name in _PAIRS}
     flags = {flag: {name.lower() for (name,) in facts.get(fact, ())} for fact, flag in _FLAGS.items()}
     located, inside = pairs["objectAtLocation"], pairs["inReceptacle"]
@@ -216,7 +215,7 @@ _FLAGS = {
     **{"sliceable": "sliceable", "toggleable": "toggleable"},
     **{"isReceptacleObject": "container", "isCool": "cool"},
 }
-"""Unary fact -> the engine's flag."""
+"""The engine's flag, by the unary predicate of a fact."""
 _ITEM_FLAGS = [flag for flag in _FLAGS.values() if flag not in ("openable", "opened")]
 
 
@@ -228,9 +227,10 @@ def _grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
 
 
 def numbered(ids: Iterable[str]) -> dict[str, str]:
-    """Names as ALFWorld's `AlfredDemangler` gives them: the kind, and a number from the highest down.
+    """Name objects as ALFWorld's `AlfredDemangler`: the kind, and a number that counts down in order of ids.
 
-    `mug_bar__plus_00_dot_5` is a mug; whatever has `basin` in its id is one, a `sinkbasin` and not a `sink`.
+    The kind of `mug_bar__plus_00_dot_5` is `mug`. An id that contains `basin` gets that suffix: `sinkbasin`,
+    not `sink`.
     """
     ordered = sorted(ids)
     kinds = {name: name.split("_bar_", 1)[0] + ("basin" if "basin" in name else "") for name in ordered}

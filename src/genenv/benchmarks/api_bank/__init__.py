@@ -1,4 +1,4 @@
-"""API-Bank (Li et al. 2023, arXiv:2304.08244), as ToolRL prepares it and in its authors' form."""
+"""API-Bank (Li et al. 2023, arXiv:2304.08244), in ToolRL's form and in its authors' form."""
 
 from genenv.benchmarks.api_bank.benchmark import ApiBank, ApiBankConfig
 

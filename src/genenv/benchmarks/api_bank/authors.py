@@ -1,28 +1,28 @@
-"""API-Bank in its authors' form: prompts are `instruction` and `input`, as they publish them.
+"""API-Bank in its authors' form: prompts are the published `instruction` and `input`.
 
 The authors parse `[ApiName(key='value', ...)]`, call the API on a fresh database, and compare with the
-recorded result. Their implementations are not part of the data, so requests are compared instead: equal name,
-equal parameters, and values that are equal under the API's own description (`values.py`). This differs from
+recorded result. The data do not include the APIs' implementations, so requests are compared instead: equal
+name, equal parameters, and values that are equal under the API's description (`values.py`). This differs from
 an executed score in both directions. Two requests with the same result count as different here, which matters
-most for `ToolSearcher`, where any words that find the tool are right. A request that the database refuses is
-right here if it is the recorded one. The figure is therefore called `request_match`, with searches and calls
-as groups.
+most for `ToolSearcher`, for which any words that find the tool are right. A request that the database refuses
+is right here if it is the recorded one. The figure is therefore called `request_match`, with searches and
+calls as groups.
 
-The authors parse values with a regular expression that ends at the first quotation mark, so that lists of
-texts and apostrophes are cut off, in their recorded requests too (31 of 399 of level 1, 10 of 135 of level 2,
-10 of 245 of level 3). That is not reproduced. Recorded requests quote lists without escapes,
-`attendees='['John', 'Jane']'`, which is not Python; here a value ends at a quotation mark that is followed by
-another parameter or the end. Nothing is evaluated.
+The authors' regular expression ends a value at the first quotation mark. So it cuts off lists of texts and
+values with apostrophes, in recorded requests too (31 of 399 of level 1, 10 of 135 of level 2, 10 of 245 of
+level 3). This code does not reproduce that. Recorded requests quote lists without escapes,
+`attendees='['John', 'Jane']'`, which is not valid Python. Here a value ends at a quotation mark before
+another parameter or the end. No text is evaluated as code.
 
-Responses are scored by ROUGE-L against the recorded one, without "AI:" and "User:", which the authors'
-level-3 evaluation removes. It is the summary-level F of the package `rouge` (Lin 2004). Texts are split into
-sentences at full stops and into words at spaces, both case-sensitive. For every sentence of the reference,
-the words of its longest common subsequence with each sentence of the answer are collected. The package counts
-every distinct word once, in these and in the lengths; so does this code.
+Responses are scored by ROUGE-L against the recorded response, after removal of "AI:" and "User:", as in the
+authors' level-3 evaluation. The score is the summary-level F of the package `rouge` (Lin 2004). Texts are
+split into sentences at full stops and into words at spaces; case matters. For every sentence of the
+reference, the words of its longest common subsequence with each sentence of the answer are collected. The
+package counts every distinct word once, in these and in the lengths; so does this code.
 
 Thoughts, between `<think>` and `</think>`, are not part of a reply.
 
-Shapes: M = words of one sentence of the reference, N = of one of the answer.
+Shapes: M = words of one sentence of the reference, N = words of one sentence of the answer.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _BRACKET = re.compile(r"\[\s*+(\w++)\s*+\(")
 _NAME = re.compile(r"[\s,]*+(\w++)\s*+=\s*+")
 _END = re.compile(r"[\s,]*+\)")
 _NEXT = r"(?=\s*+(?:,\s*+\w++\s*+=|,?\s*+\)\s*+(?:\]|$|\n)))"
-"""End of a value: a comma and another name, or the closing brackets."""
+"""The text after a value: a comma and another name, or the closing brackets."""
 _QUOTED = {
     quote: re.compile(rf"{quote}((?:[^{quote}\\]|\\.)*+){quote}(?=\s*+[,)])", re.DOTALL) for quote in "'\""
 }
@@ -67,12 +67,12 @@ _ESCAPE = re.compile(r"\\(['\"\\])")
 
 
 def request_in(reply: str) -> Call | None:
-    """The first request in a reply: the first after `API-Request:`, or else the first `[Name(`.
+    """Return the first request in a reply: the first after `API-Request:`, or else the first `[Name(`.
 
     Values are texts, quoted or not, as in the authors' evaluation.
 
     Returns:
-        None where there is no request, or its brackets do not contain `key=value, ...`.
+        None if there is no request, or its brackets do not contain `key=value, ...`.
     """
     text = reply[:_MAX_REPLY_CHARS]
     start = _START.search(text) or _BRACKET.search(text)
@@ -97,7 +97,7 @@ def _parameters(text: str) -> Mapping[str, str] | None:
 
 
 def _value(text: str, at: int) -> tuple[str, int] | None:
-    """A value and its end."""
+    """Return the value at a position and its end, or None if it has no end."""
     quote = text[at : at + 1]
     if quote in _QUOTED and quote:
         exact = _QUOTED[quote].match(text, at)
@@ -109,7 +109,7 @@ def _value(text: str, at: int) -> tuple[str, int] | None:
 
 
 def _bare(text: str, start: int) -> tuple[str, int] | None:
-    """A value without quotation marks: up to the request's closing bracket, or to the next name."""
+    """Parse a value without quotation marks, up to the request's closing bracket or the next name."""
     depth, at = 0, start
     while found := (_MARK_OR_TEXT if depth else _MARK).search(text, at):
         mark, at = found[0], found.end()
@@ -123,15 +123,16 @@ def _bare(text: str, start: int) -> tuple[str, int] | None:
 
 
 MAX_WORDS = 1_000
-"""Words of an answer that are compared; replies of 512 tokens have fewer."""
+"""The most words of an answer that are compared; replies of 512 tokens have fewer."""
 _MAX_CHARS = 50_000
 _EPSILON = 1e-8
 
 
 def rouge_l(answer: str, reference: str) -> float:
-    """F = 2PR / (P + R), in [0, 1].
+    """Return the ROUGE-L score F = 2PR / (P + R), in [0, 1].
 
-    P and R are the distinct words in the common subsequences, over the answer's and over the reference's.
+    P and R are the number of distinct words in the common subsequences, divided by the number of distinct
+    words in the answer and in the reference.
     """
     given, wanted = _sentences(answer), _sentences(reference)
     if not given or not wanted:
@@ -145,7 +146,7 @@ def rouge_l(answer: str, reference: str) -> float:
 
 
 def _sentences(text: str) -> list[list[str]]:
-    """Words by sentence. A sentence of spaces alone is one empty word, as in the package."""
+    """Return the words of each sentence. A sentence of only spaces is one empty word, as in the package."""
     left, found = MAX_WORDS, list[list[str]]()
     for sentence in text[:_MAX_CHARS].split("."):
         if sentence and left > 0:
@@ -160,7 +161,7 @@ def _distinct(sentences: Sequence[Sequence[str]]) -> int:
 
 
 def _common_words(reference_M: Sequence[str], answer_N: Sequence[str]) -> set[str]:
-    """The words of the longest common subsequence that the package finds: from the end, answer first."""
+    """Return the words of the longest common subsequence that the package finds, searching from the end."""
     if not set(reference_M) & set(answer_N):
         return set()
     rows = _lengths(reference_M, answer_N)
@@ -177,7 +178,7 @@ def _common_words(reference_M: Sequence[str], answer_N: Sequence[str]) -> set[st
 
 
 def _lengths(first: Sequence[str], second: Sequence[str]) -> list[list[int]]:
-    """[M+1][N+1] lengths of the longest common subsequences of all beginnings."""
+    """Return the lengths of the longest common subsequences of all prefixes, [M+1][N+1]."""
     rows = [[0] * (len(second) + 1)]
     for word in first:
         above, row = rows[-1], [0]
@@ -202,7 +203,7 @@ _SEARCH = "ToolSearcher"
 
 
 def read_authors(data: DataFolder, part: str) -> list[Item]:
-    """The questions of a part.
+    """Return the questions of a part of the data.
 
     Raises:
         DataError: its file is missing, changed or damaged.
@@ -220,7 +221,7 @@ def read_authors(data: DataFolder, part: str) -> list[Item]:
 
 
 def _prompt(entry: Any) -> str:  # noqa: ANN401
-    """Instruction and input as one text: in level 3 the input starts with the descriptions."""
+    """Return instruction and input as one text; in level 3 the input starts with the API descriptions."""
     instruction, given = text_of(entry, "instruction"), text_of(entry, "input")
     return f"{instruction}{'' if instruction.endswith(chr(10)) else chr(10)}{given}"
 
@@ -252,7 +253,7 @@ def _response(part: str, place: int, entry: Any) -> Item:  # noqa: ANN401
 
 
 def grade_request(question: Question, answer: Json) -> Grade:
-    """1 for the recorded request, under its descriptions; measures: `exact`, `name`, `readable`."""
+    """Return score 1 for the recorded request under its descriptions, with `exact`, `name`, `readable`."""
     gold, given = question.gold, request_in(without_thoughts(reply_of(answer)[:MAX_REPLY_CHARS]))
     if given is None:
         return Grade(
@@ -279,12 +280,12 @@ def _same(question: Question, name: str, value: Json) -> bool:
 
 
 def _words(keywords: Json) -> list[str]:
-    """Keywords, split at capitals as the authors do before a search; order matters."""
+    """Split keywords at capitals, as the authors do before a search; their order matters."""
     return re.sub(r"(?=[A-Z][a-z])", " ", str(keywords)).casefold().split()
 
 
 def grade_response(question: Question, answer: Json) -> Grade:
-    """ROUGE-L F against the recorded response."""
+    """Return the ROUGE-L score against the recorded response."""
     reply = without_thoughts(reply_of(answer)[:MAX_REPLY_CHARS])
     said = reply.replace("User:", "").replace("AI:", "").strip()
     score = rouge_l(said, question.response)

@@ -1,17 +1,19 @@
-"""API-Bank: which call of an API, with which parameters, comes next in a dialogue.
+"""API-Bank: predict the next API call of a dialogue, with its parameters.
 
-Two forms of the same 597 or 779 questions. ToolRL's (arXiv:2504.13958) leaves out the searches for tools and
-asks for `<tool_call>` blocks; one recorded call each, and a reply is right if any of its calls has the same
-name and exactly the same parameters. That is the rule of ToolRL's paper. Its published code parses some kinds
-of reply differently: the measure `toolrl_code`. The authors' form (arXiv:2304.08244) asks for
-`API-Request: [...]`, executes the request on a fresh database and compares the results; `authors.py` explains
-what differs here.
+There are two forms of the same questions. ToolRL's form (arXiv:2504.13958, 597 questions) leaves out the
+searches for tools and asks for `<tool_call>` blocks. Each question has one recorded call, and a reply is
+right if any of its calls has the same name and exactly the same parameters. That is the rule of ToolRL's
+paper. Its published code parses some replies differently: the measure `toolrl_code`. The authors' form
+(arXiv:2304.08244, 779 requests) asks for `API-Request: [...]`, executes the request on a fresh database and
+compares the results; `authors.py` explains the differences here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
+
+from pydantic import BaseModel
 
 from genenv.benchmarks.api_bank.authors import (
     REQUESTS,
@@ -39,11 +41,12 @@ class ApiBankConfig(Settings, frozen=True):
 
     form: Literal["toolrl", "authors"] = "toolrl"
     """toolrl: 597 questions as ToolRL prepares and scores them. authors: the authors' own prompts; requests
-    are compared with the recorded ones, not executed."""
+    are compared with the recorded ones, not executed.
+    """
 
 
 class ApiBank(PlainBenchmark):
-    """API-Bank. `form` chooses prompts and rules; a split belongs to one form or to both."""
+    """The API-Bank benchmark. `form` chooses prompts and rules; a split belongs to one form or to both."""
 
     name: ClassVar[str] = "api-bank"
     config = ApiBankConfig
@@ -62,32 +65,33 @@ class ApiBank(PlainBenchmark):
         "level-3-response": "authors' form: 50 answers to the user, ROUGE-L",
     }
 
-    def __init__(self, settings: ApiBankConfig | None = None) -> None:
-        chosen = settings or ApiBankConfig()
-        super().__init__(chosen)
-        self._form = chosen.form
-        self.max_tokens = _MAX_TOKENS[chosen.form]
+    settings: ApiBankConfig
+
+    def __init__(self, settings: BaseModel | None = None) -> None:
+        super().__init__(settings)
+        self.max_tokens = _MAX_TOKENS[self.settings.form]
 
     def load(self, data: DataFolder, split: str) -> Sequence[Item]:
-        """The questions of a split, in the order of their files.
+        """Return the questions of a split, in the order of their files.
 
         Raises:
-            DataError: a file is missing, changed or damaged; names it and the place.
+            DataError: a file is missing, changed or damaged; the message names file and place.
             UsageError: the split belongs to the other form.
         """
-        mine: Mapping[str, str] = FILES if self._form == "toolrl" else {**REQUESTS, **RESPONSES}
+        form = self.settings.form
+        mine: Mapping[str, str] = FILES if form == "toolrl" else {**REQUESTS, **RESPONSES}
         if split != "all" and split not in mine:
             raise UsageError(
-                f"split {split!r} is not of form {self._form}; choose one of all, {', '.join(mine)}, "
+                f"split {split!r} is not of form {form}; choose one of all, {', '.join(mine)}, "
                 "or set form to the other"
             )
-        if self._form == "toolrl":
+        if form == "toolrl":
             return [item for level in FILES if split in ("all", level) for item in read_toolrl(data, level)]
         wanted = [part for part in REQUESTS if not part.endswith("-icl")] if split == "all" else [split]
         return [item for part in wanted for item in read_authors(data, part)]
 
     async def attempt(self, item: Item, talk: Talk) -> Json:
-        """One turn. The answer: the reply, and native calls."""
+        """Ask in one turn, and return the reply's text and native calls."""
         question = _question(item)
         reply = await talk([dict(message) for message in question.messages])
         answer: dict[str, Json] = {"reply": reply.text[:_KEPT_CHARS]}
@@ -107,26 +111,26 @@ class ApiBank(PlainBenchmark):
         )
 
     def figures(self, graded: Sequence[Graded]) -> list[Figure]:
-        """The share that is right, by level too, or the mean ROUGE-L; then the further measures.
+        """Return accuracy (also by level) or mean ROUGE-L, then the further measures.
 
-        `accuracy` follows the rule of ToolRL's paper, `toolrl_code` its published code. `request_match` is
-        the authors' form by comparison of requests: nothing is executed. `dialogue_match` is the
-        share of level 3's dialogues whose requests are all right.
+        `accuracy` follows the rule of ToolRL's paper, `toolrl_code` its published code. `request_match`
+        compares requests in the authors' form, without executing them. `dialogue_match` is the share of level
+        3's dialogues in which all requests are right.
         """
         return [*super().figures(graded), *_dialogues(graded)]
 
     def headline_of(self, graded: Sequence[Graded]) -> str:
-        """The headline for these kinds of question."""
+        """Return the headline's name for these kinds of question."""
         kinds = {_question(item).kind for item, _ in graded}
         return "accuracy" if "call" in kinds else "rouge_l" if "response" in kinds else "request_match"
 
     def describe(self) -> JsonObject:
-        """The form and its rule."""
+        """Return the form and its rule."""
         rules = {
             "toolrl": "the paper's: any call equal to the recorded one",
             "authors": "comparison, nothing executed",
         }
-        return {"form": self._form, "rule": rules[self._form]}
+        return {"form": self.settings.form, "rule": rules[self.settings.form]}
 
 
 def _question(item: Item) -> Question:
@@ -135,7 +139,7 @@ def _question(item: Item) -> Question:
 
 
 def _dialogues(graded: Sequence[Graded]) -> list[Figure]:
-    """The share of dialogues whose requests are all right, among those that were graded completely."""
+    """Return the share of dialogues with only right requests, among completely graded ones."""
     scores: dict[str, list[float]] = {}
     wanted: dict[str, int] = {}
     for item, grade in graded:

@@ -1,8 +1,9 @@
-"""API-Bank's questions, and calls in replies: what both forms share."""
+"""API-Bank's questions and the parsing of calls in replies, shared by both forms."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
@@ -12,23 +13,25 @@ from genenv.chat.reasoning import without_thoughts
 from genenv.types import Json
 
 MAX_REPLY_CHARS = 100_000
-"""Characters of a reply that are parsed."""
+"""The most characters of a reply that are parsed."""
 _MAX_FAILURES = 64
-"""Lines without JSON after which parsing stops. Bounds the time."""
+"""The number of lines without JSON after which parsing stops, to bound its time."""
 _MAX_SHOWN = 60
 _DECODER = json.JSONDecoder()
+_BLOCK = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
+"""The last block need not be closed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of a tool."""
+    """A call of a tool: its name and parameters."""
 
     name: str
     parameters: Mapping[str, Json]
 
 
 def call_of(value: Any) -> Call | None:  # noqa: ANN401
-    """A call from JSON with `name`, and `parameters` or `arguments`; None if malformed."""
+    """Parse a call from JSON with `name`, and `parameters` or `arguments`; None if malformed."""
     if not isinstance(value, dict):
         return None
     found = cast("dict[str, Any]", value)
@@ -39,25 +42,16 @@ def call_of(value: Any) -> Call | None:  # noqa: ANN401
 
 
 def calls_in(reply: str) -> list[Call]:
-    """The calls that a reply of ToolRL's form makes.
+    """Return the calls of a reply in ToolRL's form.
 
-    They are JSON objects in `<tool_call>` blocks outside `<think>`, in sequence or in a list. The end of the
-    reply may truncate a block. Text that is not JSON is skipped up to the end of its line.
+    They are JSON objects in `<tool_call>` blocks outside `<think>`, in sequence or in a list. The last block
+    may lack its end tag. Text that is not JSON is skipped up to the end of its line.
     """
     found: list[Call | None] = []
-    for block in _between(without_thoughts(reply[:MAX_REPLY_CHARS]), "<tool_call>", "</tool_call>"):
+    for block in _BLOCK.findall(without_thoughts(reply[:MAX_REPLY_CHARS])):
         for value in _json_values(block):
             found += map(call_of, cast("list[Any]", value) if isinstance(value, list) else [value])
     return [call for call in found if call is not None]
-
-
-def _between(text: str, first: str, last: str) -> Iterator[str]:
-    """The texts between two marks; the last need not be closed."""
-    at = text.find(first)
-    while at >= 0:
-        end = text.find(last, at)
-        yield text[at + len(first) : end if end >= 0 else None]
-        at = text.find(first, end) if end >= 0 else -1
 
 
 def _json_values(block: str) -> Iterator[Any]:
@@ -77,9 +71,9 @@ def _json_values(block: str) -> Iterator[Any]:
 
 
 def is_subset(gold: Call, given: Call) -> bool:
-    """GenEnv's lenient rule: empty parameters are ignored, and extra parameters are allowed.
+    """Return whether a call is right under GenEnv's lenient rule: empty and extra parameters are ignored.
 
-    Source: the reward of arXiv:2512.19682 for tool calls. All other parameters must be equal.
+    The rule is the reward of arXiv:2512.19682 for tool calls. All other parameters must be equal.
     """
     wanted, mine = _with_content(gold.parameters), _with_content(given.parameters)
     return gold.name == given.name and all(name in mine and mine[name] == wanted[name] for name in wanted)
@@ -94,12 +88,12 @@ def _with_content(parameters: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def difference(gold: Call, calls: Sequence[Call], same: Callable[[str, Json], bool] | None = None) -> str:
-    """A sentence on how the closest of some calls differs from the recorded one.
+    """Return a sentence on the difference between the recorded call and the most similar call of a reply.
 
     Args:
-        gold: the recorded one.
-        calls: those of the reply.
-        same: whether a value of a named parameter is right; default: equality.
+        gold: the recorded call.
+        calls: the calls of the reply.
+        same: returns whether the value of a named parameter is right; default: equality.
     """
     if not calls:
         return f"no call could be read; {gold.name} was wanted"
@@ -120,7 +114,7 @@ def _parameters_differ(gold: Call, call: Call, same: Callable[[str, Json], bool]
 
 
 def shown(value: Json) -> str:
-    """A value for a sentence: short and printable."""
+    """Format a value for a sentence: short and printable."""
     if isinstance(value, str):
         return json.dumps(value if len(value) <= _MAX_SHOWN else value[:_MAX_SHOWN] + "…")
     if isinstance(value, Mapping):
@@ -132,29 +126,29 @@ def shown(value: Json) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """One prompt and its recorded answer."""
+    """One prompt with its recorded call or response."""
 
     kind: Literal["call", "request", "response"]
-    """ToolRL's form, the authors' form, or an answer to the user in the authors' form."""
+    """`call`: ToolRL's form; `request`: the authors' form; `response`: an answer to the user, same form."""
     messages: tuple[Mapping[str, str], ...]
     gold: Call = field(default_factory=lambda: Call("", {}))
     """The recorded call; empty for a response."""
     response: str = ""
     """The recorded response; empty for a call."""
     declared: Mapping[str, Declared] = field(default_factory=dict[str, Declared])
-    """The prompt's description of the parameters of the recorded call's API."""
+    """The parameters of the recorded call's API, as the prompt describes them."""
     dialogue: str = ""
-    """The dialogue of level 3, in the authors' form."""
+    """The id of the dialogue, for level 3 in the authors' form; else empty."""
     of_dialogue: int = 0
-    """Number of requests in that dialogue."""
+    """The number of requests in that dialogue."""
 
 
 def text_of(entry: Any, key: str) -> str:  # noqa: ANN401
-    """A text field of an entry.
+    """Return a text field of an entry.
 
     Raises:
-        KeyError: it is missing.
-        TypeError: it is not a text.
+        KeyError: the field is missing.
+        TypeError: the field is not a text.
     """
     text = entry[key]
     if not isinstance(text, str):
@@ -163,6 +157,6 @@ def text_of(entry: Any, key: str) -> str:  # noqa: ANN401
 
 
 def reply_of(answer: Json) -> str:
-    """The reply in an answer; empty if malformed."""
+    """Return the reply in an answer; "" if the answer is malformed."""
     reply = answer.get("reply") if isinstance(answer, Mapping) else None
     return reply if isinstance(reply, str) else ""

@@ -1,15 +1,15 @@
-"""API-Bank as ToolRL prepares it: 399 + 67 + 131 prompts, one recorded call each.
+"""API-Bank in ToolRL's form: 399 + 67 + 131 prompts, each with one recorded call.
 
-The files have flaws. Every value is recorded as text, also where the prompt declares a number or a list (107
+The files have flaws. Every value is recorded as text, even if the prompt declares a number or a list (107
 answers). Of the 597 recorded calls, 6 use a tool that the prompt does not offer, 8 give a parameter that it
 does not declare, and 5, all of BookHotel, lost a value at a quotation mark. All 597 are scored as they are,
 as in published results; the measure `typed` shows the effect of the types.
 
 ToolRL's published code (`benchmarks/API-Bank/generate.py` and `evaluate.py` of github.com/qiancheng0/ToolRL,
-8cee13e) differs from its paper's rule; it is the measure `toolrl_code`. It parses a reply from its last
-`<tool_call>` on, thoughts included, or as a whole where there is none; a call is one line. An object without
-`name` or `parameters` counts as the parameters of the right tool. A value that is neither object, list nor
-text stops the parsing.
+8cee13e) differs from its paper's rule; it is the measure `toolrl_code`. It parses a reply, including
+thoughts, from the last `<tool_call>` on, or completely if there is none; a call is one line. An object
+without `name` or `parameters` counts as the parameters of the right tool. A value that is not an object, list
+or text stops the parsing.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from genenv.types import Json
 
 
 def right_by_code(reply: str, native: Sequence[Call], gold: Call) -> bool:
-    """Whether ToolRL's code finds the recorded call.
+    """Return whether ToolRL's published code finds the recorded call in a reply.
 
     Args:
-        reply: the text; of a very long one only the end is parsed.
-        native: calls that an endpoint extracted, appended to the reply.
+        reply: the text; only the end of a very long text is parsed.
+        native: calls that an endpoint extracted, treated as if appended to the reply.
         gold: the recorded call.
     """
     values = [
@@ -75,7 +75,7 @@ FILES: Mapping[str, str] = {
 
 
 def read_toolrl(data: DataFolder, level: str) -> list[Item]:
-    """The questions of a level.
+    """Return the questions of a level.
 
     Raises:
         DataError: its file is missing, changed or damaged.
@@ -96,7 +96,7 @@ def _item(level: str, place: int, entry: Any) -> Item:  # noqa: ANN401
 
 
 def _gold(answer: Any) -> Call:  # noqa: ANN401
-    """The recorded call: in a list of one in levels 1 and 3, bare in level 2."""
+    """Return the recorded call, which levels 1 and 3 wrap in a list."""
     (only,) = cast("list[Any]", answer) if isinstance(answer, list) else [answer]
     gold = call_of(only)
     if gold is None:
@@ -105,11 +105,11 @@ def _gold(answer: Any) -> Call:  # noqa: ANN401
 
 
 def grade_toolrl(question: Question, answer: Json) -> Grade:
-    """1 if any call of the reply has the recorded name and exactly the recorded parameters: the paper's rule.
+    """Return score 1 if any call has the recorded name and exactly the recorded parameters: the paper's rule.
 
     Measures: `toolrl_code`, the verdict of ToolRL's published code; `lenient`, GenEnv's rule (`is_subset`);
-    `typed`, values equal under their declared types (`values.py`); `name`, the API alone; `readable`, whether
-    there is a call at all.
+    `typed`, values equal under their declared types (`values.py`); `name`, only the API's name is right;
+    `readable`, the reply has a call.
     """
     gold, reply, native = question.gold, reply_of(answer), _native(answer)
     calls = [*calls_in(reply), *native]
@@ -131,7 +131,7 @@ def grade_toolrl(question: Question, answer: Json) -> Grade:
 
 
 def _native(answer: Json) -> list[Call]:
-    """Calls that an endpoint extracted from the reply."""
+    """Return the calls that an endpoint extracted from the reply."""
     calls = answer.get("calls") if isinstance(answer, Mapping) else None
     found = [call_of(each) for each in calls] if isinstance(calls, list) else []
     return [call for call in found if call is not None]

@@ -1,4 +1,4 @@
-"""Equality of two values of a parameter, under the API's description of it.
+"""Compares two values of a parameter under the API's description of the parameter.
 
 API-Bank records every value as text, whatever the declared type. Its authors convert a request's values to
 the declared types before they call the API, and some of their checks ignore case or compare parsed times.
@@ -38,21 +38,21 @@ class Declared:
 
     @property
     def ignores_case(self) -> bool:
-        """Whether case is ignored."""
+        """Return whether the description says that case is ignored."""
         return "Cases are ignored" in self.description
 
     @property
     def time_format(self) -> str | None:
-        """The format of its times, e.g. `%Y-%m-%d`."""
+        """Return the format of the parameter's times, e.g. `%Y-%m-%d`; None if there is none."""
         found = _FORMAT.search(self.description)
         return found[1] if found else None
 
 
 def declared_in(prompt: str, api: str) -> dict[str, Declared]:
-    """An API's parameters as a prompt describes them, in ToolRL's form, as JSON or as a Python dict.
+    """Return an API's parameters from its description in a prompt: ToolRL's form, JSON or a Python dict.
 
     Returns:
-        By name; empty where the prompt does not describe the API.
+        The parameters by name; empty if the prompt does not describe the API.
     """
     name = re.escape(api)
     header = re.search(rf"""['"]name['"]: ['"]{name}['"]|^\d+\. (?:Name: )?{name}(?:$|: )""", prompt, re.M)
@@ -67,17 +67,17 @@ def declared_in(prompt: str, api: str) -> dict[str, Declared]:
 
 
 def same_value(given: Json, gold: Json, declared: Declared | None) -> bool:
-    """Whether a value equals the recorded one under its declaration.
+    """Return whether a value equals the recorded value under its declaration.
 
-    | declared | same if |
+    | declared | equal if |
     |---|---|
     | int, float | equal as numbers |
-    | list, list(str), dict, json | equal once read as a Python or JSON literal |
-    | bool | equal as words, case aside |
-    | str, with "Cases are ignored" | equal as text, case aside |
-    | str, with "Format: %Y-%m-%d" or another | both can be read so, as the same time |
+    | list, list(str), dict, json | equal after parsing as a Python or JSON literal |
+    | bool | equal as words, ignoring case |
+    | str, with "Cases are ignored" | equal as text, ignoring case |
+    | str, with "Format: %Y-%m-%d" or another | equal as times, both in this format |
 
-    All other values are compared as text, without spaces at the ends.
+    All other values are compared as text, without leading and trailing spaces.
     """
     mine, right = _text(given), _text(gold)
     if mine is not None and mine == right:
@@ -98,14 +98,14 @@ def same_value(given: Json, gold: Json, declared: Declared | None) -> bool:
 def same_values(
     given: Mapping[str, Json], gold: Mapping[str, Json], declared: Mapping[str, Declared]
 ) -> bool:
-    """Whether two requests have the same parameters with equal values."""
+    """Return whether two requests have the same parameters with equal values."""
     return given.keys() == gold.keys() and all(
         same_value(given[name], value, declared.get(name)) for name, value in gold.items()
     )
 
 
 def _text(value: Json) -> str | None:
-    """A scalar as text; None for lists and objects."""
+    """Return a scalar as text; None for lists and objects."""
     if isinstance(value, str):
         return value.strip()
     if value is None or isinstance(value, bool | int | float):
@@ -120,7 +120,7 @@ def _number(text: str | None) -> float | None:
 def _same_time(given: str, gold: str, time_format: str) -> bool:
     if max(len(given), len(gold)) > _MAX_TIME_CHARS:
         return False
-    # A leap year for formats without one, so that 29 February is a day.
+    # A leap year for formats without a year, so that 29 February is valid.
     year, leap = ("", "") if "%Y" in time_format else ("%Y ", "2000 ")
     try:
         mine, right = (datetime.strptime(leap + text, year + time_format) for text in (given, gold))  # noqa: DTZ007
@@ -130,9 +130,9 @@ def _same_time(given: str, gold: str, time_format: str) -> bool:
 
 
 def _literal(value: Json) -> Json:
-    """The value of a text that is a Python or JSON literal, else the text.
+    """Return the value of a text that is a Python or JSON literal, else the text.
 
-    Python literals are rewritten as JSON: no model output reaches a code parser.
+    Python literals are rewritten as JSON, so no model output reaches a code parser.
     """
     if not isinstance(value, str) or len(value) > _MAX_LITERAL_CHARS:
         return value

@@ -1,8 +1,8 @@
-r"""The final answer of a reply, and SQuAD's measures of how close it is to the right one.
+r"""Extracts the final answer of a reply, and measures its closeness to the right answer as SQuAD does.
 
-SQuAD's normalization (Rajpurkar et al. 2016): lower case, no ASCII punctuation, no articles, single spaces,
-in this order. As in SQuAD, minus signs are removed, accents and other punctuation are not. The environment
-`multihop_qa` differs in both. Answers in LaTeX are opened: `\boxed{\text{the Tarn}}` becomes "the Tarn".
+SQuAD's normalization (Rajpurkar et al. 2016) applies, in this order: lower case, no ASCII punctuation, no
+articles, single spaces. As in SQuAD, minus signs are removed, but accents and other punctuation are not. The
+environment `multihop_qa` differs in both. LaTeX is removed: `\boxed{\text{the Tarn}}` becomes "the Tarn".
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from genenv.environments.multihop_qa.search import word_f1
 
 _BOX = re.compile(r"\\(?:boxed|fbox|framebox)(?![A-Za-z])[ \t]*")
 _MOST = 8
-"""Boxes that are tried, from the last; empty ones are skipped."""
+"""The most boxes to try, from the last one; empty boxes are skipped."""
 _BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
 _DISPLAY = re.compile(r"\$|\\[\])]|\n")
-"""End of a box without braces or without a closing brace."""
+"""The end of a box without braces or without a closing brace."""
 _STYLE = re.compile(
     r"\\(?:text(?:bf|it|rm|tt|sf|sc|sl|up|md|normal)?|math(?:rm|bf|it|sf|tt|cal|bb)|mbox|hbox|emph|underline"
     r"|operatorname|bm|boldsymbol|displaystyle|textstyle|left|right)(?![A-Za-z])\*?"
@@ -31,7 +31,7 @@ _ESCAPED = re.compile(r"\\([%&#_{}$])")
 
 
 def last_box(text: str) -> str:
-    """Content of the last box that is not empty; empty where there is none.
+    """Return the content of the last non-empty box; "" if there is none.
 
     Braces inside are matched. A box without an end extends to the end of its line.
     """
@@ -54,7 +54,7 @@ def _content(text: str, at: int) -> str:
 
 
 def plain(text: str) -> str:
-    r"""Text without LaTeX commands: `\textbf{10{,}000}~km` becomes "10,000 km"."""
+    r"""Return text without LaTeX commands: `\textbf{10{,}000}~km` becomes "10,000 km"."""
     for marks, instead in ((_STYLE, ""), (_SPACE, " "), (_MATHS, "")):
         text = marks.sub(instead, text)
     text = re.sub(r"(?<!\\)[{}]", "", text)
@@ -62,7 +62,7 @@ def plain(text: str) -> str:
 
 
 MAX_REPLY_CHARS = 20_000
-"""Characters at the end of a reply that are parsed."""
+"""The most characters parsed, counted from the end of a reply."""
 _MAX_ANSWER_CHARS = 2_000
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
@@ -73,34 +73,35 @@ _MARKER = re.compile(
     rf"|^[ \t*_#>\u00a0-]*+(?:the )?(?:final )?answer[ \t*_\u00a0]*+(?<=[ \t*_\u00a0]){_DASH}",
     re.IGNORECASE | re.MULTILINE,
 )
-"""A colon of any width anywhere. A dash or an arrow only where the line starts with the word: elsewhere a
-clause may follow."""
+"""A colon of any width is accepted anywhere. A dash or arrow is accepted only if the line starts with the
+word, as elsewhere a clause may follow.
+"""
 _TAGGED = re.compile("<answer>", re.IGNORECASE)
 _END_TAG = re.compile("</answer>", re.IGNORECASE)
 _STYLED = re.compile(r"\\(?:text|math)[a-z]*\{")
 _TAGS = re.compile(r"</?[A-Za-z_|][^<>]{0,30}>")
-"""Tags of a copied template, or a model's own end tokens, around an answer."""
+"""Tags of a copied template, or a model's end tokens, around an answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Closeness:
-    """Measures of an answer against the closest right one; each in [0, 1]."""
+    """Measures of an answer against the closest right answer, each in [0, 1]."""
 
     em: float
-    """Equal after normalization."""
+    """Exact match after normalization."""
     f1: float
     """F1 of the words."""
     sub_em: float
-    """The normalized right answer is a substring of the answer."""
+    """Whether the normalized right answer is a substring of the normalized answer."""
 
 
 def final_answer(reply: str) -> str:
-    r"""Extract the answer from a reply.
+    r"""Extract the final answer from a reply.
 
-    The content of the last `<answer>`; else what follows the last "Answer:", "Answer - " at the head of a
-    line, or "final answer is", on its line or, if that is empty, on the next one; else the last line that is
-    not empty. The last `\boxed{}` in that or after it is opened; without any of those marks, the last of the
-    reply. Thoughts are ignored.
+    It is the content of the last `<answer>`. Else it follows the last "Answer:", "Answer - " at the start of
+    a line, or "final answer is", on the same line or, if that is empty, on the next. Else it is the last
+    non-empty line. If the last `\boxed{}` is in that text or after it, its content is the answer; without any
+    of those marks, the content of the reply's last box. Thoughts are ignored.
     """
     text = without_thoughts(reply[-MAX_REPLY_CHARS:])
     tagged = list(_TAGGED.finditer(text))
@@ -127,12 +128,12 @@ def _cut(text: str) -> str:
 
 
 def normalized(text: str) -> str:
-    """Text normalized as SQuAD compares it."""
+    """Return text in SQuAD's normalization."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 def closeness(answer: str, right: Sequence[str]) -> Closeness:
-    """The maximum of each measure over the right answers."""
+    """Return the maximum of each measure over the right answers."""
     given, wanted = normalized(answer), [normalized(each) for each in right]
     return Closeness(
         em=float(given in wanted),

@@ -1,8 +1,8 @@
-"""Bamboogle: 125 questions of two hops whose answers search engines do not give directly.
+"""Bamboogle: 125 two-hop questions whose answers search engines do not return directly.
 
-Measured by exact match (the headline), token F1 and substring match after SQuAD's normalization, and by a
-judge if one is set. Published numbers often use web search and a judge: `mode` and the judge's name are in
-the summary, so that only equal measurements are compared.
+The headline is exact match. Token F1 and substring match after SQuAD's normalization are also measured, and
+a judge's verdict if a judge is set. Published numbers often use web search and a judge. The summary has
+`mode` and the judge's name, so that only equal measurements are compared.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from genenv.benchmarks.bamboogle.answers import MAX_REPLY_CHARS, closeness, final_answer
 from genenv.chat.assistant import Assistant, ChatMessage, Reply, Talk
@@ -30,7 +30,7 @@ from genenv.types import Json, JsonObject
 
 _MAX_QUERY_CHARS = 200
 _MAX_QUERIES = 4
-"""Searches answered per reply."""
+"""The most searches answered per reply."""
 _MAX_REPLY_CHARS = 20_000
 _END = (
     'end with a line that begins with "Answer:" and gives only the final answer, in as few words as possible.'
@@ -69,36 +69,23 @@ _TOOL: JsonObject = {
 }
 
 
-class Passages(Protocol):
-    """A search index."""
-
-    def search(self, query: str, *, results: int, chars: int) -> str:
-        """Passages, one a line, best first."""
-        ...
-
-
-async def ask(question: str, talk: Talk) -> str:
-    """Roll out a question in closed-book mode; returns the reply."""
-    return (await talk([{"role": "user", "content": _CLOSED_BOOK.format(question=question)}])).text
-
-
 class Searching:
-    """One rollout with searches: by native tool calls where the model has them, else by lines of text."""
+    """One rollout with searches: by native tool calls if the model supports them, else by lines of text."""
 
-    def __init__(self, passages: Passages, talk: Talk, *, limits: tuple[int, int, int]) -> None:
-        """Nothing is asked yet.
+    def __init__(self, passages: SearchIndex, talk: Talk, *, limits: tuple[int, int, int]) -> None:
+        """Prepare a rollout.
 
         Args:
             passages: the search index.
             talk: the model.
-            limits: number of searches, passages per search, characters per passage.
+            limits: the number of searches, passages per search, and characters per passage.
         """
         self.used = 0
         self._passages, self._talk = passages, talk
         self._most, self._results, self._chars = limits
 
     async def ask(self, question: str) -> str:
-        """The last reply: the first without a search, or the one after all searches."""
+        """Roll out, and return the first reply without a search, or the reply after all searches."""
         how = _BY_TOOL if self._talk.native_tools else _BY_TEXT
         text = _SEARCH.format(how=how, searches=self._most, question=question)
         messages: list[ChatMessage] = [{"role": "user", "content": text}]
@@ -122,7 +109,7 @@ class Searching:
         return [said, *answers]
 
     def _by_text(self, reply: Reply) -> list[ChatMessage]:
-        """The reply up to its first search, as the rest is made up; nothing if it answers first."""
+        """Return the reply up to its first search, and the result; empty if the reply answers first."""
         text = reply.text[:_MAX_REPLY_CHARS]
         thoughtless = without_thoughts(text)
         found, answered = _LINE.search(thoughtless), _ANSWERED.search(thoughtless)
@@ -139,14 +126,13 @@ class Searching:
         return self._passages.search(query[:_MAX_QUERY_CHARS], results=self._results, chars=self._chars)
 
 
-async def judged(question: str, right: str, given: str, talk: Talk) -> str:
-    """The judge's reply about an answer."""
-    text = _JUDGE.format(question=question, right=right, given=given)
+async def asked(talk: Talk, text: str) -> str:
+    """The reply to a single message."""
     return (await talk([{"role": "user", "content": text}])).text
 
 
 def says_yes(verdict: str) -> bool:
-    """Whether a judge's reply is a yes: its first yes or no after the thoughts. Neither counts as no."""
+    """Return whether a judge's first yes or no after its thoughts is a yes; if there is none, False."""
     found = _VERDICT.search(without_thoughts(verdict[:_MAX_REPLY_CHARS]))
     return found is not None and found[0].lower() == "yes"
 
@@ -156,7 +142,7 @@ COPIES = {
     "bamboogle/bamboogle_test_questions_and_answers.json": ("question", "answer"),
     "bamboogle/data.json": ("Question", "Answer"),
 }
-"""The same questions in other files: those that exist must agree."""
+"""Other files with the same questions; those that exist must agree with `MAIN`."""
 JUDGE_PROMPT_VERSION = "1"
 _MAX_SHOWN = 80
 
@@ -165,16 +151,17 @@ class BamboogleConfig(Settings, frozen=True):
     """Settings of Bamboogle."""
 
     mode: Literal["closed_book", "search"] = "closed_book"
-    """closed_book: from what the model knows. search: with searches in `corpus`."""
+    """closed_book: the model answers from its knowledge. search: it may search in `corpus`."""
     corpus: str | None = Field(default=None, min_length=1)
-    """In mode search, a JSONL file of passages: `{"title": ..., "text": ...}` a line, as for the environment
-    multihop_qa."""
+    """In mode search, a JSONL file of passages with one `{"title": ..., "text": ...}` per line, as for the
+    environment multihop_qa.
+    """
     max_searches: int = Field(default=5, ge=1, le=20)
-    """Searches that a question may take, in mode search."""
+    """The most searches per question, in mode search."""
     results: int = Field(default=3, ge=1, le=10)
-    """Passages that a search shows."""
+    """The number of passages that a search shows."""
     result_chars: int = Field(default=500, ge=120, le=2_000)
-    """Characters of each passage that a search shows."""
+    """The number of characters of each passage that a search shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +173,7 @@ class Question:
 
 
 class Bamboogle(PlainBenchmark):
-    """Bamboogle, from memory or with searches."""
+    """The Bamboogle benchmark, with or without searches."""
 
     name: ClassVar[str] = "bamboogle"
     config = BamboogleConfig
@@ -194,74 +181,77 @@ class Bamboogle(PlainBenchmark):
     splits: ClassVar[Mapping[str, str]] = {"all": "all 125 questions"}
     headline = "exact_match"
 
-    def __init__(self, settings: BamboogleConfig | None = None) -> None:
-        self._chosen = settings or BamboogleConfig()
-        super().__init__(self._chosen)
+    settings: BamboogleConfig
+
+    def __init__(self, settings: BaseModel | None = None) -> None:
+        super().__init__(settings)
         self.judge: Assistant | None = None
-        """Set before the first rollout, it judges whether an answer means the right one: measure `judge`."""
+        """The judge, set before the first rollout, decides whether an answer is right: measure `judge`."""
         self._passages: SearchIndex | None = None
         self._corpus_sum = ""
 
     def load(self, data: DataFolder, split: str) -> Sequence[Item]:
-        """The questions; in mode search also the corpus.
+        """Return the questions; in mode search, also load the corpus.
 
         Raises:
-            DataError: a file is missing, changed or damaged, or a copy says something else.
-            UsageError: mode search lacks its corpus or the package for searching; or there is no such split.
+            DataError: a file is missing, changed or damaged, or a copy differs.
+            UsageError: mode search lacks its corpus or the search package, or there is no such split.
         """
         if split not in self.splits:
             raise UsageError(f"bamboogle has no split {split!r}; leave it out")
-        if self._chosen.mode == "search":
+        if self.settings.mode == "search":
             self._index()
         items = _read(data)
         _check_copies(data, [item.data for item in items])
         return items
 
     def _index(self) -> SearchIndex:
-        """The index of the corpus, built once."""
+        """Return the search index of the corpus, built once."""
         if self._passages is None:
-            if self._chosen.corpus is None:
+            if self.settings.corpus is None:
                 raise UsageError("mode search needs passages: set corpus to a JSONL file of them")
             require_search()
-            path = Path(self._chosen.corpus)
+            path = Path(self.settings.corpus)
             if not path.is_file():
-                raise UsageError(f"there is no file {self._chosen.corpus!r}; check the setting corpus")
+                raise UsageError(f"there is no file {self.settings.corpus!r}; check the setting corpus")
             self._passages = SearchIndex(load_corpus(path).passages.values())
             self._corpus_sum = hashlib.sha256(path.read_bytes()).hexdigest()
         return self._passages
 
     def many_turns(self, item: Item) -> bool:
-        """Whether it may search."""
-        return self._chosen.mode == "search"
+        """Return whether searches are allowed."""
+        return self.settings.mode == "search"
 
     def most_replies(self, item: Item) -> int:
-        """One before the searches, and one after each."""
-        return 1 + (self._chosen.max_searches if self.many_turns(item) else 0)
+        """Return the most replies: one, and one more per search."""
+        return 1 + (self.settings.max_searches if self.many_turns(item) else 0)
 
     async def attempt(self, item: Item, talk: Talk) -> Json:
-        """Roll out the question, then ask the judge; returns both replies."""
+        """Roll out the question, then ask the judge, and return both replies."""
         question: Question = item.data
         answer: dict[str, Json] = {}
-        if self._chosen.mode == "search":
-            chosen = self._chosen
-            limits = (chosen.max_searches, chosen.results, chosen.result_chars)
+        if self.settings.mode == "search":
+            limits = (self.settings.max_searches, self.settings.results, self.settings.result_chars)
             searching = Searching(self._index(), talk, limits=limits)
             answer["reply"] = (await searching.ask(question.text))[-MAX_REPLY_CHARS:]
             answer["searches"] = searching.used
         else:
-            answer["reply"] = (await ask(question.text, talk))[-MAX_REPLY_CHARS:]
+            answer["reply"] = (await asked(talk, _CLOSED_BOOK.format(question=question.text)))[
+                -MAX_REPLY_CHARS:
+            ]
         if self.judge is not None:
             judge = self.judge.talk(zlib.crc32(item.id.encode()))
             given = final_answer(str(answer["reply"]))
             try:
-                verdict = await judged(question.text, " / ".join(question.right), given, judge)
-                answer["judge"] = verdict[:2_000]
+                right = " / ".join(question.right)
+                text = _JUDGE.format(question=question.text, right=right, given=given)
+                answer["judge"] = (await asked(judge, text))[:2_000]
             except ContextOverflow:
                 answer["judge"] = "no, the judge's window is too small"
         return answer
 
     def grade(self, item: Item, answer: Json) -> Grade:
-        """Exact match, with F1 and substring match as measures; a malformed answer counts as empty."""
+        """Return exact match as score, with F1 and substring match; a malformed answer counts as empty."""
         question: Question = item.data
         found: Mapping[str, Json] = answer if isinstance(answer, Mapping) else {}
         reply, verdict = found.get("reply"), found.get("judge")
@@ -276,8 +266,8 @@ class Bamboogle(PlainBenchmark):
         return Grade(score=near.em, explanation=f"{why[0].upper()}{why[1:]}.", measures=measures)
 
     def describe(self) -> JsonObject:
-        """The mode and its corpus, how answers are extracted, and the judge."""
-        found: dict[str, Json] = {"mode": self._chosen.mode, "answers": "boxes opened"}
+        """Return the mode, its corpus, how answers are extracted, and the judge."""
+        found: dict[str, Json] = {"mode": self.settings.mode, "answers": "boxes opened"}
         if self._corpus_sum:
             found["corpus_sha256"] = self._corpus_sum
         if self.judge is not None:

@@ -1,7 +1,7 @@
-"""The Berkeley Function Calling Leaderboard, v4: single-turn and multi-turn categories.
+"""The Berkeley Function Calling Leaderboard, v4: single-turn, multi-turn and memory categories.
 
 Data, checker, prompts and simulated APIs come from the package bfcl-eval (Apache-2.0). Of the agentic
-categories two memories are included; `data.MISSING` lists the others with the reason.
+categories, two kinds of memory are included; `data.MISSING` lists the others with the reason.
 """
 
 from __future__ import annotations
@@ -42,18 +42,22 @@ _PER_TURN = ("all", "multi_turn", LONG_CONTEXT)
 
 
 class BfclSettings(Settings, frozen=True):
-    """How BFCL is asked."""
+    """Settings of the BFCL benchmark."""
 
     prompting: Literal["auto", "text", "native"] = "auto"
-    """Calls as text after the official prompt, or in the model's own format; `auto`: that, if it has one."""
+    """`text`: calls as text after the official prompt; `native`: calls in the model's own format; `auto`:
+    native if the model supports it.
+    """
     protocol: Literal["official", "genenv"] = "official"
-    """`official`: whole conversations; `genenv`: long-context turns, each after the right calls before it."""
+    """`official`: whole conversations; `genenv`: single turns of long-context conversations, each after the
+    right calls of the turns before it.
+    """
     max_steps: int = Field(default=20, ge=1, le=100)
-    """Replies with calls that a turn may have; one more ends the conversation."""
+    """The most replies with calls in a turn; one more ends the conversation."""
 
 
 class Bfcl(PlainBenchmark):
-    """BFCL v4, without web search and vector memory."""
+    """The BFCL v4 benchmark, without web search and vector memory."""
 
     name: ClassVar[str] = "bfcl"
     config: ClassVar[type[BaseModel]] = BfclSettings
@@ -64,7 +68,7 @@ class Bfcl(PlainBenchmark):
     settings: BfclSettings
 
     def __init__(self, settings: BaseModel | None = None) -> None:
-        """All memories are empty.
+        """Create the benchmark with empty memories.
 
         Args:
             settings: None: the defaults.
@@ -73,7 +77,7 @@ class Bfcl(PlainBenchmark):
         self._memories = Memories()
 
     def load(self, data: DataFolder, split: str) -> Sequence[Item]:
-        """The items of a split, category by category, from the installed package.
+        """Return the items of a split, category by category, from the installed package.
 
         Raises:
             DataError: a file is missing, changed or damaged.
@@ -97,20 +101,20 @@ class Bfcl(PlainBenchmark):
         return items
 
     def prerequisites(self, items: Sequence[Item]) -> Sequence[Sequence[Item]]:
-        """The conversations that fill these items' memories."""
+        """Return the conversations that fill the memories of these items."""
         tasks = [item.data for item in items if isinstance(item.data, MemoryTask)]
         return list({task.memory: task.before for task in tasks}.values())
 
     def held(self, item: Item, answer: Json) -> None:
-        """Store the memory after a conversation."""
+        """Store the memory that a conversation leaves."""
         self._memories.keep(cast("MemoryTask", item.data), answer)
 
     def many_turns(self, item: Item) -> bool:
-        """Whether it is a conversation, or one turn of it."""
+        """Return whether the item is a conversation, or one turn of it."""
         return isinstance(item.data, Conversation | MemoryTask)
 
     def most_replies(self, item: Item) -> int:
-        """The maximum of steps, over all its turns."""
+        """Return the maximum number of replies over all turns of the item."""
         content = _content(item)
         if isinstance(content, Question):
             return 1
@@ -119,7 +123,7 @@ class Bfcl(PlainBenchmark):
         return (self.settings.max_steps + 1) * (len(content.truth) if content.only is None else 1)
 
     async def attempt(self, item: Item, talk: Talk) -> Json:
-        """Roll out a question or a conversation."""
+        """Roll out a question or a conversation, and return the calls."""
         native, max_steps = self._is_native(talk), self.settings.max_steps
         content = _content(item)
         if isinstance(content, Question):
@@ -135,7 +139,7 @@ class Bfcl(PlainBenchmark):
         return await ask_turns(content, talk, native=native, max_steps=max_steps)
 
     def grade(self, item: Item, answer: Json) -> Grade:
-        """Compare the calls, or execute them again and compare the resulting states."""
+        """Grade by comparing the calls, or by executing them again and comparing the resulting states."""
         content = _content(item)
         if isinstance(content, Question):
             return grade_question(content, answer)
@@ -144,7 +148,7 @@ class Bfcl(PlainBenchmark):
         return grade_turns(content, answer)
 
     def figures(self, graded: Sequence[Graded]) -> list[Figure]:
-        """The official averages; under `protocol: genenv` the share of right turns."""
+        """Return the official averages, or under `protocol: genenv` the share of right turns."""
         if self.settings.protocol == "genenv":
             return super().figures(graded)
         return figures(graded)
@@ -152,15 +156,15 @@ class Bfcl(PlainBenchmark):
     def leaderboard(
         self, answered: Sequence[Answered], prices: Prices | None
     ) -> tuple[JsonObject, Sequence[str]]:
-        """The columns of the official table; none under `protocol: genenv`."""
+        """Return the columns of the official table; empty under `protocol: genenv`."""
         return ({}, ()) if self.settings.protocol == "genenv" else table(answered, prices)
 
     def export(self, answered: Sequence[Answered], policy: str) -> Mapping[str, str]:
-        """The official result files; none under `protocol: genenv`, whose turns are no official items."""
+        """Return the official result files; none under `protocol: genenv`, whose items are not official."""
         return {} if self.settings.protocol == "genenv" else result_files(answered)
 
     def describe(self) -> JsonObject:
-        """The scorer's version, which expressions of a reply are evaluated, and the settings."""
+        """Return the scorer's version, which expressions in replies are evaluated, and the settings."""
         return {"bfcl_eval": version(), "evaluated": "constants only", **self.settings.model_dump()}
 
     def _is_native(self, talk: Talk) -> bool:
@@ -174,7 +178,7 @@ def _content(item: Item) -> Question | Conversation | MemoryTask:
 
 
 def _memory_problem() -> str:
-    """Why memories cannot be executed; empty: they can."""
+    """Return why memories cannot be executed; "" if they can."""
     try:
         return worker().ask("memory_problem")
     except Stopped as error:
@@ -182,7 +186,7 @@ def _memory_problem() -> str:
 
 
 def _turn_by_turn(files: DataFolder, split: str) -> Iterator[Item]:
-    """Items of `protocol: genenv`: the turns of long-context conversations that have right calls."""
+    """Yield the items of `protocol: genenv`: turns of long-context conversations that have right calls."""
     if split not in _PER_TURN:
         raise UsageError(f"the paper's protocol has long-context turns only; splits: {', '.join(_PER_TURN)}")
     for item in items_of(files, LONG_CONTEXT):

@@ -1,12 +1,12 @@
 """BFCL v4's data: categories and their weights, the package bfcl-eval, and its files as items.
 
 Weights are those of `eval_runner_helper.generate_leaderboard_csv` of bfcl-eval 2026.3.23. Overall = 10%
-non-live, 10% live, 10% irrelevance, 30% multi-turn, 40% agentic. Non-live is the mean of simple (itself the
-mean of three languages), multiple, parallel and parallel_multiple. Live is the mean over its items.
-Irrelevance and multi-turn are means of categories. Agentic is the mean of web search (two categories) and
-memory (three). Relevance and format sensitivity have no weight.
+non-live, 10% live, 10% irrelevance, 30% multi-turn, 40% agentic. Non-live is the mean of simple (the mean of
+three languages), multiple, parallel and parallel_multiple. Live is the mean over its items. Irrelevance and
+multi-turn are means of categories. Agentic is the mean of web search (two categories) and memory (three).
+Relevance and format sensitivity have no weight.
 
-Only data, prompts and constants of the package are read here; `official.py` runs its code.
+This module reads only data, prompts and constants of the package; `official.py` runs its code.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ MULTI_TURN = ("multi_turn_base", "multi_turn_miss_func", "multi_turn_miss_param"
 LONG_CONTEXT = "multi_turn_long_context"
 MEMORY = ("memory_kv", "memory_rec_sum")
 FORMAT_SENSITIVITY = "format_sensitivity"
-"""Single-turn items, each under 26 formats of the prompt: no part of the overall score."""
+"""Single-turn items, each under 26 prompt formats; this category has no weight in the overall score."""
 MISSING: Mapping[str, str] = {
     "memory_vector": "it needs faiss, sentence-transformers and the weights of all-MiniLM-L6-v2",
     "web_search_base": "it needs the internet and a key of a search service",
     "web_search_no_snippet": "it needs the internet and a key of a search service",
 }
-"""Categories that are not included, with the reason."""
+"""The categories that are not included, with the reason."""
 
 NON_LIVE_FILES = (*SIMPLE, *PARALLEL, "irrelevance")
 LIVE_FILES = (*LIVE, "live_irrelevance", "live_relevance")
@@ -55,7 +55,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "multi_turn": MULTI_TURN,
     "memory_kv_and_rec_sum": MEMORY,
 }
-"""Parts of the overall score that can be measured here; memories are a part of agentic."""
+"""The parts of the overall score that can be measured here; memory is a part of agentic."""
 WEIGHTS: Mapping[str, float] = {
     "non_live": 10,
     "live": 10,
@@ -65,7 +65,7 @@ WEIGHTS: Mapping[str, float] = {
     "memory_kv_and_rec_sum": 40 / 2 * 2 / 3,
     "missing": 40 / 2 + 40 / 2 / 3,
 }
-"""Percent of the overall score. Agentic is the two memories and the missing web search and third memory."""
+"""Percent of the overall score. Agentic consists of two memories, the missing memory and web search."""
 
 COLLECTIONS: Mapping[str, tuple[str, ...]] = {
     "all": ALL,
@@ -88,17 +88,17 @@ SPLITS: Mapping[str, str] = {
 
 
 def categories_of(split: str) -> tuple[str, ...]:
-    """The categories of a split."""
+    """Return the categories of a split."""
     return COLLECTIONS.get(split, (split,))
 
 
 def checks_calls(category: str) -> bool:
-    """Whether the calls themselves are compared; (ir)relevance only tests whether there are any."""
+    """Return whether calls are compared; (ir)relevance only tests whether there are any."""
     return "relevance" not in category
 
 
 def language_of(category: str) -> str:
-    """The language of a category's calls."""
+    """Return the programming language of a category's calls."""
     return category.removeprefix("simple_") if category.startswith("simple_java") else "python"
 
 
@@ -111,7 +111,7 @@ INSTALL = (
 
 @cache
 def data_folder() -> Path:
-    """The package's data folder.
+    """Return the package's data folder.
 
     Raises:
         UsageError: the package is not installed.
@@ -123,7 +123,7 @@ def data_folder() -> Path:
 
 
 def version() -> str:
-    """The installed version of bfcl-eval; empty where there is none."""
+    """Return the installed version of bfcl-eval; "" if it is not installed."""
     try:
         return metadata.version("bfcl-eval")
     except metadata.PackageNotFoundError:
@@ -132,27 +132,27 @@ def version() -> str:
 
 @cache
 def prompts() -> ModuleType:
-    """The official prompts: templates and constants."""
+    """Return the package's module of official prompts: templates and constants."""
     return _module("bfcl_eval.constants.default_prompts")
 
 
 @cache
 def openapi_types() -> dict[str, str]:
-    """Types in the data, mapped to those of OpenAI's tools."""
+    """Return the map from types in the data to those of OpenAI's tools."""
     return _module("bfcl_eval.constants.type_mappings").GORILLA_TO_OPENAPI
 
 
 @cache
 def memory_scenarios() -> tuple[str, ...]:
-    """Scenarios of the memory categories, in the official order."""
+    """Return the scenarios of the memory categories, in the official order."""
     return tuple(_module("bfcl_eval.constants.category_mapping").MEMORY_SCENARIO_NAME)
 
 
 def prompt_formats() -> list[str]:
-    """The prompt configurations of format sensitivity, in the official order.
+    """Return the prompt formats of format sensitivity, in the official order.
 
     Source: `get_all_format_sensitivity_configs` of bfcl-eval's `utils.py`: every combination of a format of
-    calls, a tag around them and a format of the functions, and two others.
+    calls, a tag around them and a format of the functions, and two more.
     """
     form = "ret_fmt={}&tool_call_tag={}&func_doc_fmt={}&prompt_fmt={}&style={}"
     calls = ("python", "json", "verbose_xml", "concise_xml")
@@ -166,7 +166,7 @@ def prompt_formats() -> list[str]:
 
 @cache
 def world_apis() -> dict[str, str]:
-    """The simulated APIs of the multi-turn categories, and their files in `multi_turn_func_doc`."""
+    """Return the simulated APIs of the multi-turn categories, with their files in `multi_turn_func_doc`."""
     files = _module("bfcl_eval.constants.executable_backend_config").MULTI_TURN_FUNC_DOC_FILE_MAPPING
     return {name: file for name, file in files.items() if not name.startswith(("Memory", "WebSearch"))}
 
@@ -186,17 +186,17 @@ Messages = list[dict[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A single-turn item."""
+    """A single-turn item: messages, functions and possible answers."""
 
     category: str
     language: str
-    """Language of the calls: `python`, `java` or `javascript`."""
+    """The language of the calls: `python`, `java` or `javascript`."""
     messages: Messages
     functions: list[Function]
     possible: list[Any]
-    """One `{name: {parameter: [values, ...]}}` per call; empty where only the presence of calls counts."""
+    """One `{name: {parameter: [values, ...]}}` per call; empty if only the presence of calls counts."""
     prompt_format: str = ""
-    """Official configuration of the prompt, for format sensitivity; empty: the default."""
+    """The official prompt format, for format sensitivity; empty: the default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,56 +207,56 @@ class Conversation:
     """The entry's id in the data."""
     category: str
     turns: list[Messages]
-    """Messages of each turn; in a turn without messages, functions are added."""
+    """The messages of each turn; a turn without messages adds functions."""
     truth: list[list[str]]
     """The right calls of each turn, as text."""
     functions: list[Function]
     added: Mapping[int, list[Function]]
-    """Functions that are withheld at first, by the turn in which they are added."""
+    """Functions that are withheld at first, by the turn that adds them."""
     classes: list[str]
-    """The simulated APIs."""
+    """The names of the simulated APIs."""
     config: Mapping[str, Any]
-    """Their initial states."""
+    """The initial states of the APIs."""
     only: int | None = None
     """The one turn to roll out, after the right calls of the turns before it; None: all turns."""
 
     @property
     def long_context(self) -> bool:
-        """Whether the APIs' states are padded with irrelevant entries."""
+        """Return whether the APIs' states are padded with irrelevant entries."""
         return "long_context" in self.category
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryTask:
-    """A conversation with a memory: one that fills it, or a question about its contents."""
+    """A conversation with a memory: one that fills the memory, or a question about its contents."""
 
     id: str
     """The official id, with the kind of memory."""
     category: str
     scenario: str
-    """The person in the conversation; each has a memory of their own."""
+    """The person in the conversation; each person has a separate memory."""
     turns: list[Messages]
     functions: list[Function]
     possible: list[str]
-    """Right answers; empty for a conversation that fills the memory, which is not graded."""
+    """The right answers; empty for a conversation that fills the memory, which is not graded."""
     first: bool = False
-    """Whether it is the first that fills the memory, and starts from an empty one."""
+    """Whether this is the first conversation that fills the memory, and starts from an empty one."""
     before: tuple[Item, ...] = ()
     """For a question: the conversations that fill its memory, in order."""
 
     @property
     def api(self) -> str:
-        """The official class of the memory."""
+        """Return the name of the memory's official class."""
         return f"MemoryAPI_{self.category.removeprefix('memory_')}"
 
     @property
     def memory(self) -> tuple[str, str]:
-        """Key of the memory."""
+        """Return the key of the memory: its category and scenario."""
         return self.category, self.scenario
 
 
 def items_of(data: DataFolder, category: str) -> Iterator[Item]:
-    """The items of a category, in the order of its file.
+    """Return the items of a category, in the order of its file.
 
     Raises:
         DataError: a file is missing, changed or damaged.
@@ -269,7 +269,7 @@ def items_of(data: DataFolder, category: str) -> Iterator[Item]:
 
 
 def _under_all_formats(data: DataFolder) -> Iterator[Item]:
-    """Items of format sensitivity: some of other categories, under each official prompt format."""
+    """Yield the items of format sensitivity: chosen items under each official prompt format."""
     name = f"BFCL_v4_{FORMAT_SENSITIVITY}.json"
     chosen = data.reading(name, "at its top", lambda: _id_lists(data.json(name)))
     formats, number = prompt_formats(), 0
@@ -292,7 +292,7 @@ def _id_lists(chosen: Any) -> dict[str, set[str]]:  # noqa: ANN401
 
 
 def _memory_questions(data: DataFolder, category: str) -> Iterator[Item]:
-    """Questions for a kind of memory, each with the conversations that fill it."""
+    """Return the questions for a kind of memory, each with the conversations that fill it."""
     file = f"multi_turn_func_doc/{category}.json"
     functions = list(data.each_line(file, _checked))
 
@@ -348,7 +348,7 @@ def _answers(data: DataFolder, category: str) -> dict[str, list[Any]]:
 
 
 def _documents(data: DataFolder) -> dict[str, list[Function]]:
-    """The descriptions of the simulated APIs' functions, by class."""
+    """Return the descriptions of the simulated APIs' functions, by class."""
     return {
         api: list(data.each_line(f"multi_turn_func_doc/{file}", _checked))
         for api, file in world_apis().items()
@@ -399,7 +399,7 @@ def _messages(messages: Any) -> Messages:  # noqa: ANN401
 
 
 def _checked(function: Function) -> Function:
-    """A description. Raises if fields are missing that prompts and the checker use."""
+    """Return a description unchanged. Raises if fields are missing that prompts and the checker use."""
     for details in function["parameters"]["properties"].values():
         details.get("type")
     _ = function["name"] + function["description"], a_list(function["parameters"]["required"])

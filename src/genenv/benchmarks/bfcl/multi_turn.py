@@ -1,22 +1,22 @@
-"""Multi-turn items: conversations of several user turns, with calls carried out between them; and memories.
+"""BFCL's multi-turn items: conversations of several user turns with executed calls, and memory items.
 
 Source: `inference_multi_turn_prompting` and `inference_multi_turn_FC` of bfcl-eval's `base_handler.py`, with
-the messages of its `openai_completion.py`. A turn ends with the first reply in which no calls can be parsed.
-More steps than allowed end the whole conversation: that is wrong, unless it was the last turn, as officially.
+the messages of its `openai_completion.py`. A turn ends with the first reply without parsable calls. Exceeding
+the limit of steps ends the whole conversation: that is wrong unless it was the last turn, as officially.
 
-The official `multi_turn_checker` grades, in a process of its own. After each turn that has right calls, the
-model must have made calls in it. The public attributes of all instances must equal those after the right
-calls, and the results of those must be among all results so far, in any order.
+The official `multi_turn_checker` grades, in a separate process. In each turn that has right calls, the model
+must have made calls. After each, the public attributes of all instances must equal those after the right
+calls, and the results of the right calls must be among all results so far, in any order.
 
-With `protocol: genenv`, an item is one turn: the turns before it are shown as the right calls make them.
+With `protocol: genenv`, an item is one turn; the turns before it are replayed with the right calls.
 
 Memory items follow `process_memory_test_case` and `process_agentic_test_case` of bfcl-eval's `utils.py`, and
 `_evaluate_single_agentic_entry` of its `eval_runner.py`. Each scenario has one memory, filled by its
-conversations in the order of the file. One that did not fit into the model's window leaves it unchanged.
-Every question starts from the memory after the last conversation; its own changes are discarded. A question
-is right if the last message, which has no calls, contains one of the possible answers. The official run keeps
-memories as files. Here a memory is part of the stored answer to the conversation that left it: runs cannot
-mix theirs.
+conversations in the order of the file. A conversation that exceeds the model's context window leaves the
+memory unchanged. Every question starts from the memory after the last conversation; changes made by a
+question are discarded. A question is right if the last message, which has no calls, contains one of the
+possible answers. The official run stores memories as files. Here the stored answer of a conversation holds
+the memory that it leaves, so runs cannot mix their memories.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ Turns = list[list[list[str]]]
 
 
 class Executor(Protocol):
-    """Executes a conversation's calls and keeps their effects."""
+    """Executes a conversation's calls and keeps their effects. Implemented by `World` and `_MemoryWorld`."""
 
     def run(self, calls: Sequence[str]) -> list[str]:
-        """Execute calls in order; returns the result of each as text."""
+        """Execute calls in order, and return the result of each as text."""
         ...
 
 
@@ -61,10 +61,10 @@ class World:
         self._steps: list[list[str]] = []
 
     def run(self, calls: Sequence[str]) -> list[str]:
-        """Execute calls in order; returns the result of each as text.
+        """Execute calls in order, and return the result of each as text.
 
-        All earlier calls are executed again, since the worker process keeps no state. Calls that exceed its
-        limits return an error and change nothing.
+        All earlier calls are executed again, since the worker process keeps no state. Calls that exceed the
+        worker's limits return an error and change nothing.
         """
         steps, about = [*self._steps, list(calls)], self._about
         try:
@@ -83,7 +83,7 @@ class World:
 
 
 async def ask_turns(conversation: Conversation, talk: Talk, *, native: bool, max_steps: int) -> Json:
-    """Roll out a conversation: the answer is `{"turns": [[["call(...)", ...], ...steps], ...turns]}`."""
+    """Roll out a conversation; return `{"turns": [[["call(...)", ...], ...steps], ...turns]}`."""
     world = World(conversation)
     turns, _ = await hold(conversation, talk, world, native=native, max_steps=max_steps)
     return {"turns": turns}
@@ -96,7 +96,7 @@ async def hold(
 
     Returns:
         The calls by turn and step; and the last message, the one without calls, for the official grader of
-        answers. None where too many steps ended the conversation first.
+        answers, or None if too many steps ended the conversation first.
     """
     form = _Native(conversation) if native else _Text(conversation)
     messages: list[ChatMessage] = []
@@ -145,7 +145,7 @@ def _wrong(why: str) -> Grade:
 
 
 def _turns(answer: Json) -> Turns | None:
-    """The calls of an answer; None if malformed."""
+    """Return the calls of an answer; None if it is malformed."""
     turns: Any = answer.get("turns") if isinstance(answer, Mapping) else None
     if not _lists(turns) or not all(_lists(turn) for turn in turns):
         return None
@@ -160,7 +160,7 @@ def _lists(value: Any) -> bool:  # noqa: ANN401
 async def _turn(
     form: _Form, talk: Talk, world: Executor, messages: list[ChatMessage], max_steps: int
 ) -> tuple[list[list[str]], Reply | None]:
-    """The calls of a turn's steps, and the reply without calls that ended it; None: too many steps ended it.
+    """Return the calls of a turn's steps and the reply that ended it, or None if too many steps did.
 
     Appends to `messages`.
     """
@@ -178,7 +178,7 @@ async def _turn(
 
 
 class _Form(ABC):
-    """Format of prompts, calls and results: the common part of text and native mode."""
+    """The format of prompts, calls and results; subclasses implement text and native mode."""
 
     def __init__(self, conversation: Conversation) -> None:
         self.conversation = conversation
@@ -187,30 +187,30 @@ class _Form(ABC):
 
     @abstractmethod
     def opened(self, messages: list[ChatMessage], index: int) -> list[ChatMessage]:
-        """The conversation with a turn's user messages."""
+        """Return the conversation with a turn's user messages added."""
 
     @abstractmethod
     def calls(self, reply: Reply) -> list[str]:
-        """The calls of a reply as text; perhaps none."""
+        """Return the calls of a reply as text; may be empty."""
 
     @abstractmethod
     def message(self, reply: Reply) -> ChatMessage:
-        """The reply as a message."""
+        """Return the reply as a message."""
 
     @abstractmethod
     def answer(self, reply: Reply) -> str:
-        """The text of a reply without calls."""
+        """Return the text of a reply without calls."""
 
     @abstractmethod
     def results(self, reply: Reply, calls: Sequence[str], results: Sequence[str]) -> list[ChatMessage]:
-        """The calls' results as messages."""
+        """Return the calls' results as messages."""
 
     @abstractmethod
     def reply_with(self, calls: Sequence[str], world: Executor) -> Reply:
-        """A reply that makes these calls."""
+        """Return a reply that makes these calls."""
 
     def shown_calls(self, calls: Sequence[str], world: Executor) -> list[ChatMessage]:
-        """Execute calls without the model; the messages are as if it had made them."""
+        """Execute calls, and return the messages that would result if the model had made them."""
         if not calls:
             return []
         reply = self.reply_with(calls, world)
@@ -218,7 +218,7 @@ class _Form(ABC):
 
 
 class _Text(_Form):
-    """Functions in the system prompt, calls as Python, results in a message of the user."""
+    """Text mode: functions in the system prompt, calls as Python, results in a user message."""
 
     def opened(self, messages: list[ChatMessage], index: int) -> list[ChatMessage]:
         turn = self.conversation.turns[index]
@@ -227,7 +227,7 @@ class _Text(_Form):
             turn = [{"role": "user", "content": template.format(functions=self.conversation.added[index])}]
         if index == 0:
             return with_system_prompt(turn, self.functions)
-        if turn and messages[-1]["role"] == turn[0]["role"] == "user":  # only after calls that were shown
+        if turn and messages[-1]["role"] == turn[0]["role"] == "user":  # only after replayed calls
             joined = f"{messages[-1]['content']}\n\n{turn[0]['content']}"
             return [*messages[:-1], {"role": "user", "content": joined}, *turn[1:]]
         return [*messages, *turn]
@@ -256,7 +256,7 @@ class _Text(_Form):
 
 
 class _Native(_Form):
-    """Functions as tools, calls and results in the model's own format."""
+    """Native mode: functions as tools, calls and results in the model's own format."""
 
     def opened(self, messages: list[ChatMessage], index: int) -> list[ChatMessage]:
         turn = self.conversation.turns[index]
@@ -276,7 +276,7 @@ class _Native(_Form):
         return reply.message()
 
     def answer(self, reply: Reply) -> str:
-        """As officially: where calls cannot be parsed, the first as it was sent."""
+        """Return the reply's text, or as officially the first call as sent if calls cannot be parsed."""
         if not reply.calls:
             return without_thinking(reply)
         return str({reply.calls[0].name: as_sent(reply.calls[0].arguments)})
@@ -293,13 +293,13 @@ class _Native(_Form):
 
 
 def named_arguments(call: str, conversation: Conversation) -> tuple[str, dict[str, Any]]:
-    """A right call's name, and its arguments by name."""
+    """Return a right call's name, and its arguments by name."""
     name, arguments = worker().ask("name_arguments", call=call, classes=conversation.classes)
     return name, arguments
 
 
 def native_commands(calls: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
-    """Native calls as the text that is executed (`convert_to_function_call`).
+    """Return native calls as the text to execute (`convert_to_function_call`).
 
     Raises:
         Unreadable: some arguments are not JSON; then no call of the reply counts, as officially.
@@ -322,7 +322,7 @@ class Memories:
         self._memories: dict[tuple[str, str], Memory] = {}
 
     def keep(self, task: MemoryTask, answer: Json) -> None:
-        """Store the memory after a conversation; one without an answer leaves it unchanged."""
+        """Store the memory that a conversation leaves; without an answer it stays unchanged."""
         self._held.add(task.id)
         if task.first:
             self._memories.pop(task.memory, None)
@@ -331,7 +331,7 @@ class Memories:
             self._memories[task.memory] = memory
 
     def of(self, task: MemoryTask) -> Memory | None:
-        """The memory before a task; None: empty.
+        """Return the memory before a task; None if it is empty.
 
         Raises:
             RolloutError: a conversation that fills it is missing.
@@ -344,9 +344,9 @@ class Memories:
 async def ask_about_memory(
     task: MemoryTask, talk: Talk, memory: Memory | None, *, native: bool, max_steps: int
 ) -> Json:
-    """Roll out a conversation: `{"turns": ..., "said": last message or null, "memory": contents at its end}`.
+    """Roll out a memory task; return `{"turns": ..., "said": last message or null, "memory": contents}`.
 
-    A question's answer has no memory: its changes are discarded.
+    `memory` is the state at the end. A question returns none, as its changes to the memory are discarded.
     """
     world = _MemoryWorld(task, memory)
     conversation = _memory_conversation(task, memory)
@@ -357,7 +357,7 @@ async def ask_about_memory(
 
 
 def grade_memory(task: MemoryTask, answer: Json) -> Grade:
-    """Whether the last message contains a possible answer; conversations that fill a memory score 0."""
+    """Grade a question about a memory: 1 if the last message contains a possible answer, else 0."""
     if not task.possible:
         return Grade(score=0.0, explanation="It fills the memory, and is not graded.")
     said = answer.get("said") if isinstance(answer, Mapping) else None
@@ -372,13 +372,13 @@ def grade_memory(task: MemoryTask, answer: Json) -> Grade:
 
 
 class _MemoryWorld:
-    """Executes calls on a memory, its only state."""
+    """Executes calls on a memory, which is its only state."""
 
     def __init__(self, task: MemoryTask, memory: Memory | None) -> None:
         self._task, self.memory = task, memory
 
     def run(self, calls: Sequence[str]) -> list[str]:
-        """Execute calls; those that exceed the limits return an error and change nothing."""
+        """Execute calls; calls that exceed the worker's limits return an error and change nothing."""
         task = self._task
         try:
             found = worker().ask(
@@ -391,7 +391,7 @@ class _MemoryWorld:
 
 
 def _memory_conversation(task: MemoryTask, memory: Memory | None) -> Conversation:
-    """The conversation for the model: its first messages explain the memory and show its contents."""
+    """Return the conversation for the model, whose first messages explain the memory and its contents."""
     first: Messages = list(task.turns[0])
     if task.possible:
         form = prompts().ADDITIONAL_SYSTEM_PROMPT_FOR_AGENTIC_RESPONSE_FORMAT

@@ -1,17 +1,17 @@
 # pyright: standard
 """Runs the official code of bfcl-eval, unchanged, in a process that `worker.py` starts and calls.
 
-A request is a line of JSON, `[function, arguments]`, and so is its reply. Each has limits of processor time
-and memory; exceeding them ends the process, which the caller notices.
+A request is a line of JSON, `[function, arguments]`; its reply is another line. Each request has limits of
+processor time and memory. Exceeding them ends the process, which the caller notices.
 
-The official decoder and executor call `eval` on a model's text. Limits are no sandbox, so both get another
-function of that name: `constant`, which evaluates arithmetic on constants, and one that calls a method of the
-conversation's own APIs with literal arguments. The rest is theirs, quirks included.
+The official decoder and executor call `eval` on a model's text, and limits are no sandbox. So both get a
+replacement of `eval`: `constant`, which evaluates arithmetic on constants, and `_called`, which calls a
+method of the conversation's APIs with literal arguments. All other code is official, including its quirks.
 
-`bfcl_eval.constants.model_config` imports the client of every provider, and `bfcl_eval.utils` makes folders
-and needs more packages: modules are loaded as copies, with stand-ins for those. Nothing else of genenv is
-imported: the process stays small and starts fast. The memory categories' modules, which import numpy, are
-loaded with the first request for them.
+`bfcl_eval.constants.model_config` imports the client of every provider, and `bfcl_eval.utils` creates folders
+and needs more packages. So modules are loaded as copies with stand-ins for these two. No other module of
+genenv is imported, so that the process stays small and starts fast. The memory categories' modules, which
+import numpy, are loaded with the first request for them.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _OPERATIONS: Mapping[type[ast.AST], Callable[..., Any]] = {
 
 
 class NeedsEvaluation(Exception):
-    """A value that the official decoder evaluates as Python code, and this one does not."""
+    """Raised for a value that the official decoder would evaluate as Python code; it is not evaluated."""
 
     def __init__(self, text: str) -> None:
         """Build the message.
@@ -77,11 +77,11 @@ class NeedsEvaluation(Exception):
 
 
 def constant(text: str) -> Any:  # noqa: ANN401
-    """The value of arithmetic on constants, such as `2 * 3600` or `[0] * 3`.
+    """Return the value of arithmetic on constants, such as `2 * 3600` or `[0] * 3`.
 
     Raises:
-        NeedsEvaluation: there are names or calls in it, a formatted string, or other than numbers, texts and
-            lists of them.
+        NeedsEvaluation: the expression has names, calls or string formatting, or constants other than
+            numbers, texts and lists of them.
     """
     try:
         return _constant(_parsed(text))
@@ -90,7 +90,7 @@ def constant(text: str) -> Any:  # noqa: ANN401
 
 
 class _NotConstant(Exception):
-    """An expression that is not constant."""
+    """Raised if an expression is not constant."""
 
 
 def _constant(node: ast.expr) -> Any:  # noqa: ANN401
@@ -117,12 +117,12 @@ def _parsed(text: str) -> ast.expr:
 
 
 def call_with_literals(text: str) -> tuple[ast.expr, list[Any], dict[str, Any]]:
-    """A call's function, and its arguments by position and by name.
+    """Return a call's function, its positional arguments and its named arguments.
 
     Raises:
         NameError: an argument is a name.
-        ValueError: it is no call, or one with other arguments than literals.
-        SyntaxError: it is no expression.
+        ValueError: the text is not a call, or an argument is not a literal.
+        SyntaxError: the text is not an expression.
     """
     node = _parsed(text)
     if not isinstance(node, ast.Call):
@@ -143,14 +143,14 @@ def _literal(node: ast.expr) -> Any:  # noqa: ANN401
 
 
 TEXT, NATIVE = "text", "calls"
-"""Forms of an answer. For the checker they are two models: names with dots, or with underscores instead."""
+"""Forms of an answer. The checker treats them as two models: names with dots, or with underscores."""
 _EVALUATION = "bfcl_eval.eval_checker.multi_turn_eval"
 _APIS = f"{_EVALUATION}.func_source_code"
 _MEMORY: Mapping[str, tuple[str, ...]] = {
     "MemoryAPI_kv": ("core_memory", "archival_memory"),
     "MemoryAPI_rec_sum": ("memory",),
 }
-"""Memory APIs, and the attributes that are their whole state, as in their own snapshots."""
+"""The attributes of each memory API that are its complete state, as in the official snapshots."""
 
 
 # The official modules.
@@ -158,7 +158,7 @@ _MEMORY: Mapping[str, tuple[str, ...]] = {
 
 @cache
 def decoding() -> ModuleType:
-    """The module that decodes calls from text."""
+    """Load the module that decodes calls from text."""
     retries = ("retry", "retry_if_exception_message", "retry_if_exception_type", "wait_random_exponential")
     others = {"bfcl_eval.utils": _module(), "tenacity": _module(**dict.fromkeys(retries))}
     return _copied("bfcl_eval.model_handler.utils", others, constant)
@@ -166,16 +166,16 @@ def decoding() -> ModuleType:
 
 @cache
 def answer_checker() -> ModuleType:
-    """The module that grades the last message for memory questions."""
+    """Load the module that grades the last message for memory questions."""
     return _copied("bfcl_eval.eval_checker.agentic_eval.agentic_checker", {})
 
 
 @cache
 def memory_apis() -> Mapping[str, type[Any]]:
-    """The memory APIs; their snapshots are passed in requests and replies instead of files.
+    """Load the memory APIs; requests and replies carry their snapshots instead of files.
 
     Raises:
-        ImportError: a package is missing.
+        ImportError: a required package is missing.
     """
     unused = dict.fromkeys(
         ("get_directory_structure_by_id", "is_first_memory_prereq_entry", "is_memory_prereq")
@@ -201,28 +201,28 @@ def _given_snapshot(_: Any, config: Mapping[str, Any]) -> Any:  # noqa: ANN401
 
 @cache
 def checker() -> ModuleType:
-    """The module that compares calls with possible answers."""
-    models = {TEXT: _model(underscore_to_dot=False), NATIVE: _model(underscore_to_dot=True)}
+    """Load the module that compares calls with possible answers."""
+    models = {form: SimpleNamespace(underscore_to_dot=form == NATIVE) for form in (TEXT, NATIVE)}
     others = {"bfcl_eval.constants.model_config": _module(MODEL_CONFIG_MAPPING=models)}
     return _copied("bfcl_eval.eval_checker.ast_eval.ast_checker", others)
 
 
 @cache
 def executor() -> ModuleType:
-    """The module that executes calls on the simulated APIs; their instances are its globals."""
+    """Load the module that executes calls on the simulated APIs; their instances are its globals."""
     return _copied(f"{_EVALUATION}.multi_turn_utils", {}, _called)
 
 
 @cache
 def conversation_checker() -> ModuleType:
-    """The module that compares states and results with those of the right calls."""
+    """Load the module that compares states and results with those of the right calls."""
     return _copied(f"{_EVALUATION}.multi_turn_checker", {f"{_EVALUATION}.multi_turn_utils": executor()})
 
 
 def _copied(
     name: str, others: Mapping[str, ModuleType], evaluate: Callable[[str], Any] | None = None
 ) -> ModuleType:
-    """Load a copy of a module, with replacements for some of its imports and perhaps for `eval`."""
+    """Load a copy of a module, with replacements for some of its imports and optionally for `eval`."""
     spec = importlib.util.find_spec(name)
     if spec is None or spec.loader is None:
         raise ImportError(f"the package has no module {name}")
@@ -236,7 +236,7 @@ def _copied(
 
 @contextmanager
 def instead(others: Mapping[str, ModuleType]) -> Any:  # noqa: ANN401
-    """Replace modules for imports inside this block."""
+    """Replace modules for imports inside the `with` block."""
     before = {name: sys.modules.get(name) for name in others}
     sys.modules.update(others)
     try:
@@ -255,10 +255,6 @@ def _module(**members: Any) -> ModuleType:  # noqa: ANN401
     return module
 
 
-def _model(*, underscore_to_dot: bool) -> SimpleNamespace:
-    return SimpleNamespace(underscore_to_dot=underscore_to_dot)
-
-
 def _called(text: str) -> Any:  # noqa: ANN401
     """Call a public method of one of the executor's instances with literal arguments."""
     function, positional, words = call_with_literals(text)
@@ -275,23 +271,23 @@ def _called(text: str) -> Any:  # noqa: ANN401
 
 
 def system_prompt(functions: list[Any], prompt_format: str) -> str:
-    """The official system prompt with these functions.
+    """Return the official system prompt with these functions.
 
     Args:
-        functions: as a model is shown them.
-        prompt_format: one of the official configurations; empty: the default.
+        functions: the functions as shown to the model.
+        prompt_format: an official prompt format; empty: the default.
     """
     official = decoding()
     return official.formulate_system_prompt(prompt_format or official.DEFAULT_SYSTEM_PROMPT_FORMAT, functions)
 
 
 def decoded(text: str, language: str, prompt_format: str = "") -> Any:  # noqa: ANN401
-    """The calls of a reply in text; mostly `[{name: {parameter: value}}, ...]`. Raises what it raises.
+    """Return the calls of a text reply, mostly `[{name: {parameter: value}}, ...]`; decoder errors propagate.
 
     Args:
         text: the reply.
-        language: of the calls.
-        prompt_format: configuration of the prompt, which determines the format of calls; empty: the default.
+        language: the language of the calls.
+        prompt_format: the official prompt format, which determines the format of calls; empty: the default.
     """
     tagged = False
     if prompt_format:
@@ -314,16 +310,16 @@ def grade_calls(  # noqa: PLR0913 - the fields of a request
 
     Args:
         answer: `{"text": ...}`, or `{"calls": [{name: arguments}, ...]}`.
-        functions: those that may be called.
+        functions: the functions that may be called.
         possible: the possible answers.
-        language: of the calls in text.
-        category: the item's.
-        compared: whether the calls are compared with the possible answers.
-        prompt_format: the configuration of the prompt; empty: the default.
+        language: the language of calls in text.
+        category: the item's category.
+        compared: whether to compare the calls with the possible answers.
+        prompt_format: the official prompt format; empty: the default.
 
     Returns:
-        `called`: whether there are any; `valid` and `why`: whether they are right, and why not; `unread`: why
-        possible calls were not parsed.
+        `called`: whether there are calls; `valid` and `why`: whether they are right, and why not; `unread`:
+        why likely calls could not be parsed.
     """
     form = TEXT if TEXT in answer else NATIVE
     nothing = {"called": False, "valid": False, "unread": ""}
@@ -348,7 +344,7 @@ def grade_calls(  # noqa: PLR0913 - the fields of a request
 
 
 def _is_well_formed(calls: Any) -> bool:  # noqa: ANN401
-    """The official `is_function_calling_format_output`."""
+    """Return whether calls have the right structure: the official `is_function_calling_format_output`."""
     return type(calls) is list and all(
         type(call) is dict and len(call) == 1 and type(next(iter(call.values()))) is dict for call in calls
     )
@@ -365,7 +361,7 @@ def _named(error: Exception) -> str:
 
 
 def commands(text: str) -> list[str]:
-    """The calls of a reply as executable text: `["cd(folder='docs')"]`; perhaps none."""
+    """Return the calls of a reply as executable text, such as `["cd(folder='docs')"]`; may be empty."""
     try:
         return decoding().default_decode_execute_prompting(text)
     except Exception:  # noqa: BLE001 - as officially
@@ -373,7 +369,7 @@ def commands(text: str) -> list[str]:
 
 
 def name_arguments(call: str, classes: Sequence[str]) -> tuple[str, dict[str, Any]]:
-    """A right call's name, and all its arguments by name, positional ones too."""
+    """Return a right call's name, and all its arguments by name, including positional ones."""
     function, positional, words = call_with_literals(call)
     name = function.id if isinstance(function, ast.Name) else ""
     apis = [getattr(importlib.import_module(executor().CLASS_FILE_PATH_MAPPING[api]), api) for api in classes]
@@ -385,7 +381,7 @@ def name_arguments(call: str, classes: Sequence[str]) -> tuple[str, dict[str, An
 def execute(
     entry_id: str, config: dict[str, Any], classes: list[str], long_context: bool, steps: list[list[str]]
 ) -> list[str]:
-    """Execute the calls of all steps in order; returns the results of the last step as text."""
+    """Execute the calls of all steps in order, and return the results of the last step as text."""
     results: list[str] = []
     for calls in steps:
         results, _ = executor().execute_multi_turn_func_call(
@@ -397,7 +393,7 @@ def execute(
 def grade_turns(
     turns: list[list[list[str]]], truth: list[list[str]], entry: dict[str, Any], category: str
 ) -> dict[str, Any]:
-    """Grade a conversation: the state after each turn, and the results, must be as after the right calls."""
+    """Grade a conversation: states after each turn, and results, must match those of the right calls."""
     try:
         result = conversation_checker().multi_turn_checker(turns, truth, entry, category, "model")
     except Exception as error:  # noqa: BLE001 - folders within themselves cannot be compared, among others
@@ -411,7 +407,7 @@ def grade_turns(
 
 
 def memory_problem() -> str:
-    """Why the memory categories cannot run; empty: they can."""
+    """Return why the memory categories cannot run; "" if they can."""
     try:
         memory_apis()
     except ImportError as error:
@@ -422,14 +418,14 @@ def memory_problem() -> str:
 def with_memory(
     api: str, memory: dict[str, Any] | None, messages: list[Any], scenario: str, category: str
 ) -> list[dict[str, Any]]:
-    """The first messages of a conversation, with the official instructions and the memory's contents.
+    """Return a conversation's first messages with the official instructions and the memory's contents added.
 
     Args:
-        api: the memory's class.
-        memory: its contents; None: empty.
-        messages: as in the data.
+        api: the name of the memory's class.
+        memory: the memory's contents; None: empty.
+        messages: the first messages in the data.
         scenario: the person in the conversation.
-        category: determines the kind of memory.
+        category: the category, which determines the kind of memory.
     """
     instance = memory_apis()[api]()
     instance._load_scenario({"snapshot": memory})
@@ -441,13 +437,13 @@ def remember(api: str, memory: dict[str, Any] | None, calls: list[str], entry_id
     """Execute calls on a memory.
 
     Args:
-        api: its class.
-        memory: its contents; None: empty.
-        calls: as text.
-        entry_id: of the conversation.
+        api: the name of the memory's class.
+        memory: the memory's contents; None: empty.
+        calls: the calls as text.
+        entry_id: the id of the conversation.
 
     Returns:
-        `results`: of each call, as text; `memory`: its contents afterwards.
+        `results`: the result of each call as text; `memory`: the contents afterwards.
     """
     memory_apis()
     config = {api: {"snapshot": memory}}
@@ -456,7 +452,7 @@ def remember(api: str, memory: dict[str, Any] | None, calls: list[str], entry_id
 
 
 def grade_answer(said: str, possible: list[str]) -> bool:
-    """Whether a message contains one of the possible answers."""
+    """Return whether a message contains one of the possible answers."""
     return bool(answer_checker().agentic_checker(said, possible)["valid"])
 
 
@@ -470,15 +466,15 @@ _ASKED: Mapping[str, Callable[..., Any]] = {
     )
 }
 _CHANGE_THE_PROCESS = {"execute", "grade_turns", "remember"}
-"""Functions that leave state behind (instances, default lists): executed in a fork of the process."""
+"""Functions that leave state behind (instances, default lists), so each call runs in a fork."""
 
 
 def main(cpu_s: float, memory_bytes: int) -> None:
-    """Answer requests until there are no more.
+    """Answer requests until the input ends.
 
     Args:
-        cpu_s: seconds of processor time that each may take.
-        memory_bytes: address space that the process may have; it has 30 MB without work.
+        cpu_s: the limit of processor time per request, in seconds.
+        memory_bytes: the limit of the process's address space; an idle process uses 30 MB.
     """
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # a converter prints
@@ -503,7 +499,7 @@ def main(cpu_s: float, memory_bytes: int) -> None:
 
 
 def _import_problem() -> str:
-    """Import the official modules before any fork; returns the problem, or an empty string."""
+    """Import the official modules before any fork; return the error, or ""."""
     try:
         _ = decoding(), checker(), conversation_checker(), answer_checker()
         for name, module in executor().CLASS_FILE_PATH_MAPPING.items():

@@ -1,17 +1,17 @@
 """BFCL's figures, the row of the official leaderboard, and official result files for `--export`.
 
-Figures: the overall of v4 and of v3, their parts, every category, and format sensitivity.
+Figures: the overall scores of v4 and of v3, their parts, every category, and format sensitivity.
 
 The row has the columns and the rounding of `generate_leaderboard_csv`, `record_cost_latency` and
-`get_cost_latency_info` of bfcl-eval's `eval_runner_helper.py`. Three things differ. A mean over categories of
-which one was not measured is "N/A"; the official table counts what is missing as 0. Costs use the prices that
-the user gives; the official table has its own, and estimates rent for models on one's own hardware. Columns
+`get_cost_latency_info` of bfcl-eval's `eval_runner_helper.py`. There are three differences. A mean over
+categories is "N/A" if one of them was not measured; the official table counts missing categories as 0. Costs
+use the user's prices; the official table has its own prices, and estimates rent for local models. Columns
 about the policy itself are left out.
 
 Result files follow `BaseHandler.write`, `get_directory_structure_by_id`, and the handlers' `decode_ast` and
-`decode_execute`. `bfcl evaluate` knows only models of its leaderboard, so the files carry names
-whose handlers parse replies without changes: text after the official prompt, or calls as JSON. No model of
-that name has answered. Lone surrogates are replaced: `bfcl evaluate` cannot write them and stops.
+`decode_execute`. `bfcl evaluate` accepts only models of its leaderboard. So the files carry the names of
+models whose handlers parse replies without changes: text after the official prompt, or calls as JSON. These
+models did not produce the replies. Lone surrogates are replaced, as `bfcl evaluate` stops at them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, cast
 
@@ -54,28 +54,28 @@ V3 = "overall_v3"
 
 @dataclass(slots=True)
 class Column:
-    """Scores of a category's items."""
+    """The scores of a category's items."""
 
     scores: list[float] = field(default_factory=list[float])
     clusters: list[str] = field(default_factory=list[str])
-    """Cluster of each item."""
+    """The cluster of each item."""
 
     def part(self, weight: float) -> Part:
-        """The category with its weight."""
+        """Return the category as a weighted part of a figure."""
         return Part(self.scores, weight=weight, clusters=self.clusters)
 
 
 Scores = Mapping[str, Column]
-"""By category."""
+"""The scores of each category."""
 
 
 def figures(graded: Sequence[Graded]) -> list[Figure]:
-    """The headline, then the official parts, then the categories.
+    """Return the headline, then the official parts, then the categories.
 
-    The headline is over the official parts of which every category was measured, with their official weights;
-    its name lists them. Where no part is complete it is the mean over all items. If everything was measured
-    that can be, there is also the official overall, in which missing categories count as 0. The overall of v3
-    needs only categories that are included. Format sensitivity is no part of either.
+    The headline combines the official parts whose categories were all measured, with their official weights;
+    its name lists them. If no part is complete, it is the mean over all items. If every included category was
+    measured, there is also the official overall, which counts missing categories as 0. The overall of v3
+    needs only included categories. Format sensitivity is part of neither.
     """
     scores, complete = by_category(graded), complete_parts(graded)
     found = _overall(complete, scores)
@@ -97,13 +97,13 @@ def figures(graded: Sequence[Graded]) -> list[Figure]:
 
 
 def complete_parts(graded: Sequence[Graded]) -> list[str]:
-    """The official parts of which every category was measured."""
+    """Return the official parts whose categories were all measured."""
     measured = {item.groups["category"] for item, _ in graded}
     return [group for group, categories in GROUPS.items() if measured.issuperset(categories)]
 
 
 def by_category(graded: Sequence[Graded]) -> dict[str, Column]:
-    """The items by category, in the official order; format sensitivity left out."""
+    """Return the scores by category, in the official order, without format sensitivity."""
     scores: dict[str, Column] = {}
     for (item, grade), cluster in zip(graded, clusters_of(item for item, _ in graded), strict=True):
         column = scores.setdefault(item.groups["category"], Column())
@@ -130,10 +130,11 @@ def _overall(complete: Sequence[str], scores: Scores) -> list[Figure]:
 
 
 def _v3_parts(scores: Scores) -> list[Part]:
-    """Version 3: a third each for non-live, live and multi-turn; (ir)relevance is a part of the first two.
+    """Return the parts of version 3's overall score: a third each for non-live, live and multi-turn.
 
-    Source: `generate_leaderboard_csv` of bfcl-eval 2025.8.5, which was version 3. Non-live is
-    the mean of simple, multiple, parallel, parallel_multiple and irrelevance; live is over its items.
+    Source: `generate_leaderboard_csv` of bfcl-eval 2025.8.5, which was version 3. Non-live is the mean of
+    simple, multiple, parallel, parallel_multiple and irrelevance; live, including (ir)relevance, is the mean
+    over its items.
     """
     return [
         *_means(SIMPLE, scores, 1 / 3 / 5),
@@ -148,7 +149,7 @@ def _combined(name: str, groups: Sequence[str], scores: Scores) -> Figure:
 
 
 def _parts(group: str, scores: Scores) -> list[Part]:
-    """A group's categories with the weights by which they make up its share of the overall score."""
+    """Return a group's categories with their weights in the overall score."""
     weight = WEIGHTS[group]
     match group:
         case "non_live":
@@ -176,10 +177,10 @@ def _pooled(names: Sequence[str], scores: Scores, weight: float) -> Part:
 
 
 def _format_sensitivity(graded: Sequence[Graded]) -> list[Figure]:
-    """How much the accuracy varies with the prompt format, and the accuracy under each format.
+    """Return how much accuracy varies with the prompt format, and the accuracy under each format.
 
     Source: `format_sensitivity_runner` of bfcl-eval's `eval_runner.py`: the largest difference between two
-    formats, and the standard deviation (of a sample) over formats; 0 where there is only one.
+    formats, and the sample standard deviation over formats; 0 if there is only one format.
     """
     asked = [(item, grade) for item, grade in graded if item.groups["category"] == FORMAT_SENSITIVITY]
     by_format: dict[str, list[float]] = {}
@@ -208,27 +209,14 @@ def _format_sensitivity(graded: Sequence[Graded]) -> list[Figure]:
 
 
 NOT_MEASURED = "N/A"
-_WEB_SEARCH = ("web_search_base", "web_search_no_snippet")
-_MEMORIES = ("memory_kv", "memory_vector", "memory_rec_sum")
-
-
-@dataclass(frozen=True, slots=True)
-class _Accuracy:
-    """Accuracy of one or several categories."""
-
-    value: float
-    count: int
-
-    def cell(self) -> str:
-        return f"{self.value * 100:.2f}%"
 
 
 def table(answered: Sequence[Answered], prices: Prices | None) -> tuple[JsonObject, Sequence[str]]:
-    """The leaderboard's row, and notes on what it lacks.
+    """Return the leaderboard's row, and notes on the columns that it lacks.
 
     Args:
-        answered: items and their records.
-        prices: of the policy's tokens; None: unknown.
+        answered: the items and their records.
+        prices: the prices of the policy's tokens; None: unknown.
     """
     graded: list[Graded] = [
         (item, Grade(score=record.score, explanation=record.explanation)) for item, record in answered
@@ -283,70 +271,55 @@ def _sentences(
 # Accuracies.
 
 
+_ACCURACIES: Mapping[str, tuple[str, ...]] = {
+    "Non-Live AST Acc": ("simple", *PARALLEL),
+    "Non-Live Simple AST": ("simple",),
+    "Non-Live Multiple AST": ("multiple",),
+    "Non-Live Parallel AST": ("parallel",),
+    "Non-Live Parallel Multiple AST": ("parallel_multiple",),
+    "Live Acc": ("live",),
+    "Live Simple AST": ("live_simple",),
+    "Live Multiple AST": ("live_multiple",),
+    "Live Parallel AST": ("live_parallel",),
+    "Live Parallel Multiple AST": ("live_parallel_multiple",),
+    "Multi Turn Acc": MULTI_TURN,
+    "Multi Turn Base": ("multi_turn_base",),
+    "Multi Turn Miss Func": ("multi_turn_miss_func",),
+    "Multi Turn Miss Param": ("multi_turn_miss_param",),
+    "Multi Turn Long Context": ("multi_turn_long_context",),
+    "Web Search Acc": ("web_search_base", "web_search_no_snippet"),
+    "Web Search Base": ("web_search_base",),
+    "Web Search No Snippet": ("web_search_no_snippet",),
+    "Memory Acc": ("memory_kv", "memory_vector", "memory_rec_sum"),
+    "Memory KV": ("memory_kv",),
+    "Memory Vector": ("memory_vector",),
+    "Memory Recursive Summarization": ("memory_rec_sum",),
+    "Relevance Detection": ("live_relevance",),
+    "Irrelevance Detection": IRRELEVANCE,
+}
+"""Columns in the official order, and the categories that each is the mean of. `simple` is the mean of three,
+`live` is over the items of four."""
+
+
 def _accuracies(graded: Sequence[Graded]) -> dict[str, str]:
-    """The columns of accuracies, in the official order."""
-    by_name: dict[str, list[float]] = {}
-    for item, grade in graded:
-        by_name.setdefault(item.groups["category"], []).append(grade.score)
-    one = {name: _Accuracy(sum(scores) / len(scores), len(scores)) for name, scores in by_name.items()}
-    simple = _mean(one.get(name) for name in SIMPLE)
+    """The columns of accuracies; a column is not measured where one of its categories is not."""
+    scores = {name: column.scores for name, column in by_category(graded).items()}
+    found = {name: sum(own) / len(own) for name, own in scores.items()}
+    if found.keys() >= set(SIMPLE):
+        found["simple"] = sum(found[name] for name in SIMPLE) / len(SIMPLE)
+    if found.keys() >= set(LIVE):
+        right = sum(found[name] * len(scores[name]) for name in LIVE)
+        found["live"] = right / sum(len(scores[name]) for name in LIVE)
     return {
-        "Non-Live AST Acc": _cell(_mean([simple, *(one.get(name) for name in PARALLEL)])),
-        "Non-Live Simple AST": _cell(simple),
-        "Non-Live Multiple AST": _cell(one.get("multiple")),
-        "Non-Live Parallel AST": _cell(one.get("parallel")),
-        "Non-Live Parallel Multiple AST": _cell(one.get("parallel_multiple")),
-        "Live Acc": _cell(_pooled_accuracy(one.get(name) for name in LIVE)),
-        "Live Simple AST": _cell(one.get("live_simple")),
-        "Live Multiple AST": _cell(one.get("live_multiple")),
-        "Live Parallel AST": _cell(one.get("live_parallel")),
-        "Live Parallel Multiple AST": _cell(one.get("live_parallel_multiple")),
-        "Multi Turn Acc": _cell(_mean(one.get(name) for name in MULTI_TURN)),
-        "Multi Turn Base": _cell(one.get("multi_turn_base")),
-        "Multi Turn Miss Func": _cell(one.get("multi_turn_miss_func")),
-        "Multi Turn Miss Param": _cell(one.get("multi_turn_miss_param")),
-        "Multi Turn Long Context": _cell(one.get("multi_turn_long_context")),
-        "Web Search Acc": _cell(_mean(one.get(name) for name in _WEB_SEARCH)),
-        "Web Search Base": _cell(one.get("web_search_base")),
-        "Web Search No Snippet": _cell(one.get("web_search_no_snippet")),
-        "Memory Acc": _cell(_mean(one.get(name) for name in _MEMORIES)),
-        "Memory KV": _cell(one.get("memory_kv")),
-        "Memory Vector": _cell(one.get("memory_vector")),
-        "Memory Recursive Summarization": _cell(one.get("memory_rec_sum")),
-        "Relevance Detection": _cell(one.get("live_relevance")),
-        "Irrelevance Detection": _cell(_mean(one.get(name) for name in IRRELEVANCE)),
+        column: f"{sum(found[name] for name in names) / len(names) * 100:.2f}%"
+        if found.keys() >= set(names)
+        else NOT_MEASURED
+        for column, names in _ACCURACIES.items()
     }
 
 
-def _cell(accuracy: _Accuracy | None) -> str:
-    return NOT_MEASURED if accuracy is None else accuracy.cell()
-
-
-def _mean(accuracies: Iterable[_Accuracy | None]) -> _Accuracy | None:
-    """The mean of accuracies; None where one is missing."""
-    whole = _whole(accuracies)
-    if whole is None:
-        return None
-    return _Accuracy(sum(one.value for one in whole) / len(whole), sum(one.count for one in whole))
-
-
-def _pooled_accuracy(accuracies: Iterable[_Accuracy | None]) -> _Accuracy | None:
-    """The accuracy over all items; None where a category is missing."""
-    whole = _whole(accuracies)
-    if whole is None:
-        return None
-    count = sum(one.count for one in whole)
-    return _Accuracy(sum(one.value * one.count for one in whole) / count, count)
-
-
-def _whole(accuracies: Iterable[_Accuracy | None]) -> list[_Accuracy] | None:
-    found = list(accuracies)
-    known = [one for one in found if one is not None]
-    return known if len(known) == len(found) else None
-
-
 def _sensitivity(found: Mapping[str, Figure]) -> dict[str, str]:
-    """In percentage points."""
+    """Return the columns of format sensitivity, in percentage points."""
     names = {"Max Delta": "max_delta", "Standard Deviation": "std"}
     figures = {name: found.get(f"{FORMAT_SENSITIVITY}_{own}") for name, own in names.items()}
     return {
@@ -362,7 +335,7 @@ _LATENCIES = ("Latency Mean (s)", "Latency Standard Deviation (s)", "Latency 95t
 
 
 def _costs(answered: Sequence[Answered], prices: Prices | None) -> dict[str, str]:
-    """Cost of the tokens of all items, and latencies of replies; prerequisites do not count."""
+    """Return the cost of all items' tokens, and latencies of replies; prerequisites do not count."""
     records = [record for _, record in answered]
     latencies = [latency for record in records for latency in record.latencies_s if latency]
     prompt = sum(record.tokens.get("prompt", 0) for record in records)
@@ -379,13 +352,13 @@ def _costs(answered: Sequence[Answered], prices: Prices | None) -> dict[str, str
 
 
 NAMES: Mapping[str, str] = {TEXT: "gpt-4o-mini-2024-07-18", NATIVE: "gpt-4o-mini-2024-07-18-FC"}
-"""Names in bfcl-eval's list whose handlers are plain."""
+"""Models in bfcl-eval's list whose handlers do not change replies."""
 _SEVERAL_REPLIES = (*MULTI_TURN, *MEMORY)
 """Categories whose results are replies by turn and step."""
 
 
 def result_files(answered: Sequence[Answered]) -> dict[str, str]:
-    """The files by path, such as `result/MODEL/live/BFCL_v4_live_simple_result.json`; a line an item."""
+    """Return files by path, such as `result/MODEL/live/BFCL_v4_live_simple_result.json`, a line per item."""
     files: dict[str, str] = {}
     for item, record in answered:
         try:
@@ -420,21 +393,21 @@ def _line(item: Item, record: Record, result: Json) -> JsonObject:
 
 
 def _latency(record: Record) -> float:
-    """Latency of the one reply; 0, which officially does not count, where there is none."""
+    """Return the latency of the only reply; 0, which officially does not count, if there is none."""
     if record.latencies_s:
         return record.latencies_s[0]
     return record.seconds if record.tokens.get("replies") else 0.0
 
 
 def _latencies(record: Record, result: Json) -> list[list[float]]:
-    """Latency of each reply, by turn and step."""
+    """Return the latency of each reply, by turn and step."""
     taken = iter(record.latencies_s)
     turns = cast("list[list[Json]]", result) if isinstance(result, list) else []
     return [*([next(taken, 0.0) for _ in turn] for turn in turns), list(taken)]
 
 
 def _result(item: Item, record: Record) -> tuple[str, Json]:
-    """The form of the prompt, and the result; a failure is written as the official run writes it."""
+    """Return the form of the prompt, and the result; a failure is written as in the official run."""
     answer = cast("Mapping[str, Any]", record.answer) if isinstance(record.answer, Mapping) else None
     form = NATIVE if record.tools or (answer is not None and "calls" in answer) else TEXT
     if answer is None:
@@ -447,7 +420,7 @@ def _result(item: Item, record: Record) -> tuple[str, Json]:
 
 
 def _turns(record: Record, turns: Any, form: str) -> Json:  # noqa: ANN401
-    """Replies by turn and step: those with calls, and the one without that ended the turn."""
+    """Return the replies by turn and step: those with calls, and the final reply of the turn."""
     said = [message for message in record.conversation if message.get("role") == "assistant"]
     replies = iter([_reply(message, form) for message in said])
     counts = [len(steps) for steps in turns]

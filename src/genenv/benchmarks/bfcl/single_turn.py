@@ -1,9 +1,9 @@
-"""Single-turn items: the prompt or the tools, one reply, and the official grade of its calls.
+"""BFCL's single-turn items: the prompt or the tools, one reply, and the official grade of its calls.
 
-The system prompt is the package's own `formulate_system_prompt`. Functions are described as in
-`convert_to_tool` of bfcl-eval's `model_handler/utils.py` and `add_language_specific_hint_to_function_doc` of
-its `utils.py`. Calls are decoded and compared by the official code in a process of its own (`worker.py`).
-Where that raises or exceeds its limits, the answer is wrong.
+The system prompt is the package's `formulate_system_prompt`. Functions are described as in `convert_to_tool`
+of bfcl-eval's `model_handler/utils.py` and `add_language_specific_hint_to_function_doc` of its `utils.py`.
+The official code decodes and compares calls in a separate process (`worker.py`). If that code raises or
+exceeds its limits, the answer is wrong.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LISTS = {"java": ("ArrayList", "Array"), "javascript": ("array",)}
 
 
 def shown(functions: Sequence[Function], category: str) -> list[Function]:
-    """The functions as in the prompt: with a hint of the language, and Java's types in words."""
+    """Return the functions as in the prompt: with a hint of the language, and Java's types in words."""
     language = language_of(category)
     described = copy.deepcopy(list(functions))
     for function in described:
@@ -39,7 +39,7 @@ def shown(functions: Sequence[Function], category: str) -> list[Function]:
 
 
 def _in_words(details: dict[str, Any], language: str) -> None:
-    """Describe a parameter of Java or JavaScript as a string, with its real type in the description."""
+    """Change a Java or JavaScript parameter to a string, with its real type in the description."""
     kind, name = details["type"], "Java" if language == "java" else "JavaScript"
     if kind == "any":
         said = f" This parameter can be of any type of {name} object in string representation."
@@ -61,12 +61,12 @@ def _in_words(details: dict[str, Any], language: str) -> None:
 def with_system_prompt(
     messages: Sequence[Mapping[str, Any]], functions: Sequence[Function], prompt_format: str = ""
 ) -> list[dict[str, Any]]:
-    """The first messages in text mode: the official prompt, then their own system message.
+    """Return the first messages in text mode: the official prompt joined with their system message.
 
     Args:
-        messages: the beginning.
-        functions: as a model is shown them.
-        prompt_format: which of the official configurations the prompt has; empty: the default.
+        messages: the first messages of the item.
+        functions: the functions as shown to the model.
+        prompt_format: an official prompt format; empty: the default.
     """
     prompt = worker().ask("system_prompt", functions=list(functions), prompt_format=prompt_format)
     rest = [dict(message) for message in messages]
@@ -77,7 +77,7 @@ def with_system_prompt(
 
 
 def tools(functions: Sequence[Function]) -> list[JsonObject]:
-    """Functions as tools in OpenAI's format: no dots in names, OpenAPI's types."""
+    """Return functions as tools in OpenAI's format: no dots in names, OpenAPI's types."""
     return list(_tools(copy.deepcopy(list(functions))))
 
 
@@ -120,28 +120,28 @@ _CALL = re.compile(r"\W*[A-Za-z_][\w.]*\(")
 
 
 async def ask_question(question: Question, talk: Talk, *, native: bool) -> Json:
-    """Ask once; returns `{"text": ...}`, or `{"calls": [{"name", "arguments"}]}` in native mode."""
+    """Ask once; return `{"text": ...}`, or `{"calls": [{"name", "arguments"}]}` in native mode."""
     functions = shown(question.functions, question.category)
     if native:
         return native_answer(await talk(question.messages, tools=tools(functions)))
     if question.prompt_format:
-        functions = shown(functions, question.category)  # a hint of the language twice, as officially
+        functions = shown(functions, question.category)  # the hint twice, as officially
     reply = await talk(with_system_prompt(question.messages, functions, question.prompt_format))
     return {"text": without_thinking(reply)}
 
 
 def native_answer(reply: Reply) -> Json:
-    """The calls of a reply, as JSON."""
+    """Return the calls of a reply as JSON."""
     return {"calls": [{"name": call.name, "arguments": call.arguments} for call in reply.calls]}
 
 
 def without_thinking(reply: Reply) -> str:
-    """A reply without its thoughts, as the official handlers of reasoning models parse it."""
+    """Return a reply without its thoughts, as the official handlers of reasoning models parse it."""
     return reply.text.rpartition("</think>")[2].lstrip("\n")
 
 
 def grade_question(question: Question, answer: Json) -> Grade:
-    """Grade an answer in either form."""
+    """Grade an answer in text or native form."""
     found = _found(question, answer)
     if not checks_calls(question.category):
         grade = _presence(question, called=found["called"])
@@ -153,7 +153,7 @@ def grade_question(question: Question, answer: Json) -> Grade:
 
 
 def _found(question: Question, answer: Json) -> Mapping[str, Any]:
-    """The result of `official.grade_calls`, or a substitute where it fails."""
+    """Return the result of `official.grade_calls`, or a substitute if the process fails."""
     content: Mapping[str, Any] = answer if isinstance(answer, Mapping) else {}
     text = content.get("text")
     try:
@@ -178,7 +178,7 @@ def _found(question: Question, answer: Json) -> Mapping[str, Any]:
 
 
 class Unreadable(ValueError):
-    """Native calls that cannot be parsed."""
+    """Raised if native calls cannot be parsed."""
 
 
 def _native_calls(calls: Any) -> list[dict[str, Any]]:  # noqa: ANN401
@@ -196,10 +196,10 @@ def _native_call(call: object) -> dict[str, Any]:
 
 
 def readable(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The arguments of a native call.
+    """Return the arguments of a native call.
 
     Raises:
-        Unreadable: they were not JSON.
+        Unreadable: the arguments are not JSON.
     """
     if arguments == UNREADABLE:
         raise Unreadable("the arguments of a call are no JSON")
@@ -207,7 +207,7 @@ def readable(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def as_sent(arguments: Mapping[str, Any]) -> str:
-    """The arguments as an endpoint sends them: JSON, or text that is not."""
+    """Return the arguments as an endpoint sends them: JSON, or text that is not JSON."""
     return "{" if arguments == UNREADABLE else json.dumps(arguments)
 
 
@@ -219,6 +219,6 @@ def _presence(question: Question, *, called: bool) -> Grade:
 
 
 def one_line(text: str) -> str:
-    """Text in one line of bounded length."""
+    """Return text as one line of bounded length."""
     line = " ".join(text.split())
     return line if len(line) <= _MAX_SAID else line[:_MAX_SAID] + "…"

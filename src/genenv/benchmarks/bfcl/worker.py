@@ -1,4 +1,4 @@
-"""Client of the process that runs the official code (`official.py`); restarts it when it ends."""
+"""Client of the process that runs the official code (`official.py`); restarts the process if it ends."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from genenv.errors import UsageError
 _MODULE = "genenv.benchmarks.bfcl.official"
 _MEMORY_GIB = 1
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-"""For numpy: each thread of its library would take address space, of which there is little."""
+"""Settings for numpy: each thread of its library takes address space, which is limited."""
 _WALL_S = 60
 """Wall-clock limit of a reply in seconds, for busy machines."""
 
 
 class Stopped(Exception):
-    """A request exceeded its time or memory, or ended the process in another way."""
+    """Raised if a request exceeds its time or memory, or ends the process in another way."""
 
 
 class Worker:
-    """One process that serves requests in turn. Thread-safe."""
+    """A process that runs `official.py` and serves one request at a time. Thread-safe."""
 
     def __init__(self, cpu_s: float = 5) -> None:
-        """Nothing is started yet.
+        """Set the limit; the process starts with the first request.
 
         Args:
-            cpu_s: processor time limit of a request in seconds. Right answers take some milliseconds.
+            cpu_s: the limit of processor time per request in seconds. Right answers take milliseconds.
         """
         self._cpu_s = cpu_s
         self._process: subprocess.Popen[str] | None = None
@@ -46,8 +46,8 @@ class Worker:
         """Call the function `what` of `official.py` and return its result.
 
         Raises:
-            Stopped: there is no reply.
-            UsageError: the package bfcl-eval or another that it needs is missing.
+            Stopped: the request exceeded its limits or ended the process.
+            UsageError: the package bfcl-eval or one of its requirements is missing.
         """
         too_much = f"it takes more than {self._cpu_s} s of processor time or {_MEMORY_GIB} GiB of memory"
         stopped = Stopped(f"{too_much}, or is nested too deeply")
@@ -58,7 +58,7 @@ class Worker:
         with self._lock:
             process = self._process = self._process or _started(self._cpu_s)
             reply = _told(process, request)
-            if not reply.endswith("\n"):  # also of one that was broken off
+            if not reply.endswith("\n"):  # missing or truncated
                 self._end()
                 raise stopped
         return json.loads(reply)
@@ -85,7 +85,7 @@ class Worker:
 
 @cache
 def worker() -> Worker:
-    """The worker of this process; ends with it."""
+    """Return the worker shared by this Python process, which ends it at exit."""
     made = Worker()
     atexit.register(made.end)
     return made
@@ -111,7 +111,7 @@ def _started(cpu_s: float) -> subprocess.Popen[str]:
 
 
 def _told(process: subprocess.Popen[str], request: str = "") -> str:
-    """Send a request; returns the next line of the process, empty if it ended or was too slow."""
+    """Send a request; return the process's next line, or "" if it ended or was too slow."""
     to, of = cast("IO[str]", process.stdin), cast("IO[str]", process.stdout)
     try:
         if request:

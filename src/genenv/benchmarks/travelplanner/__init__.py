@@ -1,4 +1,4 @@
-"""TravelPlanner (arXiv:2402.01622): trips planned from given information, held to 13 constraints."""
+"""TravelPlanner (arXiv:2402.01622): trips planned from given information under 13 constraints."""
 
 from genenv.benchmarks.travelplanner.benchmark import TravelPlanner
 

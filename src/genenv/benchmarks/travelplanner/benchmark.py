@@ -1,20 +1,20 @@
 """TravelPlanner: a trip of 3, 5 or 7 days, planned from given information under 13 constraints.
 
 Xie et al., "TravelPlanner: A Benchmark for Real-World Planning with Language Agents" (arXiv:2402.01622),
-github.com/OSU-NLP-Group/TravelPlanner, by default in its mode "sole-planning": the model is given all
-information, in the authors' format, and writes the plan in one reply. Prompts are genenv's or the authors'.
-The constraints are those of the authors' evaluator (`genenv.environments.travel.constraints`). One part of
-their pipeline differs: code, not a second model, extracts the plan from the reply (`replies.py`).
+github.com/OSU-NLP-Group/TravelPlanner. In the default mode "sole-planning" the model gets all information, in
+the authors' format, and writes the plan in one reply. Prompts are genenv's or the authors'. The constraints
+are those of the authors' evaluator (`genenv.environments.travel.constraints`). One part of their pipeline
+differs: code, not a second model, extracts the plan from the reply (`replies.py`).
 
-Figures are those of `evaluation/eval.py` of their repository. Over N plans, each with 8 commonsense
-constraints and with as many hard ones as its query asks for:
+Figures are those of `evaluation/eval.py` of their repository. They are over N plans. Each has 8 commonsense
+constraints, and as many hard ones as its query requests:
 
     delivery rate           delivered plans / N
     commonsense micro       commonsense constraints met / 8 N  (validation: 1440, train: 360)
     commonsense macro       plans that meet all 8 / N
-    hard micro              hard constraints met / those asked for  (validation: 420, train: 105)
-    hard macro              plans that meet all that are asked for / N
-    final pass rate         plans that meet everything / N
+    hard micro              hard constraints met / those requested  (validation: 420, train: 105)
+    hard macro              plans that meet all requested ones / N
+    final pass rate         plans that meet all constraints / N
 
 Hard constraints count as met only in plans that are complete and within the sandbox. The headline is the mean
 of the two micro and the two macro rates, as GenEnv (arXiv:2512.19682) reports the benchmark.
@@ -45,16 +45,16 @@ from genenv.types import Json, JsonObject
 OFFICIAL = "OSU-NLP-Group/TravelPlanner da7c1d4, 2025-06-15"
 """The commit whose rules these are; its evaluators were last changed on 2024-12-11."""
 READER = "3"
-"""Version of the parser. 1 parsed names and cities only without other text next to them; 2 silently dropped
-days
-that are not JSON."""
+"""Version of the parser. Version 1 parsed names and cities only without other text next to them; 2 silently
+dropped days that are not JSON.
+"""
 _LONGEST = 300
-"""Maximum characters of an explanation."""
+"""The most characters of an explanation."""
 _DIRECT_TOKENS, _THINKING_TOKENS = 2048, 4096
 
 
 class TravelPlanner(PlainBenchmark):
-    """TravelPlanner. Its headline is the mean of the four constraint rates, as in GenEnv."""
+    """The TravelPlanner benchmark. Its headline is the mean of the four constraint rates, as in GenEnv."""
 
     name: ClassVar[str] = "travelplanner"
     config: ClassVar[type[BaseModel]] = TravelPlannerSettings
@@ -71,10 +71,10 @@ class TravelPlanner(PlainBenchmark):
         super().__init__(settings)
         thinks = self.settings.strategy == "cot"
         self.max_tokens = _THINKING_TOKENS if thinks else _DIRECT_TOKENS
-        """A plan for a week is about 1,300 tokens of JSON."""
+        """A plan for a week has about 1,300 tokens of JSON."""
 
     def load(self, data: DataFolder, split: str) -> Sequence[Item]:
-        """The queries of a split, in the order of its file."""
+        """Return the queries of a split, in the order of its file."""
         theirs = self.settings.prompt == "authors"
         template = prompts.authors_template(data, self.settings) if theirs else None
         two_stage = self.settings.mode == "two-stage"
@@ -90,15 +90,15 @@ class TravelPlanner(PlainBenchmark):
         ]
 
     def many_turns(self, item: Item) -> bool:
-        """Whether the model searches for the information."""
+        """Return whether the model searches for the information (mode two-stage)."""
         return self.settings.mode == "two-stage"
 
     def most_replies(self, item: Item) -> int:
-        """A thought and an action per step, and the plan."""
+        """Return the most replies: 1, or in two-stage mode a thought and an action per step, and the plan."""
         return 2 * two_stage.MAX_STEPS + 1 if self.many_turns(item) else 1
 
     async def attempt(self, item: Item, talk: Talk) -> Json:
-        """Roll out one turn, or the two-stage agent; the answer has the text of the reply with the plan."""
+        """Roll out one turn or the two-stage agent; return an answer with the reply that holds the plan."""
         searches = _question(item).split.searches
         if searches is not None:
             return await self._agent(_question(item), searches).run(talk)
@@ -120,7 +120,7 @@ class TravelPlanner(PlainBenchmark):
         return two_stage.Agent(query=question.text, searches=searches, prompt=step, planning=planning)
 
     def grade(self, item: Item, answer: Json) -> Grade:
-        """Check the plan in a reply, or a plan in the form of a submission."""
+        """Grade the plan in a reply, or a plan in the form of a submission."""
         question = _question(item)
         read = reading_of(question, answer)
         if question.query is None:
@@ -129,29 +129,29 @@ class TravelPlanner(PlainBenchmark):
         return _graded(found, found.sentence if read.plan else "The reply holds no plan.", read.unread)
 
     def unanswered(self, item: Item, reason: str) -> Grade:
-        """No plan was delivered: no constraint is met."""
+        """Return the grade without a plan: no constraint is met."""
         question = _question(item)
         if question.query is None:
             return Grade(score=0.0, explanation=_printable(reason))
         return _graded(score(question.query, [], question.database), reason)
 
     def export(self, answered: Sequence[tuple[Item, Record]], policy: str) -> Mapping[str, str]:
-        """`submission.jsonl` for the authors' evaluator and leaderboard."""
+        """Return `submission.jsonl` for the authors' evaluator and leaderboard."""
         plans = [(_question(item), record.answer) for item, record in answered]
         return {"submission.jsonl": submission(plans)}
 
     def figures(self, graded: Sequence[Graded]) -> list[Figure]:
-        """The mean of four rates, the authors' six numbers, both by level and by days, each constraint."""
+        """Return the mean of four rates, the authors' six numbers by level and days, and each constraint."""
         if any(_question(item).query is None for item, _ in graded):
             return super().figures(graded)
         return figures(graded)
 
     def headline_of(self, graded: Sequence[Graded]) -> str:
-        """Of the test split, only the delivery rate can be computed here."""
+        """Return the headline's name for the test split, whose constraints are hidden."""
         return "delivery_rate"
 
     def describe(self) -> JsonObject:
-        """The mode, the prompt, the parser and the constraints."""
+        """Return the mode, the prompt, the parser and the constraints."""
         return {
             "mode": self.settings.mode,
             "prompt": prompts.described(self.settings),
@@ -167,7 +167,7 @@ def _question(item: Item) -> Question:
 
 
 def _ungraded(days: int, unread: Sequence[str]) -> Grade:
-    """The grade without constraints: whether there is a plan."""
+    """Return a grade without constraints: 1 if there is a plan, else 0."""
     plan = f"There is a plan of {days} days" if days else "The reply holds no plan"
     return Grade(
         score=float(days > 0),
@@ -177,10 +177,10 @@ def _ungraded(days: int, unread: Sequence[str]) -> Grade:
 
 
 def _graded(found: Score, explanation: str, unread: Sequence[str] = ()) -> Grade:
-    """The counts of one plan, and for each requested constraint whether it is met.
+    """Return a plan's grade: counts of met constraints, and for each requested one whether it is met.
 
-    An unchecked constraint is not met, as in the authors' rates: all of them without a plan, the hard ones
-    without a complete plan within the sandbox.
+    An unchecked constraint is not met, as in the authors' rates: all without a plan, the hard ones without a
+    complete plan within the sandbox.
     """
     (met, asked), (hard_met, hard_asked) = found.commonsense, found.hard
     rates = (met / asked, float(met == asked), hard_met / hard_asked, float(hard_met == hard_asked))
@@ -203,7 +203,7 @@ def _graded(found: Score, explanation: str, unread: Sequence[str] = ()) -> Grade
 
 
 def _printable(text: str) -> str:
-    """Printable text of bounded length."""
+    """Return printable text of bounded length."""
     return "".join(char if char.isprintable() else "?" for char in text[:_LONGEST])
 
 
@@ -217,7 +217,7 @@ _FAMILIES = ((COMMONSENSE_MET, COMMONSENSE_ASKED), (HARD_MET, HARD_ASKED))
 
 
 def figures(graded: Sequence[Graded]) -> list[Figure]:
-    """All figures of these grades, the headline first."""
+    """Return all figures of these grades, the headline first."""
     grades = [grade for _, grade in graded]
     found = list(_numbers(grades, ""))
     for key in ("level", "days"):
@@ -230,7 +230,7 @@ def figures(graded: Sequence[Graded]) -> list[Figure]:
 
 
 def _by(key: str, graded: Sequence[Graded]) -> Iterator[tuple[str, list[Grade]]]:
-    """Labels and grades of the groups."""
+    """Yield the label and grades of each group."""
     for value in dict.fromkeys(item.groups[key] for item, _ in graded):
         yield f"{key}={value}", [grade for item, grade in graded if item.groups[key] == value]
 
@@ -247,10 +247,10 @@ def _numbers(grades: Sequence[Grade], group: str) -> Iterator[Figure]:
 
 
 def _average(grades: Sequence[Grade], group: str) -> Figure:
-    """The mean of the four rates.
+    """Return the mean of the four rates, with one bootstrap over plans, as all rates are of the same plans.
 
-    One bootstrap over plans, since all four rates are of the same plans: each plan's contribution to the four
-    numerators over their denominators, times N. The denominators are fixed, as the authors'.
+    Each plan contributes to the four numerators; contributions are divided by the denominators, times N. The
+    denominators are fixed, as the authors'.
     """
     parts = [0.0] * len(grades)
     for met, asked in _FAMILIES:
@@ -271,12 +271,12 @@ def _micro(grades: Sequence[Grade], met: str, asked: str) -> Part:
 
 
 def _macro(grades: Sequence[Grade], met: str, asked: str) -> list[float]:
-    """1 for each plan that meets all of a family."""
+    """Return 1 for each plan that meets all constraints of a family, else 0."""
     return [float(grade.measures[met] == grade.measures[asked]) for grade in grades]
 
 
 def _constraints(grades: Sequence[Grade], group: str) -> Iterator[Figure]:
-    """For each constraint, the share of plans that meet it, among those whose query asks for it."""
+    """Yield, for each constraint, the share of plans that meet it among those whose query requests it."""
     for name in (*COMMONSENSE, *HARD):
         asked = [grade.measures[name] for grade in grades if name in grade.measures]
         if asked:

@@ -1,9 +1,9 @@
 """Normalizes the fields of a day to the form of a submission, as the authors' second model is told to.
 
-Its instruction (`postprocess/openai_request.py` of OSU-NLP-Group/TravelPlanner): each attraction is
-`Name, City`, `;` between them; travel from A to B makes the current city `from A to B`; flight numbers are
-followed by a colon; what is not specific, such as eating at home or on the road, is `-`; no `$`. The same is
-done here, and details after a name and its city are removed. Ambiguous text stays unchanged.
+The authors' prompt (`postprocess/openai_request.py` of OSU-NLP-Group/TravelPlanner) says: each attraction is
+`Name, City`, separated by `;`; travel from A to B makes the current city `from A to B`; flight numbers are
+followed by a colon; unspecific entries, such as eating at home or on the road, are `-`; no `$`. This code
+does the same, and removes details after a name and its city. Ambiguous text stays unchanged.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ _FOOT_BESIDE = _bag("by use using ride sightseeing")
 
 
 def is_nothing(text: str) -> bool:
-    """Whether a text means that nothing is eaten, visited or booked: `Eat at home`, `N/A (returning)`."""
+    """Return whether a text means that nothing is eaten, visited or booked, such as `Eat at home`."""
     return _of(text, _IDLE, _BESIDE)
 
 
 def is_on_foot(text: str) -> bool:
-    """Whether a text means that nobody leaves the city: `Walk`, `Local transport`, `Not needed`."""
+    """Return whether a text means that nobody leaves the city: `Walk`, `Local transport`, `Not needed`."""
     return _of(text, _ON_FOOT | _IDLE, _FOOT_BESIDE | _BESIDE)
 
 
 def _of(text: str, core: frozenset[str], beside: frozenset[str]) -> bool:
-    """Whether a text has only these words, with one of the core; parentheses are ignored."""
+    """Return whether a text has only these words, including a core word; parentheses are ignored."""
     bare = re.sub(r"\([^()]*+\)", " ", text[:200]).lower().replace("n/a", "none")
     words = re.findall(r"[^\W\d_]+", bare)
     known = 0 < len(words) <= _MOST_WORDS and all(word in core or word in beside for word in words)
@@ -74,7 +74,7 @@ _KINDS = ("flight number", "self-driving", "taxi")
 
 
 def way_of(text: str, city: str, places: Places) -> str:
-    """`Flight Number: X, from A to B, ...`, `Self-driving, from A to B, ...`, `Taxi, from A to B, ...`."""
+    """Return `Flight Number: X, from A to B, ...`, or the same with `Self-driving` or `Taxi` first."""
     if text == "-":
         return text
     text = text.replace("\\n", " ").replace("\\", "").replace("$", "").replace("*", "").replace("`", "")
@@ -97,7 +97,7 @@ def _travels(text: str, city: str, places: Places) -> bool:
 
 
 def _with_number(text: str) -> str:
-    """Write a flight number as the evaluator expects it, where there is exactly one."""
+    """Write a flight number in the evaluator's form, if there is exactly one."""
     if _GOOD_NUMBER.match(text):
         return text
     match = _NUMBER.search(text)
@@ -112,7 +112,7 @@ def _with_number(text: str) -> str:
 
 
 def _with_pair(text: str, city: str, places: Places) -> str:
-    """Write the two cities as the evaluator expects them; a flight without any gets `-`."""
+    """Write the two cities in the evaluator's form; a flight without cities gets `-`."""
     pair = from_to(text)
     states = places.database.tables.states
     if pair is not None and all(before_parenthesis(end) in states for end in pair):
@@ -130,13 +130,13 @@ def _with_pair(text: str, city: str, places: Places) -> str:
 
 
 def _joined(*parts: str) -> str:
-    """Parts of a transportation entry, joined by commas."""
+    """Join parts of a transportation entry by commas."""
     bare = [re.sub(r"\A[\s,;:.|)(–—-]+|[\s,;:|(–—-]+\Z", "", part) for part in parts]
     return ", ".join(part for part in bare if part)
 
 
 def city_of(text: str, places: Places) -> str:
-    """`A`, or `from A to B`."""
+    """Return the current city as `A`, or as `from A to B`."""
     text = " ".join(text.replace("*", "").split())
     pair = from_to(text)
     states = places.database.tables.states
@@ -157,7 +157,7 @@ def city_of(text: str, places: Places) -> str:
 
 KEYS: Final = ("current_city", *FIELDS)
 MAX_TEXT: Final = 4_000
-"""Maximum characters of a field: the evaluator's rules take superlinear time."""
+"""The most characters of a field, as the evaluator's rules take superlinear time."""
 
 _LEAD = re.compile(
     r"(?:(?:have|enjoy|grab|get|take|eat|eating|dine|dining|stay|staying|overnight|check(?:ing)?|a|an|early|late|"
@@ -166,7 +166,9 @@ _LEAD = re.compile(
     r"(?:visit|visiting|explore|exploring|see)\s++)",
     re.IGNORECASE,
 )
-"""`Have lunch at`: removed where the text is no name. `The` or `Lunch` alone could be part of a name."""
+"""Words such as `Have lunch at`, which are removed if the text is not a name. `The` or `Lunch` may be part of
+a name.
+"""
 _ARTICLE = re.compile(r"\Athe\s++", re.IGNORECASE)
 _NUMBERED = re.compile(r"\A\s*+(?:\d{1,2}[.)]|[a-z][.)]|[-*•+])\s++")
 _MARKED = re.compile(r"\[([^\[\]]*+)\]\([^()\s]*+\)|(\*\*|__|`)(.+?)\2")
@@ -184,7 +186,7 @@ _MOST_A_DAY = 20
 
 
 def normalized(day: Mapping[str, str], places: Places) -> dict[str, str]:
-    """A day with all fields in the form of a submission."""
+    """Return a day with all fields in the form of a submission."""
     said = {key: _said(day.get(key, "")) for key in KEYS}
     said["current_city"] = city_of(said["current_city"], places)
     said["transportation"] = way_of(said["transportation"], said["current_city"], places)
@@ -204,24 +206,24 @@ def normalized(day: Mapping[str, str], places: Places) -> dict[str, str]:
 def _said(text: str) -> str:
     text = (
         text[:MAX_TEXT].encode("utf-8", "replace").decode("utf-8").strip()
-    )  # halves of a pair cannot be printed
+    )  # lone surrogates cannot be printed
     return "-" if text.lower().rstrip(".") in _NOTHING else text
 
 
 def _plain(text: str) -> str:
-    """Text without bullets, markup and escapes."""
+    """Return text without bullets, markup and escapes."""
     return _unmarked(text).strip(" \t\n*_`|")
 
 
 def _unmarked(text: str) -> str:
-    """Text without paired markup."""
+    """Return text without paired markup."""
     text = re.sub(r"(?:\\r)?\\n", "\n", text).replace("\\", "")
     text = _NUMBERED.sub("", text, count=1)
     return _MARKED.sub(lambda match: match[1] or match[3] or "", text)
 
 
 def _forms(text: str) -> Iterator[str]:
-    """Variants of a text: verbatim, plain, without quotes, without the words before a name."""
+    """Yield variants of a text: verbatim, plain, without quotes, without the words before a name."""
     yield text
     yield _unmarked(text)
     plain = _plain(text)
@@ -235,7 +237,7 @@ def _forms(text: str) -> Iterator[str]:
 
 
 def _entry(kind: Kind, text: str, here: Sequence[str], places: Places) -> str:
-    """A meal, a room or an attraction as `Name, City`; `-` if not specific."""
+    """Return a meal, a room or an attraction as `Name, City`; `-` if it is unspecific."""
     if text == "-":
         return text
     for form in dict.fromkeys(_forms(text)):
@@ -251,7 +253,7 @@ def _entry(kind: Kind, text: str, here: Sequence[str], places: Places) -> str:
 
 
 def _attractions(text: str, here: Sequence[str], places: Places) -> list[str]:
-    """Attractions as `Name, City`."""
+    """Return the attractions as `Name, City`."""
     found: list[str] = []
     for piece in re.split(r";|\n|\\n", text):
         piece = piece.strip().rstrip(".")
@@ -261,7 +263,7 @@ def _attractions(text: str, here: Sequence[str], places: Places) -> list[str]:
 
 
 def _several(text: str, here: Sequence[str], places: Places) -> list[str]:
-    """A sequence of known names, `Pier and Fort, Bay`; empty if there is any other text."""
+    """Split a sequence of known names, `Pier and Fort, Bay`; empty if there is any other text."""
     text = _plain(text)
     cities = list(dict.fromkeys([*here, *places.cities_in(text)]))
     found: list[Named] = []
@@ -277,7 +279,7 @@ def _several(text: str, here: Sequence[str], places: Places) -> list[str]:
 
 
 def _placed(found: Sequence[Named], places: Places) -> Iterator[Named]:
-    """A name without a city gets that of the next name with one, if it exists there."""
+    """Give a name without a city the city of the next name that has one, if the place exists there."""
     for index, named in enumerate(found):
         later = next((other.city for other in found[index:] if other.said), None)
         if not named.said and later and places.exists("attraction", f"{named.name}, {later}"):

@@ -1,7 +1,7 @@
 """Loads TravelPlanner's queries, reference information and tables.
 
 In sole planning, flights are those of the split's reference information: a plan may use no others, and the
-authors' table of all flights of 2022 is a download of 300 MB. Everything else is in the authors' tables.
+authors' table of all flights of 2022 is a download of 300 MB. All other data are in the authors' tables.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ _DAYS = (3, 5, 7)
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """Data that all questions of a split share."""
+    """The data that all questions of a split share."""
 
     places: Places
-    """Names and cities of its database, for parsing replies."""
+    """The names and cities of the split's database, for parsing replies."""
     texts: Sequence[str]
-    """Its queries in words, in order."""
+    """The text of each query, in order."""
     template: str | None = None
     """The authors' prompt for planning, with `prompt: authors`."""
     searching: str | None = None
     """The authors' prompt for searching, with `prompt: authors`."""
     searches: Searches | None = None
-    """The tools of the two-stage mode."""
+    """The search tools of the two-stage mode."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,17 +46,17 @@ class Question:
     """A query with the data for its prompt and its grade."""
 
     query: Query | None
-    """None: only the authors can grade it."""
+    """The parsed query; None in the test split, which only the authors can grade."""
     groups: Mapping[str, str]
-    """Its level and number of days, where the file has them."""
+    """The level and number of days, if the file has them."""
     text: str
     """The query in words."""
     information: str
     """The reference information, as in the authors' prompt."""
     database: Database
-    """Shared by all questions of a split."""
+    """The database, shared by all questions of a split."""
     number: int
-    """Its position in the split, from 1: the authors' `idx`."""
+    """The position in the split, from 1: the authors' `idx`."""
     split: Split
 
 
@@ -68,17 +68,17 @@ def read_questions(
     searching: str | None = None,
     two_stage: bool = False,
 ) -> list[Question]:
-    """The questions of a split, in the order of its file.
+    """Return the questions of a split, in the order of its file.
 
     Args:
-        data: the files.
-        split: its name.
+        data: the benchmark's files.
+        split: the name of the split.
         template: the authors' prompt for planning, if it is used.
         searching: the authors' prompt for searching, if it is used.
-        two_stage: load the tools, and the table of all flights.
+        two_stage: whether to load the tools, and the table of all flights.
 
     Raises:
-        DataError: a file is missing, changed or damaged; names file and line.
+        DataError: a file is missing, changed or damaged; the message names file and line.
     """
     name = f"{FOLDER}/{split}.csv"
     read = list(_rows(data, name))
@@ -90,28 +90,17 @@ def read_questions(
         texts=[row.get("query", "") for _, row in read],
         template=template,
     )
-    make = _ungraded if split == TEST else _question
-    questions = [make(data, name, (number, line), row, shared) for number, (line, row) in enumerate(read, 1)]
+    questions = [
+        _question(data, name, (number, line), row, shared, graded=split != TEST)
+        for number, (line, row) in enumerate(read, 1)
+    ]
     if not questions:
         raise DataError(f"{data.root / name} holds no query; fetch the file again")
     return questions
 
 
-def annotated_plans(data: DataFolder, split: str) -> list[str]:
-    """The human plans of a split as Python literals, in the order of the file.
-
-    Raises:
-        DataError: as `read_questions`, or the file has no plans.
-    """
-    name = f"{FOLDER}/{split}.csv"
-    return [
-        data.reading(name, f"line {line}", lambda row=row: row["annotated_plan"])
-        for line, row in _rows(data, name)
-    ]
-
-
 def _rows(data: DataFolder, name: str) -> Iterator[tuple[int, Mapping[str, str]]]:
-    """Line numbers and cells of a file of comma-separated values."""
+    """Yield the line numbers and cells of a CSV file."""
     try:
         yield from rows(io.StringIO(data.read(name), newline=""))
     except BadRow as error:
@@ -120,74 +109,62 @@ def _rows(data: DataFolder, name: str) -> Iterator[tuple[int, Mapping[str, str]]
 
 
 def _question(
-    data: DataFolder, name: str, place: tuple[int, int], row: Mapping[str, str], split: Split
+    data: DataFolder, name: str, place: tuple[int, int], row: Mapping[str, str], split: Split, *, graded: bool
 ) -> Question:
+    """The question of a row; of the test split, which is not graded here, only the text is known."""
     number, line = place
     try:
-        query = benchmark_query(row)
+        query = benchmark_query(row) if graded else None
     except DataError as error:
         raise DataError(f"{data.root / name}, line {line}: {error}") from error
-    return data.reading(name, f"line {line}", lambda: _checked(query, number, row, split))
 
-
-def _ungraded(
-    data: DataFolder, name: str, place: tuple[int, int], row: Mapping[str, str], split: Split
-) -> Question:
-    """A query of the test split, of which only the text is known."""
-    number, line = place
-    return data.reading(
-        name,
-        f"line {line}",
-        lambda: Question(
-            query=None,
-            groups={key: row[key] for key in ("level", "days") if row.get(key)},
+    def read() -> Question:
+        groups = {key: row[key] for key in ("level", "days") if row.get(key)}
+        if query is not None:
+            _check(query, row["level"])
+            groups["days"] = str(query.days)
+        return Question(
+            query=query,
+            groups=groups,
             text=row["query"],
             information=row["reference_information"],
             database=split.places.database,
             number=number,
             split=split,
-        ),
-    )
+        )
+
+    return data.reading(name, f"line {line}", read)
 
 
-def _checked(query: Query, number: int, row: Mapping[str, str], split: Split) -> Question:
-    """The question of a row, after checks that its values are known to the rules.
+def _check(query: Query, level: str) -> None:
+    """Check that a query's values are known to the rules.
 
     Raises:
-        KeyError, ValueError: they are not.
+        ValueError: they are not.
     """
     wishes = {"house rule": (query.house_rule, HouseRule), "room type": (query.room_type, RoomType)}
     wishes["transportation"] = (query.transport, Transport)
     for what, (wish, known) in wishes.items():
         if wish is not None and wish not in get_args(known):
             raise ValueError(f"an unknown {what}, {wish!r}")
-    if row["level"] not in LEVELS or query.days not in _DAYS or query.people < 1:
+    if level not in LEVELS or query.days not in _DAYS or query.people < 1:
         raise ValueError("an unknown level or number of days, or no people")
     if not all(isinstance(cuisine, str) for cuisine in cast(Sequence[object], query.cuisines)):
         raise ValueError("cuisines that are not texts")
-    return Question(
-        query=query,
-        groups={"level": row["level"], "days": str(query.days)},
-        text=row["query"],
-        information=row["reference_information"],
-        database=split.places.database,
-        number=number,
-        split=split,
-    )
 
 
 # --- the database ---
 
 
 def _cities(data: DataFolder) -> list[str]:
-    """The cities that can be searched for, in the order of their file."""
+    """Return the cities that can be searched for, in the order of their file."""
     return data.read(f"{FOLDER}/database/background/citySet.txt").strip().split("\n")
 
 
 def _database(data: DataFolder, split: str, *, whole: bool) -> Database:
-    """The tables, with hashes of their files; `whole` includes the table of all flights.
+    """Return the tables, after recording their files' hashes; `whole` includes the table of all flights.
 
-    The test split has no flights: its plans are parsed, and not graded.
+    The test split gets no flights: its plans are parsed, but not graded.
     """
     for table, names in FILES.items():
         if table != "flights" or whole:
@@ -204,7 +181,7 @@ def _database(data: DataFolder, split: str, *, whole: bool) -> Database:
 
 
 def _flights(data: DataFolder, name: str) -> list[Flight]:
-    """The flights of a split's reference information, without duplicates, in order."""
+    """Return the flights of a split's reference information, without duplicates, in order."""
     found: dict[Flight, None] = {}
     for flights in data.each_line(name, _flights_in):
         found |= flights
@@ -212,7 +189,7 @@ def _flights(data: DataFolder, name: str) -> list[Flight]:
 
 
 def _flights_in(information: Mapping[str, Any]) -> dict[Flight, None]:
-    """Those of one query. `There is no flight ...` stands for none."""
+    """Return the flights of one query. The text `There is no flight ...` means none."""
     lists = [value for key, value in information.items() if key.startswith("Flight from ")]
     return dict.fromkeys(_flight(row) for rows in lists if not isinstance(rows, str) for row in rows)
 

@@ -1,7 +1,7 @@
 """Recognizes names and cities of TravelPlanner's tables in a model's text.
 
 A name is recognized only verbatim and whole. It must be followed by its city, or by words that cannot be part
-of a name (a price, a note in parentheses). So the meaning of a text never changes.
+of a name (a price, a note in parentheses). So recognition never changes the meaning of a text.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ _DETAILS = re.compile(
     rf"(?:(?:[-–—,;:|.]\s*+(?:(?:{_WORD})\b|{_AMOUNT})|[-–—,;:|.]?\s*+[$€£~≈]|for\s+\d).*|[.,;])?\Z",
     re.IGNORECASE | re.DOTALL,
 )
-"""What may follow a name without its city."""
+"""Text that may follow a name without its city."""
 _END = re.compile(r"\s*+(?:\Z|[(\[,;:.|$~\n]|[-–—]\s|for\s+\$?\d)")
-"""What may follow a name with its city."""
+"""Text that may follow a name with its city."""
 _CHOICE = re.compile(r"[\s,;:.|-]*+(?:or|and|then|alternatively|otherwise|plus|instead)\b|[^\w]*+[/&+]", re.I)
 
 
 class Named(NamedTuple):
-    """A name at the start of a text."""
+    """A name recognized in a text, with its city."""
 
     name: str
     city: str
     said: bool
-    """Whether the text has the city; else it is that of the day."""
+    """Whether the text contains the city; else the city is that of the day."""
     end: int
-    """End of the name with its city."""
+    """The end of the name, including its city."""
 
     def __str__(self) -> str:
         return f"{self.name}, {self.city}"
@@ -48,7 +48,7 @@ class Named(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """Names and cities of a database."""
+    """The names and cities of a database, with methods that find them in text."""
 
     database: Database
 
@@ -59,7 +59,7 @@ class Places:
 
     @cached_property
     def _names(self) -> Mapping[Kind, Mapping[str, Sequence[str]]]:
-        """Kind -> city -> names, the longest first."""
+        """The names by kind and city, longest first."""
         tables = self.database.tables
         return {
             "restaurant": _by_city((row.city, row.name) for row in tables.restaurants),
@@ -68,16 +68,16 @@ class Places:
         }
 
     def cities_in(self, text: str) -> list[str]:
-        """The cities in a text, without duplicates, in order."""
+        """Return the cities in a text, without duplicates, in order."""
         return list(dict.fromkeys(self._cities.findall(text)))
 
     def city_at_head(self, text: str) -> str | None:
-        """The city at the start of a text, if only details follow."""
+        """Return the city at the start of a text, if only details follow; else None."""
         match = self._cities.match(text)
         return match[0] if match is not None and _END.match(text, match.end()) else None
 
     def pair_in(self, text: str) -> re.Match[str] | None:
-        """`A to B`, `from A to B`, `A -> B`: two different cities in the groups `a` and `b`."""
+        """Find `A to B`, `from A to B` or `A -> B` with two different cities, in the groups `a` and `b`."""
         for match in self._pair.finditer(text):
             if match["a"] != match["b"]:
                 return match
@@ -91,7 +91,7 @@ class Places:
         return re.compile(rf"(?:\b[Ff]rom\s++)?(?P<a>{city}){state}{way}(?P<b>{city}){state}")
 
     def exists(self, kind: Kind, text: str) -> bool:
-        """Whether the evaluator finds `Name, City` verbatim."""
+        """Return whether the evaluator finds `Name, City` verbatim."""
         name, city = name_and_city(text)
         rows = {
             "restaurant": self.database.restaurants_named,
@@ -101,17 +101,17 @@ class Places:
         return bool(rows)
 
     def one(self, kind: Kind, text: str, here: Sequence[str]) -> Named | None:
-        """The place at the start of a text, followed by details at most; None if ambiguous."""
+        """Return the place at the start of a text, if at most details follow; None if ambiguous."""
         cities = dict.fromkeys([*self.cities_in(text), *here])
         found = [named for named in self._at(kind, text, 0, cities) if self._alone(text, named, here)]
         return _certain([named for named in found if named.said or named.city in here])
 
     def at(self, kind: Kind, text: str, start: int, cities: Iterable[str]) -> Named | None:
-        """The place at a position of a text, in one of some cities, whatever follows."""
+        """Return the place at a position of a text, in one of some cities; any text may follow."""
         return _certain(list(self._at(kind, text, start, cities)))
 
     def _at(self, kind: Kind, text: str, start: int, cities: Iterable[str]) -> Iterator[Named]:
-        """All interpretations of a text from a position on."""
+        """Yield all interpretations of a text from a position on."""
         for city in cities:
             for name in self._names[kind].get(city, ()):
                 if (
@@ -122,7 +122,7 @@ class Places:
                     yield Named(name, city, end is not None, end or start + len(name))
 
     def _city_end(self, text: str, start: int, city: str) -> int | None:
-        """End of the city, with its state, after a name; None if there is none."""
+        """Return the end of the city, with its state, after a name; None if no city follows."""
         state = re.escape(self.database.state_of(city) or "")
         also = rf"(?:\s*+[,(]\s*+(?:{state}|USA|U\.S\.A?\.?|United States)\b\)?)*+" if state else ""
         match = re.compile(rf"(?:\s*+(?:{_NOTE}))?{_IN}[(\[]?{re.escape(city)}(?!\w){also}[)\]]?").match(
@@ -140,7 +140,7 @@ class Places:
         return _DETAILS.match(rest) is not None and set(self.cities_in(rest)) <= set(here)
 
     def with_city(self, text: str) -> str | None:
-        """`Name, City` of a text with details after it; None if there are none, or if ambiguous."""
+        """Return `Name, City` from a text with details after it; None if no city follows, or if ambiguous."""
         spots = [spot for spot in self._in_city.finditer(text) if _END.match(text, spot.end())]
         if len(spots) != 1 or _CHOICE.match(text, spots[0].end()):
             return None
@@ -153,7 +153,7 @@ class Places:
 
 
 def _certain(found: Sequence[Named]) -> Named | None:
-    """The interpretation with the longest name, explicit cities first; None for a tie."""
+    """Return the interpretation with the longest name, explicit cities first; None for a tie."""
     best = max(((len(named.name), named.said) for named in found), default=None)
     left = {named for named in found if (len(named.name), named.said) == best}
     return left.pop() if len(left) == 1 else None

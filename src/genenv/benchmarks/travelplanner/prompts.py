@@ -1,11 +1,11 @@
-"""TravelPlanner's settings and the prompt for planning from given information, genenv's or the authors'.
+"""TravelPlanner's settings, and the prompts for planning from given information: genenv's or the authors'.
 
-As in the authors' (`agents/prompts.py` of OSU-NLP-Group/TravelPlanner, `PLANNER_INSTRUCTION` and
+As in the authors' prompts (`agents/prompts.py` of OSU-NLP-Group/TravelPlanner, `PLANNER_INSTRUCTION` and
 `COT_PLANNER_INSTRUCTION`) there is one message: the task, an example, the given information, the query.
-genenv's has its own wording and an example with cities that do not exist. `form: json` asks for the form of
-submissions, which the authors' second model makes of the plan; `form: text` asks for their lines. The
-authors' prompt is not part of genenv: with `prompt: authors` it is parsed, not executed, from their file
-among the data.
+genenv's prompt has its own wording and an example with fictional cities. `form: json` asks for the form of
+submissions, which the authors derive from the plan with a second model; `form: text` asks for the authors'
+lines. The authors' prompt is not part of genenv: with `prompt: authors` it is parsed, not executed, from the
+authors' file among the data.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from genenv.settings import Settings
 
 
 class TravelPlannerSettings(Settings, frozen=True):
-    """What the prompt of TravelPlanner is like."""
+    """Settings of the TravelPlanner benchmark."""
 
     mode: Literal["sole-planning", "two-stage"] = "sole-planning"
-    """`sole-planning` gives all information; in `two-stage` the model searches for it with tools first."""
+    """`sole-planning` gives all information; in `two-stage` the model first searches for it with tools."""
     strategy: Literal["direct", "cot"] = "direct"
-    """`direct` wants the plan at once, `cot` some thinking before it: two of the authors' four strategies."""
+    """`direct` asks for the plan at once, `cot` for reasoning first: two of the authors' four strategies."""
     form: Literal["json", "text"] = "json"
-    """`json` wants the form in which plans are submitted, `text` the authors' lines (`Breakfast: ...`)."""
+    """`json` asks for the form of submissions, `text` for the authors' lines (`Breakfast: ...`)."""
     prompt: Literal["ours", "authors"] = "ours"
-    """`authors` is theirs, word for word, from `travelplanner/prompts.py` of the data; wants their lines."""
+    """`authors` is their prompt, verbatim, from `travelplanner/prompts.py` of the data; it asks for lines."""
 
 
 VERSION = "1"
@@ -41,7 +41,7 @@ NAMES: Mapping[str, str] = {
     "current_city": "Current City",
     **{field: field.capitalize() for field in FIELDS},
 }
-"""Key of the submission form -> its name in the lines of `form: text`, in order."""
+"""The name in the lines of `form: text`, by the key of the submission form; in order."""
 
 _TASK = (
     "You are an experienced travel planner. Use the given information to answer the query with a detailed "
@@ -86,30 +86,30 @@ _DAYS: tuple[tuple[str, ...], ...] = (
         "-",
     ),
 )
-"""The example's plan; fields in the order of `NAMES`."""
+"""The example's plan; fields are in the order of `NAMES`."""
 
 
 AUTHORS_FILE = "travelplanner/prompts.py"
-"""`agents/prompts.py` of their repository, among the data."""
+"""`agents/prompts.py` of the authors' repository, among the data."""
 _THEIRS = {"direct": "PLANNER_INSTRUCTION", "cot": "COT_PLANNER_INSTRUCTION"}
 _BLANKS = {"text", "query"}
 _SEARCHING = "ZEROSHOT_REACT_INSTRUCTION"
 
 
 def authors_template(data: DataFolder, settings: TravelPlannerSettings) -> str:
-    """The authors' template for planning, with the fields `{text}` and `{query}`.
+    """Return the authors' template for planning, with the fields `{text}` and `{query}`.
 
     Raises:
-        DataError: their file is missing or changed, or lacks the template.
+        DataError: the authors' file is missing or changed, or lacks the template.
     """
     return _template(data, _THEIRS[settings.strategy], _BLANKS)
 
 
 def authors_searching(data: DataFolder) -> str:
-    """The authors' template for searching with tools, with the fields `{query}` and `{scratchpad}`.
+    """Return the authors' template for searching with tools, with the fields `{query}` and `{scratchpad}`.
 
     Raises:
-        DataError: as `authors_template`.
+        DataError: as for `authors_template`.
     """
     return _template(data, _SEARCHING, {"query", "scratchpad"})
 
@@ -120,16 +120,16 @@ def _template(data: DataFolder, name: str, blanks: AbstractSet[str]) -> str:
 
 
 def filled(template: str, blanks: Mapping[str, str]) -> str:
-    """A template with its fields filled."""
+    """Return a template with its fields filled."""
     pieces = string.Formatter().parse(template)
     return "".join(said + (blanks[blank] if blank is not None else "") for said, blank, _, _ in pieces)
 
 
 def _checked(template: str, wanted: AbstractSet[str]) -> str:
-    """A template with exactly these fields.
+    """Return a template unchanged, after checking its fields.
 
     Raises:
-        ValueError: it has others.
+        ValueError: the fields are not exactly those wanted.
     """
     blanks = {blank for _, blank, _, _ in string.Formatter().parse(template) if blank is not None}
     if blanks != wanted:
@@ -140,11 +140,11 @@ def _checked(template: str, wanted: AbstractSet[str]) -> str:
 
 
 def _text_named(name: str, source: str) -> str:
-    """A string constant in Python source, found without executing it.
+    """Return a string constant of Python source, found without executing the source.
 
     Raises:
-        KeyError: there is none.
-        ValueError: it is not Python.
+        KeyError: there is no such constant.
+        ValueError: the source is not Python.
     """
     try:
         statements = ast.parse(source).body
@@ -162,14 +162,14 @@ def _text_named(name: str, source: str) -> str:
 
 
 def described(settings: TravelPlannerSettings) -> str:
-    """The prompt's name, for the summary."""
+    """Return the prompt's name, for the summary."""
     if settings.prompt == "authors":
         return f"the authors', {_THEIRS[settings.strategy]} of agents/prompts.py"
     return f"genenv's, version {VERSION}, {settings.strategy}, {settings.form}"
 
 
 def prompt(question: Question, settings: TravelPlannerSettings) -> str:
-    """The message that asks for a plan."""
+    """Return the message that asks for a plan."""
     if question.split.template is not None:
         return filled(question.split.template, {"text": question.information, "query": question.text})
     thinks = settings.strategy == "cot"

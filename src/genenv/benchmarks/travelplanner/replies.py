@@ -1,9 +1,9 @@
-"""Parses the plan in a reply, and writes plans as submissions. Nothing that a model wrote is executed.
+"""Parses the plan in a reply, and writes plans as submissions. No model output is executed.
 
-The authors use a second model (GPT-4) to turn the reply into the form of a submission. Here code does it: it
+The authors use a second model (GPT-4) to turn the reply into the form of a submission. Here code does it. It
 finds JSON, lines such as `Breakfast: ...` under `Day 1:`, or a table of days anywhere in the reply, and
 normalizes the fields of each day (`entries.py`). A reply without such a plan counts as not delivered; the
-authors' second model might still find one in free prose.
+authors' second model might still find a plan in free prose.
 
 A submission has one line per query of the split, in order: `{"idx": 1, "query": "...", "plan": [...]}`, with
 `null` for a plan that was not delivered. `evaluation/eval.py` of OSU-NLP-Group/TravelPlanner matches lines by
@@ -26,7 +26,7 @@ from genenv.environments.travel.query import Plan
 from genenv.types import Json
 
 LEAST_FIELDS: Final = 2
-"""Known fields that make a day."""
+"""The fewest known fields that make a day."""
 _NAMES: Mapping[str, str] = {
     "current_city": r"current(?:\s|\\?_)+city|city|location",
     "transportation": r"transportation|transport|travel",
@@ -36,7 +36,7 @@ _NAMES: Mapping[str, str] = {
     "dinner": "dinner",
     "accommodation": r"accommodations?|lodging|hotel|overnight\s+stay",
 }
-"""Key of the submission form -> its names in lines."""
+"""The pattern of a field's names in lines, by the key of the submission form."""
 _ANY = "|".join(_NAMES.values())
 _COUNTED = ("one", "two", "three", "four", "five", "six", "seven")
 
@@ -52,7 +52,7 @@ _LINE = re.compile(
     re.IGNORECASE,
 )
 _WITHIN = re.compile(rf"(?<=[;|.,])\s++(?=(?:\*\*)?(?:{_ANY})(?:\*\*)?\s*+:)", re.IGNORECASE)
-"""Start of the next field in a line."""
+"""The start of the next field in a line."""
 _ESCAPED = re.compile(r"(?:\\r)?\\n")
 _BULLET = re.compile(r"\s*+(?:[-*•+]|\d{1,2}[.)])\s++(?=\S)")
 _BAR = re.compile(r"(?<!\\)\|")
@@ -65,13 +65,13 @@ class Piece(NamedTuple):
     number: int | None
     day: dict[str, str]
     at: int
-    """Its start in the reply."""
+    """The start of the day in the reply."""
     why: str = ""
-    """Why it cannot be parsed; empty: it can."""
+    """Why the day cannot be parsed; empty if it can."""
 
 
 def in_lines(text: str) -> list[Piece]:
-    """Days under headings; those with too few fields cannot be parsed."""
+    """Return the days under headings; days with too few fields cannot be parsed."""
     days: list[tuple[int, dict[str, str], int]] = []
     field = ""
     for at, line in _lines(text):
@@ -96,7 +96,7 @@ def in_lines(text: str) -> list[Piece]:
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    r"""Lines and their starts; a literal `\n` also ends one, if the start of a field follows."""
+    r"""Yield lines and their starts; a literal `\n` also ends a line, if the start of a field follows."""
     for at, line in _numbered(text):
         parts = _ESCAPED.split(line)
         whole = parts[0]
@@ -110,7 +110,7 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _numbered(text: str) -> Iterator[tuple[int, str]]:
-    """The lines of a text with the position of their first character."""
+    """Yield the lines of a text with the position of their first character."""
     at = 0
     for line in text.splitlines(keepends=True):
         yield at, line.rstrip("\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
@@ -122,13 +122,13 @@ def _heading_number(text: str) -> int:
 
 
 def _of_heading(rest: str) -> dict[str, str]:
-    """`Day 1: from A to B`: the current city, unless a separate line has it."""
+    """Return the current city of `Day 1: from A to B`, which a separate line may replace."""
     match = re.match(r"\W{0,4}(from\s.{1,120}\sto\s.{1,80})", rest, re.IGNORECASE)
     return {"current_city": match[1].strip(" *_:#")} if match is not None else {}
 
 
 def _goes_on(line: str, field: str, day: dict[str, str]) -> str:
-    """Add entries below their field, or its value on the next line; returns the field that may continue."""
+    """Add a line to the field above it (an entry, or its value); return the field that may continue."""
     bullet = _BULLET.match(line)
     if not field or not line.strip():
         return field if field and not day[field] else ""
@@ -142,7 +142,7 @@ def _goes_on(line: str, field: str, day: dict[str, str]) -> str:
 
 
 def in_tables(text: str) -> Iterator[list[Piece]]:
-    """The days of each table with the fields as columns: `| Day | Breakfast | ...`."""
+    """Yield the days of each table with the fields as columns: `| Day | Breakfast | ...`."""
     columns: list[str] = []
     rows: list[Piece] = []
     for at, line in [*_numbered(text), (len(text), "")]:
@@ -181,7 +181,7 @@ _PATTERNS = {key: re.compile(pattern, re.IGNORECASE) for key, pattern in _NAMES.
 
 
 def key_of(name: str) -> str:
-    """The submission's key for a name, else the name in the same style."""
+    """Return the submission's key for a field name, or else the name in the same style."""
     words = re.sub(r"[^a-z]+", " ", name.lower()).strip()
     for key, pattern in _PATTERNS.items():
         if pattern.fullmatch(words):
@@ -191,10 +191,10 @@ def key_of(name: str) -> str:
 
 
 MAX_CHARS: Final = 50_000
-"""Characters of a reply that are parsed; a plan for a week has 4,000."""
+"""The most characters of a reply that are parsed; a plan for a week has 4,000."""
 
 _WRAPPED = 4
-"""Maximum nesting of days in lists and objects."""
+"""The deepest nesting of days in lists and objects."""
 _MOST_DAYS, _MAX_NAME = 31, 40
 _MOST_UNREAD = 31
 
@@ -206,16 +206,16 @@ class Reading:
     """The plan parsed from a reply."""
 
     plan: list[dict[str, Json]]
-    """Empty: there is none."""
+    """The days; empty if there is no plan."""
     unread: tuple[str, ...] = ()
-    """Days that cannot be parsed: number, position and reason."""
+    """The days that cannot be parsed: number, position and reason."""
 
 
 def read_reply(reply: str, places: Places) -> Reading:
-    """The plan of a reply, and its days that cannot be parsed.
+    """Return the plan of a reply, and its days that cannot be parsed.
 
-    Of several plans, the last one with the most days counts. A day that cannot be parsed becomes a day of
-    hyphens if later days can be, so that those keep their numbers.
+    Of several plans, the last of those with the most days counts. A day that cannot be parsed becomes a day
+    of hyphens if later days can be, so that those keep their numbers.
     """
     text = reply[:MAX_CHARS]
     plans, unread = _plans(text)
@@ -239,11 +239,6 @@ def read_reply(reply: str, places: Places) -> Reading:
     )
 
 
-def read_plan(reply: str, places: Places) -> list[dict[str, Json]]:
-    """The plan of a reply alone; empty for none."""
-    return read_reply(reply, places).plan
-
-
 _LATER = re.compile(r"\bdays?\W{1,6}\d|current.{0,2}city", re.IGNORECASE)
 
 
@@ -253,7 +248,7 @@ def _named(piece: Piece) -> str:
 
 
 def _unescaped(text: str) -> str:
-    """The value of a JSON string, or a text with its quotes unescaped."""
+    """Return the value of a JSON string, or a text with its quotes unescaped."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -262,7 +257,7 @@ def _unescaped(text: str) -> str:
 
 
 def _plans(text: str) -> tuple[list[list[Piece]], list[Piece]]:
-    """The plans of a text, and the days that cannot be parsed."""
+    """Return the plans of a text, and the days that cannot be parsed."""
     written = [in_lines(text), *in_tables(text), *_json_days(text)]
     plans = [plan for pieces in written for plan in _split([piece for piece in pieces if not piece.why])]
     unread = sorted(
@@ -284,7 +279,7 @@ def _split(pieces: Sequence[Piece]) -> list[list[Piece]]:
 
 
 def _with_gaps(plan: Sequence[Piece], unread: Sequence[Piece]) -> list[Piece]:
-    """A plan with unparsed days in their positions, up to the last parsed one."""
+    """Return a plan with unparsed days in their positions, up to the last parsed day."""
     days: list[Piece] = []
     before, at = 0, -1
     for piece in plan:
@@ -308,11 +303,11 @@ _KEY = re.compile(r"(?:[{,\n]|\A)\W{0,12}([A-Za-z][\w\\ ]{0,30}?)[^\w:]{0,8}:")
 _NUMBERED = re.compile(r"\W{0,8}days?\W{1,8}(\d{1,2})(?!\d)", re.IGNORECASE)
 _UNDER = re.compile(r"day\W{0,3}(\d{1,2})\W{1,12}\Z", re.IGNORECASE)
 _HEAD = 1_500
-"""Characters of a malformed object in which it must look like a day."""
+"""The most characters of a malformed object in which to look for signs of a day."""
 
 
 def _json_days(text: str) -> Iterator[list[Piece]]:
-    """The days of each list; separate objects, as in a truncated list, are one plan."""
+    """Yield the days of each list; separate objects, as in a truncated list, are one plan."""
     alone: list[Piece] = []
     for found in values(text):
         if isinstance(found, Unread):
@@ -327,7 +322,7 @@ def _json_days(text: str) -> Iterator[list[Piece]]:
 
 
 def _unread_day(text: str, unread: Unread) -> Iterator[Piece]:
-    """The day of a malformed object, if it looks like one."""
+    """Yield the day of a malformed object, if the object looks like a day."""
     if text[unread.start] != "{":
         return
     inner = text.find("{", unread.start + 1)
@@ -340,7 +335,7 @@ def _unread_day(text: str, unread: Unread) -> Iterator[Piece]:
 
 
 def _days(value: Json, depth: int = 0) -> Iterator[Piece]:
-    """The days in a value: `[...]`, `{"plan": [...]}`, `{"Day 1": {...}}`, or a day itself."""
+    """Yield the days in a value: `[...]`, `{"plan": [...]}`, `{"Day 1": {...}}`, or a single day."""
     if depth > _WRAPPED or isinstance(value, str):
         return
     if isinstance(value, Mapping):
@@ -355,7 +350,7 @@ def _days(value: Json, depth: int = 0) -> Iterator[Piece]:
 
 
 def _fields(day: Mapping[str, Json]) -> _Day:
-    """The fields of a day; those of nested objects, such as `meals`, too."""
+    """Return the fields of a day, including those of nested objects such as `meals`."""
     below = [value for key, value in day.items() if key not in KEYS and isinstance(value, Mapping)]
     inner = {key_of(name[:_MAX_NAME]): entry for value in below for name, entry in value.items()}
     told = {key: day.get(key, inner.get(key)) for key in KEYS}
@@ -368,7 +363,7 @@ def _fields(day: Mapping[str, Json]) -> _Day:
 
 
 def _number(value: Json) -> int | None:
-    """The number of `1` or `Day 1`; none for dates."""
+    """Return the number of `1` or `Day 1`; None for dates."""
     if isinstance(value, int):
         return value
     digits = _DAY.match(value) if isinstance(value, str) else None
@@ -376,7 +371,7 @@ def _number(value: Json) -> int | None:
 
 
 def _text(value: Json) -> str:
-    """A text; a list joined by `;`; an object with a name, and perhaps a city, as `Name, City`."""
+    """Return a text as it is, a list joined by `;`, or an object with a name as `Name, City`."""
     if isinstance(value, str):
         return value
     if isinstance(value, Mapping):
@@ -396,9 +391,9 @@ _LOCATED = ("city", "location")
 
 
 def as_submitted(value: Json) -> list[dict[str, Json]]:
-    """A plan in the form of a submission, or a line of a submission with one under `plan`.
+    """Return a plan in the form of a submission, or the `plan` of a line of a submission.
 
-    Days stay unchanged, except for the length of their texts. Entries that are not objects are empty days.
+    Days stay unchanged, except that long texts are cut. Entries that are not objects become empty days.
     """
     if isinstance(value, Mapping):
         value = value.get("plan")
@@ -414,12 +409,12 @@ def _bounded(day: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def plan_of(question: Question, answer: Json) -> Plan:
-    """The plan in an answer: a reply, or a plan in the form of a submission; empty for none."""
+    """Return the plan in an answer (a reply, or a plan in the form of a submission); empty if none."""
     return reading_of(question, answer).plan
 
 
 def reading_of(question: Question, answer: Json) -> Reading:
-    """The plan in an answer, and what of it cannot be parsed."""
+    """Return the plan in an answer, and the days that cannot be parsed."""
     if isinstance(answer, Mapping) and "reply" in answer:  # two-stage mode
         answer = str(answer["reply"])
     if isinstance(answer, str):
@@ -428,13 +423,13 @@ def reading_of(question: Question, answer: Json) -> Reading:
 
 
 def submission(answers: Sequence[tuple[Question, Json]]) -> str:
-    """The submission for a split; queries that were not asked have no plan.
+    """Return the submission for a split; queries without a rollout have no plan.
 
     Args:
         answers: questions of one split, each with its answer or None.
 
     Returns:
-        One line for each query of the split; empty without questions.
+        One line for each query of the split; "" if there are no questions.
     """
     if not answers:
         return ""

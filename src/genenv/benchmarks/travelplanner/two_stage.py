@@ -1,11 +1,12 @@
-"""TravelPlanner's two-stage mode: an agent searches with tools, and a planner gets what it wrote down.
+"""TravelPlanner's two-stage mode: an agent searches with tools and takes notes, and a planner uses the notes.
 
 The loop and its limits are those of the authors' ReAct agent (`agents/tool_agents.py` of
-OSU-NLP-Group/TravelPlanner). A step is a thought, an action and an observation, the first line of a reply
-each. The agent ends without a plan after 30 steps, when the same action comes a third time in a row, when an
-action of a kind is wrong for a fourth time with none right in between, or when its window is full. `Planner`
-ends it with a plan: the same model is given the notebook, as in sole planning. Two things differ: the window
-is the model's own, instead of a limit in GPT-3.5's tokens, and invalid actions are answered in other words.
+OSU-NLP-Group/TravelPlanner). A step is a thought, an action and an observation; thought and action are each
+the first line of a reply. The agent ends without a plan after 30 steps, when the same action comes a third
+time in a row, when a kind of action is wrong for a fourth time without a right action in between, or when
+its context window is full. `Planner` ends the rollout with a plan: the same model gets the notebook, as in
+sole planning. Two things differ: the window is the model's own, instead of a limit in GPT-3.5's tokens, and
+the wording of answers to invalid actions.
 
 The tools have the arguments and results of the authors' tools (`tools/*/apis.py`). Tables are formatted as by
 pandas, a city must be in the database, a date has the form YYYY-MM-DD. Refusals are worded by genenv.
@@ -26,12 +27,16 @@ from genenv.errors import ContextOverflow
 from genenv.types import Json
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
-_ROOMS = ("NAME", "price", "room type", "house_rules", "minimum nights", "maximum occupancy")
-_ROOMS_END = ("review rate number", "city")
+_ROOMS = (
+    *("NAME", "price", "room type", "house_rules", "minimum nights", "maximum occupancy"),
+    *("review rate number", "city"),
+)
 _MEALS = ("Name", "Average Cost", "Cuisines", "Aggregate Rating", "City")
 _SIGHTS = ("Name", "Latitude", "Longitude", "Address", "Phone", "Website", "City")
-_FLIGHTS = ("Flight Number", "Price", "DepTime", "ArrTime", "ActualElapsedTime", "FlightDate")
-_FLIGHTS_END = ("OriginCityName", "DestCityName", "Distance")
+_FLIGHTS = (
+    *("Flight Number", "Price", "DepTime", "ArrTime", "ActualElapsedTime", "FlightDate"),
+    *("OriginCityName", "DestCityName", "Distance"),
+)
 SEARCHES: Final = (
     *("FlightSearch", "GoogleDistanceMatrix", "AccommodationSearch", "RestaurantSearch", "AttractionSearch"),
     "CitySearch",
@@ -39,18 +44,18 @@ SEARCHES: Final = (
 
 
 class Refused(Exception):
-    """A search with invalid arguments; the message is the observation."""
+    """Raised if a search has invalid arguments; the message is the observation."""
 
 
 class Searches:
-    """The search tools, over one database."""
+    """The search tools over one database."""
 
     def __init__(self, database: Database, cities: Sequence[str]) -> None:
-        """Index the roads.
+        """Index the roads by origin and destination.
 
         Args:
             database: the tables, with all flights.
-            cities: valid cities, in the order in which a refusal lists them.
+            cities: the valid cities, in the order in which a refusal lists them.
         """
         self._database, self._cities = database, list(cities)
         self._known = frozenset(cities)
@@ -59,7 +64,7 @@ class Searches:
             self._roads.setdefault((road.origin, road.destination), road)
 
     def answer(self, name: str, argument: str) -> str:
-        """The result of a search.
+        """Return the result of a search.
 
         Args:
             name: one of `SEARCHES`.
@@ -96,21 +101,7 @@ class Searches:
         found = self._database.flights(origin, destination, date)
         if not found:
             return f"There is no flight from {origin} to {destination} on {date}."
-        rows = [
-            (
-                f.number,
-                _amount(f.price),
-                f.departure,
-                f.arrival,
-                f.elapsed,
-                f.date,
-                f.origin,
-                f.destination,
-                f.distance,
-            )
-            for f in found
-        ]
-        return table((*_FLIGHTS, *_FLIGHTS_END), rows)
+        return table(_FLIGHTS, [flight._replace(price=_amount(flight.price)) for flight in found])
 
     def _distance(self, parts: Sequence[str]) -> str:
         if len(parts) < 3:
@@ -129,40 +120,32 @@ class Searches:
     def _rooms(self, city: str) -> str:
         rows = [
             (
-                r.name,
-                r.price,
-                r.room_type,
-                r.house_rules,
-                r.minimum_nights,
-                r.maximum_occupancy,
-                r.review_rate,
-                r.city,
+                *(r.name, r.price, r.room_type, r.house_rules, r.minimum_nights, r.maximum_occupancy),
+                *(r.review_rate, r.city),
             )
-            for r in self._database.tables.accommodations
-            if r.city == city
+            for r in self._database.accommodations(city)
         ]
-        return table((*_ROOMS, *_ROOMS_END), rows) if rows else "There is no attraction in this city."
+        return table(_ROOMS, rows) if rows else "There is no attraction in this city."
 
     def _meals(self, city: str) -> str:
         rows = [
             (r.name, _amount(r.average_cost), r.cuisines, r.rating, r.city)
-            for r in self._database.tables.restaurants
-            if r.city == city
+            for r in self._database.restaurants(city)
         ]
         return table(_MEALS, rows) if rows else "There is no restaurant in this city."
 
     def _sights(self, city: str) -> str:
-        rows = [tuple(r) for r in self._database.tables.attractions if r.city == city]
+        rows = self._database.attractions(city)
         return table(_SIGHTS, rows) if rows else "There is no attraction in this city."
 
 
 def _amount(value: float) -> float:
-    """An integer where the value is one, as in columns of integers."""
+    """Return an int if the value is integral, as in integer columns."""
     return int(value) if value == int(value) else value
 
 
 def table(names: Sequence[str], rows: Sequence[Sequence[str | float]]) -> str:
-    """Rows formatted as by pandas' `DataFrame.to_string(index=False)`: columns flush right."""
+    """Format rows as pandas' `DataFrame.to_string(index=False)`: columns are right-aligned."""
     columns = [_column(name, [row[at] for row in rows]) for at, name in enumerate(names)]
     return "\n".join(" ".join(cells) for cells in zip(*columns, strict=True))
 
@@ -217,36 +200,36 @@ _INSTRUCTION = (
 
 
 def instruction(query: str, done: str) -> str:
-    """Genenv's prompt for a step."""
+    """Return genenv's prompt for a step."""
     return f"{_INSTRUCTION}{query}{done}"
 
 
 @dataclass(kw_only=True)
 class Agent:
-    """One rollout of the two-stage agent."""
+    """One rollout of the two-stage agent: its state, and the loop of steps."""
 
     query: str
     searches: Searches
     prompt: Callable[[str, str], str]
-    """Query and steps so far -> the prompt for the next line."""
+    """Maps the query and the steps so far to the prompt for the next line."""
     planning: Callable[[str, str], str]
-    """Notebook and query -> the planner's prompt."""
+    """Maps the notebook and the query to the planner's prompt."""
     done: str = ""
-    """Thoughts, actions and observations so far."""
+    """The thoughts, actions and observations so far."""
     notebook: list[Json] = field(default_factory=list[Json])
     actions: list[str] = field(default_factory=list[str])
     _data: str | None = None
-    """Result of the last search."""
+    """The result of the last search."""
     _wrong: Counter[str] = field(default_factory=Counter[str])
 
     async def run(self, talk: Talk) -> Json:
         """Roll out: search, take notes, plan.
 
         Returns:
-            `reply`, the planner's, empty without one; `ended`, why; `steps`; `actions`.
+            `reply`: the planner's reply, or ""; `ended`: the reason of the end; `steps`; `actions`.
 
         Raises:
-            ContextOverflow: not even the first thought fits into the window.
+            ContextOverflow: not even the first thought fits into the context window.
         """
         reply, ended = "", f"no plan within {MAX_STEPS} steps"
         try:
@@ -277,7 +260,7 @@ class Agent:
         return text.splitlines()[0].strip() if text else ""
 
     async def _step(self, number: int, talk: Talk) -> tuple[str | None, str]:
-        """One step; returns the planner's query if it is called, and the reason if the agent stops."""
+        """Run one step; return the planner's query if the planner is called, and the reason of a stop."""
         self.done += f"\nThought {number}:"
         self.done += f" {await self._line(talk)}"
         self.done += f"\nAction {number}:"
@@ -299,12 +282,12 @@ class Agent:
                 None,
                 f"{name if _limited(name) != _INVALID else 'an invalid action'}: {_RETRIES} wrong before",
             )
-        observed = self._observed(name, argument)  # which may shorten what has been done so far
+        observed = self._observed(name, argument)  # may shorten `done`
         self.done += observed
         return None, ""
 
     def _observed(self, name: str, argument: str) -> str:
-        """The observation of an action; a valid one resets all counts of errors."""
+        """Return the observation of an action; a valid action resets all counts of errors."""
         if name == "NotebookWrite":
             self._mask()
             self.notebook.append(
@@ -329,11 +312,11 @@ class Agent:
         return answer.strip()
 
     def _mask(self) -> None:
-        """Remove the last search's result from the prompt: it should be in the notebook."""
+        """Remove the last search's result from the prompt, since it should be in the notebook."""
         if self._data:
             self.done = self.done.replace(self._data.strip(), _MASKED)
 
 
 def _limited(name: str) -> str:
-    """The counter of errors for an action; as at the authors', `AccommodationSearch` has none of its own."""
+    """Return the error counter of an action; `AccommodationSearch` shares that of invalid actions."""
     return name if name in (*SEARCHES, "NotebookWrite") and name != "AccommodationSearch" else _INVALID

@@ -1,14 +1,14 @@
-r"""Parses lists and objects in a text: JSON, Python literals, and what models write by hand.
+r"""Parses lists and objects in a text: JSON, Python literals, and hand-written variants by models.
 
-Beyond JSON and Python literals: keys and brackets with markdown's escapes (`"current\_city"`), quotes of
-typography, doubled quotes, keys and values without quotes, quotes that stand unescaped within a text
-(`'Dunkin' Donuts, Bay'`), comments, commas too many or missing at the end of a line, byte order marks and
-characters of no width.
+Accepted beyond JSON and Python literals: keys and brackets with markdown's escapes (`"current\_city"`),
+typographic quotes, doubled quotes, keys and values without quotes, unescaped quotes within a text
+(`'Dunkin' Donuts, Bay'`), comments, surplus commas, missing commas at the end of a line, byte order marks and
+zero-width characters.
 
-A text ends at the first quote of its kind behind which the list or object goes on: `,` and the next key or
-entry, or a closing bracket. That is what JSON says of well-formed text. Where it is not the first quote, the
-text may hold nothing that looks like a key; else there is more than one reading, and none is taken. What
-cannot be read is never left out in silence: the place and the reason come with it.
+A string ends at the first quote of its kind after which the list or object continues: with `,` and the next
+key or entry, or with a closing bracket. That is JSON's rule for well-formed text. If it is not the first
+quote, the string must not contain anything that looks like a key; otherwise the text is ambiguous and
+refused. Text that cannot be parsed is always reported, with position and reason.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from genenv.types import Json
 
 _MAX_DEPTH = 40
 _MAX_STEPS = 40_000
-"""Maximum keys, values and quotes per text, backtracking included; a plan for a week has 200."""
+"""The most keys, values and quotes per text, including backtracking; a plan for a week has 200."""
 _LONGEST_GUESS = 1_000
-"""Maximum characters of a string with unescaped quotes."""
+"""The most characters of a string with unescaped quotes."""
 _CLOSING: Final = {'"': '"', "'": "'", **dict.fromkeys("“”„", "“”"), **dict.fromkeys("‘’‚", "‘’")}
-"""Opening quote -> its closing quotes."""
+"""The closing quotes of each opening quote."""
 _QUOTES = "".join(_CLOSING)
 _SPACE = re.compile(
     r"(?:[\s\ufeff\u200b-\u200d\u2060]|\\(?:[nrt](?![a-z]))?|//[^\n]*+|#[^\n]*+|/\*(?:[^*]|\*(?!/)){0,500}+\*/)*+"
@@ -57,12 +57,12 @@ class Unread:
 
     start: int
     at: int
-    """Where parsing stopped."""
+    """The position at which parsing stopped."""
     why: str
 
 
 class _Stop(Exception):
-    """A value cannot be parsed from here."""
+    """Raised if no value can be parsed at a position."""
 
     def __init__(self, at: int, why: str) -> None:
         super().__init__(why)
@@ -70,11 +70,11 @@ class _Stop(Exception):
 
 
 class _Exhausted(Exception):
-    """The limit of steps was reached."""
+    """Raised if the limit of steps is reached."""
 
 
 def values(text: str) -> Iterator[Found | Unread]:
-    """The outermost lists and objects of a text, parsed or malformed."""
+    """Yield the outermost lists and objects of a text, parsed or malformed."""
     reader, at = _Reader(text), 0
     while (opening := _OPENING.search(text, at)) is not None:
         start = opening.start()
@@ -91,20 +91,20 @@ def values(text: str) -> Iterator[Found | Unread]:
 
 
 class _Reader:
-    """Parses values at positions of a text, within a number of steps."""
+    """Parses values at positions of a text, within a limit of steps."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._left = _MAX_STEPS
 
     def value(self, at: int, depth: int, *, bare_keys: bool | None = None) -> tuple[Json, int]:
-        """The value at a place, and where it ends.
+        """Return the value at a position, and its end.
 
         Args:
-            at: where it begins.
-            depth: lists and objects around it.
-            bare_keys: whether it is the value of a key, in an object whose keys have no quotes; None: it is
-                no value of a key.
+            at: the start of the value.
+            depth: the number of lists and objects around it.
+            bare_keys: for the value of a key, whether the object's keys have no quotes; None: not the value
+                of a key.
         """
         self._step()
         text = self._text
@@ -147,7 +147,7 @@ class _Reader:
         return entries, at + 1
 
     def _next(self, at: int, closing: str) -> int:
-        """Where the next entry, or the closing bracket, is."""
+        """Return the position of the next entry, or of the closing bracket."""
         after = self._space(at)
         if self._text.startswith(",", after):
             return self._space(after + 1)
@@ -157,7 +157,7 @@ class _Reader:
         raise _Stop(after, why)
 
     def _key(self, at: int) -> tuple[str, int]:
-        """A key, and where its value begins."""
+        """Return a key, and the start of its value."""
         self._step()
         bare = _BARE_KEY.match(self._text, at)
         if bare is not None:
@@ -175,7 +175,7 @@ class _Reader:
         raise _Stop(at, "a key has no certain end")
 
     def _string(self, at: int, bare_keys: bool | None) -> tuple[str, int]:
-        """A text in quotes."""
+        """Return a quoted string and its end."""
         opening = self._text[at]
         line_end = self._text.find("\n", at)
         for count, end in enumerate(self._quotes(at + 1, _CLOSING[opening])):
@@ -196,7 +196,7 @@ class _Reader:
         raise _Stop(at, "a text has no certain end")
 
     def _quotes(self, at: int, closing: str) -> Iterator[int]:
-        """The places of quotes that may close a text; the first is looked for to the end of the reply."""
+        """Yield positions of quotes that may close a string; the first may be anywhere in the reply."""
         pattern, most = _UNESCAPED[closing], len(self._text)
         while (found := pattern.match(self._text, at, most)) is not None:
             self._step()
@@ -205,7 +205,7 @@ class _Reader:
             at = found.end()
 
     def _ends(self, at: int, bare_keys: bool | None, *, certain: bool = False) -> bool:
-        """Whether the list or object around goes on, or ends, behind a quote; `certain`: the first one."""
+        """Return whether the list or object continues or ends after a quote; `certain`: the first quote."""
         after = self._space(at)
         rest = self._text[after : after + 1]
         if bare_keys is None:
@@ -228,7 +228,7 @@ class _Reader:
         return bare_keys and _BARE_KEY.match(self._text, key) is not None
 
     def _bare(self, at: int) -> tuple[Json, int]:
-        """A value without quotes: up to the line's end, the bracket, or the comma before the next key."""
+        """Parse a value without quotes, up to the line's end, the bracket, or the next key's comma."""
         found = _BARE_VALUE.match(self._text, at)
         text = "" if found is None else found[0].rstrip()
         stop = self._text[at if found is None else found.end() :][:1]
@@ -240,7 +240,7 @@ class _Reader:
     def _space(self, at: int) -> int:
         found = _SPACE.match(self._text, at)
         end = at if found is None else found.end()
-        self._left -= (end - at) // 64  # a comment may go on to the end of the text
+        self._left -= (end - at) // 64  # a comment may extend to the end of the text
         return end
 
     def _step(self) -> None:
@@ -253,7 +253,7 @@ _UNESCAPED = {
     closing: re.compile(rf"[^\\{closing}]*+(?:\\[\s\S][^\\{closing}]*+)*+[{closing}]")
     for closing in set(_CLOSING.values())
 }
-"""Quotes that close a text -> the text up to the first of them that has no backslash."""
+"""The pattern of the text up to the first unescaped closing quote, by the closing quotes."""
 
 
 def _number(text: str, at: int) -> Json:
@@ -264,13 +264,13 @@ def _number(text: str, at: int) -> Json:
 
 
 def _unescaped(raw: str, opening: str) -> str:
-    """What a text in quotes says.
+    """Return the value of a quoted string.
 
-    Between single quotes a backslash is only taken from before a quote, for Python prints others than JSON.
+    Between single quotes, only a backslash before a quote is removed, as Python prints escapes unlike JSON.
     """
     if opening == "'":
         return raw.replace("\\'", "'")
-    if opening != '"':  # whoever set these quotes also set the apostrophes
+    if opening != '"':  # typographic quotes come with typographic apostrophes
         return raw.replace("’", "'").replace("‘", "'")
     try:
         said = json.loads(f'"{raw}"', strict=False)
@@ -280,7 +280,7 @@ def _unescaped(raw: str, opening: str) -> str:
 
 
 def _bared(text: str) -> str:
-    """A text without quotes around it that come in pairs."""
+    """Remove pairs of quotes around a text."""
     while len(text) > 1 and text[0] in _CLOSING and text[-1] in _CLOSING[text[0]]:
         text = text[1:-1]
     return text

@@ -1,1 +1,1 @@
-"""Household games of ALFWorld's kind."""
+"""Household text games in the style of ALFWorld."""

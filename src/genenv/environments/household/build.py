@@ -1,4 +1,4 @@
-"""From a household spec to a task: furnish the room, plan, write what the agent sees."""
+"""Build a task from a household spec: furnish the room, plan, and write the messages."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ _NEXT = "What is the next command of the shortest way?"
 NAME = "household"
 """The environment's name."""
 MOST_TARGETS = 4
-"""Objects of the target's type in a room: each pair of them is a plan to look at."""
+"""The maximum number of objects of the target's type in a room; the planner tries each pair of them."""
 _STEPS = ((4, "short"), (7, "middle"))
-"""Plans up to so many steps, and how their skill is called; longer ones are long."""
+"""Maximum number of steps and the name of that plan length in skills; longer plans are "long"."""
 
 
 def build(
     spec: HouseholdSpec, settings: HouseholdConfig, *, task_id: str, lineage: Lineage, rng: random.Random
 ) -> Task | Rejection:
-    """Make the game of a spec and its shortest plan, the ground truth.
+    """Build the game of a spec and its shortest plan, which is the ground truth.
 
     Args:
-        spec: with or without blanks in its wording.
-        settings: of the environment.
-        task_id: of the task.
-        lineage: where it comes from.
-        rng: in which order the places are numbered; in single steps also which step is asked for.
+        spec: its wording may have blanks.
+        settings: the settings of the environment.
+        task_id: the id of the new task.
+        lineage: the origin of the task.
+        rng: draws the numbering of the places and, in mode single, the step that the task asks for.
     """
     if (problem := _reserved(spec, lineage) or _misdescribed(spec)) is not None:
         return problem
@@ -96,17 +96,17 @@ def build(
 
 
 def skills_of(spec: HouseholdSpec) -> tuple[str, ...]:
-    """The task, the size of the room, and whether the object is hidden; a task has its plan's length too."""
+    """Return the skills of a spec: task, room size, and "hidden" if so. `build` adds the plan's length."""
     return (spec.task, f"size:{spec.size}", *(("hidden",) if spec.hidden else ()))
 
 
 def _length(steps: int) -> str:
-    """How long a shortest plan is, as a skill."""
+    """Return the skill for the length of a shortest plan."""
     return f"plan:{next((name for most, name in _STEPS if steps <= most), 'long')}"
 
 
 def game_of(task: Task) -> Game:
-    """The game of a task, made again from its spec; the newest few are kept."""
+    """Return the game of a task, rebuilt from its spec; recent games are cached."""
     order = cast(Sequence[int], task.payload["order"])
     return _game(json.dumps(task.spec, sort_keys=True), tuple(order))
 
@@ -117,7 +117,7 @@ def _game(spec: str, order: tuple[int, ...]) -> Game:
 
 
 def _misdescribed(spec: HouseholdSpec) -> Rejection | None:
-    """Whether the difficulty fields and the parts of a spec fit together."""
+    """Return a rejection if the difficulty fields of a spec contradict its parts, else None."""
     least, most = SIZES[spec.size]
     if not least <= len(spec.others) <= most:
         sentence = f"A {spec.size} room has {least} to {most} other places, not {len(spec.others)}."
@@ -156,7 +156,7 @@ def _misdescribed(spec: HouseholdSpec) -> Rejection | None:
 
 
 def _reserved(spec: HouseholdSpec, lineage: Lineage) -> Rejection | None:
-    """Pairs of object and goal that are kept for measuring are for held-out tasks alone."""
+    """Return a rejection if a spec that is not held-out has a held-out pair of object and goal, else None."""
     goal = goal_of(spec)
     if lineage.origin is Origin.HELD_OUT or not is_held_out(spec.target, goal):
         return None
@@ -171,14 +171,14 @@ def _whole(game: Game, settings: HouseholdConfig) -> tuple[Message, ...]:
 
 
 def possible(play: Play, settings: HouseholdConfig) -> str:
-    """The commands that are possible now, if the settings show them."""
+    """Return the line of commands that are possible now; empty if the settings hide them."""
     return f"\nPossible: {', '.join(play.admissible)}." if settings.show_commands else ""
 
 
 def _next_step(
     play: Play, commands: Sequence[str], answers: Sequence[str], settings: HouseholdConfig
 ) -> tuple[Message, ...]:
-    """The game so far, command by command, and the question."""
+    """Return the messages of a single step: the commands and responses so far, and the question."""
     pairs = zip(commands, answers, strict=True)
     history = "".join(f"\n> {command}\n{answer}" for command, answer in pairs)
     asked = f"{play.game.intro}{history}{possible(play, settings)}\n{_NEXT}"

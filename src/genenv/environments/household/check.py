@@ -1,4 +1,4 @@
-"""Rolling out and grading household tasks, a second check by facts, and the audit before a task is used."""
+"""Episodes and verdicts of household tasks, an independent second checker, and the audit."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _STATES = {"clean": ("isClean", ""), "heat": ("isHot", "isCool"), "cool": ("isCo
 
 
 def wins(world: World, answers: Iterable[str]) -> bool:
-    """Whether the goal of the PDDL problem holds after one of the answers, or at the start."""
+    """Return whether the goal of the PDDL problem holds at the start or after one of the answers."""
     problem = _parse(pddl_problem(world))
     parts = {str(part[0]): part[1:] for part in problem if isinstance(part, list)}
     facts = {tuple(map(str, fact)) for fact in parts[":init"]}
@@ -44,7 +44,7 @@ def wins(world: World, answers: Iterable[str]) -> bool:
 
 
 def _follow(answer: str, facts: set[Fact], ids: Mapping[str, str]) -> bool:
-    """Change the facts as an answer says; returns whether it says anything."""
+    """Update the facts from an answer of the game and return whether the answer changes any."""
     for kind, pattern in _ANSWERS.items():
         if (found := pattern.match(answer)) is None:
             continue
@@ -74,7 +74,7 @@ def _follow(answer: str, facts: set[Fact], ids: Mapping[str, str]) -> bool:
 def _holds(
     formula: Expression, facts: set[Fact], typed: Mapping[str, list[str]], bound: Mapping[str, str]
 ) -> bool:
-    """Evaluate `and`, `not`, `=`, `exists` and atoms."""
+    """Evaluate a formula of `and`, `not`, `=`, `exists` and atoms."""
     head, rest = formula[0], formula[1:]
     match head:
         case "and":
@@ -104,7 +104,7 @@ def _some(
 
 
 def _declared(words: Expression) -> Iterator[tuple[str, str]]:
-    """`a b - kind` as (name, kind) pairs."""
+    """Yield `a b - kind` as (name, kind) pairs."""
     waiting: list[str] = []
     listed = iter(map(str, words))
     for word in listed:
@@ -124,7 +124,7 @@ def _typed(words: Expression) -> dict[str, list[str]]:
 
 
 def _parse(text: str) -> list[Expression]:
-    """The lists of an s-expression."""
+    """Parse an s-expression into nested lists."""
     stack: list[list[Expression]] = [[]]
     for token in re.findall(r"[()]|[^\s()]+", text):
         if token == "(":  # noqa: S105 - a bracket
@@ -140,7 +140,7 @@ def _parse(text: str) -> list[Expression]:
 
 
 class HouseholdEpisode:
-    """One rollout of a whole game: a command a turn, until it is won or the turns are used."""
+    """One rollout of a whole game: one command per turn until the game is won or the turns are used."""
 
     def __init__(self, task: Task, settings: HouseholdConfig) -> None:
         self._task, self._settings = task, settings
@@ -149,7 +149,7 @@ class HouseholdEpisode:
 
     @property
     def choices(self) -> Sequence[str]:
-        """The commands that are possible now, where replies are held to them."""
+        """The commands that are possible now if the settings restrict replies to them, else empty."""
         return self._play.admissible if self._settings.held_to_commands else ()
 
     async def run(self, ask: Ask) -> None:
@@ -165,7 +165,7 @@ class HouseholdEpisode:
 
 
 def one_step(task: Task, settings: HouseholdConfig) -> OneQuestion:
-    """One rollout of a single step: the next command, of those that are possible if it is held to them."""
+    """Return the episode of a single step: one question, restricted to possible commands if so set."""
     if not settings.held_to_commands:
         return OneQuestion(task)
     play = game_of(task).start()
@@ -206,7 +206,7 @@ def _check_step(task: Task, replies: Sequence[str]) -> Verdict:
 
 
 def check_by_facts(task: Task, replies: Sequence[str], settings: HouseholdConfig) -> bool:
-    """The second way to check: the PDDL goal over what the game answered, or a plan from the next state."""
+    """Grade a rollout in a second way: evaluate the PDDL goal on facts derived from the game's answers."""
     game = game_of(task)
     if task.payload["mode"] == "single":
         return bool(replies) and nearer(task, game, read_command(replies[0]))
@@ -215,9 +215,9 @@ def check_by_facts(task: Task, replies: Sequence[str], settings: HouseholdConfig
 
 
 def nearer(task: Task, game: Game, command: str) -> bool:
-    """Whether a command, in the state that a single step is asked in, begins a way that is as short as any.
+    """Return whether a command is the first of a shortest plan from the state of a single-step task.
 
-    The way goes on by a plan from there, and by the facts it must win.
+    The rest of the plan is computed from the next state, and the PDDL goal must hold after it.
     """
     play = game.start()
     answers = play.play(cast(Sequence[str], task.payload["played"]))
@@ -230,9 +230,9 @@ def nearer(task: Task, game: Game, command: str) -> bool:
 
 
 def random_replies(task: Task, rng: random.Random, settings: HouseholdConfig) -> tuple[str, ...]:
-    """Commands of the right form with names from the first message: any verb, any place, the wanted object.
+    """Return well-formed commands: any verb and any place of the room, with the wanted object.
 
-    In single steps, never one of the right ones: a pass then shows a flaw of the check, and not luck.
+    In single steps none of them is right, so that a pass shows a flaw of the check and not a lucky guess.
     """
     game = game_of(task)
     spec = HouseholdSpec.model_validate(task.spec)
@@ -246,7 +246,7 @@ def random_replies(task: Task, rng: random.Random, settings: HouseholdConfig) ->
 
 
 def random_command(places: Sequence[str], thing: str, rng: random.Random) -> str:
-    """A command of the right form."""
+    """Return a random command of a valid form."""
     form = rng.choice(_FORMS)
     return form.format(place=rng.choice(places), thing=thing)
 
@@ -271,7 +271,7 @@ _RANDOM_ATTEMPTS = 2
 
 
 def audit(task: Task, rng: random.Random, settings: HouseholdConfig) -> Rejection | None:
-    """None if all is well, else the first thing that is wrong."""
+    """Return the first fault of a task, or None."""
     spec = HouseholdSpec.model_validate(task.spec)
     if (problem := problem_with(spec.wording, spec.task, spec.target, goal_of(spec))) is not None:
         return Rejection(RejectReason(problem[0]), problem[1])
@@ -284,7 +284,7 @@ def audit(task: Task, rng: random.Random, settings: HouseholdConfig) -> Rejectio
 
 
 def _attempts(task: Task, rng: random.Random, settings: HouseholdConfig) -> Iterator[Sequence[str]]:
-    """The solution, the solution broken in every place, and uninformed rollouts."""
+    """Yield rollouts to check: the demonstration, copies with one command left out, and random rollouts."""
     yield task.oracle
     for left_out in range(len(task.oracle)):
         yield (*task.oracle[:left_out], *task.oracle[left_out + 1 :])

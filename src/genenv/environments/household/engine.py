@@ -1,6 +1,6 @@
-"""The household game: its places and objects, the rules of its commands, and commands read from replies.
+"""The household game: places, objects, the rules of its commands, and a parser of commands in replies.
 
-ALFWorld's recorded games are played by it too.
+It also plays the recorded games of ALFWorld.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ VERB: dict[TaskType, str] = {
     "pick_heat_then_place_in_recep": "heat",
     "pick_cool_then_place_in_recep": "cool",
 }
-"""What must be done to the object before it is put down."""
+"""Task -> the verb of the treatment that the object needs before it is put down."""
 APPLIANCE: dict[TaskType, str] = {
     "pick_clean_then_place_in_recep": "SinkBasin",
     "pick_heat_then_place_in_recep": "Microwave",
     "pick_cool_then_place_in_recep": "Fridge",
 }
-"""Where each treatment is done."""
+"""Task -> the type of receptacle in which the object is treated."""
 
 KNIVES = ("Knife", "ButterKnife")
 
 
 @dataclass(frozen=True)
 class Place:
-    """A receptacle of the compiled world."""
+    """A receptacle of a compiled game."""
 
     id: str
     name: str
@@ -51,13 +51,13 @@ class Place:
 
 @dataclass(frozen=True)
 class Item:
-    """An object of the compiled world. `inside`: names of what the grammar says is in it (never changes)."""
+    """An object of a compiled game. `inside`: names of its contents in descriptions (constant)."""
 
     id: str
     name: str
     type: str
     at: tuple[str, ...]
-    """Ids of the receptacles it starts in: one; in recorded games none, or several."""
+    """Ids of the receptacles in which it starts: one; in recorded games also none or several."""
     pickupable: bool = True
     cleanable: bool = False
     heatable: bool = False
@@ -71,7 +71,7 @@ class Item:
 
 @dataclass(frozen=True)
 class World:
-    """Everything fixed about a game. Sequences are in order of id: TextWorld lists entities in that order."""
+    """The constant part of a game. Sequences are sorted by id, as TextWorld lists entities in that order."""
 
     task: TaskType
     target: str
@@ -83,9 +83,9 @@ class World:
     can_contain: Mapping[str, frozenset[str]]
     """Type of receptacle -> types of objects that it can hold."""
     located: tuple[tuple[str, str], ...] | None = None
-    """(item id, location) where items are said to be at the start; None: where their receptacles are."""
+    """(item id, location) of items at the start; None: each item is at the location of its receptacle."""
     help: str = ""
-    """What the command `help` answers; empty: words of our own."""
+    """The answer to the command `help`; empty for the default text."""
 
 
 NOTHING = "Nothing happens."
@@ -94,7 +94,7 @@ _HELP = (
     "You can: look; inventory; go to, open, close or examine a place; take an object from a place; move it to"
     " a place; clean, heat or cool it with a place; use a lamp; slice an object with a knife."
 )
-"""In words of its own, and so the one answer that is not TextWorld's."""
+"""A text written for genenv; all other answers are TextWorld's."""
 
 
 def _listing(names: Iterable[str]) -> str:
@@ -106,14 +106,14 @@ def _listing(names: Iterable[str]) -> str:
 
 @dataclass
 class State:
-    """What can change. Sets hold ids."""
+    """The variable part of a game. Sets hold ids."""
 
     location: str
     inside: dict[str, frozenset[str]]
-    """Item to the receptacles that it is in: one; in recorded games several at the start, and then the
-    others still while one of them has given it out."""
+    """Item -> ids of the receptacles that it is in. Usually this is one. In recorded games an item may start
+    in several; taking it from one of them leaves it in the others."""
     at: dict[str, set[str]]
-    """Item -> the locations where the game's grammar has it."""
+    """Item -> the locations that the grammar has for it."""
     opened: set[str]
     held: str | None = None
     clean: set[str] = field(default_factory=set)
@@ -122,14 +122,14 @@ class State:
     toggled: set[str] = field(default_factory=set)
     sliced: set[str] = field(default_factory=set)
     taken_from: set[tuple[str, str]] = field(default_factory=set)
-    """(item, receptacle) that stopped holding; TextWorld calls such an item visible on the floor."""
+    """Pairs (item, receptacle) of past takes; TextWorld lists such an item as visible on the floor."""
 
 
 _SETS = ("opened", "clean", "hot", "cool", "toggled", "sliced", "taken_from")
 
 
 class Game:
-    """One compiled game; shared by all its rollouts and never changed."""
+    """One compiled game. It never changes, so all rollouts share it."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -143,13 +143,13 @@ class Game:
 
     @cached_property
     def intro(self) -> str:
-        """What a rollout begins with."""
+        """The first text that the agent sees."""
         seen = _listing(f"a {p.name}" for p in self.world.places)
         room = f"You are in the middle of a room. Looking quickly around you, you see {seen}."
         return _INTRO.format(room=room, wording=self.world.wording)
 
     def start(self) -> Play:
-        """A fresh episode."""
+        """Return a new rollout at the initial state."""
         inside = {i.id: frozenset(i.at) for i in self.world.items if i.at}
         located = self.world.located
         if located is None:
@@ -172,7 +172,7 @@ class Game:
 
 
 class Play:
-    """One rollout."""
+    """The state of one rollout and the commands that change it."""
 
     def __init__(self, game: Game, state: State) -> None:
         self.game = game
@@ -181,7 +181,7 @@ class Play:
     # -- what the agent calls
 
     def step(self, command: str) -> str:
-        """Carry out a command; what is not possible now answers `NOTHING` and changes nothing."""
+        """Execute a command and return the answer; `NOTHING` if it is impossible and changed nothing."""
         words = command.strip()
         verb, _, rest = words.partition(" ")
         plain = _PLAIN.get(words)
@@ -198,31 +198,18 @@ class Play:
         return NOTHING
 
     def play(self, commands: Iterable[str]) -> list[str]:
-        """Carry out commands one after the other; their answers."""
+        """Execute commands in order and return their answers."""
         return [self.step(command) for command in commands]
 
     @property
     def won(self) -> bool:
-        """Whether the goal holds now."""
-        world, state = self.game.world, self.state
-        if world.task == "look_at_obj_in_light":
-            held = self.game.item_of_id[state.held].type if state.held else None
-            return held == world.target and any(
-                i.toggleable and i.id in state.toggled and i.type == world.goal and self._in_front(i)
-                for i in world.items
-            )
-        counts: dict[str, int] = {}
-        for item in world.items:
-            if item.type != world.target or not self._treated(item):
-                continue
-            for place in state.inside.get(item.id, ()):
-                if self.game.place_of_id[place].type == world.goal:
-                    counts[place] = counts.get(place, 0) + 1
-        return max(counts.values(), default=0) >= (2 if world.task == "pick_two_obj_and_place" else 1)
+        """Whether the goal holds now: all of its conditions."""
+        met, conditions = self.goal_conditions
+        return met == conditions
 
     @property
     def goal_conditions(self) -> tuple[int, int]:
-        """How many conditions of the goal hold now, and how many there are; all of them where it is won.
+        """The number of goal conditions that hold now, and their total; both are equal once the game is won.
 
         As ALFRED's tasks count them (`goal_conditions_met` in `alfworld/env/tasks.py`): pick 1, an object in
         the receptacle; two 2, the objects in one receptacle, at most two; light 2, the object held, the lamp
@@ -253,7 +240,7 @@ class Play:
 
     @property
     def admissible(self) -> list[str]:
-        """All commands possible now, in order."""
+        """All commands that are possible now, sorted."""
         state, game = self.state, self.game
         here = game.facing.get(state.location, [])
         commands = {"look", "inventory", "help"}
@@ -284,7 +271,7 @@ class Play:
         return sorted(commands)
 
     def copy(self) -> Play:
-        """A rollout of its own that goes on from here."""
+        """Return an independent copy that continues from the current state."""
         state = self.state
         copied = replace(
             state, **{name: set(getattr(state, name)) for name in _SETS}, inside=dict(state.inside)
@@ -293,11 +280,11 @@ class Play:
         return Play(self.game, copied)
 
     def done(self, verb: str) -> set[str]:
-        """Ids of the items that are as a treatment, `clean`, `heat` or `cool`, leaves them."""
+        """Return the ids of the items that are clean, hot or cool, for the verb `clean`, `heat` or `cool`."""
         return {"clean": self.state.clean, "heat": self.state.hot, "cool": self.state.cool}[verb]
 
     def sees(self, item: Item) -> bool:
-        """Whether an item is in an open place in front of the agent."""
+        """Return whether an item is in an open place in front of the agent."""
         return any(map(self._accessible, self._in_front(item)))
 
     # -- conditions
@@ -310,7 +297,7 @@ class Play:
         return place if place is not None and place.location == self.state.location else None
 
     def _in_front(self, item: Item) -> list[Place]:
-        """The places in front of the agent that an item is in."""
+        """Return the places that contain an item and are in front of the agent."""
         inside = self.state.inside.get(item.id, ())
         places = map(self.game.place_of_id.__getitem__, inside)
         return [place for place in places if place.location == self.state.location]
@@ -323,10 +310,10 @@ class Play:
         verb = VERB.get(self.game.world.task)
         return verb is None or (TREATMENTS[verb][1](item) and item.id in self.done(verb))
 
-    # -- actions: the answer, or None when impossible now
+    # -- actions: each returns the answer, or None if it is impossible now
 
     def look(self) -> str:
-        """What is here."""
+        """Return a description of the agent's surroundings."""
         here = self.game.facing.get(self.state.location, [])
         if not here:  # a quirk of the grammar: away from receptacles `look` lists none
             return "You are in the middle of a room. Looking quickly around you, you see nothing."
@@ -340,13 +327,13 @@ class Play:
         return f"You are facing the {_listing(p.name for p in here)}. Next to it, you see {floor}."
 
     def inventory(self) -> str:
-        """What the agent carries."""
+        """Return a description of the object that the agent carries."""
         if self.state.held is None:
             return "You are not carrying anything."
         return f"You are carrying: a {self.game.item_of_id[self.state.held].name}."
 
     def help(self) -> str:
-        """The commands that there are."""
+        """Return the list of commands."""
         return self.game.world.help or _HELP
 
     def go(self, target: str) -> str | None:
@@ -358,7 +345,7 @@ class Play:
         return f"You arrive at {place.name}. {self._view(place)}"
 
     def open(self, name: str) -> str | None:
-        """Open a receptacle that is here."""
+        """Open a receptacle in front of the agent."""
         place = self._here(name)
         if place is None or not place.openable or place.id in self.state.opened:
             return None
@@ -366,7 +353,7 @@ class Play:
         return f"You open the {place.name}. {self._view(place)}"
 
     def close(self, name: str) -> str | None:
-        """Close a receptacle that is here."""
+        """Close a receptacle in front of the agent."""
         place = self._here(name)
         if place is None or not place.openable or place.id not in self.state.opened:
             return None
@@ -374,7 +361,7 @@ class Play:
         return f"You close the {place.name}."
 
     def examine(self, name: str) -> str | None:
-        """Look at a receptacle that is here, or at what the agent carries."""
+        """Describe a receptacle in front of the agent, or the object that the agent carries."""
         place = self._here(name)
         if place is not None:
             return self._view(place)
@@ -382,16 +369,16 @@ class Play:
         return self._description(item) if item is not None else None
 
     def use(self, name: str) -> str | None:
-        """Turn on something that is here."""
+        """Turn on a lamp in front of the agent."""
         item = self.game.items.get(name)
         if item is None or not item.toggleable or not self._in_front(item):
             return None
         self.state.toggled.add(item.id)
-        # Whether it was on or not: the grammar only asks whether it was ever used.
+        # The answer is the same if it was on: the grammar only tests whether it was ever used.
         return f"You turn on the {item.name}."
 
     def take(self, name: str, source: str) -> str | None:
-        """Pick something up."""
+        """Pick up an object."""
         item, place = self.game.items.get(name), self._here(source)
         if item is None or place is None or self.state.held is not None or not item.pickupable:
             return None
@@ -405,7 +392,7 @@ class Play:
         return f"You pick up the {item.name} from the {place.name}."
 
     def move(self, name: str, target: str) -> str | None:
-        """Put down what the agent carries."""
+        """Put down the object that the agent carries."""
         item, place = self._held(name), self._here(target)
         if item is None or place is None or not self._accessible(place):
             return None
@@ -418,7 +405,7 @@ class Play:
         return f"You move the {item.name} to the {place.name}."
 
     def treat(self, verb: str, name: str, appliance: str) -> str | None:
-        """Clean, heat or cool what the agent carries."""
+        """Clean, heat or cool the object that the agent carries."""
         item, place = self._held(name), self._here(appliance)
         kind, able = TREATMENTS[verb]
         if item is None or place is None or place.type != kind or not able(item):
@@ -430,7 +417,7 @@ class Play:
         return f"You {verb} the {item.name} using the {place.name}."
 
     def slice(self, name: str, tool: str) -> str | None:
-        """Cut something that is here."""
+        """Cut an object at the agent's location."""
         item, knife = self.game.items.get(name), self._held(tool)
         if item is None or knife is None or knife.type not in KNIVES or not item.sliceable:
             return None
@@ -474,7 +461,7 @@ class Play:
 TREATMENTS: dict[str, tuple[str, Callable[[Item], bool]]] = {
     verb: (APPLIANCE[task], attrgetter(f"{verb}able")) for task, verb in VERB.items()
 }
-"""Verb -> where it is done, and to which items it can be done."""
+"""Verb -> the type of receptacle for the treatment, and a test of whether an item can be treated."""
 _PLAIN: dict[str, Callable[[Play], str]] = {"look": Play.look, "inventory": Play.inventory, "help": Play.help}
 _UNARY: dict[str, Callable[[Play, str], str | None]] = {
     "go": Play.go,
@@ -495,15 +482,15 @@ _BINARY: dict[str, tuple[Callable[[Play, str, str], str | None], str]] = {
 
 
 _MOST_CHARS = 4_000
-"""Of a reply that is read; commands have less than 80."""
+"""The maximum length of the part of a reply that is read; commands have fewer than 80 characters."""
 _LABELS = re.compile(r"^(?:[\s>*`\"']|\d+[.)]|(?:next )?(?:action|command)\s*:)+", re.IGNORECASE)
 _MARKS = " \t\"'`*.!"
 
 
 def read_command(reply: str) -> str:
-    """The command of a reply: its first line with a word, without what people put around one.
+    """Return the command in a reply: its first line with a word, without decoration; empty if there is none.
 
-    That is a label or two (`>`, `Action:`, `1.`), marks of quotation and emphasis, and a sign at the end.
+    Decoration is labels (`>`, `Action:`, `1.`), quotation and emphasis marks, and a final period.
     """
     for line in reply[:_MOST_CHARS].splitlines():
         command = _LABELS.sub("", line).strip(_MARKS).lower()

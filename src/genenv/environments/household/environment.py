@@ -1,8 +1,8 @@
-"""The household: text games of ALFWorld's kind, from specs that a simulator writes.
+"""The household environment: text games in the style of ALFWorld, from specs that a simulator writes.
 
-This module joins the parts: `spec` (what can be written), `seeds` (the base data), `layout` (spec to room),
-`build` (spec to task), `planning` (the oracle), `engine` (the game and its commands, also for
-ALFWorld's recorded games) and `check` (episodes, verdicts and the audit).
+Its modules: `spec` (the spec and its grammar), `seeds` (base data), `layout` (spec to room), `build` (spec to
+task), `planning` (shortest plans), `engine` (the game, which also plays ALFWorld's recorded games) and
+`check` (episodes, verdicts and the audit).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from genenv.types import JsonObject, Lineage, Message, Profile, Rejection, Rejec
 
 
 class HouseholdParameters(BaseModel, frozen=True, extra="forbid"):
-    """What a household task is to be like. The fields are those of `HouseholdSpec`."""
+    """The parameters of a household task; a subset of the fields of `HouseholdSpec`."""
 
     task: TaskName
     size: Size
@@ -44,7 +44,7 @@ class HouseholdParameters(BaseModel, frozen=True, extra="forbid"):
 
 
 class Household:
-    """The household environment, with its settings."""
+    """The household environment; implements `Environment` and `HasParameters`."""
 
     name: ClassVar[str] = NAME
     spec: ClassVar[type[BaseModel]] = HouseholdSpec
@@ -55,19 +55,19 @@ class Household:
         self.settings = settings or HouseholdConfig()
 
     def seeds(self) -> Sequence[Seed]:
-        """The base data: 320 specs in a fixed order."""
+        """Return the base data: 320 seeds in a fixed order."""
         return seeds_of(self, training_specs(), skills_of)
 
     def held_out(self) -> Sequence[Task]:
-        """500 tasks for measuring; seeds have neither their phrasings nor their pairs of object and goal."""
+        """Return 500 tasks for evaluation; no seed has their phrasings or their pairs of object and goal."""
         return list(_held_out(self.settings))
 
     def spec_schema(self, seed: Seed) -> JsonObject:
-        """The JSON schema under whose grammar the simulator varies a seed, with the objects in its prompt."""
+        """Return the JSON schema for variations of a seed, limited to the objects named in its prompt."""
         return spec_schema(offered_for(seed))
 
     def simulator_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
-        """The conversation that asks the simulator for a variation of a seed."""
+        """Return the prompt that asks the simulator for a variation of a seed."""
         offered = offered_for(seed)
         system = (
             "Write a household game as JSON: difficulty, the object, where it starts, where it must go, the "
@@ -78,33 +78,33 @@ class Household:
         return request(system, seed.spec, profile, seed.skills, thing="game")
 
     def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
-        """A new spec in the seed's kind of room."""
+        """Return a new spec in the seed's kind of room."""
         return variation(seed, rng)
 
     def build(
         self, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
     ) -> Task | Rejection:
-        """Furnish the room and plan: the shortest plan is the ground truth."""
+        """Furnish the room and find the shortest plan, which is the ground truth."""
         return build(cast(HouseholdSpec, spec), self.settings, task_id=task_id, lineage=lineage, rng=rng)
 
     def audit(self, task: Task, rng: random.Random) -> Rejection | None:
-        """The wording says what the task is, and two checks agree."""
+        """Check that the wording states the task and that two independent checkers agree."""
         return audit(task, rng, self.settings)
 
     def check(self, task: Task, replies: Sequence[str]) -> Verdict:
-        """Replay the commands: is the goal reached?"""
+        """Replay the commands and return whether they reach the goal."""
         return check(task, replies, self.settings)
 
     def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:
-        """Well-formed commands drawn at random."""
+        """Return well-formed commands drawn at random."""
         return random_replies(task, rng, self.settings)
 
     # by parameters
 
     def parameter_options(self, seed: Seed) -> Options:
-        """All parameters that go with a seed: what can be done with each object, where there are ways to it.
+        """Return all parameters that suit a seed: for each of four objects, every task that is possible.
 
-        The seed gives the kind of room and four objects.
+        The seed gives the kind of room and the objects. A combination without a possible start is left out.
         """
         offered, sizes = offered_for(seed), list(SIZES)
         found: list[dict[str, list[str] | list[bool] | list[Size]]] = []
@@ -120,7 +120,7 @@ class Household:
         return found
 
     def parameter_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
-        """The job, the room and its objects, and how the agent does."""
+        """Return the instruction, the room and its objects, and the agent's success rates."""
         offered = offered_for(seed)
         objects = ", ".join(offered.targets)
         system = (
@@ -131,7 +131,7 @@ class Household:
         return asked_for(system, profile, seed.skills, thing="game")
 
     def drawn(self, parameters: BaseModel, seed: Seed, rng: random.Random) -> BaseModel | Rejection:
-        """A room in which there is such a task, furnished and worded as the base data are."""
+        """Return a spec with these parameters, furnished and worded at random like the base data."""
         wanted = cast(HouseholdParameters, parameters)
         plan = Plan(offered=offered_for(seed), **wanted.model_dump())
         if wanted.target not in plan.offered.targets or not ways(plan):
@@ -140,26 +140,26 @@ class Household:
         return draft(plan, rng)
 
     def episode(self, task: Task) -> Episode:
-        """A fresh episode."""
+        """Return a new episode of a task."""
         single = task.payload["mode"] == "single"
         return one_step(task, self.settings) if single else HouseholdEpisode(task, self.settings)
 
     @property
     def main_held_out(self) -> int:
-        """The first 120 held-out tasks: what a measurement takes by default."""
+        """The number of held-out tasks, from the first, that an evaluation uses by default."""
         return N_MAIN
 
     def steps(self, task: Task) -> int:
-        """Commands of the shortest plan, also where only one of them is asked for."""
+        """Return the number of commands in the shortest plan, even if the task requires only one of them."""
         return int(str(task.payload["steps"]))
 
     def surface(self, task: Task) -> str:
-        """The text by which tasks are compared for novelty: the wording and the room."""
+        """Return the wording and the room, for comparisons of novelty."""
         spec = HouseholdSpec.model_validate(task.spec)
         return "\n".join([spec.wording, f"{spec.task} {spec.target}", *lines(spec)])
 
 
 @functools.lru_cache(maxsize=4)
 def _held_out(settings: HouseholdConfig) -> tuple[Task, ...]:
-    """Made once a process, which may open many runs."""
+    """Build the held-out tasks once per process and settings."""
     return tuple(held_out_tasks(Household(settings), held_out_specs()))

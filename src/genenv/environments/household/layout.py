@@ -1,4 +1,4 @@
-"""The furniture and objects of each kind of room, and rooms as games and as PDDL problems."""
+"""The furniture and objects of each kind of room, and the compilation of rooms to games and PDDL problems."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SLICEABLE = frozenset({"Apple", "Bread", "Egg", "Lettuce", "Potato", "Tomato"})
 OPENABLE = frozenset({"Cabinet", "Drawer", "Fridge", "Microwave", "Safe"})
 LAMPS = frozenset({"DeskLamp", "FloorLamp"})
 INNER_RECEPTACLES = frozenset({"Bowl", "Box", "Cup", "Mug", "Pan", "Plate", "Pot"})
-"""Objects that the grammar describes by what is in them."""
+"""Objects that the grammar describes by their contents."""
 
 
 TASKS: Mapping[str, TaskType] = {
@@ -47,9 +47,9 @@ TASKS: Mapping[str, TaskType] = {
     "cool": "pick_cool_then_place_in_recep",
     "two": "pick_two_obj_and_place",
 }
-"""Short name, as specs and skills have it -> ALFWorld's name."""
+"""Short name of a task in specs and skills -> ALFWorld's name."""
 ABLE: Mapping[str, frozenset[str]] = {"clean": CLEANABLE, "heat": HEATABLE, "cool": COOLABLE}
-"""Task -> objects that can be treated so."""
+"""Task -> types of objects that can get its treatment."""
 
 _PLACES = {
     "kitchen": "Cabinet CoffeeMachine CounterTop DiningTable Drawer Fridge GarbageCan Microwave Shelf "
@@ -71,50 +71,50 @@ _OBJECTS = {
 }
 ROOMS: tuple[str, ...] = tuple(_PLACES)
 LAMP_PLACES = ("Desk", "Dresser", "SideTable", "CoffeeTable")
-"""Places that can hold a lamp."""
+"""Types of places that can hold a lamp."""
 _HELD_OUT_SHARE = 4
-"""One pair in so many is kept for measuring."""
+"""One pair of object and goal in this many is held out."""
 
 
 def places_of(room: str) -> tuple[str, ...]:
-    """Types of receptacles of a room."""
+    """Return the types of receptacles in a room."""
     return tuple(_PLACES[room].split())
 
 
 @functools.cache
 def all_places() -> frozenset[str]:
-    """Types of receptacles of all rooms."""
+    """Return the types of receptacles in all rooms."""
     return frozenset(place for room in ROOMS for place in places_of(room))
 
 
 def objects_of(room: str) -> tuple[str, ...]:
-    """Types of objects that some receptacle of a room can hold."""
+    """Return the types of objects in a room; each fits into some receptacle there."""
     return tuple(_OBJECTS[room].split())
 
 
 def lamp_of(room: str) -> str | None:
-    """The type of lamp of a room; None where there is none."""
+    """Return the type of lamp in a room, or None if it has no lamp."""
     return {"bedroom": "DeskLamp", "livingroom": "FloorLamp"}.get(room)
 
 
 def holders(target: str, room: str) -> tuple[str, ...]:
-    """Types of receptacles of a room that can hold an object."""
+    """Return the types of receptacles in a room that can hold an object."""
     return tuple(place for place in places_of(room) if target in CAN_CONTAIN[place])
 
 
 def is_held_out(target: str, goal: str) -> bool:
-    """Whether a pair of an object and the place (or lamp) it must come to is kept for measuring.
+    """Return whether a pair of an object and its goal (a place or a lamp) occurs in held-out tasks only.
 
-    Base data and grammars have the other pairs only. A checksum decides, so the split never changes.
+    Base data and grammars have only the other pairs. A checksum decides, so the split never changes.
     """
     return zlib.crc32(f"{target}/{goal}".encode()) % _HELD_OUT_SHARE == 0
 
 
 @functools.cache
 def goals_of(task: str, target: str, room: str, *, held_out: bool) -> tuple[str, ...]:
-    """Types of places to which a task of this half of the data can bring an object; lamps for `look`.
+    """Return the types of places to which a task can bring an object, or the type of lamp for `look`.
 
-    The appliance that treats the object is never the goal.
+    Only goals of this half of the data count. The appliance that treats the object is never the goal.
     """
     lamp = lamp_of(room)
     if task == "look":
@@ -127,19 +127,20 @@ def goals_of(task: str, target: str, room: str, *, held_out: bool) -> tuple[str,
 
 
 def goal_groups(task: str, goals: Sequence[str]) -> list[Sequence[str]]:
-    """Goals that are offered together. Where an object is only moved they come in halves.
+    """Return groups of goals that one grammar alternative offers. Tasks `pick` and `two` have two groups.
 
-    A place of a goal's type is then no start, so with all goals at once no start would be left.
+    In those tasks an object may not start in a place of a goal's type, so a single group could leave no
+    start.
     """
     halves = [goals[::2], goals[1::2]] if task in ("pick", "two") else [goals]
     return [half for half in halves if half]
 
 
 def starts_of(task: str, target: str, room: str, *, goals: Collection[str], hidden: bool) -> tuple[str, ...]:
-    """Types of places in which the object of a task may start, in one that can be closed if it is hidden.
+    """Return the types of places in which the object of a task may start; closable places if it is hidden.
 
-    Not in the appliance that treats it; and where it is only moved, not in one of the goals' types, where it
-    would be at its goal already.
+    The appliance that treats the object is excluded. For `pick` and `two`, so are the goals' types, because
+    the object would already be at its goal.
     """
     there = {*(goals if task in ("pick", "two") else ()), APPLIANCE.get(TASKS[task])}
     able = (place for place in holders(target, room) if place in OPENABLE or not hidden)
@@ -148,12 +149,12 @@ def starts_of(task: str, target: str, room: str, *, goals: Collection[str], hidd
 
 _BASINS = {"SinkBasin": "Sink", "BathtubBasin": "Bathtub"}
 _DECLARED = tuple(APPLIANCE.values()), KNIVES
-"""Types that the environment's actions name, so every problem must declare them."""
+"""Types that occur in the actions of the PDDL domain, so every problem must declare them."""
 
 
 @dataclass(frozen=True)
 class Receptacle:
-    """A place of a spec."""
+    """A place of a layout."""
 
     type: str
     closed: bool = False
@@ -161,16 +162,16 @@ class Receptacle:
 
 @dataclass(frozen=True)
 class Thing:
-    """An object of a spec."""
+    """An object of a layout."""
 
     type: str
     at: int
-    """Index of the receptacle it starts in."""
+    """Index of the receptacle in which it starts."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What a game is made from."""
+    """The description of a room and a task that `compile_layout` turns into a game."""
 
     task: TaskType
     target: str
@@ -182,13 +183,13 @@ class Layout:
 
 
 def _entity_id(kind: str, number: int) -> str:
-    """ALFWorld gives the highest number to the first id in order: ids count down as numbers count up."""
+    """Return the id of the numbered entity. As in ALFWorld, ids count down as numbers count up."""
     suffix = f"_bar_{99 - number:02d}"
     return f"{_BASINS[kind]}{suffix}_bar_{kind}" if kind in _BASINS else kind + suffix
 
 
 def compile_layout(spec: Layout) -> World:
-    """Name and place everything. Raises ValueError where the spec is not a possible room."""
+    """Name and place all entities of a layout. Raises ValueError if the room is impossible."""
     counts: Counter[str] = Counter()
     places: list[Place] = []
     for index, receptacle in enumerate(spec.receptacles):
@@ -273,7 +274,7 @@ def _goal(world: World) -> str:
 
 
 def pddl_problem(world: World) -> str:
-    """The world as a PDDL problem on the wheel's `alfred.pddl`."""
+    """Return a game as a PDDL problem for `alfred.pddl` of the package alfworld."""
     locations = [world.start, *dict.fromkeys(p.location for p in world.places)]
     rtypes = sorted({p.type for p in world.places} | set(_DECLARED[0]) | ({world.goal} & set(CAN_CONTAIN)))
     otypes = sorted(

@@ -1,7 +1,7 @@
-"""Shortest plans, and the steps of a plan that can be asked for one at a time.
+"""Shortest plans, and the choice of the plan steps that can be asked as single-step tasks.
 
-The expert knows where everything is, the agent does not. A single step is asked only where the
-agent can know what is right from the answers so far; else it could only guess.
+The planner knows the contents of closed places; the agent does not. A step is asked only if the answers so
+far determine it, because otherwise the agent could only guess.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from genenv.environments.household.engine import TREATMENTS, VERB, Game, Item, P
 
 
 class _Route:
-    """Commands written one visit after another, walking and opening only where needed."""
+    """A list of commands under construction; adds walking and opening only if they are needed."""
 
     def __init__(self, play: Play) -> None:
         self.location = play.state.location
@@ -29,7 +29,7 @@ class _Route:
             self.opened.add(place.id)
 
     def take(self, item: Item, source: Place | None) -> None:
-        """Pick up an item; without a source it is held already."""
+        """Pick up an item; source None means that the agent already holds it."""
         if source is not None:
             self.reach(source, inside=True)
             self.commands.append(f"take {item.name} from {source.name}")
@@ -40,7 +40,7 @@ class _Route:
 
 
 def _emptied(play: Play, wanted: set[str]) -> Iterator[_Route]:
-    """Routes on which the hand is free, or holds what is wanted (ids)."""
+    """Yield routes on which the agent holds nothing, or an item in `wanted` (ids)."""
     held = play.state.held
     if held is None or held in wanted:
         yield _Route(play)
@@ -66,12 +66,12 @@ def _routes(play: Play) -> Iterator[_Route]:
 
 
 def _places(play: Play, item: Item) -> list[Place]:
-    """Where an item is."""
+    """Return the places that contain an item."""
     return [play.game.place_of_id[place] for place in sorted(play.state.inside.get(item.id, ()))]
 
 
 def _sources(play: Play, item: Item) -> Sequence[Place | None]:
-    """Where an item can be taken; None: it is held."""
+    """Return the places from which an item can be taken; None in the list means that it is held."""
     return [None] if item.id == play.state.held else _places(play, item)
 
 
@@ -130,7 +130,7 @@ def _treated(play: Play, targets: list[Item]) -> Iterator[_Route]:
 
 
 def _appliances(play: Play, item: Item) -> Sequence[Place | None]:
-    """Where an item can be treated; None: it need not be."""
+    """Return the places where an item can be treated; None in the list means that no treatment is needed."""
     verb = VERB.get(play.game.world.task)
     if verb is None or item.id in play.done(verb):
         return [None]
@@ -139,7 +139,7 @@ def _appliances(play: Play, item: Item) -> Sequence[Place | None]:
 
 
 def _goals(play: Play, item: Item, source: Place | None) -> Sequence[Place | None]:
-    """Where an item can be put; None: it stays in such a place when it is taken from the source."""
+    """Return the places where an item can be put; None in the list means that it is in a goal place."""
     world = play.game.world
     if any(place.type == world.goal for place in _places(play, item) if place != source):
         return [None]
@@ -149,23 +149,25 @@ def _goals(play: Play, item: Item, source: Place | None) -> Sequence[Place | Non
 
 
 def plan_from(play: Play) -> list[str] | None:
-    """A shortest plan from here; empty when the goal holds, None without one. The game does not advance."""
+    """Return a shortest plan from the current state; empty if the goal holds, None if there is no plan."""
     if play.won:
         return []
     return min((route.commands for route in _routes(play)), key=len, default=None)
 
 
 def plan(game: Game) -> list[str] | None:
-    """A shortest plan, which has been replayed; empty when the goal holds at the start, None without one."""
+    """Return a shortest plan, checked by a replay; empty if the goal holds at the start, None without one."""
     play = game.start()
     best = plan_from(play)
     if best:
-        _replay(play, best)
+        play.play(best)
+        if not play.won:
+            raise AssertionError(f"the plan does not win: {best}")
     return best
 
 
 def good_commands(play: Play) -> tuple[str, ...]:
-    """The commands, in order, after which the way to the goal is one step shorter: the expert's choices."""
+    """Return, sorted, the commands that reduce the length of the shortest plan by one."""
     best = plan_from(play)
     if not best:
         return ()
@@ -179,14 +181,8 @@ def good_commands(play: Play) -> tuple[str, ...]:
     return tuple(nearer)
 
 
-def _replay(play: Play, commands: list[str]) -> None:
-    play.play(commands)
-    if not play.won:
-        raise AssertionError(f"the plan does not win: {commands}")
-
-
 def askable_steps(game: Game, commands: Sequence[str]) -> list[int]:
-    """The steps of a plan, from 0, that can be asked for."""
+    """Return the indices of the plan steps that can be asked as single-step tasks."""
     play = game.start()
     seen: set[str] = set()
     visited: set[str] = set()
@@ -196,23 +192,18 @@ def askable_steps(game: Game, commands: Sequence[str]) -> list[int]:
             found.append(step)
         play.step(command)
         visited.add(play.state.location)
-        seen |= {item.id for item in visible(play)}
+        seen |= {item.id for item in game.world.items if play.sees(item)}
     return found
 
 
-def visible(play: Play) -> list[Item]:
-    """The objects that the agent can see now: those in open places in front of it."""
-    return [item for item in play.game.world.items if play.sees(item)]
-
-
 def _follows(play: Play, command: str, seen: set[str], visited: set[str]) -> bool:
-    """Whether a command of a plan follows from what has been seen.
+    """Return whether the agent's observations so far determine a command of a plan.
 
     Args:
-        play: the state before it.
-        command: of a shortest plan.
+        play: the state before the command.
+        command: a command of a shortest plan.
         seen: ids of the objects seen so far.
-        visited: where the agent has been.
+        visited: locations that the agent has visited.
     """
     game, held = play.game, play.state.held
     verb, _, name = command.partition(" ")

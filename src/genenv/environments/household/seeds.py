@@ -1,8 +1,8 @@
-"""The base data of the household: 320 training specs and 500 held-out ones, and variations of them.
+"""The base data of the household: 320 training specs, 500 held-out specs, and variations of the former.
 
-What is shared out between the halves are pairs of an object and the place, or lamp, that it must come to
-(`layout.is_held_out`): no pair of a held-out task occurs in a seed, in a variation, or in what a grammar lets
-a simulator write. Held-out tasks have phrasings of their own too.
+The split is by pairs of an object and the place (or lamp) that it must come to (`layout.is_held_out`). A
+held-out pair occurs in no seed and no variation, and no grammar lets a simulator write it. Held-out tasks
+also have separate phrasings.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ from genenv.types import JsonObject, Seed
 N_TRAINING: Final = 320
 N_HELD_OUT: Final = 500
 N_MAIN: Final = 120
-"""Held-out tasks that a measurement takes by default, from the first."""
+"""The number of held-out tasks, from the first, that an evaluation uses by default."""
 _LEFT_OPEN = 0.2
-"""Share of places that can be closed and are not."""
+"""The share of closable places that are open."""
 _FILLED = 0.6
-"""Share of other places that have something in them."""
+"""The share of places that hold distractor objects."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is decided of a spec before its room is furnished."""
+    """The decisions about a spec that are made before its room is furnished."""
 
     offered: Choices
     task: str
@@ -66,31 +66,31 @@ class Plan:
 
 @functools.cache
 def training_specs() -> tuple[tuple[str, HouseholdSpec], ...]:
-    """The seeds, by id: always the same."""
+    """Return the ids and specs of the seeds; always the same."""
     return tuple(_specs("household", N_TRAINING, held_out=False))
 
 
 @functools.cache
 def held_out_specs() -> tuple[tuple[str, HouseholdSpec], ...]:
-    """The specs for measuring, by id: always the same."""
+    """Return the ids and specs of the held-out tasks; always the same."""
     return tuple(_specs("household-held", N_HELD_OUT, held_out=True))
 
 
 def room_of(spec: HouseholdSpec) -> str:
-    """The kind of room that a spec is of: the first one that has all its places and its object."""
+    """Return the kind of room of a spec: the first kind that can have all its places and its object."""
     kinds = {read_place(line)[0] for line in (spec.start, spec.goal, *spec.others)}
     fitting = (r for r in ROOMS if spec.target in objects_of(r) and kinds <= set(places_of(r)))
     return next(fitting, ROOMS[0])
 
 
 def offered_for(seed: Seed) -> Choices:
-    """What a simulator that varies this seed is offered."""
+    """Return the objects and places that a simulator may use when it varies this seed."""
     spec = HouseholdSpec.model_validate(seed.spec)
     return choices(seed.id, room_of(spec), spec.target)
 
 
 def variation(seed: Seed, rng: random.Random) -> JsonObject:
-    """A new spec in the seed's kind of room: its task, object or size may stay, and the rest is new."""
+    """Return a new spec in the seed's kind of room; task, object and size each may stay the same."""
     spec, offered = HouseholdSpec.model_validate(seed.spec), offered_for(seed)
     target = spec.target if rng.random() < 0.5 else rng.choice(offered.targets)
     tasks = offered.tasks(target)
@@ -103,7 +103,7 @@ def variation(seed: Seed, rng: random.Random) -> JsonObject:
 
 
 def _specs(prefix: str, n: int, *, held_out: bool) -> Iterator[tuple[str, HouseholdSpec]]:
-    """Tasks and sizes come evenly, rooms as they allow a task, objects and goals by chance."""
+    """Yield specs with balanced tasks and sizes, in random rooms that allow the task, with random objects."""
     rng = random.Random(f"genenv/{prefix}")
     kinds = itertools.cycle(rng.sample(list(itertools.product(TASKS, SIZES)), len(TASKS) * len(SIZES)))
     for number, (task, size) in enumerate(itertools.islice(kinds, n)):
@@ -129,7 +129,7 @@ def _plan(
 
 
 def draft(plan: Plan, rng: random.Random) -> HouseholdSpec:
-    """A spec for a plan to which there are ways, its room furnished by chance."""
+    """Draw a spec for a plan that has possible starts, with random furniture and wording."""
     offered, task = plan.offered, plan.task
     goals, starts = rng.choice(ways(plan))
     start = _furnished(plan, rng.choice(starts), rng, first=plan.target)
@@ -159,7 +159,7 @@ def draft(plan: Plan, rng: random.Random) -> HouseholdSpec:
 
 
 def ways(plan: Plan) -> list[tuple[Sequence[str], Sequence[str]]]:
-    """Goals that may come together with starts."""
+    """Return the possible pairs of goal places and start places for a plan; empty if there are none."""
     room = plan.offered.room
     goals = goals_of(plan.task, plan.target, room, held_out=plan.held_out)
     found: list[tuple[Sequence[str], Sequence[str]]] = []
@@ -170,7 +170,7 @@ def ways(plan: Plan) -> list[tuple[Sequence[str], Sequence[str]]]:
 
 
 def _furnished(plan: Plan, place: str, rng: random.Random, *, first: str = "") -> str:
-    """A place with things in it; `first` is the one that matters there."""
+    """Return the line of a place with random distractors; it must hold `first`, the object or the lamp."""
     fitting = [kind for kind in plan.offered.objects if kind != plan.target and kind in CAN_CONTAIN[place]]
     matters = first == plan.target
     closed = place in OPENABLE and (plan.hidden if matters else rng.random() >= _LEFT_OPEN)

@@ -1,8 +1,7 @@
-"""What the simulator writes for the household: specs, their wording, and the grammar of both.
+"""The household spec that the simulator writes, its wordings, and its grammar.
 
-In the grammar every combination of task, object, size and whether the object is hidden is an alternative, and
-each place holds only what fits into it, so what is left for the gate is little. Pairs of object and goal that
-are kept for held-out tasks cannot be written either.
+The grammar has one alternative for each combination of task, object, size and hidden, and each place holds
+only objects that fit, so the gate rejects little. It excludes held-out pairs of object and goal.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
+from genenv.environments.common import closed_object
 from genenv.environments.household.engine import APPLIANCE
 from genenv.environments.household.layout import (
     CAN_CONTAIN,
@@ -84,7 +84,7 @@ _TREATED = {
 
 
 def _sentences(task: str) -> list[list[_Part]]:
-    """The ways to say a task: words, and choices of words, in their order."""
+    """Return the sentence patterns of a task: each is a list of words and of choices between words."""
     there: list[_Part] = [_IN, [f"{a} <place>" for a in _A] + ["<place>"]]
     thing = [f"{a} <object>" for a in _A]
     if task == "look":
@@ -101,13 +101,13 @@ def _sentences(task: str) -> list[list[_Part]]:
 
 
 def phrase(task: str, rng: random.Random) -> str:
-    """One way to say a task, with blanks."""
+    """Return a random wording of a task, with blanks."""
     parts = [["", *_OPENINGS], *rng.choice(_sentences(task)), ["", *_ENDINGS]]
     return " ".join(word for part in parts if (word := part if isinstance(part, str) else rng.choice(part)))
 
 
 def wording_pattern(task: str) -> str:
-    """All that `phrase` can say, as a regular expression."""
+    """Return a regular expression that matches every text that `phrase` can return."""
     opening, ending = "|".join(_OPENINGS), "|".join(_ENDINGS)
     said = "|".join(" ".join(map(_choice, sentence)) for sentence in _sentences(task))
     return f"^(({opening}) )?({said})( ({ending}))?$"
@@ -124,16 +124,16 @@ _WORD = re.compile(r"[a-z]+")
 
 
 def problem_with(wording: str, task: str, target: str, goal: str) -> tuple[str, str] | None:
-    """What is wrong with a wording whose blanks are filled.
+    """Find a fault in a wording whose blanks are filled.
 
     Args:
-        wording: what the agent is told.
+        wording: the task's text for the agent.
         task: short name.
         target: type of the object.
-        goal: type of the place, or of the lamp.
+        goal: type of the place or the lamp.
 
     Returns:
-        The reason, "unstated", "leak" or "inconsistent", and a sentence; None if all is well.
+        The reason ("unstated", "leak" or "inconsistent") and a sentence; None if the wording is valid.
     """
     words = _WORD.findall(wording.lower())
     for name in (target, goal):
@@ -151,7 +151,7 @@ def problem_with(wording: str, task: str, target: str, goal: str) -> tuple[str, 
 
 @functools.lru_cache(maxsize=512)
 def _sayings(task: str, thing: str, goal: str) -> re.Pattern[str]:
-    """All wordings of a task, with names in their blanks: the grammar's, and those of held-out tasks."""
+    """Return a pattern of all wordings of a task with these names, of the grammar and of held-out tasks."""
     ways = [wording_pattern(task)[1:-1], *map(re.escape, HELD_OUT_PHRASINGS[task])]
     text = "|".join(f"(?:{way})" for way in ways)
     return re.compile(re.sub("<place>|<lamp>", goal, text.replace("<object>", thing)))
@@ -161,54 +161,54 @@ _NAME = "[A-Z][A-Za-z]{1,24}"
 _LINE = rf"^{_NAME}( closed)?(: {_NAME}(, {_NAME}){{0,7}})?$"
 TaskName = Literal["pick", "look", "clean", "heat", "cool", "two"]
 MIN_WORDING, MAX_WORDING = 8, 240
-"""Characters, with blanks as with names."""
+"""Limits in characters, both with blanks and with names."""
 Size = Literal["small", "medium", "large"]
 SIZES: dict[Size, tuple[int, int]] = {"small": (2, 3), "medium": (4, 5), "large": (6, 8)}
-"""Least and most places in addition to the start and the goal."""
+"""Size -> minimum and maximum number of places in addition to the start and the goal."""
 
 
 class HouseholdSpec(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
-    """A household task. A place is written as `Fridge closed: Apple, Mug`, an empty one as `Shelf`."""
+    """A household task. A place is written as `Fridge closed: Apple, Mug`, an empty place as `Shelf`."""
 
     task: TaskName
-    """What must happen to the object: be put somewhere, be looked at under a lamp, be cleaned, heated or
-    cooled first; `two` of a kind must be put into one place."""
+    """The action on the object: put it somewhere (`pick`), look at it under a lamp, or clean, heat or cool it
+    before putting it down; for `two`, two objects of one type go into one place."""
     size: Size
-    """How many other places there are."""
+    """The number of other places."""
     hidden: bool
-    """True: each object of the target's type starts in a closed place. False: it starts in the open; of two,
-    at least one does."""
+    """True: each object of the target's type starts in a closed place. False: the object starts in an open
+    place; for `two`, at least one of the objects does."""
     target: str = Field(pattern=f"^{_NAME}$")
     """Type of the object."""
     start: str = Field(pattern=_LINE)
-    """The place where it starts; for `two`, the first of them."""
+    """The place where the object starts; for `two`, the place of the first object."""
     goal: str = Field(pattern=_LINE)
-    """The place where it must go; for `look`, the one with the lamp."""
+    """The place where the object must go; for `look`, the place with the lamp."""
     others: tuple[Annotated[str, Field(pattern=_LINE)], ...] = Field(max_length=12)
-    """All other places; the appliance that the task needs, or the second object, is in the first."""
+    """All other places; the first holds the second object or is the appliance, if the task needs one."""
     wording: str = Field(min_length=MIN_WORDING, max_length=MAX_WORDING)
-    """What the agent is told, with `<object>` and `<place>`, or `<lamp>`, for the names."""
+    """The task's text for the agent, with `<object>` and `<place>` (or `<lamp>`) in place of names."""
 
 
 def read_place(line: str) -> tuple[str, bool, tuple[str, ...]]:
-    """A place as written: its type, whether it is closed, and the objects in it."""
+    """Parse the line of a place: its type, whether it is closed, and the objects in it."""
     head, _, content = line.partition(": ")
     kind, closed, _ = head.partition(" closed")
     return kind, bool(closed), tuple(content.split(", ")) if content else ()
 
 
 def write_place(kind: str, *, closed: bool = False, holds: tuple[str, ...] = ()) -> str:
-    """The line for a place."""
+    """Return the line of a place."""
     return f"{kind}{' closed' if closed else ''}{': ' + ', '.join(holds) if holds else ''}"
 
 
 def lines(spec: HouseholdSpec) -> Iterator[str]:
-    """All places: start, goal, others."""
+    """Yield the lines of all places: start, goal, others."""
     yield from (spec.start, spec.goal, *spec.others)
 
 
 def goal_of(spec: HouseholdSpec) -> str:
-    """The type of the place where the object must go; for `look`, of the lamp."""
+    """Return the type of the place to which the object must go; for `look`, the type of the lamp."""
     kind, _, held = read_place(spec.goal)
     if spec.task != "look":
         return kind
@@ -216,7 +216,7 @@ def goal_of(spec: HouseholdSpec) -> str:
 
 
 def layout_of(spec: HouseholdSpec, order: list[int]) -> Layout:
-    """The room of a spec, with its places in the given order (indices into `lines`)."""
+    """Return the layout of a spec with its places in the given order (indices into `lines`)."""
     written = [read_place(line) for line in lines(spec)]
     receptacles = tuple(Receptacle(type=written[i][0], closed=written[i][1]) for i in order)
     things = tuple(Thing(type=kind, at=at) for at, i in enumerate(order) for kind in written[i][2])
@@ -234,7 +234,7 @@ BLANK = re.compile(r"<(object|place|lamp)>")
 
 
 def filled(spec: HouseholdSpec) -> HouseholdSpec:
-    """The spec with names in the blanks of its wording."""
+    """Return the spec with names in the blanks of its wording."""
     goal = goal_of(spec)
     names = {"object": spec.target, "place": goal, "lamp": goal}
     wording = BLANK.sub(lambda blank: names[blank[1]].lower(), spec.wording)
@@ -243,12 +243,12 @@ def filled(spec: HouseholdSpec) -> HouseholdSpec:
 
 _TARGETS, _DISTRACTORS = 4, 4
 MOST_BESIDE = 2
-"""Most other objects in one place."""
+"""The maximum number of distractor objects in one place."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choices:
-    """What a simulator may write about: the objects and places named in its prompt."""
+    """The objects and places that a simulator may use for a seed; its prompt lists them."""
 
     room: str
     targets: tuple[str, ...]
@@ -261,25 +261,25 @@ class Choices:
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Types of receptacles."""
+        """Types of receptacles in the room."""
         return places_of(self.room)
 
     @property
     def lamp_places(self) -> tuple[str, ...]:
-        """Places that can hold a lamp."""
+        """Types of places in the room that can hold a lamp."""
         return tuple(place for place in LAMP_PLACES if place in self.places)
 
     def beside(self, task: str, goals: Sequence[str]) -> tuple[str, ...]:
-        """Other places that may be there; for `two` no second place of the goal's type: both go into one."""
+        """Return the types of other places. For `two`, the goal's type is excluded, so that it is unique."""
         return tuple(place for place in self.places if task != "two" or place not in goals)
 
     def tasks(self, target: str) -> tuple[str, ...]:
-        """What may be asked for an object."""
+        """Return the tasks that are possible with an object."""
         return tuple(task for task in TASKS if goals_of(task, target, self.room, held_out=False))
 
 
 def choices(seed_id: str, room: str, target: str) -> Choices:
-    """What is offered for a seed: its object, three others to vary it to, and four distractors."""
+    """Return the choices for a seed: its object, three alternatives to it, and four distractors."""
     rng = random.Random(f"{seed_id}/offer")
     rest = [kind for kind in objects_of(room) if kind != target]
     rng.shuffle(rest)
@@ -290,12 +290,12 @@ def choices(seed_id: str, room: str, target: str) -> Choices:
 
 
 def appliance_of(task: str) -> str | None:
-    """The type of place in which a task's object is treated."""
+    """Return the type of place in which a task's object is treated, or None."""
     return APPLIANCE.get(TASKS[task])
 
 
 def spec_schema(offered: Choices) -> JsonObject:
-    """One alternative for each task, object, size, and whether the object is hidden."""
+    """Return a schema with an alternative for each task, object and size, and for hidden or not."""
     definitions: dict[str, Json] = {f"wording_{task}": _pattern(wording_pattern(task)) for task in TASKS}
     by_task: dict[str, list[Json]] = {}
     for target in offered.targets:
@@ -356,18 +356,13 @@ def _alternative(task: str, target: str, hidden: bool, size: Size, places: tuple
         "others": others,
         "wording": _ref(f"wording_{task}"),
     }
-    return {
-        "type": "object",
-        "properties": {name: held[name] for name in HouseholdSpec.model_fields},
-        "required": list(HouseholdSpec.model_fields),
-        "additionalProperties": False,
-    }
+    return closed_object({name: held[name] for name in HouseholdSpec.model_fields})
 
 
 def _lines(
     offered: Choices, target: str, places: Sequence[str], *, kinds: Sequence[bool], first: str = ""
 ) -> dict[str, Json]:
-    """Lines of places: each type, closed or not as `kinds` has it, with `first` in it and what else fits."""
+    """Return a pattern for the lines of places: types, open or closed as in `kinds`, `first`, distractors."""
     written: list[str] = []
     for place in places:
         fitting = [k for k in offered.objects if k != target and k in CAN_CONTAIN[place]]

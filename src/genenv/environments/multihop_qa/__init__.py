@@ -1,1 +1,1 @@
-"""Multi-hop questions: the simulator chooses a chain of facts and words it, code finds the answer."""
+"""Multi-hop questions: the simulator chooses a chain of facts and words a question; code finds the answer."""

@@ -1,4 +1,4 @@
-"""From a spec to a task: execute its chain, fill its blank, write the messages the agent sees."""
+"""Build a task from a question spec: execute its chain, fill its blank, write the messages."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def build(
     lineage: Lineage,
     rng: random.Random,
 ) -> Task | Rejection:
-    """Execute a spec: the chain's end is the answer.
+    """Execute a spec; the end of its chain is the answer.
 
     The same spec, ids, random state and settings always give the same task.
     """
@@ -75,10 +75,10 @@ def build(
 
 
 def executed(spec: QuestionSpec, world: World) -> list[Step]:
-    """The steps of a spec's chain.
+    """Return the steps of a spec's chain.
 
     Raises:
-        Refused: the difficulty fields are not true, or the chain has no unique end.
+        Refused: the difficulty fields are wrong, or the chain has no unique end.
     """
     if len(spec.relations) != spec.hops:
         explanation = f"hops is {spec.hops}, but there are {len(spec.relations)} relations."
@@ -107,7 +107,7 @@ def _on_training_side(spec: QuestionSpec, steps: Sequence[Step], world: World) -
 
 
 def _filled(spec: QuestionSpec) -> str:
-    """The question with the start's name in its blank."""
+    """Return the question with the start's name in its blank."""
     question = " ".join(spec.question.split()).replace(START, spec.start)
     if "<" in question.replace(spec.start, ""):
         raise Refused(RejectReason.INCONSISTENT, f"The question has a blank other than {START}.")
@@ -121,14 +121,14 @@ def _filled(spec: QuestionSpec) -> str:
 
 
 def skills_of(spec: QuestionSpec, hops: Sequence[Hop]) -> tuple[str, ...]:
-    """What a spec exercises: the number of hops, the kind of answer, and going back along a relation."""
+    """Return the skills of a spec: number of hops, kind of answer, "backward" if a hop inverts a relation."""
     kind = spec.answer if spec.answer in THINGS else "value"
     back = ("backward",) if any(hop.backward for hop in hops) else ()
     return (f"hops:{spec.hops}", f"answer:{kind}", *back)
 
 
 def _shown(world: World, settings: MultihopConfig, steps: Sequence[Step], rng: random.Random) -> str:
-    """The passages that come before the question, in mode passages."""
+    """Return the passages before the question in mode passages, else an empty string."""
     if settings.mode != "passages":
         return ""
     most = settings.passage_facts
@@ -139,7 +139,7 @@ def _shown(world: World, settings: MultihopConfig, steps: Sequence[Step], rng: r
 
 
 def oracle(start: str, steps: Sequence[Step], settings: MultihopConfig) -> tuple[str, ...]:
-    """Replies that solve the task: in mode search, a search per hop first."""
+    """Return the demonstration: in mode search one search per hop, then the answer."""
     answer = steps[-1].end
     if settings.mode != "search":
         return (answer,)

@@ -1,7 +1,7 @@
-"""Grades answers, serves searches, and audits a question before it is used.
+"""Grading of answers, the search episode, and the audit of a question.
 
-No model takes part. The audit parses the question's words, and finds the answer again by a join over all
-facts, and from only the passages that the agent gets. Two ways of comparing answers must agree.
+The audit uses no model. It parses the question, derives the answer again by a join over all facts, and again
+from only the passages that the agent sees. Two comparisons of answers must agree.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SEARCH = re.compile(r"search\s*:\s*(.*)", re.IGNORECASE | re.DOTALL)
 
 
 def searched(reply: str) -> str | None:
-    """The words that a reply searches for on its last line; None if it is an answer or too long to read."""
+    """Return the query on the last line of a reply; None if the reply is an answer or too long to read."""
     if len(reply) > MAX_REPLY_CHARS:
         return None
     match = _SEARCH.fullmatch(last_line(reply))
@@ -42,13 +42,13 @@ def searched(reply: str) -> str | None:
 
 
 def answers_in(task: Task) -> list[str]:
-    """What a task takes for an answer."""
+    """Return the accepted answers of a task."""
     right = task.payload["answers"]
     return [str(each) for each in right] if isinstance(right, list | tuple) else []
 
 
 def final_reply(task: Task, replies: Sequence[str], settings: MultihopConfig) -> str | None:
-    """The reply that ends the episode, as the episode itself would find it; None: it never came."""
+    """Return the reply that ends the episode, by the episode's rule; None if there is none."""
     if task.payload["mode"] != "search":
         return replies[0] if replies else None
     return next((reply for reply in replies[: settings.max_turns] if searched(reply) is None), None)
@@ -74,12 +74,12 @@ def check(task: Task, replies: Sequence[str], settings: MultihopConfig) -> Verdi
 
 
 def _failed(explanation: str) -> Verdict:
-    """No answer that could be compared."""
+    """Return the verdict on a rollout without an answer that can be compared."""
     return Verdict(reward=0.0, success=False, explanation=explanation, readable=False)
 
 
 def random_replies(task: Task, rng: random.Random, base: KnowledgeBase) -> tuple[str, ...]:
-    """A well-formed reply with what the last relation leads to elsewhere, never the right answer."""
+    """Return a wrong answer: something to which the last relation leads from other subjects."""
     hops, right = task.payload["hops"], answers_in(task)
     last = base.hops[str(hops[-1])] if isinstance(hops, list | tuple) else None
     pool = base.ends(last) if last else ()
@@ -96,7 +96,7 @@ class SearchEpisode:
         self.max_turns = settings.max_turns
 
     async def run(self, ask: Ask) -> None:
-        """Converse until the agent answers; searches are answered with passages."""
+        """Answer searches with passages until the agent gives an answer or the turns are used."""
         messages: Sequence[Message] = self._task.messages
         for _ in range(self.max_turns):
             words = searched(await ask(messages))
@@ -107,12 +107,12 @@ class SearchEpisode:
 
 
 def look_up(world: World, words: str, settings: MultihopConfig) -> str:
-    """What a search shows the agent."""
+    """Return the text of a search's results for the agent."""
     return world.index.search(words, results=settings.results, chars=settings.result_chars)
 
 
 def audit(task: Task, rng: random.Random, world: World, settings: MultihopConfig) -> Rejection | None:
-    """None if all is well, else the first thing that is wrong."""
+    """Return the first fault of a task, or None."""
     spec = QuestionSpec.model_validate(task.spec)
     try:
         steps = executed(spec, world)
@@ -127,7 +127,7 @@ def audit(task: Task, rng: random.Random, world: World, settings: MultihopConfig
 
 
 def _read(spec: QuestionSpec, steps: Sequence[Step], world: World) -> Reading:
-    """The question names the start and says the chain's relations, and no others."""
+    """Parse the question; refuse it unless it names the start and states exactly the chain's relations."""
     try:
         reading = world.reader.read(spec.question, world.base.names(spec.start))
     except Misread as misread:
@@ -143,7 +143,7 @@ def _read(spec: QuestionSpec, steps: Sequence[Step], world: World) -> Reading:
 
 
 def _gives_nothing_away(spec: QuestionSpec, steps: Sequence[Step], reading: Reading, world: World) -> None:
-    """No name or part of what is to be found, and no words that ask for something else."""
+    """Refuse a question that names a later thing of the chain, has strange words, or asks for more."""
     for step in steps:
         found = named(world.base.names(step.end), spec.question)
         if found is not None:
@@ -161,7 +161,7 @@ def _gives_nothing_away(spec: QuestionSpec, steps: Sequence[Step], reading: Read
 
 
 def _has_one_answer(spec: QuestionSpec, steps: Sequence[Step], world: World) -> None:
-    """A join over the bare list of facts finds the same one thing after each hop."""
+    """Refuse a chain unless a join over the list of facts finds the same single thing after each hop."""
     for number in range(1, len(steps) + 1):
         hops = [step.hop for step in steps[:number]]
         found = joined(world.base.facts, spec.start, hops)
@@ -173,7 +173,7 @@ def _has_one_answer(spec: QuestionSpec, steps: Sequence[Step], world: World) -> 
 def _can_be_answered(
     task: Task, spec: QuestionSpec, steps: Sequence[Step], world: World, settings: MultihopConfig
 ) -> None:
-    """What the agent can read says the facts of the chain, and leads to the same one answer."""
+    """Refuse a task unless the text that the agent can read states the chain and implies the answer."""
     if settings.mode == "closed_book":
         return
     if settings.mode == "search":
@@ -191,7 +191,7 @@ def _can_be_answered(
 
 
 def _search_results(task: Task, world: World, settings: MultihopConfig) -> Iterable[str]:
-    """What the searches of the task's own solution show."""
+    """Yield the results of the searches in the demonstration."""
     for reply in task.oracle:
         words = searched(reply)
         if words is not None:
@@ -199,7 +199,7 @@ def _search_results(task: Task, world: World, settings: MultihopConfig) -> Itera
 
 
 def _said(line: str, steps: Sequence[Step], world: World) -> Iterable[Fact]:
-    """The facts that a shown passage says; of a user's passage, those of the chain whose names it has."""
+    """Return the facts in a shown passage; for a user's passage, the chain's facts whose names it has."""
     if not world.base.written:
         return facts_in(world.base, line)
     return [step.fact for step in steps if step.fact.subject in line and step.fact.object in line]
@@ -208,7 +208,7 @@ def _said(line: str, steps: Sequence[Step], world: World) -> Iterable[Fact]:
 def _checks_agree(
     task: Task, steps: Sequence[Step], rng: random.Random, world: World, settings: MultihopConfig
 ) -> None:
-    """Two ways of comparing give one verdict on right, wrong and broken solutions."""
+    """Refuse a task unless two comparisons give equal verdicts on right, wrong and broken replies."""
     right = answers_in(task)
     said = [*right, *(answer.upper() for answer in right), task.payload["start"], "", "the", "."]
     said += [step.end for step in steps[:-1]] + [f"{right[0]} or {steps[0].end}", right[0][:-1]]
@@ -221,7 +221,7 @@ def _checks_agree(
 
 
 def _same(task: Task, replies: Sequence[str], settings: MultihopConfig) -> bool:
-    """The second way: the letters and digits of an answer, word by word."""
+    """Grade by the second comparison: the letters and digits of an answer, word by word."""
     reply = final_reply(task, replies, settings)
     words = _words(answer_of(reply)) if reply is not None else []
     return bool(words) and any(words == _words(answer) for answer in answers_in(task))

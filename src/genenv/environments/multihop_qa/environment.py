@@ -1,8 +1,8 @@
-"""Multi-hop questions: a chain of facts fixes the answer, the simulator words the question.
+"""The multi-hop environment: a chain of facts fixes the answer, and the simulator words the question.
 
-This module joins the parts: `kb` (facts and passages), `world` (a knowledge base or a user's corpus, with its
-chains), `spec` (questions, and how they are parsed), `seeds` (base data and grammar), `build`, `search`, and
-`check` (verdicts and the audit).
+Its modules: `kb` (facts and passages), `world` (a knowledge base or a user's corpus, with its chains), `spec`
+(questions and their parser), `seeds` (base data and grammar), `build`, `search`, and `check` (verdicts and
+the audit).
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ _log = logging.getLogger(__name__)
 
 
 class QuestionParameters(BaseModel, frozen=True, extra="forbid"):
-    """What a question is to be like. The fields are those of `QuestionSpec`."""
+    """The parameters of a question; a subset of the fields of `QuestionSpec`."""
 
     hops: int = Field(ge=MIN_HOPS, le=MAX_HOPS)
     answer: Name
     relations: str
-    """The hops from the start on, with `, ` between them."""
+    """The hops from the start on, separated by `, `."""
 
 
 class MultihopQA:
-    """The multi-hop environment, with its settings.
+    """The multi-hop environment; implements `Environment` and `HasParameters`.
 
     Raises:
         UsageError: the user's corpus cannot be used, or the package for search is not installed.
@@ -91,30 +91,29 @@ class MultihopQA:
         return sound
 
     def seeds(self) -> Sequence[Seed]:
-        """The base data: 400 specs in a fixed order; of a user's corpus, as many as its facts allow."""
+        """Return the base data in a fixed order: 400 seeds, or fewer if a user's corpus has fewer facts."""
         return self._seeds
 
     def held_out(self) -> Sequence[Task]:
-        """160 tasks for measuring only; of a user's corpus, as many as its facts allow.
+        """Return up to 160 tasks for evaluation only.
 
-        Those that the environment's own audit refuses under these settings, such as what a search that shows
-        one short passage does not find, are left out, and how many is logged as a warning.
-
-        No start or answer of theirs is the start or the answer of a seed, of a variation or of anything that
-        the grammar can write (`genenv.environments.multihop_qa.world`).
+        Tasks that the audit rejects under these settings are left out, for example if a search does not show
+        a needed fact; a warning logs their number. No start or answer of a held-out task is the start or the
+        answer of a seed, of a variation or of anything that the grammar can write
+        (`genenv.environments.multihop_qa.world`).
         """
         return self._held_out
 
     def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
-        """Another chain of those offered for a seed, in words drawn from the grammar's."""
+        """Return the spec of a random chain among those offered for a seed, with a random question."""
         return spec_of(rng.choice(offered(self.world, seed)), rng).model_dump(mode="json")
 
     def spec_schema(self, seed: Seed) -> JsonObject:
-        """One alternative for each chain that is offered for a seed."""
+        """Return a schema with one alternative for each chain that is offered for a seed."""
         return spec_schema(self.world, seed)
 
     def simulator_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
-        """The conversation that asks the simulator for a variation of a seed."""
+        """Return the prompt that asks the simulator for a variation of a seed."""
         base, chains = self.world.base, offered(self.world, seed)
         starts = dict.fromkeys(chain.start for chain in chains)
         hops = dict.fromkeys(hop.name for chain in chains for hop in chain.hops)
@@ -131,32 +130,32 @@ class MultihopQA:
     def build(
         self, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
     ) -> Task | Rejection:
-        """Execute a spec: the chain's end is the answer."""
+        """Execute a spec; the end of its chain is the answer."""
         return build(
             cast(QuestionSpec, spec), self.world, self.settings, task_id=task_id, lineage=lineage, rng=rng
         )
 
     def audit(self, task: Task, rng: random.Random) -> Rejection | None:
-        """The question says the chain, gives nothing away, and has one answer."""
+        """Check that the question states the chain, reveals no answer, and has exactly one answer."""
         return audit(task, rng, self.world, self.settings)
 
     def check(self, task: Task, replies: Sequence[str]) -> Verdict:
-        """Success is an exact match; the soft reward is the F1 of the answer's words."""
+        """Grade a rollout: success is an exact match; the soft reward is the F1 of the answer's words."""
         return check(task, replies, self.settings)
 
     def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:
-        """What the last relation leads to elsewhere."""
+        """Return a wrong answer: something to which the last relation leads from other subjects."""
         return random_replies(task, rng, self.world.base)
 
     # by parameters
 
     def parameter_options(self, seed: Seed) -> Options:
-        """All parameters that go with a seed: an alternative for each chain of relations that is offered."""
+        """Return all parameters that suit a seed: one alternative for each sequence of relations."""
         chains = dict.fromkeys(map(_as_parameters, offered(self.world, seed)))
         return [{"hops": [hops], "answer": [answer], "relations": [names]} for hops, answer, names in chains]
 
     def parameter_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
-        """The job, where questions start, and how they are answered."""
+        """Return the instruction with the kind of start, and the agent's success rates."""
         chains = offered(self.world, seed)
         system = (
             "Set up a quiz question over several facts, as JSON: hops (how many), answer (of what kind), "
@@ -166,7 +165,7 @@ class MultihopQA:
         return asked_for(system, profile, seed.skills, thing="question")
 
     def drawn(self, parameters: BaseModel, seed: Seed, rng: random.Random) -> BaseModel | Rejection:
-        """A question over these relations, from one of the seed's starts."""
+        """Return a spec with these relations, from one of the starts offered for the seed."""
         wanted = cast(QuestionParameters, parameters)
         key = wanted.hops, wanted.answer, wanted.relations
         fitting = [chain for chain in offered(self.world, seed) if _as_parameters(chain) == key]
@@ -176,20 +175,19 @@ class MultihopQA:
         return spec_of(rng.choice(fitting), rng)
 
     def episode(self, task: Task) -> Episode:
-        """A fresh episode."""
+        """Return a new episode of a task."""
         if task.payload["mode"] != "search":
             return OneQuestion(task)
         return SearchEpisode(task, self.world, self.settings)
 
     def steps(self, task: Task) -> int:
-        """Hops."""
+        """Return the number of hops."""
         return int(str(task.spec["hops"]))
 
     def surface(self, task: Task) -> str:
-        """The text by which tasks are compared for novelty: the things and relations on the path.
+        """Return the things and relations on the chain, for comparisons of novelty; each becomes one word.
 
-        Other words for the same facts are no new task, and the same words about other facts are one; so the
-        question's wording does not count. Each name and relation is one word here.
+        The wording does not count: new words for the same facts are not a new task.
         """
         spec = QuestionSpec.model_validate(task.spec)
         steps = self.world.base.follow(spec.start, [self.world.base.hops[name] for name in spec.relations])

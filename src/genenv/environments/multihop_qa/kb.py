@@ -1,4 +1,4 @@
-"""Things, the relations between them, facts, and the passages that state facts."""
+"""The knowledge base: things, the relations between them, facts, and passages that state facts."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 from genenv.errors import DataError
 
 THINGS = frozenset({"country", "city", "airport", "element", "currency", "language", "state", "thing"})
-"""Kinds that a chain may pass through; the others (codes, years, ...) only begin or end one."""
+"""Kinds that a chain may pass through; other kinds (codes, years, ...) only start or end a chain."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relation:
-    """A kind of fact."""
+    """A kind of fact, such as `capital`."""
 
     name: str
     """Also the name of the hop from subject to object."""
@@ -31,13 +31,14 @@ class Relation:
     words: tuple[str, ...]
     """Phrases for the object of a subject, e.g. "the capital of"."""
     sentence: str = ""
-    """How a passage about the subject says it, with `{}` for the object."""
+    """The sentence in a passage about the subject, with `{}` for the object; empty for the default."""
     back: str = ""
-    """Name of the hop from object to subject; empty: there is none."""
+    """Name of the hop from object to subject; empty if there is none."""
     back_words: tuple[str, ...] = ()
     """Phrases for the only subject of an object, e.g. "the country whose capital is"."""
     many: bool = False
-    """A subject may have several objects; then no hop goes from it. Otherwise two objects contradict."""
+    """Whether a subject may have several objects, which makes the hop ambiguous and unused. If not, two
+    objects are a contradiction."""
 
     @property
     def says(self) -> str:
@@ -47,29 +48,29 @@ class Relation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hop:
-    """One way along a relation."""
+    """A relation in one of its two directions."""
 
     relation: Relation
     backward: bool
 
     @property
     def name(self) -> str:
-        """What specs call it."""
+        """The name in specs."""
         return self.relation.back if self.backward else self.relation.name
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Its phrases."""
+        """The phrases that ask for the end of the hop."""
         return self.relation.back_words if self.backward else self.relation.words
 
     @property
     def source(self) -> str:
-        """Kind of what it starts from."""
+        """The kind of thing at which the hop starts."""
         return self.relation.object if self.backward else self.relation.subject
 
     @property
     def target(self) -> str:
-        """Kind of what it leads to."""
+        """The kind of thing to which the hop leads."""
         return self.relation.subject if self.backward else self.relation.object
 
 
@@ -82,7 +83,7 @@ def _relation(name: str, row: Mapping[str, Any]) -> Relation:
 
 _FILE = resources.files("genenv.environments.multihop_qa") / "data/relations.toml"
 RELATIONS = tuple(_relation(*row) for row in tomllib.loads(_FILE.read_text(encoding="utf-8")).items())
-"""Those of the built-in knowledge base. A way back is called `NAME of`, unless the file names it."""
+"""The relations of the built-in knowledge base. A backward hop is called `NAME of` by default."""
 
 
 class Fact(NamedTuple):
@@ -99,11 +100,11 @@ class Step(NamedTuple):
     hop: Hop
     fact: Fact
     end: str
-    """What the hop leads to."""
+    """The thing to which the hop leads."""
 
 
 class BrokenChain(Exception):
-    """A chain has no unique end. The message is a sentence."""
+    """Raised if a chain has no unique end. The message is a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,11 +114,11 @@ class Passage:
     title: str
     text: str
     facts: tuple[Fact, ...] = field(default=())
-    """What it says, as far as chains go."""
+    """The facts that the text states."""
 
 
 class KnowledgeBase:
-    """Facts with their relations, aliases, and passages that say them."""
+    """Facts with their relations, aliases, and the passages that state them."""
 
     def __init__(
         self,
@@ -149,38 +150,38 @@ class KnowledgeBase:
             self._kinds[fact.subject] = relation.subject
         self.by_subject: Mapping[str, Sequence[Fact]] = by_subject
         self.written = {passage.title: passage for passage in passages}
-        """The passages of a user's own corpus, by title; empty: passages are made from facts."""
+        """The passages of a user's corpus by title; if empty, passages are generated from facts."""
         self._sources = {
             fact: title for title, passage in reversed(self.written.items()) for fact in passage.facts
         }
 
     def __contains__(self, name: str) -> bool:
-        """Whether any fact is about something of this name."""
+        """Return whether any fact is about a thing of this name."""
         return name in self._kinds
 
     def __iter__(self) -> Iterator[str]:
-        """The names of everything that facts are about, sorted."""
+        """Iterate over the names of all things in facts, sorted."""
         return iter(sorted(self._kinds))
 
     def source(self, fact: Fact) -> str:
-        """The title of the first passage that says a fact; of made passages, its subject."""
+        """Return the title of the first passage that states a fact; if generated, the fact's subject."""
         return self._sources.get(fact, fact.subject)
 
     def kind(self, name: str) -> str:
-        """What kind of thing a name stands for."""
+        """Return the kind of the thing with this name."""
         return self._kinds[name]
 
     def names(self, name: str) -> tuple[str, ...]:
-        """A name and its aliases."""
+        """Return a name and its aliases."""
         return name, *self.aliases.get(name, ())
 
     def key(self, name: str) -> str:
-        """One name for all things that share a name or an alias, directly or by way of others."""
+        """Return one key for all things that share a name or an alias, directly or through other things."""
         return self._keys.get(name, name)
 
     @functools.cached_property
     def _keys(self) -> Mapping[str, str]:
-        """Keys of the things that do not stand alone."""
+        """Thing -> key, for all things that share a name with another thing."""
         called: defaultdict[str, list[str]] = defaultdict(list)
         for name in self._kinds:
             for each in {other.casefold() for other in self.names(name)}:
@@ -201,14 +202,14 @@ class KnowledgeBase:
         return keys
 
     def hops_from(self, name: str) -> list[Hop]:
-        """The hops that lead from here to exactly one thing, in the order of the relations."""
+        """Return the hops that lead from a thing to exactly one other, in the order of the relations."""
         return [hop for hop in self.hops.values() if len(self._ends.get((name, hop.name), ())) == 1]
 
     def step(self, name: str, hop: Hop) -> Step:
         """Follow one hop.
 
         Raises:
-            BrokenChain: it leads nowhere, or to several things.
+            BrokenChain: the hop leads nowhere or to several things.
         """
         found = self._ends.get((name, hop.name), [])
         if not found:
@@ -219,10 +220,10 @@ class KnowledgeBase:
         return Step(hop, found[0], _end(found[0], hop))
 
     def follow(self, start: str, hops: Sequence[Hop]) -> list[Step]:
-        """Execute a chain.
+        """Execute a chain and return its steps.
 
         Raises:
-            BrokenChain: a hop has no unique end, or the chain comes back to where it was.
+            BrokenChain: a hop has no unique end, or the chain returns to an earlier thing or relation.
         """
         steps: list[Step] = []
         seen = {start}
@@ -240,7 +241,7 @@ class KnowledgeBase:
 
     @functools.cached_property
     def by_kind(self) -> Mapping[str, Sequence[str]]:
-        """All names of each kind, sorted."""
+        """Kind -> all names of that kind, sorted."""
         found: defaultdict[str, list[str]] = defaultdict(list)
         for name in sorted(self._kinds):
             found[self._kinds[name]].append(name)
@@ -254,7 +255,7 @@ class KnowledgeBase:
         return {name: sorted(ends) for name, ends in found.items()}
 
     def ends(self, hop: Hop) -> Sequence[str]:
-        """Everything that a hop leads to from anywhere, sorted."""
+        """Return all things to which a hop leads from any start, sorted."""
         return self._possible.get(hop.name, ())
 
 
@@ -263,7 +264,7 @@ def _end(fact: Fact, hop: Hop) -> str:
 
 
 def joined(facts: Iterable[Fact], start: str, hops: Sequence[Hop]) -> set[str]:
-    """Everything at the end of a chain by a join over a list of facts, without any index."""
+    """Return all ends of a chain by a join over a list of facts, without any index."""
     facts = tuple(facts)
     here = {start}
     for hop in hops:
@@ -277,7 +278,7 @@ def joined(facts: Iterable[Fact], start: str, hops: Sequence[Hop]) -> set[str]:
 
 @functools.cache
 def built_in() -> KnowledgeBase:
-    """The knowledge base of this package.
+    """Load the knowledge base of this package.
 
     Raises:
         DataError: its files are damaged.
@@ -296,16 +297,16 @@ def built_in() -> KnowledgeBase:
 
 
 _NEXT = r"\.(?= Its? |$)"
-"""Every sentence begins with It or Its."""
+"""Matches the end of a sentence; every sentence begins with It or Its."""
 
 
 def passage_of(base: KnowledgeBase, title: str, facts: Sequence[Fact] | None = None) -> Passage:
-    """The passage about a thing.
+    """Return the passage about a thing.
 
     Args:
-        base: where it is from.
-        title: what it is about.
-        facts: only these; left out, all. Passages of a user's corpus always say all they say.
+        base: the knowledge base.
+        title: the name of the thing.
+        facts: the facts to state; None for all. Passages of a user's corpus are always whole.
     """
     if title in base.written:
         return base.written[title]
@@ -315,12 +316,12 @@ def passage_of(base: KnowledgeBase, title: str, facts: Sequence[Fact] | None = N
 
 
 def line_of(passage: Passage) -> str:
-    """How an agent sees a passage."""
+    """Return a passage in the form that the agent sees."""
     return f"{passage.title}: {passage.text}"
 
 
 def facts_in(base: KnowledgeBase, line: str) -> set[Fact]:
-    """The facts that a passage of the built-in knowledge base says, read from its text alone."""
+    """Parse the facts that a passage of the built-in knowledge base states from its text."""
     match = re.match(r"(?P<title>.+) \((?P<kind>[a-z ]+)\): (?P<text>.*)", line, re.DOTALL)
     if match is None:
         return set()
@@ -334,7 +335,7 @@ def facts_in(base: KnowledgeBase, line: str) -> set[Fact]:
 
 
 def supporting(base: KnowledgeBase, steps: Iterable[Step], most: int, rng: random.Random) -> list[Passage]:
-    """The passages that hold the facts of a chain, with other facts of the same things up to `most` each."""
+    """Return the passages with the facts of a chain; other facts fill each up to `most`."""
     needed: dict[str, list[Fact]] = {}
     for step in steps:
         needed.setdefault(base.source(step.fact), []).append(step.fact)
@@ -344,9 +345,9 @@ def supporting(base: KnowledgeBase, steps: Iterable[Step], most: int, rng: rando
 def distracting(
     base: KnowledgeBase, steps: Sequence[Step], wanted: int, most: int, rng: random.Random
 ) -> list[Passage]:
-    """Passages about other things of the same kinds, with facts of the same relations.
+    """Return passages about other things of the same kinds, with facts of the same relations.
 
-    What they say is true, so the chain has one end with them too.
+    Their facts are true, so the chain still has one end. From a user's corpus, any unused passages are drawn.
     """
     on_path = {name for step in steps for name in step.fact if name in base}
     if base.written:
@@ -368,7 +369,7 @@ def distracting(
 def _some(
     base: KnowledgeBase, title: str, needed: Sequence[Fact], most: int, rng: random.Random
 ) -> list[Fact]:
-    """The needed facts and some others of a thing, in the order of the knowledge base."""
+    """Return the needed facts and some other facts of a thing, in the order of the knowledge base."""
     known = base.by_subject.get(title, ())
     rest = [fact for fact in known if fact not in needed]
     more = rng.sample(rest, min(len(rest), max(0, most - len(needed))))

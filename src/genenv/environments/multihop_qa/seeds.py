@@ -1,7 +1,7 @@
-"""Base data, and what is offered for a seed: the chains that a simulator can choose from, as a grammar.
+"""Base data, and the grammar of the chains that a simulator can choose from for a seed.
 
 Each alternative fixes the difficulty fields, the start and the hops of a chain that executes, and gives a
-pattern for its question. So what is written has one answer, names its start, and names no bridge.
+pattern for its question. So every spec has one answer, names its start, and names no intermediate thing.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from genenv.environments.common import closed_object
 from genenv.environments.multihop_qa.spec import QuestionSpec, draw_question, question_pattern
 from genenv.environments.multihop_qa.world import Chain, World
 from genenv.types import Json, JsonObject, Seed
@@ -27,23 +28,23 @@ _KINDS = {
     "code": 4,
     "thing": 100,
 }
-"""Per hundred: what questions start from; a kind that has fewer chains leaves its place to the others."""
+"""Kind of thing at which questions start -> percentage of the base data; exhausted kinds are skipped."""
 _LENGTHS = (2, 3, 2, 3, 2, 4)
-"""Hops, in turn."""
+"""Numbers of hops, used in rotation."""
 
 
 def training_specs(world: World) -> Iterator[tuple[str, QuestionSpec]]:
-    """Up to 400 specs by id, with blanks, always the same ones for a knowledge base."""
+    """Yield up to 400 specs by id, with blanks; always the same for a knowledge base."""
     return _specs(world, "mq-seed", SEEDS, held_out=False)
 
 
 def held_out_specs(world: World) -> Iterator[tuple[str, QuestionSpec]]:
-    """Up to 160 held-out specs by id, with blanks, always the same ones for a knowledge base."""
+    """Yield up to 160 held-out specs by id, with blanks; always the same for a knowledge base."""
     return _specs(world, "mq-held", HELD_OUT, held_out=True)
 
 
 def spec_of(chain: Chain, rng: random.Random) -> QuestionSpec:
-    """A chain as a spec, in words drawn from those that the grammar offers."""
+    """Return the spec of a chain, with a question drawn from those that the grammar allows."""
     return QuestionSpec(
         hops=len(chain.hops),
         answer=chain.kind,
@@ -72,9 +73,9 @@ def _specs(world: World, prefix: str, wanted: int, *, held_out: bool) -> Iterato
 def _chains(
     world: World, kind: str, asked: Mapping[str, int], *, held_out: bool, rng: random.Random
 ) -> Iterator[Chain]:
-    """Chains from all starts of a kind: one from each, then another from each, and so on.
+    """Yield chains from all starts of a kind: one from each start, then a second from each, and so on.
 
-    Of those of the length whose turn it is, one that asks for what has been asked for least.
+    Chains of the length that is next in `_LENGTHS` are preferred, then those with the rarest last relation.
     """
     names = [name for name in world.base.by_kind.get(kind, ()) if world.chains.is_held_out(name) == held_out]
     starts = sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest())
@@ -97,14 +98,14 @@ def _chains(
 
 _OTHER_STARTS = 3
 _PER_LENGTH = (5, 4, 3)
-"""Chains of 2, 3 and 4 hops from each start."""
+"""Numbers of chains with 2, 3 and 4 hops from each start."""
 
 
 def offered(world: World, seed: Seed) -> list[Chain]:
-    """The chains that a simulator can choose from: others from the seed's start, and some from three more.
+    """Return the chains that a simulator can choose from: from the seed's start and from three other starts.
 
-    All are on the training side, and always the same for a seed. Where a small corpus has no other chain, the
-    seed's own is offered.
+    All are training chains, always the same for a seed, without the seed's chain. If a small corpus has no
+    other chain, the seed's is offered.
     """
     spec = QuestionSpec.model_validate(seed.spec)
     rng = random.Random(f"{seed.id}/offered")
@@ -117,7 +118,7 @@ def offered(world: World, seed: Seed) -> list[Chain]:
 
 
 def _others(world: World, start: str, rng: random.Random) -> list[str]:
-    """Starts of the same kind that have chains; of a scarce kind perhaps fewer."""
+    """Return up to three other starts of the same kind that have chains."""
     same = [name for name in world.base.by_kind[world.base.kind(start)] if not world.chains.is_held_out(name)]
     rng.shuffle(same)
     others = (name for name in same if name != start and world.chains.on_side(name, held_out=False))
@@ -125,7 +126,7 @@ def _others(world: World, start: str, rng: random.Random) -> list[str]:
 
 
 def spec_schema(world: World, seed: Seed) -> JsonObject:
-    """One alternative for each chain that is offered for a seed."""
+    """Return a schema with one alternative for each chain that is offered for a seed."""
     return {"anyOf": [_alternative(chain) for chain in offered(world, seed)]}
 
 
@@ -138,9 +139,4 @@ def _alternative(chain: Chain) -> JsonObject:
         "relations": {"type": "array", "prefixItems": hops, "items": False, "minItems": len(hops)},
         "question": {"type": "string", "pattern": f"^({question_pattern(chain.hops)})$"},
     }
-    return {
-        "type": "object",
-        "properties": fields,
-        "required": list(fields),
-        "additionalProperties": False,
-    }
+    return closed_object(fields)

@@ -1,6 +1,6 @@
-"""What the simulator writes for a question: the chain, then its words; and how words are read back.
+"""The spec that the simulator writes for a question, the grammar of questions, and their parser.
 
-The chain comes before the question, so that the words describe an answer that is already fixed.
+In a spec the chain comes before the question, so the simulator words a question whose answer is fixed.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from genenv.environments.words import WORDS, first_strange
 
 START = "<start>"
 MIN_QUESTION, MAX_QUESTION = 8, 400
-"""Characters."""
+"""Limits in characters."""
 
 Slots = Sequence[Sequence[str]]
-"""A sentence as a sequence of choices."""
+"""A sentence pattern as a sequence of choices."""
 
 _OPENING: Slots = (
     ("Quiz", "Trivia", "Puzzle", "Homework", "Riddle", "Bonus", "Contest", "Lesson"),
@@ -36,35 +36,35 @@ _ASKING = re.compile(rf"(?:^|[:,.!?;])\s*(?:{'|'.join((*_ASK, *_LEAD))})\s*$", r
 _ENDING = re.compile(r"[\s.!?\"”’]*")
 _FRAME = (*(word for slot in _OPENING for word in slot), *_ASK, *_LEAD)
 EVERYDAY = WORDS | frozenset(" ".join(_FRAME).lower().split())
-"""The words that may stand around a chain: those of the grammar, and others that say nothing about it.
+"""The words that may surround a chain: those of the grammar, and others that say nothing about the chain.
 
-Whatever else a simulator wrote there could change what is asked ("not", "or") or give the answer away, in
-part, in letters or by a riddle, in ways that no check foresees. Names that are everyday words are no answers.
+Any other word could change the question ("not", "or") or reveal the answer, in ways that no check foresees.
+Things whose names are everyday words are never answers.
 """
 
 
 def strange_word(words: str) -> str | None:
-    """The first thing in some words that is no everyday word; None if there is none."""
+    """Return the first word or sign that is not an everyday word, or None."""
     return first_strange(words, EVERYDAY)
 
 
 class Reading(NamedTuple):
-    """What a question says."""
+    """The parse of a question."""
 
     hops: tuple[Hop, ...]
-    """In the order of execution."""
+    """Hops in the order of execution."""
     free: str
     """The words around the chain."""
     stray: str
-    """Which of them ask for something other than the chain's end, as a sentence; empty: none."""
+    """A sentence about surrounding words that ask for something other than the chain's end, or empty."""
 
 
 class Misread(Exception):
-    """A question that says no chain. The message is a sentence."""
+    """Raised if a question states no chain. The message is a sentence."""
 
 
 def question_pattern(hops: Sequence[Hop]) -> str:
-    """A regular expression of all the questions that the grammar offers for a chain."""
+    """Return a regular expression of all questions that the grammar allows for a chain."""
     opening = "".join(_choice(slot) for slot in _OPENING)
     ask, lead = _choice(_ASK), _choice(_LEAD)
     front, last = hops[:-1], hops[-1:]
@@ -74,7 +74,7 @@ def question_pattern(hops: Sequence[Hop]) -> str:
 
 
 def draw_question(hops: Sequence[Hop], rng: random.Random) -> str:
-    """One of the questions that the grammar offers."""
+    """Return a random question among those that the grammar allows."""
     opening = "".join(rng.choice(slot) for slot in _OPENING) + ": " if rng.random() < 0.6 else ""
     if rng.random() < 0.6:
         return f"{opening}{rng.choice(_ASK)} {_drawn(hops, rng)} {START}?"
@@ -95,24 +95,25 @@ def _drawn(hops: Sequence[Hop], rng: random.Random) -> str:
 
 
 class Reader:
-    """Reads questions back, for the hops of one knowledge base."""
+    """Parses questions into chains of hops of one knowledge base."""
 
     def __init__(self, hops: Iterable[Hop]) -> None:
         said = [(words, hop) for hop in hops for words in hop.words]
-        said.sort(key=lambda pair: len(pair[0]), reverse=True)  # of two that fit, the longer one is meant
+        said.sort(key=lambda pair: len(pair[0]), reverse=True)  # the longest matching phrase wins
         self._hops = [hop for _, hop in said]
         phrases = "|".join(f"({re.escape(words)})" for words, _ in said)
         self._phrase = re.compile(rf"(?<!\w)(?:{phrases})(?!\w)", re.IGNORECASE)
 
     def read(self, question: str, names: Sequence[str]) -> Reading:
-        """The chain that a question asks for.
+        """Parse the chain that a question asks for.
 
         Args:
             question: with the start's name, no blanks.
-            names: what the start may be called.
+            names: names of the start; the error uses the first.
 
         Raises:
-            Misread: the start is not named where the chain begins, or words are out of place.
+            Misread: the start's name does not follow a relation's words, or a relation's words are out of
+                place.
         """
         start = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
         first, rest = self._run(question, rf"(?:the )?(?:{start})(?![\w'’])")
@@ -131,7 +132,7 @@ class Reader:
         return Reading((*first, *second), free, _stray((rest.before, after.before), after.after))
 
     def _run(self, text: str, end: str) -> tuple[tuple[Hop, ...] | None, _Rest]:
-        """Phrases directly before one another and before `end`: their hops in order of execution."""
+        """Find adjacent phrases followed by `end`; return their hops in order of execution, and the rest."""
         closing = re.compile(end)
         for match in self._phrase.finditer(text):
             hops, place = [self._hop(match)], match.end()
@@ -148,11 +149,11 @@ class Reader:
 
 
 def _stray(before: Iterable[str], after: str) -> str:
-    """What asks for something about a chain's end ("the mother of") instead of the end; empty: nothing.
+    """Return a sentence if words around the chain change the question ("the mother of"), else "".
 
     Args:
-        before: what stands before each part of the chain.
-        after: what stands after the last.
+        before: the text before each part of the chain.
+        after: the text after the last part.
     """
     for words in before:
         if _ASKING.search(words) is None:
@@ -164,7 +165,7 @@ def _stray(before: Iterable[str], after: str) -> str:
 
 
 class _Rest(NamedTuple):
-    """What stands around a run of phrases."""
+    """The text around a run of phrases."""
 
     before: str
     after: str
@@ -173,13 +174,13 @@ class _Rest(NamedTuple):
 
 @functools.lru_cache(maxsize=4096)
 def _whole_words(name: str) -> re.Pattern[str]:
-    """Finds a name as whole words; short ones with their capitals, as "IS" and "is" differ."""
+    """Return a pattern for a name as whole words; case matters for short names, as "IS" is not "is"."""
     flags = re.IGNORECASE if len(name) > 3 else 0
     return re.compile(rf"(?<!\w){re.escape(name)}(?!\w)", flags)
 
 
 def named(names: Iterable[str], text: str) -> str | None:
-    """The first of some names that a text has as whole words."""
+    """Return the first of the names that a text contains as whole words, or None."""
     return next((name for name in names if _whole_words(name).search(text)), None)
 
 
@@ -190,12 +191,12 @@ class QuestionSpec(BaseModel, frozen=True, extra="forbid", strict=True):
     """A chain of facts and the question that asks for its end."""
 
     hops: int = Field(ge=2, le=4)
-    """How many facts it takes."""
+    """The number of facts in the chain."""
     answer: Name
-    """What kind of thing the answer is, e.g. `city` or `code`."""
+    """The kind of the answer, e.g. `city` or `code`."""
     start: Name
     """The thing that the question names."""
     relations: Annotated[list[Name], Field(min_length=2, max_length=4)]
-    """The hops from the start on; `capital` goes from a country to a city, `capital of` back."""
+    """The hops from the start on; `capital` leads from a country to a city, `capital of` back."""
     question: str = Field(min_length=MIN_QUESTION, max_length=MAX_QUESTION)
-    """What the agent is asked. `<start>` stands for the start's name."""
+    """The question for the agent. `<start>` stands for the start's name."""

@@ -1,4 +1,4 @@
-"""A knowledge base, built in or a user's own corpus, with its chains, its question parser and its search."""
+"""A knowledge base, built in or from a user's corpus, with its chains, question parser and search index."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ from genenv.errors import UsageError
 
 MIN_HOPS, MAX_HOPS = 2, 4
 MAX_CHAINS = 5_000
-"""From one start; a user's facts may make millions."""
+"""The maximum number of chains from one start; the facts of a user may allow millions."""
 HELD_OUT_SHARE = 4
-"""One name in this many is on the held-out side."""
+"""One name in this many is held out."""
 
 
 class Chain(NamedTuple):
-    """A chain that executes."""
+    """A chain of hops that executes."""
 
     start: str
     hops: tuple[Hop, ...]
     answer: str
     kind: str
-    """Of the answer."""
+    """The kind of the answer."""
     bridges: tuple[str, ...]
-    """What it passes through, between start and answer."""
+    """The things between start and answer."""
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -54,7 +54,7 @@ class Chain(NamedTuple):
 
 
 class Chains:
-    """The chains of a knowledge base, by start."""
+    """The chains of a knowledge base by start, split into training and held-out ones."""
 
     def __init__(self, base: KnowledgeBase) -> None:
         self._base = base
@@ -65,17 +65,18 @@ class Chains:
             for name in base
             if any(each.lower() in lower and named([each], words) for each in base.names(name))
         }
-        """Names that any question could have as words, such as the code "is", and so give away."""
+        """Names that any question could contain as words, such as the code "is"; they are never answers."""
         self._hidden = frozenset(name for name in base if _hashed(base.key(name)))
         self.of = functools.lru_cache(maxsize=2048)(self._of)
-        """All chains of 2 to 4 hops from a start, whichever side its answer is on; the first `MAX_CHAINS`."""
+        """Returns the chains of 2 to 4 hops from a start, of both halves of the split; the first
+        `MAX_CHAINS`."""
 
     def is_held_out(self, name: str) -> bool:
-        """The side of a name."""
+        """Return whether a name is held out."""
         return name in self._hidden
 
     def reserved(self, path: Sequence[str]) -> str | None:
-        """The first name for which a training chain may not go this way; None: it may."""
+        """Return the first held-out name that excludes a path from training, or None."""
         for end in (path[0], path[-1]):
             if end in self._hidden:
                 return end
@@ -90,7 +91,7 @@ class Chains:
     def _extend(self, start: str, here: str, hops: tuple[Hop, ...], seen: tuple[str, ...]) -> Iterator[Chain]:
         for hop in self._base.hops_from(here):
             if any(hop.relation == before.relation for before in hops):
-                continue  # the element after the element after ... is no question that a person asks
+                continue  # no person asks for the element after the element after ...
             end = self._base.step(here, hop).end
             if end in seen or end in self._unsayable or named(self._base.names(end), start):
                 continue
@@ -101,7 +102,7 @@ class Chains:
                 yield from self._extend(start, end, so_far, (*seen, end))
 
     def on_side(self, start: str, *, held_out: bool) -> list[Chain]:
-        """The chains from a start that belong to a side."""
+        """Return the held-out or the training chains from a start."""
         if (start in self._hidden) != held_out:
             return []
         if held_out:
@@ -111,7 +112,7 @@ class Chains:
     def some(
         self, start: str, per_length: Sequence[int], *, held_out: bool, rng: random.Random
     ) -> list[Chain]:
-        """Some chains from a start: so many of 2, 3 and 4 hops, their answers of many kinds."""
+        """Return some chains from a start: `per_length` numbers of 2, 3 and 4 hops, varied in answer kind."""
         chosen: list[Chain] = []
         for length, wanted in enumerate(per_length, MIN_HOPS):
             found = [chain for chain in self.on_side(start, held_out=held_out) if len(chain.hops) == length]
@@ -126,7 +127,7 @@ def _hashed(key: str) -> bool:
 
 
 def _repeats(chains: Sequence[Chain]) -> Callable[[Chain], int]:
-    """A sort key that takes each kind of answer once before any twice."""
+    """Return a sort key that takes each kind of answer once before it takes any kind twice."""
     counts: dict[str, int] = {}
     rank: dict[Chain, int] = {}
     for chain in chains:
@@ -164,7 +165,7 @@ class _RelationLine(BaseModel, frozen=True, extra="forbid", strict=True):
 
 
 class Corpus:
-    """What a file says: passages, and facts if there are any."""
+    """The content of a corpus file while it is read: passages, and facts if there are any."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -176,7 +177,7 @@ class Corpus:
         self._line = 0
 
     def base(self) -> KnowledgeBase | None:
-        """The knowledge base of its facts; None without any."""
+        """Return the knowledge base of the corpus, or None if it has no facts."""
         facts = [fact for passage in self.passages.values() for fact in passage.facts]
         if not facts:
             return None
@@ -190,7 +191,7 @@ class Corpus:
         return KnowledgeBase(facts, relations=relations, aliases=self.aliases, passages=passages)
 
     def add(self, number: int, line: str) -> None:
-        """Take a line."""
+        """Parse a line and add its passage or relation."""
         self._line = number
         if len(line) > _MAX_LINE:
             self._fail(f"it is longer than {_MAX_LINE} characters; split the passage")
@@ -266,7 +267,7 @@ def _relation(line: _RelationLine) -> Relation:
 
 
 def _repeated(words: Sequence[str]) -> list[str]:
-    """What is there twice, capitals aside: questions are read without them."""
+    """Return the words that occur twice, ignoring case, because questions are parsed without case."""
     plain = Counter(each.casefold() for each in words)
     return sorted(each for each in words if plain[each.casefold()] > 1)
 
@@ -279,7 +280,7 @@ def load_corpus(path: Path) -> Corpus:
     """Read a file of passages.
 
     Raises:
-        UsageError: it is not there, has no passage, or a line is wrong.
+        UsageError: the file does not exist, has no passage, or has an invalid line.
     """
     corpus = Corpus(path)
     if "\0" in str(path):
@@ -310,7 +311,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 class World:
-    """A knowledge base with what is made from it."""
+    """A knowledge base with its chains, question parser and search index."""
 
     def __init__(self, base: KnowledgeBase, more: tuple[Passage, ...] = ()) -> None:
         self.base = base
@@ -320,13 +321,13 @@ class World:
 
     @functools.cached_property
     def index(self) -> SearchIndex:
-        """Search over all passages."""
+        """The search index of all passages."""
         made = (passage_of(self.base, title) for title in self.base.by_subject)
         return SearchIndex([*(self.base.written.values() or made), *self._more])
 
 
 def load_world(corpus: str | None) -> World:
-    """The built-in knowledge base, or a user's.
+    """Return the built-in knowledge base or a user's.
 
     Raises:
         UsageError: the user's file cannot be used.

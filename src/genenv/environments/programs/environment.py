@@ -1,9 +1,9 @@
-"""Programs: what digit do a few operations make of a string of digits? An environment for very small models.
+"""Programs on strings of digits, an environment for very small models.
 
-A task is some ten characters, such as `4306>ruf=`: reverse 4306, move every digit up by one, take the first.
-The reply is the value, `7`. Difficulty is real and has three sides: which operations, how many, how long a
-text. One digit is guessed right in a tenth of all rollouts, so that reward alone can teach what a program
-does: a transformer of two layers learns much of it in half a minute.
+A task has about ten characters, such as `4306>ruf=`: reverse 4306, increase every digit by one, take the
+first. The right reply is the value, `7`. Difficulty depends on the operations, their number, and the length
+of the text. A random digit is right in a tenth of all rollouts, so RL works without demonstrations: a
+transformer of two layers learns much in half a minute.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ from genenv.types import (
 
 
 class ProgramParameters(BaseModel, frozen=True, extra="forbid"):
-    """What a program is to be like. Names are short, as in `ProgramSpec`."""
+    """The parameters of a program. Names are short, as in `ProgramSpec`."""
 
     d: int = Field(ge=1, le=MOST_DEPTH)
-    """Depth."""
+    """Depth: the number of operations."""
     n: int = Field(ge=LEAST_LENGTH, le=MOST_LENGTH)
-    """Length."""
+    """Length: the number of digits."""
     o: str = Field(min_length=1, max_length=2)
-    """The letters of its first and its last operation, or of the only one."""
+    """The letters of the first and the last operation, or of the only one."""
 
 
 class Programs(QuestionEnvironment):
@@ -85,36 +85,37 @@ class Programs(QuestionEnvironment):
         return schema(self._language, writable(self.settings))
 
     def seeds(self) -> Sequence[Seed]:
-        """The base data: 4,000 programs, every depth and length alike, as far as there are so many."""
+        """Return the base data: up to 4,000 different programs, balanced over depths and lengths."""
         return self._seeds
 
     def held_out(self) -> Sequence[Task]:
-        """500 programs for measuring only, every depth and length alike, as far as there are so many.
+        """Return up to 500 programs for evaluation only, balanced over depths and lengths.
 
-        Their texts are multiples of 7, which `build` refuses to everyone else.
+        Their texts are multiples of 7, which `build` rejects for all other tasks.
         """
         return self._held_out
 
     def spec_schema(self, seed: Seed) -> JsonObject:
-        """All programs, whatever the seed: depth and length first, which what follows must have."""
+        """Return the schema of all programs, the same for every seed. Depth and length come first."""
         return self._schema
 
     def simulator_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
-        """How the agent does, and the seed, in a code of some forty characters.
+        """Return the agent's success rates and the seed, in a code of about forty characters.
 
-        For a target of 50%: `50 6 965 r8s2u-f7l7 4306>ruf` says that the agent solves 6 tenths of all
-        tasks, 9, 6 and 5 of those of one, two, three operations, 8 of those that reverse; `-` is not known.
+        For a target of 50%: `50 6 965 r8s2u-f7l7 4306>ruf` means that the agent solves 6 tenths of all tasks;
+        9, 6 and 5 tenths of those with one, two and three operations; 8 tenths of those that reverse. `-`
+        means unknown.
         """
         spec = ProgramSpec.model_validate(seed.spec)
         return (Message(role="user", content=f"{self._code(profile, target)} {spec.p}"),)
 
     def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
-        """A program a little like the seed's, on another text."""
+        """Return a program similar to the seed's, on another text."""
         spec = ProgramSpec.model_validate(seed.spec)
         return varied(spec, rng, self._language, writable(self.settings)).model_dump()
 
     def parameter_options(self, seed: Seed) -> Options:
-        """See `HasParameters`: the same for every seed."""
+        """Return all parameters, the same for every seed; see `HasParameters`."""
         (shallow, deep), (short, long) = writable(self.settings)
         language = self._language
         lengths, single = list(range(short, long + 1)), list(language.picks)
@@ -125,11 +126,11 @@ class Programs(QuestionEnvironment):
         ]
 
     def parameter_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
-        """See `HasParameters`: the code without a seed."""
+        """Return the code of the success rates, without a seed; see `HasParameters`."""
         return (Message(role="user", content=self._code(profile, target)),)
 
     def drawn(self, parameters: BaseModel, seed: Seed, rng: random.Random) -> BaseModel | Rejection:
-        """A program with these ends, on a text of its own."""
+        """Return a program with this first and last operation, on a random text."""
         wanted, language = cast(ProgramParameters, parameters), self._language
         depth, length, ends = wanted.d, wanted.n, wanted.o
         fits = len(ends) == min(depth, 2) and writable(self.settings).has(depth, length)
@@ -141,7 +142,7 @@ class Programs(QuestionEnvironment):
         return of(ops, text_of(rng, length, held_out=False))
 
     def _code(self, profile: Profile, target: float) -> str:
-        """The target, and how the agent does: overall, by depth, by operation, a digit each."""
+        """Return the target and the success rates: overall, by depth and by operation, one digit each."""
         rates = profile.success
         shallow, deep = self.settings.depths
         depths = "".join(_tenth(rates.get(f"depth:{n}")) for n in range(shallow, deep + 1))
@@ -153,7 +154,7 @@ class Programs(QuestionEnvironment):
     def build(
         self, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
     ) -> Task | Rejection:
-        """Run the program: the task asks for its value."""
+        """Run the program; the task asks for its value."""
         spec = cast(ProgramSpec, spec)
         if (spec.d, spec.n) != (len(spec.ops), len(spec.text)):
             sentence = f"{spec.p} is not of depth {spec.d} and length {spec.n}."
@@ -180,7 +181,7 @@ class Programs(QuestionEnvironment):
         )
 
     def audit(self, task: Task, rng: random.Random) -> Rejection | None:
-        """The second check must agree, on a wrong value too."""
+        """Check that both checkers agree on the value and on a wrong value."""
         spec, value = ProgramSpec.model_validate(task.spec), str(task.payload["value"])
         (wrong,) = self.random_replies(task, rng)
         for said in (value, wrong):
@@ -190,7 +191,7 @@ class Programs(QuestionEnvironment):
         return None
 
     def check(self, task: Task, replies: Sequence[str]) -> Verdict:
-        """Right is the value and nothing else; blanks around it do not count."""
+        """Grade a reply: it must be the value and nothing else, except for surrounding spaces."""
         value = str(task.payload["value"])
         said = replies[0].strip() if replies else ""
         right = said == value
@@ -199,18 +200,18 @@ class Programs(QuestionEnvironment):
         return Verdict(reward=float(right), success=right, explanation=explanation, readable=readable)
 
     def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:
-        """So many digits as the value has, but another number."""
+        """Return a wrong number with the same number of digits as the value."""
         value = str(task.payload["value"])
         while (said := "".join(rng.choices(DIGITS, k=len(value)))) == value:
             pass
         return (said,)
 
     def steps(self, task: Task) -> int:
-        """Operations."""
+        """Return the number of operations."""
         return int(str(task.spec["d"]))
 
     def surface(self, task: Task) -> str:
-        """Text and program, a word each: to share one of them is to be a fifth alike."""
+        """Return text and program as two words, for comparisons of novelty."""
         return str(task.spec["p"])
 
     def _skills(self, spec: ProgramSpec) -> tuple[str, ...]:
@@ -219,5 +220,5 @@ class Programs(QuestionEnvironment):
 
 
 def _tenth(rate: float | None) -> str:
-    """A rate as one digit; `-` for none."""
+    """Return a rate as one digit of tenths, or `-` for None."""
     return "-" if rate is None else str(min(9, int(rate * 10)))

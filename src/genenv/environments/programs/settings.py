@@ -1,4 +1,4 @@
-"""Settings of the environment of short programs: their operations, and how long they and their texts are."""
+"""Settings of the environment of short programs: operations, depths and lengths."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Change = Literal["reverse", "sort", "up", "down", "turn", "complement"]
 Pick = Literal["first", "last", "largest", "whole"]
 
 Range = tuple[int, int]
-"""The least and the most."""
+"""The minimum and the maximum."""
 MOST_DEPTH, LEAST_LENGTH, MOST_LENGTH = 16, 2, 32
 
 _Depth = Annotated[int, Field(ge=1, le=MOST_DEPTH)]
@@ -22,13 +22,13 @@ CHANGES, PICKS = frozenset(get_args(Change)), frozenset(get_args(Pick))
 
 
 class Sizes(NamedTuple):
-    """How long programs and their texts are."""
+    """The ranges of program depths and text lengths."""
 
     depths: Range
     lengths: Range
 
     def has(self, depth: int, length: int) -> bool:
-        """Whether a program of this depth on a text of this length is one of them."""
+        """Return whether a depth and a length are within the ranges."""
         (shallow, deep), (short, long) = self
         return shallow <= depth <= deep and short <= length <= long
 
@@ -39,18 +39,19 @@ class ProgramsConfig(Settings, frozen=True):
     operations: tuple[Change | Pick, ...] = Field(
         default=("reverse", "sort", "up", "first", "last"), strict=False
     )
-    """The operations there are: some that change the text, and some that end a program. What `whole` ends has
-    all that became of the text for its value: it is hardly ever guessed."""
+    """The available operations: some change the text, others end a program. The value of a program that ends
+    with `whole` is the entire changed text, which is hardly ever guessed."""
     renamed: bool = False
-    """Operations go by other letters: the same programs in another writing."""
+    """Name the operations by other letters: the same programs in another notation."""
     depths: tuple[_Depth, _Depth] = Field(default=(1, 3), strict=False)
-    """The fewest and the most operations of a program."""
+    """The minimum and maximum number of operations in a program."""
     lengths: tuple[_Length, _Length] = Field(default=(2, 5), strict=False)
-    """The fewest and the most digits of a text."""
+    """The minimum and maximum number of digits in a text."""
     base_depths: tuple[_Depth, _Depth] | None = Field(default=None, strict=False)
-    """The same of base tasks and held-out ones, where they are only some of what can be written."""
+    """`depths` of base tasks and held-out tasks, if narrower than those of the programs that can be
+    written."""
     base_lengths: tuple[_Length, _Length] | None = Field(default=None, strict=False)
-    """The same of base tasks and held-out ones, where they are only some of what can be written."""
+    """`lengths` of base tasks and held-out tasks, if narrower than those of the texts that can be written."""
 
     @model_validator(mode="after")
     def _both_kinds(self) -> ProgramsConfig:

@@ -1,4 +1,4 @@
-"""Programs: their operations, what the simulator writes, and how base data are drawn."""
+"""Programs: their operations, the spec that the simulator writes, and the base data."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from itertools import pairwise
 
 from pydantic import BaseModel, Field
 
+from genenv.environments.common import closed_object
 from genenv.environments.programs.settings import (
     LEAST_LENGTH,
     MOST_DEPTH,
@@ -28,11 +29,11 @@ class Operation:
     """One step of a program."""
 
     name: str
-    """Its skill."""
+    """The name of the skill that it exercises."""
     apply: Callable[[str], str]
-    """What becomes of a string of at least one digit."""
+    """Returns the result for a string of at least one digit."""
     holds: Callable[[str, str], bool]
-    """Whether a string (the second) is what becomes of another (the first)."""
+    """Returns whether the second string is the result for the first; a check independent of `apply`."""
 
 
 CHANGES: Mapping[str, Operation] = {
@@ -73,7 +74,7 @@ CHANGES: Mapping[str, Operation] = {
         ),
     ),
 }
-"""What changes the text, by its letter in a program: its order, or each digit (modulo 10)."""
+"""Letter -> operation that changes the order of the digits or each digit (modulo 10)."""
 
 PICKS: Mapping[str, Operation] = {
     "f": Operation(
@@ -93,44 +94,44 @@ PICKS: Mapping[str, Operation] = {
     ),
     "i": Operation(name="whole", apply=str, holds=lambda old, new: old == new),
 }
-"""What a program ends with: its value, a digit or the whole text."""
+"""Letter -> last operation of a program; its value is one digit or the whole text."""
 
 OPERATIONS: Mapping[str, Operation] = {**CHANGES, **PICKS}
 
 OTHER_LETTERS: Mapping[str, str] = dict(zip(OPERATIONS, "voaewzbkyn", strict=True))
-"""What an operation goes by where operations have been renamed: a letter that no other has."""
+"""Letter -> the letter that replaces it if operations are renamed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """The operations of one configuration, by the letters that name them in it."""
+    """The operations of one configuration and the letters that name them."""
 
     changes: str
-    """Letters of what changes the text."""
+    """Letters of operations that change the text."""
     picks: str
-    """Letters of what ends a program."""
+    """Letters of operations that end a program."""
     plain: Mapping[str, str]
-    """From those letters to those of `OPERATIONS`."""
+    """This language's letter -> the letter in `OPERATIONS`."""
 
     @classmethod
     def of(cls, operations: Collection[str], *, renamed: bool) -> Language:
-        """The language with operations of these names, under their own letters or the other ones."""
+        """Return the language of the named operations, with their usual letters or the renamed ones."""
         there = [letter for letter, operation in OPERATIONS.items() if operation.name in operations]
         shown = {OTHER_LETTERS[letter] if renamed else letter: letter for letter in there}
         changes = "".join(one for one, letter in shown.items() if letter in CHANGES)
         return cls(changes, "".join(one for one, letter in shown.items() if letter in PICKS), shown)
 
     def knows(self, program: str) -> bool:
-        """Whether all operations of a program are in this language."""
+        """Return whether all operations of a program are in this language."""
         return set(program) <= self.plain.keys()
 
     def read(self, program: str) -> str:
-        """A program of this language in the letters of `OPERATIONS`."""
+        """Translate a program of this language to the letters of `OPERATIONS`."""
         return "".join(self.plain[letter] for letter in program)
 
 
 def steps(program: str, text: str) -> list[str]:
-    """The text, and what each operation makes of it in turn; the last is the program's value."""
+    """Return the text and the result of each operation in order; the last result is the program's value."""
     found = [text]
     for letter in program:
         found.append(OPERATIONS[letter].apply(found[-1]))
@@ -138,7 +139,7 @@ def steps(program: str, text: str) -> list[str]:
 
 
 def holds(program: str, text: str, value: str) -> bool:
-    """Whether a value is right: each step is told from its result, and the last result is the value."""
+    """Return whether a value is right, by checking each step from its result."""
     found = [*steps(program, text)[:-1], value]
     return all(
         OPERATIONS[letter].holds(old, new)
@@ -147,25 +148,25 @@ def holds(program: str, text: str, value: str) -> bool:
 
 
 HELD_OUT_MULTIPLE = 7
-"""Texts that are a multiple of this are for measuring only."""
+"""Texts that are multiples of this number occur in held-out tasks only."""
 
 _CHANGES, _PICKS = (
     f"[{''.join([*there, *(OTHER_LETTERS[letter] for letter in there)])}]" for there in (CHANGES, PICKS)
 )
-"""Letters of any world; which of them are of this one, `build` knows."""
+"""The letters of all languages; `build` checks those of the configured one."""
 
 
 class ProgramSpec(BaseModel, frozen=True, extra="forbid"):
-    """A program. Names are short because a simulator that writes characters writes them too."""
+    """A program. Names are short because a character-level simulator writes them too."""
 
     d: int = Field(ge=1, le=MOST_DEPTH)
-    """Depth: how many operations it has."""
+    """Depth: the number of operations."""
     n: int = Field(ge=LEAST_LENGTH, le=MOST_LENGTH)
-    """Length: how many digits its text has."""
+    """Length: the number of digits in the text."""
     p: str = Field(
         pattern=rf"^[0-9]{{{LEAST_LENGTH},{MOST_LENGTH}}}>{_CHANGES}{{0,{MOST_DEPTH - 1}}}{_PICKS}$"
     )
-    """Text and program: the digits, `>`, and a letter for each operation, in the order of their use."""
+    """Text and program: the digits, `>`, and a letter for each operation in order of execution."""
 
     @property
     def text(self) -> str:
@@ -174,22 +175,22 @@ class ProgramSpec(BaseModel, frozen=True, extra="forbid"):
 
     @property
     def ops(self) -> str:
-        """The letters."""
+        """The letters of the operations."""
         return self.p.partition(">")[2]
 
 
 def of(ops: str, text: str) -> ProgramSpec:
-    """The spec of a program, its difficulty counted."""
+    """Return the spec of a program with its depth and length."""
     return ProgramSpec(d=len(ops), n=len(text), p=f"{text}>{ops}")
 
 
 def is_held_out(text: str) -> bool:
-    """Whether a text is on the side of the held-out tasks: a seventh of the texts of any length is."""
+    """Return whether a text belongs to held-out tasks, as about a seventh of the texts of each length do."""
     return int(text) % HELD_OUT_MULTIPLE == 0
 
 
 def schema(language: Language, sizes: Sizes) -> JsonObject:
-    """The grammar of specs: an alternative for each difficulty, which holds what follows to it."""
+    """Return the grammar of specs: one alternative for each depth and length, with a pattern for programs."""
     (shallow, deep), (short, long) = sizes
     return {
         "anyOf": [
@@ -207,38 +208,33 @@ def _alternative(depth: int, length: int, language: Language) -> JsonObject:
         "n": {"const": length},
         "p": {"type": "string", "pattern": f"^[0-9]{{{length}}}>{changes}[{language.picks}]$"},
     }
-    return {
-        "type": "object",
-        "properties": fields,
-        "required": list(fields),
-        "additionalProperties": False,
-    }
+    return closed_object(fields)
 
 
 SEEDS, HELD_OUT = 4000, 500
 _ENOUGH = 1000
-"""So many draws in a row without a new program: there are no more of them, or hardly any."""
+"""The search for new programs stops after this many repeated draws in a row."""
 _KEPT = 0.5
-"""Chance that a variation keeps an operation of its seed."""
+"""The probability that a variation keeps an operation of its seed."""
 
 
 def writable(settings: ProgramsConfig) -> Sizes:
-    """How long what can be written is."""
+    """Return the sizes of programs that a simulator may write."""
     return Sizes(settings.depths, settings.lengths)
 
 
 def of_base(settings: ProgramsConfig) -> Sizes:
-    """How long base tasks and held-out ones are."""
+    """Return the sizes of the seeds and the held-out tasks."""
     return Sizes(settings.base_depths or settings.depths, settings.base_lengths or settings.lengths)
 
 
 def seed_specs(language: Language, sizes: Sizes) -> Iterator[tuple[str, ProgramSpec]]:
-    """Ids and specs of the base data, all different, every difficulty alike, as far as there are so many."""
+    """Yield ids and specs of the base data: all different, balanced over depths and lengths."""
     return _different("seed", SEEDS, language, sizes, held_out=False)
 
 
 def held_out_specs(language: Language, sizes: Sizes) -> Iterator[tuple[str, ProgramSpec]]:
-    """Ids and specs for measuring, in the same way, on texts of their own."""
+    """Yield ids and specs of the held-out tasks, drawn like the base data but on held-out texts."""
     return _different("held-out", HELD_OUT, language, sizes, held_out=True)
 
 
@@ -259,9 +255,9 @@ def _different(
 
 
 def varied(seed: ProgramSpec, rng: random.Random, language: Language, sizes: Sizes) -> ProgramSpec:
-    """A program a little like another: up to one operation more or less, up to two digits, another text.
+    """Return a program similar to another: depth differs by up to 1, length by up to 2, and the text is new.
 
-    An operation of the seed that the language lacks is never kept.
+    Operations of the seed that the language lacks are never kept.
     """
     depth = _within(sizes.depths, seed.d + rng.randint(-1, 1))
     length = _within(sizes.lengths, seed.n + rng.randint(-2, 2))
@@ -280,7 +276,7 @@ def _ops(rng: random.Random, depth: int, language: Language) -> str:
 
 
 def text_of(rng: random.Random, length: int, *, held_out: bool) -> str:
-    """A random text of so many digits, on the side of the held-out tasks or not."""
+    """Return a random text of this length from the held-out texts or from the others."""
     while is_held_out(text := "".join(rng.choices(DIGITS, k=length))) is not held_out:
         pass
     return text

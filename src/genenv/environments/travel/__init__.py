@@ -1,1 +1,1 @@
-"""Travel plans: a query, a sandbox of flights, roads, rooms, restaurants and sights, and a plan that fits."""
+"""Travel planning: a query, a database of flights, roads, rooms, restaurants and sights, and a plan."""

@@ -1,4 +1,4 @@
-"""From a spec to a task: is it consistent, what does the cheapest plan cost, what does the agent see?"""
+"""Build a task from a travel spec: check it, solve it, set the budget, write the messages."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from genenv.environments.travel.trips import Trip, written
 from genenv.types import Json, Lineage, Message, Origin, Rejection, RejectReason, Task
 
 FACTORS: Mapping[Slack, float] = {"tight": 1.1, "fair": 1.4, "loose": 2.0}
-"""Slack -> the budget, as a multiple of what the cheapest plan costs."""
+"""Slack -> the budget as a multiple of the cost of the cheapest plan."""
 _MOST: Mapping[Slack, float] = {"tight": 1.25, "fair": 1.7}
-"""Slack -> the largest such multiple that a given budget may have; what is above is loose."""
+"""Slack -> the largest multiple that an explicit budget may have; larger ones are loose."""
 NAME = "travel"
 """The environment's name."""
 _ROUND_USD = 10
@@ -38,15 +38,15 @@ def build(
     lineage: Lineage,
     rng: random.Random,
 ) -> Task | Rejection:
-    """Solve a spec and make a task of it: the cheapest plan, the budget, and the messages the agent sees.
+    """Solve a spec and make it a task with the cheapest plan, the budget, and the agent's messages.
 
     Args:
         spec: with or without blanks, with or without a budget.
-        atlas: the database, and what is held out.
-        settings: how the task is rolled out.
-        task_id: names the task.
-        lineage: where it comes from; only held-out tasks may go to a held-out destination.
-        rng: chooses the day that is missing.
+        atlas: the database and the held-out split.
+        settings: the settings of the environment.
+        task_id: the id of the new task.
+        lineage: the origin of the task; only held-out tasks may go to a held-out destination.
+        rng: chooses the missing day.
     """
     problem = _inconsistent(spec, lineage, atlas, settings)
     if problem is not None:
@@ -83,7 +83,7 @@ def build(
 
 
 def query_of(spec: TravelSpec, budget: float = math.inf) -> Query:
-    """The structured query of a spec."""
+    """Return the structured query of a spec."""
     return Query(
         origin=spec.origin,
         destination=spec.destination,
@@ -100,25 +100,25 @@ def query_of(spec: TravelSpec, budget: float = math.inf) -> Query:
 
 
 def budget_for(cheapest: float, slack: Slack, *, fixed: float = 0.0) -> int:
-    """The budget, in USD, rounded up to tens: what is fixed, and a multiple of the rest of the cheapest plan.
+    """Return the budget in USD: fixed + factor * (cheapest - fixed), rounded up to the next 10.
 
     Args:
         cheapest: cost of the cheapest plan.
-        slack: which multiple.
-        fixed: the part of that cost which is not the agent's to choose.
+        slack: selects the factor.
+        fixed: the part of that cost which the agent cannot change.
     """
     return max(math.ceil((fixed + (cheapest - fixed) * FACTORS[slack]) / _ROUND_USD), 1) * _ROUND_USD
 
 
 def skills_of(spec: TravelSpec) -> tuple[str, ...]:
-    """What a spec exercises: its length, its slack, its limits."""
+    """Return the skills of a spec: days, slack and limits."""
     return (f"days:{spec.days}", spec.slack, *spec.given)
 
 
 def _inconsistent(
     spec: TravelSpec, lineage: Lineage, atlas: Atlas, settings: TravelConfig
 ) -> Rejection | None:
-    """What is wrong with a spec before it is solved."""
+    """Return a rejection if a spec is invalid before it is solved, else None."""
     data = atlas.database
     state = data.state_of(spec.destination)
     problem = None
@@ -147,7 +147,7 @@ def _inconsistent(
 
 
 def _fixed_cost(query: Query, trip: Trip, missing: int | None, atlas: Atlas) -> float:
-    """What the agent does not choose: the plan without its missing day, in USD; 0 for a whole plan."""
+    """Return the cost in USD of the plan without its missing day; 0 for a whole plan."""
     if missing is None:
         return 0.0
     rest = without_missing_day(written(trip), missing, trip.days[missing].cities[0])
@@ -155,7 +155,7 @@ def _fixed_cost(query: Query, trip: Trip, missing: int | None, atlas: Atlas) -> 
 
 
 def _wrong_budget(spec: TravelSpec, cheapest: float, fixed: float) -> Rejection | None:
-    """Whether a given budget is too small, or not as slack as it says."""
+    """Return a rejection if a given budget is too small for any plan or contradicts `slack`, else None."""
     if spec.budget is None:
         return None
     if spec.budget < cheapest:
@@ -181,7 +181,7 @@ def _payload(query: Query, trip: Trip, cheapest: float, missing: int | None) -> 
 
 
 def _oracle(trip: Trip, query: Query, missing: int | None, settings: TravelConfig) -> tuple[str, ...]:
-    """The replies that solve the task."""
+    """Return the demonstration: the calls in mode tools, then the plan or the missing day."""
     plan = written(trip)
     answer: Json = plan
     if missing is not None:
@@ -191,14 +191,14 @@ def _oracle(trip: Trip, query: Query, missing: int | None, settings: TravelConfi
 
 
 def _short(entry: str) -> str:
-    """`Name` of `Name, City;`."""
+    """Return `Name` from `Name, City;`."""
     return entry.rstrip(";").rsplit(", ", 1)[0]
 
 
 def _messages(
     text: str, query: Query, trip: Trip, missing: int | None, atlas: Atlas, settings: TravelConfig
 ) -> tuple[Message, ...]:
-    """The system message, and the user's: information, query, what is already planned."""
+    """Return the system message and the user message: information, query, and the plan so far."""
     data = atlas.database
     city = trip.days[missing].cities[0] if missing is not None else None
     parts: list[str] = []
@@ -216,7 +216,7 @@ def _messages(
 
 
 def _rest_of_plan(query: Query, trip: Trip, missing: int, atlas: Atlas) -> str:
-    """The plan without the missing day, and what it costs."""
+    """Return the plan without the missing day, and its cost."""
     city = trip.days[missing].cities[0]
     rest = without_missing_day(written(trip), missing, city)
     lines = [

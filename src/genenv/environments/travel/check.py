@@ -1,4 +1,4 @@
-"""Grades travel plans, draws uninformed ones, and audits a task before it is used."""
+"""Verdicts on travel plans, random plans, and the audit of a task."""
 
 from __future__ import annotations
 
@@ -30,40 +30,40 @@ from genenv.environments.travel.trips import Trip, TripDay, Way, fits_wishes, na
 from genenv.types import Json, JsonObject, Rejection, RejectReason, Task, Verdict
 
 _FOR_NAMES = 0.2
-"""Reward of a missing day for five fields that name what there is."""
+"""The reward of a missing day whose five fields all name existing entries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """What a plan is worth."""
+    """The result of all checks of a plan."""
 
     score: Score
     loophole: str | None
-    """What the benchmark's evaluator forgets, when that is asked for."""
+    """The violation of the strict rules, if those are required; None if there is none."""
     strict: bool
     real: float
     """The share of the plan's meals, rooms and attractions that are rows of the database."""
     one_day: bool = False
-    """Only one day of the plan is the agent's."""
+    """Whether the agent wrote only one day of the plan."""
 
     @property
     def success(self) -> bool:
-        """Whether everything is met."""
+        """Whether all constraints are met."""
         return self.score.passed and self.loophole is None
 
     @property
     def share(self) -> float:
         """The soft reward, in [0, 1].
 
-        Of a whole plan: 0 unless it has the information that each day needs (complete_information), else
+        For a whole plan: 0 unless it has the information that each day needs (complete_information), else
 
             (commonsense met + hard met + strict met) / (commonsense asked + hard asked + strict asked)
 
         times the share of its meals, rooms and attractions that are rows of the database.
 
-        Of a missing day, where the rest of the plan would meet most of that without the agent: 0 unless each
-        of its five fields names something of the sandbox (within_sandbox and complete_information are met,
-        and the strict reading where it is demanded), else
+        For a missing day, whose plan meets most of that without the agent: 0 unless each of its five fields
+        names something in the database (within_sandbox, complete_information and, if required, the strict
+        rules are met), else
 
             0.2 + 0.8 * max(0, hard met - commonsense broken) / hard asked
         """
@@ -90,21 +90,21 @@ class Judgement:
 
     @property
     def sentence(self) -> str:
-        """What is wrong, or that nothing is."""
+        """The first violation, or a sentence that there is none."""
         if self.score.passed and self.loophole is not None:
             return f"The benchmark would let it pass, but {self.loophole}."
         return self.score.sentence
 
 
 def judge(query: Query, plan: Plan, database: Database, *, strict: bool, one_day: bool = False) -> Judgement:
-    """Hold a plan to everything that is asked for."""
+    """Check a plan against all constraints."""
     loophole = _loophole(query, plan, database) if strict and plan else None
     found, real = score(query, plan, database), _real(plan[: query.days], database)
     return Judgement(score=found, loophole=loophole, strict=strict, real=real, one_day=one_day)
 
 
 def _real(plan: Plan, database: Database) -> float:
-    """The share of all entries of a plan that are exactly rows of the database; 0 where there is none."""
+    """Return the share of the plan's entries that are exactly rows of the database; 0 without entries."""
     tables = dict.fromkeys(MEALS, database.restaurants)
     found: list[bool] = []
     for field, rows in {
@@ -126,7 +126,7 @@ def _loophole(query: Query, plan: Plan, database: Database) -> str | None:
     except UnreadableError as error:
         return str(error)
     driven = any(way.car == "self-driving" for _, way in trip.ways)
-    if driven and query.transport == "no self-driving":  # in small letters the evaluator does not see it
+    if driven and query.transport == "no self-driving":  # the evaluator misses it in lower case
         return "the query wants no self-driving"
     return None
 
@@ -151,25 +151,25 @@ def _unread(explanation: str) -> Verdict:
 
 
 def query_of(task: Task) -> Query:
-    """The structured query of a task."""
+    """Return the structured query of a task."""
     return Query.from_json(cast(JsonObject, task.payload["query"]))
 
 
 def _final(replies: Sequence[str], settings: TravelConfig) -> str | None:
-    """The reply that holds the plan: the only one, or with tools the first that is meant as one."""
+    """Return the reply with the plan: the only reply, or in mode tools the first that is meant as a plan."""
     if settings.mode == "sole":
         return replies[0] if replies else None
     return next((reply for reply in replies[: settings.max_turns] if is_final(reply)), None)
 
 
 _NIGHTS = 2
-"""Each city is stayed in as long as in the benchmark's plans."""
+"""Nights per city in random plans, as in the benchmark's plans."""
 
 _Item = TypeVar("_Item")
 
 
 def random_replies(task: Task, rng: random.Random, database: Database) -> tuple[str, ...]:
-    """One reply with a random plan, or a random missing day."""
+    """Return one reply with a random plan or a random missing day."""
     query, missing = query_of(task), task.payload["missing"]
     if isinstance(missing, int):
         plan = cast(Sequence[JsonObject], task.payload["plan"])
@@ -195,12 +195,12 @@ def _city_day(city: str, database: Database, rng: random.Random) -> dict[str, Js
 
 
 def _one(rows: Sequence[_Item], rng: random.Random) -> _Item | None:
-    """Any row; None where there is none."""
+    """Return a random row, or None if there are no rows."""
     return rng.choice(rows) if rows else None
 
 
 def _complete(city: str, database: Database) -> bool:
-    """Whether a city has all that a day needs."""
+    """Return whether a city has everything that a day needs."""
     full = len(database.restaurants(city)) >= len(MEALS)
     return full and bool(database.attractions(city) and database.accommodations(city))
 
@@ -252,7 +252,7 @@ _FLIGHT = re.compile(r"\bF\d{4,}")
 
 
 def audit(task: Task, rng: random.Random, atlas: Atlas) -> Rejection | None:
-    """None if all is well, else the first thing that is wrong."""
+    """Return the first fault of a task, or None."""
     spec = TravelSpec.model_validate(task.spec)
     query, budget = query_of(task), round(query_of(task).budget)
     if (leak := _leak(spec, query, atlas)) is not None:
@@ -266,7 +266,7 @@ def audit(task: Task, rng: random.Random, atlas: Atlas) -> Rejection | None:
 
 
 def _leak(spec: TravelSpec, query: Query, atlas: Atlas) -> str | None:
-    """The query names no entry of the database that a plan could use, no flight, and has no code."""
+    """Return a sentence if the query has code or names a flight or an entry that fits the plan, else None."""
     text, data = spec.query.lower(), atlas.database
     if match := _CODE.search(spec.query):
         return f"The query contains a piece of code: {match[0]!r}."
@@ -283,7 +283,7 @@ def _leak(spec: TravelSpec, query: Query, atlas: Atlas) -> str | None:
 
 
 def _checks_agree(task: Task, query: Query, rng: random.Random, atlas: Atlas) -> Rejection | None:
-    """The checker and the solver's model give the same verdict on the oracle's plan and on broken ones."""
+    """Reject a task if checker and solver disagree about the oracle's plan or about broken plans."""
     data = atlas.database
     plan = cast(Plan, task.payload["plan"])
     try:
@@ -309,7 +309,7 @@ def _fits_model(query: Query, plan: Plan, atlas: Atlas) -> bool:
 
 
 def broken(query: Query, plan: Plan, rng: random.Random, atlas: Atlas) -> Iterator[tuple[str, Query, Plan]]:
-    """The oracle's plan or its query with one thing wrong: (what, query, plan)."""
+    """Yield the oracle's plan or its query with one fault: (name of the fault, query, plan)."""
     data = atlas.database
     trip = read_trip(query, plan, data)
     rich = replace(query, budget=_PLENTY)
@@ -349,7 +349,7 @@ def broken(query: Query, plan: Plan, rng: random.Random, atlas: Atlas) -> Iterat
 
 
 def _spelled(plan: Plan) -> Plan:
-    """The plan with `self-driving` in small letters."""
+    """Return the plan with `self-driving` in lower case."""
     ways = (str(day["transportation"]).replace("Self-driving", "self-driving") for day in plan)
     return [{**day, "transportation": way} for day, way in zip(plan, ways, strict=True)]
 
@@ -363,7 +363,7 @@ def _with(plan: Plan, index: int, fields: JsonObject) -> Plan:
 
 
 def _with_room(plan: Plan, city: str, room: str) -> Sequence[JsonObject]:
-    """The plan with another room on all nights in a city."""
+    """Return the plan with another room on all nights in a city."""
     return [
         {**day, "accommodation": room} if str(day["accommodation"]).endswith(f", {city}") else day
         for day in plan

@@ -1,4 +1,4 @@
-"""The 13 constraints of TravelPlanner (arXiv:2402.01622): 8 of common sense, 5 hard ones, and the score."""
+"""The 13 constraints of TravelPlanner (arXiv:2402.01622), 8 of common sense and 5 hard, and the score."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from genenv.environments.travel.query import (
 )
 
 Constraint = Callable[[Query, Plan, Database], str | None]
-"""A sentence that says what is wrong, None when the constraint is met."""
+"""Returns a sentence about the violation, or None if the constraint is met."""
 
 _LEFT_OUT = "You don't need to fill in the information for this or later days."
 _EMPTY = ("", "-")
 _LEAST_SHARE = 0.5
-"""Of six pieces of information a day."""
+"""The minimum share of filled fields, of six per day."""
 
 
 def within_sandbox(query: Query, plan: Plan, database: Database) -> str | None:
-    """Every flight, road, room, restaurant and attraction is in the database."""
+    """Require that every flight, road, room, restaurant and attraction is in the database."""
     for number, day in _days(query, plan):
         if (problem := _transport_exists(day, database)) is not None:
             return f"Day {number}: {problem}."
@@ -71,7 +71,7 @@ def _transport_exists(day: Day, database: Database) -> str | None:
 
 
 def flight_number(text: str) -> str:
-    """What stands between `Flight Number: ` and the next comma.
+    """Return the text between `Flight Number: ` and the next comma.
 
     Raises:
         UnreadableError: there is no such text.
@@ -83,7 +83,7 @@ def flight_number(text: str) -> str:
 
 
 def complete_information(query: Query, plan: Plan, database: Database) -> str | None:
-    """Every day is there, with what a day needs; on a day of travel meals and attractions may be absent."""
+    """Require all days with their fields; a travel day may lack meals and attractions."""
     days = [day for _, day in _days(query, plan)]
     if sum(day != {} and city_text(day) != _LEFT_OUT for day in days) != query.days:
         return f"The plan should have {query.days} days."
@@ -125,10 +125,10 @@ def _absent(day: Day, *, last: bool) -> str | None:
 
 
 def within_current_city(query: Query, plan: Plan, database: Database) -> str | None:
-    """What a day names is in a city of that day.
+    """Require that the entries of a day are in a city of that day.
 
-    On days without travel the evaluator compares characters of the city instead of the city, so that there
-    the check nearly always passes.
+    On days without travel the evaluator compares characters of the city instead of the city, so the check
+    nearly always passes.
     """
     for number, day in _days(query, plan):
         cities = cities_of(day) if travels(day) else tuple(before_parenthesis(city_text(day)))
@@ -146,7 +146,7 @@ def within_current_city(query: Query, plan: Plan, database: Database) -> str | N
 
 
 def reasonable_route(query: Query, plan: Plan, database: Database) -> str | None:
-    """The trip starts in the origin and ends where it started; what lies between is in the destination."""
+    """Require a trip from the origin back to its start; the cities between are in the destination."""
     route: list[str] = []
     for number, day in _days(query, plan):
         cities = cities_of(day)
@@ -167,7 +167,7 @@ def reasonable_route(query: Query, plan: Plan, database: Database) -> str | None
 
 
 def _is_orderly(route: Sequence[str]) -> bool:
-    """No city comes again once it was left, and none between first and last is there for one entry only."""
+    """Return whether no city is entered twice and every middle city has at least two consecutive entries."""
     if len(route) < 3:
         return False
     visited: set[str] = set()
@@ -184,7 +184,7 @@ def _is_orderly(route: Sequence[str]) -> bool:
 
 
 def diverse_restaurants(query: Query, plan: Plan, database: Database) -> str | None:
-    """No restaurant comes twice."""
+    """Require that no restaurant comes twice."""
     eaten: set[str] = set()
     for number, day in _days(query, plan):
         for meal in MEALS:
@@ -197,7 +197,7 @@ def diverse_restaurants(query: Query, plan: Plan, database: Database) -> str | N
 
 
 def diverse_attractions(query: Query, plan: Plan, database: Database) -> str | None:
-    """No attraction comes twice."""
+    """Require that no attraction comes twice."""
     seen: set[str] = set()
     for number, day in _days(query, plan):
         for attraction in attractions_of(day):
@@ -208,7 +208,7 @@ def diverse_attractions(query: Query, plan: Plan, database: Database) -> str | N
 
 
 def non_conflicting_transportation(query: Query, plan: Plan, database: Database) -> str | None:
-    """Who drives the own car neither flies nor takes a taxi, and the first day has a way to travel."""
+    """Require transport on the first day, and no flight or taxi together with the private car."""
     if needed(plan[0], "transportation") is None:
         return "The first day has no transportation."
     ways = [said(day, "transportation") for _, day in _days(query, plan)]
@@ -219,12 +219,12 @@ def non_conflicting_transportation(query: Query, plan: Plan, database: Database)
 
 
 def _kind(way: str) -> str | None:
-    """The first of these words that a transportation has."""
+    """Return the first of these words that a transport contains."""
     return next((kind for kind in ("taxi", "self-driving", "flight") if kind in way.lower()), None)
 
 
 def minimum_nights(query: Query, plan: Plan, database: Database) -> str | None:
-    """No stay is shorter than the accommodation allows; a name that fits several rows is not looked at."""
+    """Require the minimum nights of each accommodation; a name that fits several rows is not checked."""
     stays = [needed_stay(day) for _, day in _days(query, plan)]
     for stay, group in itertools.groupby(stays):
         nights = len(list(group))
@@ -235,7 +235,7 @@ def minimum_nights(query: Query, plan: Plan, database: Database) -> str | None:
 
 
 def needed_stay(day: Day) -> str:
-    """A day's accommodation, empty for none.
+    """Return a day's accommodation, or an empty string for none.
 
     Raises:
         UnreadableError: the field is absent.
@@ -244,7 +244,7 @@ def needed_stay(day: Day) -> str:
 
 
 def _days(query: Query, plan: Plan) -> Iterator[tuple[int, Day]]:
-    """The days that count, from 1."""
+    """Enumerate from 1 the days within the query's length."""
     return enumerate(plan[: query.days], 1)
 
 
@@ -257,13 +257,13 @@ _FORBIDDEN: Mapping[HouseRule, str] = {
     "visitors": "No visitors",
     "pets": "No pets",
 }
-"""House rule -> what the accommodation must not say."""
+"""House rule -> the text that the accommodation's rules must not contain."""
 
 _ROOM_TYPES = {"shared room": "Shared room", "private room": "Private room", "entire room": "Entire home/apt"}
 
 
 def budget(query: Query, plan: Plan, database: Database) -> str | None:
-    """Everything together costs no more than the budget."""
+    """Require that the total cost is within the budget."""
     cost = total_cost(query, plan, database)
     return (
         f"The plan costs ${cost:,.0f}, the budget is ${query.budget:,.0f}." if cost > query.budget else None
@@ -271,13 +271,13 @@ def budget(query: Query, plan: Plan, database: Database) -> str | None:
 
 
 def total_cost(query: Query, plan: Plan, database: Database) -> float:
-    """What a plan costs, in USD, for all people.
+    """Return the cost of a plan for all people in USD.
 
-    Flights and meals count once a person, cars per 5 people, taxis per 4, rooms per `maximum_occupancy`
-    and night. What cannot be found costs nothing.
+    Flights and meals count per person, cars per 5 people, taxis per 4, rooms per `maximum_occupancy` and
+    night. Entries that are not found cost nothing.
 
     Raises:
-        UnreadableError: a car has no road to go.
+        UnreadableError: there is no road for a car.
     """
     total = 0.0
     for day in plan[: query.days]:
@@ -310,7 +310,7 @@ def _transport_cost(query: Query, day: Day, database: Database) -> float:
 
 
 def room_rule(query: Query, plan: Plan, database: Database) -> str | None:
-    """Each accommodation allows what the query wants to be allowed."""
+    """Require that each accommodation allows the activity of the query."""
     forbidden = _FORBIDDEN[query.house_rule] if query.house_rule is not None else None
     for place in _accommodations(query, plan, database):
         if forbidden is not None and forbidden in place.house_rules:
@@ -319,7 +319,7 @@ def room_rule(query: Query, plan: Plan, database: Database) -> str | None:
 
 
 def room_type(query: Query, plan: Plan, database: Database) -> str | None:
-    """Each accommodation is of the type that the query wants."""
+    """Require that each accommodation has the type of the query."""
     for place in _accommodations(query, plan, database):
         if not _is_of_type(place, query):
             return f"{place.name!r} is a {place.room_type.lower()}, the query wants {query.room_type!r}."
@@ -327,14 +327,14 @@ def room_type(query: Query, plan: Plan, database: Database) -> str | None:
 
 
 def _is_of_type(place: Accommodation, query: Query) -> bool:
-    """Whether an accommodation is of the type that a query wants, if any."""
+    """Return whether an accommodation has the type that a query wants, if any."""
     if query.room_type == "not shared room":
         return place.room_type != "Shared room"
     return query.room_type is None or place.room_type == _ROOM_TYPES[query.room_type]
 
 
 def cuisine(query: Query, plan: Plan, database: Database) -> str | None:
-    """Each cuisine is had at least once, outside the origin.
+    """Require each cuisine in at least one meal outside the origin.
 
     On a day with a meal in the origin, later meals do not count.
     """
@@ -353,7 +353,7 @@ def cuisine(query: Query, plan: Plan, database: Database) -> str | None:
 
 
 def transportation(query: Query, plan: Plan, database: Database) -> str | None:
-    """The plan does without the way to travel that the query rules out."""
+    """Require that the plan avoids the transport that the query rules out."""
     ruled_out = {"no flight": "Flight", "no self-driving": "Self-driving"}.get(query.transport or "")
     for day in plan[: query.days]:
         way = needed(day, "transportation")
@@ -363,14 +363,14 @@ def transportation(query: Query, plan: Plan, database: Database) -> str | None:
 
 
 def _restaurant(day: Day, meal: str, database: Database) -> Restaurant | None:
-    """The first restaurant whose name contains the one of a meal."""
+    """Return the first restaurant whose name contains the name in a meal."""
     value = needed(day, meal)
     rows = database.restaurants_named(*name_and_city(value)) if value is not None else []
     return rows[0] if rows else None
 
 
 def _accommodation(day: Day, database: Database) -> Accommodation | None:
-    """The first accommodation whose name contains the one of a day."""
+    """Return the first accommodation whose name contains the name in a day."""
     value = needed(day, "accommodation")
     rows = database.accommodations_named(*name_and_city(value)) if value is not None else []
     return rows[0] if rows else None
@@ -400,21 +400,21 @@ HARD: Mapping[str, Constraint] = {
     "transportation": transportation,
 }
 _FIRST = ("within_sandbox", "complete_information")
-"""Without these the hard constraints are not looked at."""
+"""The hard constraints are checked only if these two are met."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """What the 13 constraints say of a plan."""
+    """The results of the 13 constraints for one plan."""
 
     problems: Mapping[str, str]
-    """Constraint -> what is wrong, for those that are not met."""
+    """Constraint -> a sentence about its violation; constraints that are met are absent."""
     asked: tuple[str, ...]
-    """The constraints that apply to the query: all commonsense ones, the budget, what else it asks for."""
+    """The constraints that apply to the query: all commonsense ones, the budget, and those of its wishes."""
     delivered: bool
-    """False when there is no plan; then nothing is met."""
+    """False if there is no plan; then no constraint is met."""
     judged_hard: bool
-    """False when the hard constraints were not looked at; then none of them is met."""
+    """False if the hard constraints were not checked; then none of them is met."""
 
     @property
     def commonsense(self) -> tuple[int, int]:
@@ -431,19 +431,13 @@ class Score:
         return (sum(name not in self.problems for name in asked) if looked_at else 0), len(asked)
 
     @property
-    def micro(self) -> float:
-        """The share of the constraints that are met, in [0, 1]: the soft reward."""
-        (met, asked), (hard_met, hard_asked) = self.commonsense, self.hard
-        return (met + hard_met) / (asked + hard_asked)
-
-    @property
     def passed(self) -> bool:
-        """Whether everything is met: the benchmark's final pass."""
+        """Whether all constraints are met: the benchmark's final pass."""
         return self.delivered and self.judged_hard and not self.problems
 
     @property
     def sentence(self) -> str:
-        """What is wrong first, and how much of the rest."""
+        """The first violation and the number of constraints that are met."""
         if not self.delivered:
             return "There is no plan."
         if not self.problems:
@@ -454,12 +448,12 @@ class Score:
 
 
 def score(query: Query, plan: Plan, database: Database) -> Score:
-    """Check a plan against everything that a query asks for.
+    """Check a plan against all constraints that a query implies.
 
     Args:
-        query: what is asked for.
-        plan: days in the benchmark's form; empty when there is none.
-        database: where its entries must be.
+        query: the structured query.
+        plan: days in the benchmark's form; empty if there is no plan.
+        database: the database that the entries must be in.
     """
     asked = (*COMMONSENSE, *(name for name in HARD if _applies(name, query)))
     if not plan:
@@ -486,7 +480,7 @@ def _problem(check: Constraint, query: Query, plan: Plan, database: Database) ->
 
 
 def _applies(name: str, query: Query) -> bool:
-    """Whether a query asks for a hard constraint."""
+    """Return whether a hard constraint applies to a query."""
     return {
         "budget": True,
         "room_rule": query.house_rule is not None,

@@ -1,4 +1,4 @@
-"""TravelPlanner's tables: their rows, how they are read from CSV files, and queries over them."""
+"""TravelPlanner's tables: row types, a reader of their CSV files, and queries over them."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from genenv.errors import UsageError, first_line
 
 
 class BadRow(ValueError):
-    """A row that cannot be read."""
+    """Raised if a row of a CSV file cannot be read."""
 
     def __init__(self, line: int, problem: str) -> None:
-        """Say where and why.
+        """Store the position and the problem.
 
         Args:
-            line: at which it begins, from 1.
-            problem: what is wrong with it.
+            line: the first line of the row, from 1.
+            problem: a description of the fault.
         """
         super().__init__(problem)
         self.line = line
 
 
 def rows(lines: Iterable[str], *, least: int = 0) -> Iterator[tuple[int, Mapping[str, str]]]:
-    """Each row below the header, and the line at which it begins; a row may be of many lines.
+    """Yield each row below the header with the number of its first line; a row may span several lines.
 
     Args:
-        lines: of a file, each with its end.
-        least: columns that there must be.
+        lines: the lines of a file with their line ends.
+        least: the minimum number of columns.
 
     Raises:
-        BadRow: there are fewer, or a row is cut off or has more or fewer cells than the header.
+        BadRow: there are fewer columns, a row is cut off, or a row has not as many cells as the header.
     """
     reader = csv.reader(lines, strict=True)
     line = 1
@@ -55,7 +55,7 @@ def rows(lines: Iterable[str], *, least: int = 0) -> Iterator[tuple[int, Mapping
 
 
 Mode = Literal["self-driving", "taxi"]
-"""How a road is travelled."""
+"""The vehicle on a road."""
 
 _SELF_DRIVING_USD_PER_KM = 0.05
 
@@ -98,7 +98,7 @@ class Restaurant(NamedTuple):
 
 
 class Attraction(NamedTuple):
-    """Something to see; it costs nothing."""
+    """A sight; it costs nothing."""
 
     name: str
     latitude: float
@@ -110,7 +110,7 @@ class Attraction(NamedTuple):
 
 
 class Road(NamedTuple):
-    """The way from one city to another, by car."""
+    """The connection from one city to another by car."""
 
     origin: str
     destination: str
@@ -119,12 +119,12 @@ class Road(NamedTuple):
 
     @property
     def distance_km(self) -> float:
-        """The distance, in kilometers. There must be one."""
+        """The distance in kilometers. `distance` must not be empty."""
         return float(self.distance.replace("km", "").replace(",", ""))
 
 
 class Tables(NamedTuple):
-    """All rows, in the order of their files."""
+    """All rows in the order of their files."""
 
     flights: Sequence[Flight]
     accommodations: Sequence[Accommodation]
@@ -141,7 +141,7 @@ _Key = TypeVar("_Key")
 
 
 class Database:
-    """The tables, and the ways to look things up in them."""
+    """The tables with indices for lookups."""
 
     def __init__(self, tables: Tables) -> None:
         self.tables = tables
@@ -154,58 +154,58 @@ class Database:
         self._cities = _grouped(tables.states, lambda city: tables.states[city])
 
     def state_of(self, city: str) -> str | None:
-        """The state a city is in; None for an unknown city."""
+        """Return the state of a city, or None for an unknown city."""
         return self.tables.states.get(city)
 
     def states(self) -> list[str]:
-        """All states, in alphabetical order."""
+        """Return all states in alphabetical order."""
         return sorted(self._cities)
 
     def cities_of(self, state: str) -> Sequence[str]:
-        """The cities of a state, none for an unknown one."""
+        """Return the cities of a state; empty for an unknown state."""
         return self._cities.get(state, ())
 
     def flights(self, origin: str, destination: str, date: str) -> Sequence[Flight]:
-        """The flights between two cities on a day."""
+        """Return the flights between two cities on a day."""
         return self._flights.get((origin, destination, date), ())
 
     def flights_numbered(self, number: str) -> Sequence[Flight]:
-        """The flights of a number."""
+        """Return the flights with a number."""
         return self._numbers.get(number, ())
 
     def accommodations(self, city: str) -> Sequence[Accommodation]:
-        """Where one can stay in a city."""
+        """Return the accommodations in a city."""
         return self._rooms.get(city, ())
 
     def restaurants(self, city: str) -> Sequence[Restaurant]:
-        """Where one can eat in a city."""
+        """Return the restaurants in a city."""
         return self._restaurants.get(city, ())
 
     def attractions(self, city: str) -> Sequence[Attraction]:
-        """What one can see in a city."""
+        """Return the attractions in a city."""
         return self._attractions.get(city, ())
 
     def accommodations_named(self, name: str, city: str) -> list[Accommodation]:
-        """The accommodations of a city whose name contains the given one."""
+        """Return the accommodations of a city whose names contain the given one."""
         return _named(self.accommodations(city), name)
 
     def restaurants_named(self, name: str, city: str) -> list[Restaurant]:
-        """The restaurants of a city whose name contains the given one."""
+        """Return the restaurants of a city whose names contain the given one."""
         return _named(self.restaurants(city), name)
 
     def attractions_named(self, name: str, city: str) -> list[Attraction]:
-        """The attractions of a city whose name contains the given one."""
+        """Return the attractions of a city whose names contain the given one."""
         return _named(self.attractions(city), name)
 
     def road(self, origin: str, destination: str) -> Road | None:
-        """The road between two cities; None where there is none, or it takes a day or more."""
+        """Return the road between two cities; None if there is none or the drive takes a day or more."""
         rows = self._roads.get((origin, destination), ())
         if not rows or not rows[0].duration or not rows[0].distance or "day" in rows[0].duration:
             return None
         return rows[0]
 
     def road_cost(self, origin: str, destination: str, mode: Mode) -> int | None:
-        """What a car costs from one city to another, in USD; None without a road (see `road`)."""
+        """Return the cost in USD of a car between two cities, or None without a road (see `road`)."""
         road = self.road(origin, destination)
         if road is None:
             return None
@@ -213,9 +213,9 @@ class Database:
 
 
 def clear(rows: Sequence[_Row]) -> list[_Row]:
-    """The rows of a city that are found by their own name.
+    """Return the rows of a city that a plan can name unambiguously.
 
-    It is part of no earlier row's, has no `;`, and a plan that has it as `Name, City` is read as it is meant.
+    The name must find this row first, contain no `;`, and be parsed correctly from `Name, City`.
     """
     return [row for row in rows if _legible(row) and _named(rows, row.name.strip())[0] is row]
 
@@ -245,8 +245,8 @@ FILES = {
     "roads": ("googleDistanceMatrix/distance.csv",),
     "states": ("background/citySet_with_states.txt",),
 }
-"""Table -> where it may be; the first that exists is read. The full flights are a download of 300 MB, those
-of the reference information a part of it."""
+"""Table -> its possible files; the first that exists is read. The full flights are a download of 300 MB,
+those of the reference information a part of it."""
 
 _EMPTY = frozenset(
     [
@@ -254,7 +254,7 @@ _EMPTY = frozenset(
         *["<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"],
     ]
 )
-"""What pandas takes for an empty cell."""
+"""Cell texts that pandas reads as empty."""
 
 _Parsed = TypeVar("_Parsed")
 
@@ -282,7 +282,7 @@ class _Line(NamedTuple):
         return number
 
     def amount_in(self, column: str) -> float:
-        """A number that is not below zero."""
+        """Return a number that is not below zero."""
         number = self.number_in(column)
         if number < 0:
             raise self.broken(f"{column} is {self.cells[column][:40]!r}, below zero")
@@ -294,16 +294,16 @@ class _Line(NamedTuple):
 
 @functools.lru_cache(maxsize=2)
 def load_database(folder: str) -> Database:
-    """`read_database`, once for each folder."""
+    """Return `read_database(folder)`, cached per folder."""
     return read_database(folder)
 
 
 def read_database(folder: str, *, flights: Sequence[Flight] | None = None) -> Database:
-    """The tables of a folder laid out like TravelPlanner's `database`.
+    """Read the tables of a folder with the layout of TravelPlanner's `database`.
 
     Args:
-        folder: which.
-        flights: those that there are, instead of the folder's table of flights.
+        folder: the path of the folder.
+        flights: flights to use instead of the folder's table of flights.
 
     Raises:
         UsageError: a table is missing, or a line of it cannot be read; the sentence names file and line.
@@ -350,7 +350,7 @@ def _rows(
 
 
 def _lines(file: Path, least: int) -> Iterator[_Line]:
-    """The lines of a table below its header, which has so many columns at least."""
+    """Yield the lines of a table below its header, which must have at least `least` columns."""
     try:
         for number, cells in rows(_texts(file), least=least):
             yield _Line(file, number, cells)
@@ -359,10 +359,10 @@ def _lines(file: Path, least: int) -> Iterator[_Line]:
 
 
 def _texts(file: Path) -> Iterator[str]:
-    """The lines of a file, each with its end, all of them text without NUL.
+    """Yield the lines of a text file with their line ends.
 
     Raises:
-        UsageError: the file cannot be read, or a line is not text.
+        UsageError: the file cannot be read, is not UTF-8 or contains NUL.
     """
     number = 0
     try:

@@ -1,8 +1,8 @@
-"""Travel plans: the simulator writes a request, a solver finds the cheapest plan, the agent must find one.
+"""The travel environment: the simulator writes a request, a solver finds the cheapest plan, the agent plans.
 
-This module joins the parts: `spec` and `seeds` (what can be written, and the base data), `build` (spec to
-task), `check` (verdicts and the audit), `solver` (the oracle) and `constraints` (the benchmark's checker).
-The idea, the database's form and the 13 constraints are TravelPlanner's (arXiv:2402.01622).
+Its modules: `spec` and `seeds` (requests, base data, grammar), `build` (spec to task), `check` (verdicts and
+the audit), `solver` (the oracle) and `constraints` (the benchmark's checker). The idea, the form of the
+database and the 13 constraints are TravelPlanner's (arXiv:2402.01622).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _DRAWS = 20
 
 
 class TravelParameters(BaseModel, frozen=True, extra="forbid"):
-    """What a travel request is to be like. The fields are those of `TravelSpec`."""
+    """The parameters of a travel request; a subset of the fields of `TravelSpec`."""
 
     days: Literal[3, 5, 7]
     limits: Literal[0, 1, 2, 3, 4]
@@ -63,7 +63,7 @@ class TravelParameters(BaseModel, frozen=True, extra="forbid"):
 
 
 class Travel:
-    """The travel environment, with its settings."""
+    """The travel environment; implements `Environment` and `HasParameters`."""
 
     name: ClassVar[str] = NAME
     spec: ClassVar[type[BaseModel]] = TravelSpec
@@ -75,7 +75,7 @@ class Travel:
 
     @functools.cached_property
     def atlas(self) -> Atlas:
-        """The database, read or made when it is first needed.
+        """The database with its possible trips, loaded or generated on first use.
 
         Raises:
             UsageError: the user's tables cannot be read; the sentence names file and line.
@@ -89,13 +89,13 @@ class Travel:
         return self.atlas.database
 
     def seeds(self) -> Sequence[Seed]:
-        """The base data: 360 specs in a fixed order."""
+        """Return the base data: 360 seeds in a fixed order."""
         return seeds_of(self, training_specs(self.atlas, self.settings.longest), skills_of)
 
     def held_out(self) -> Sequence[Task]:
-        """Tasks for measuring only: 120 in the sandbox, what can be solved of them in the user's tables.
+        """Return the tasks for evaluation only: 120, or those that can be solved with the user's tables.
 
-        They share no destination and no phrasing with seeds and variations (`choices` says what that means).
+        Seeds and variations have neither their destinations nor their phrasings.
         """
         specs = held_out_specs(self.atlas, self.settings.longest)
         lineage = Lineage(origin=Origin.HELD_OUT)
@@ -105,45 +105,45 @@ class Travel:
         return [task for task in built if isinstance(task, Task)]
 
     def choices(self, seed: Seed) -> Choices:
-        """What the variations of a seed may choose from."""
+        """Return the values that variations of a seed may have."""
         return self.atlas.choices(seed.id, TravelSpec.model_validate(seed.spec))
 
     def spec_schema(self, seed: Seed) -> JsonObject:
-        """The schema for the variations of a seed."""
+        """Return the schema for variations of a seed."""
         return spec_schema(seed, self.choices(seed), self.settings.longest)
 
     def simulator_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
-        """The conversation that asks the simulator for a variation of a seed."""
+        """Return the prompt that asks the simulator for a variation of a seed."""
         return simulator_messages(seed, self.choices(seed), profile, target)
 
     def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
-        """Other places and dates of the seed's choices."""
+        """Return a spec with other places and dates among the seed's choices."""
         return variation(seed, self.choices(seed), self.settings.longest, rng)
 
     def build(
         self, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
     ) -> Task | Rejection:
-        """Solve a spec: the cheapest plan is the ground truth."""
+        """Solve a spec; the cheapest plan is the ground truth."""
         return build(
             cast(TravelSpec, spec), self.atlas, self.settings, task_id=task_id, lineage=lineage, rng=rng
         )
 
     def audit(self, task: Task, rng: random.Random) -> Rejection | None:
-        """The query says what the spec says and no more, and two checks agree."""
+        """Check that the query states exactly the spec and that two independent checkers agree."""
         return audit(task, rng, self.atlas)
 
     def check(self, task: Task, replies: Sequence[str]) -> Verdict:
-        """Hold the plan to the 13 constraints."""
+        """Grade the plan by the 13 constraints."""
         return check(task, replies, self.database, self.settings)
 
     def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:
-        """A plan of entries of the right cities, drawn blindly."""
+        """Return a plan of random entries from the right cities."""
         return random_replies(task, rng, self.database)
 
     # by parameters
 
     def parameter_options(self, seed: Seed) -> Options:
-        """All parameters that go with a seed, which gives where trips may start and end."""
+        """Return all parameters that suit a seed, which gives the possible origins and destinations."""
         short = TravelSpec.model_validate(seed.spec).days == _LENGTHS[0]
         days = [n for n in _LENGTHS if (n == _LENGTHS[0]) is short and n <= self.settings.longest]
         limits = range(len(able(self.choices(seed))) + 1)
@@ -153,7 +153,7 @@ class Travel:
         ]
 
     def parameter_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
-        """The job, and how the agent does."""
+        """Return the instruction and the agent's success rates."""
         system = (
             "Set up a travel request, as JSON: days, limits (how many wishes it names), slack of the budget "
             f"(tight, fair, loose), people. A planner should solve {target:.0%}. "
@@ -162,9 +162,9 @@ class Travel:
         return asked_for(system, profile, seed.skills, thing="request")
 
     def drawn(self, parameters: BaseModel, seed: Seed, rng: random.Random) -> BaseModel | Rejection:
-        """A request that has these parameters; the trip and the words are drawn as those of the base data."""
+        """Return a spec with these parameters; trip and wording are drawn at random like the base data."""
         wanted, choices = cast(TravelParameters, parameters), self.choices(seed)
-        for _ in range(_DRAWS):  # what limits go together is known when they are drawn
+        for _ in range(_DRAWS):  # some draws have fewer limits, because not all limits are compatible
             spec = requested(choices, rng, **wanted.model_dump())
             if spec.limits == wanted.limits:
                 return spec
@@ -172,15 +172,15 @@ class Travel:
         return Rejection(RejectReason.INCONSISTENT, sentence)
 
     def episode(self, task: Task) -> OneQuestion | TravelEpisode:
-        """A fresh episode."""
+        """Return a new episode of a task."""
         return OneQuestion(task) if self.settings.mode == "sole" else TravelEpisode(task, self)
 
     def steps(self, task: Task) -> int:
-        """Days."""
+        """Return the number of days."""
         return int(str(task.spec["days"]))
 
     def surface(self, task: Task) -> str:
-        """The text by which tasks are compared for novelty: the query, and what it asks for."""
+        """Return the query, its places and its wishes, for comparisons of novelty."""
         spec = TravelSpec.model_validate(task.spec)
         wishes = [spec.room_rule, spec.room_type, *spec.cuisines, spec.transport]
         asked = " ".join(wish.replace(" ", "_") for wish in wishes if wish)
@@ -188,14 +188,14 @@ class Travel:
 
 
 class TravelEpisode:
-    """One rollout with tools: calls and their results in turn, until there is a plan."""
+    """One rollout with tools: calls and results alternate until the agent gives a plan."""
 
     def __init__(self, task: Task, env: Travel) -> None:
         self._task, self._env = task, env
         self.max_turns = env.settings.max_turns
 
     async def run(self, ask: Ask) -> None:
-        """Converse until the agent gives its plan, or until its turns are used up."""
+        """Converse until the agent gives its plan or has used its turns."""
         messages: Sequence[Message] = self._task.messages
         chars = self._env.settings.result_tokens * CHARS_PER_TOKEN
         for _ in range(self.max_turns):

@@ -1,4 +1,4 @@
-"""What the agent reads, as reference text or by calling tools, and what the simulator is asked."""
+"""The agent's instructions, information and tool results, and the simulator's prompt."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from genenv.environments.travel.query import Query
 from genenv.environments.travel.seeds import Choices, bare
 from genenv.environments.travel.settings import TravelConfig
 from genenv.environments.travel.spec import TravelSpec
-from genenv.environments.travel.trips import Trip, Way
+from genenv.environments.travel.trips import Trip
 from genenv.types import Message, Profile, Seed
 
 CHARS_PER_TOKEN = 4
@@ -22,12 +22,12 @@ CHARS_PER_TOKEN = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One line of a table."""
+    """One line of the information in the prompt."""
 
     title: str
     text: str
     used: bool
-    """By the oracle."""
+    """Whether the oracle's plan uses this entry."""
 
 
 def reference(
@@ -39,15 +39,15 @@ def reference(
     city: str | None,
     left_out: Collection[str] = (),
 ) -> str:
-    """The information for a query.
+    """Return the information for a query in the prompt of mode sole.
 
     Args:
-        query: what is asked for.
-        trip: the oracle's, whose entries are always there.
-        database: where the lines come from.
-        tokens: the length to come to, at 4 characters a token. The oracle's entries may take more.
-        city: only what this city has to offer; None: the whole trip.
-        left_out: cities that are not added as distraction.
+        query: the structured query.
+        trip: the oracle's trip; its entries are always included.
+        database: the source of the lines.
+        tokens: the target length, at 4 characters a token. The oracle's entries may exceed it.
+        city: include only this city; None for the whole trip.
+        left_out: cities that must not be added as distractors.
     """
     cities = [city] if city is not None else _cities(query, trip, database)
     lines = [line for place in cities for line in _city_lines(place, trip, database)]
@@ -65,13 +65,13 @@ def reference(
 
 
 def _size(lines: Sequence[Line]) -> int:
-    """Characters of lines and their titles."""
+    """Return the number of characters of lines and their titles."""
     titles = {line.title for line in lines}
     return sum(len(line.text) + 1 for line in lines) + sum(len(title) + 2 for title in titles)
 
 
 def _cut(lines: Sequence[Line], most: int, rng: random.Random) -> list[Line]:
-    """The lines that fit; those of the oracle first, then others at random."""
+    """Return the lines that fit into `most` characters: those of the oracle, then others at random."""
     keep = {index for index, line in enumerate(lines) if line.used}
     titles = {lines[index].title for index in keep}
     size = _size([lines[index] for index in keep])
@@ -86,7 +86,7 @@ def _cut(lines: Sequence[Line], most: int, rng: random.Random) -> list[Line]:
 
 
 def _cities(query: Query, trip: Trip, database: Database) -> list[str]:
-    """All cities that may be visited; those of the oracle are among them."""
+    """Return all cities that a trip may visit, including those of the oracle."""
     if query.days == 3:
         return trip.cities
     return [city for city in database.cities_of(query.destination) if city != query.origin]
@@ -105,7 +105,7 @@ def _city_lines(city: str, trip: Trip, database: Database) -> Iterator[Line]:
 
 
 def _way_lines(query: Query, trip: Trip, cities: Sequence[str], database: Database) -> Iterator[Line]:
-    """Flights and roads of the oracle's legs on their days, and others of the first and the last day."""
+    """Yield the flights and roads of the oracle's legs, and others on the first and the last day."""
     taken = {(way.origin, way.destination, query.dates[day]): way for day, way in trip.ways}
     ends = [(query.origin, city, query.dates[0]) for city in cities]
     ends += [(city, query.origin, query.dates[-1]) for city in cities]
@@ -119,15 +119,11 @@ def _way_lines(query: Query, trip: Trip, cities: Sequence[str], database: Databa
             used = way is not None and way.car is not None and text.lower().startswith(way.car)
             yield Line(title=title, text=text, used=used)
         for flight in database.flights(origin, destination, date):
-            yield Line(title=title, text=flight_line(flight), used=_flies(way, flight))
-
-
-def _flies(way: Way | None, flight: Flight) -> bool:
-    return way is not None and way.flight == flight
+            yield Line(title=title, text=flight_line(flight), used=way is not None and way.flight == flight)
 
 
 def road_lines(origin: str, destination: str, database: Database) -> list[str]:
-    """What a car costs on a road; none without a road."""
+    """Return the cost lines of a road for a private car and a taxi; empty if there is no road."""
     costs = {
         "Self-driving": database.road_cost(origin, destination, "self-driving"),
         "Taxi": database.road_cost(origin, destination, "taxi"),
@@ -136,18 +132,18 @@ def road_lines(origin: str, destination: str, database: Database) -> list[str]:
 
 
 def flight_line(row: Flight) -> str:
-    """A flight, shortly."""
+    """Return the line of a flight."""
     return f"Flight Number: {row.number}, {row.date}, {row.departure}-{row.arrival}, cost {row.price:g}"
 
 
 def room_line(row: Accommodation) -> str:
-    """A room, shortly."""
+    """Return the line of a room."""
     nights, people = f"{row.minimum_nights:g}+ nights", f"{row.maximum_occupancy} people"
     return f"{row.name}, {row.room_type}, cost {row.price:g}, {nights}, {people}, {row.house_rules}"
 
 
 def restaurant_line(row: Restaurant) -> str:
-    """A restaurant, shortly."""
+    """Return the line of a restaurant."""
     return f"{row.name}, cost {row.average_cost:g}, {row.cuisines}"
 
 
@@ -156,7 +152,7 @@ _NONE = "Nothing found."
 
 
 class Call(NamedTuple):
-    """A call that could be read."""
+    """A parsed tool call."""
 
     tool: str
     arguments: tuple[str, ...]
@@ -193,16 +189,16 @@ TOOLS: Mapping[str, tuple[Callable[..., list[str]], tuple[str, ...]]] = {
     "restaurants": (_restaurants, ("city",)),
     "attractions": (_attractions, ("city",)),
 }
-"""Tool -> what answers, and its parameters; all are texts."""
+"""Tool -> the function that answers it, and the names of its parameters; all are strings."""
 
 
 def answer(reply: str, data: Database, *, chars: int) -> str:
-    """The result of a call, as the agent reads it.
+    """Return the result of a call for the agent, or an error sentence.
 
     Args:
-        reply: should be one call of a tool.
-        data: where it is looked up.
-        chars: the most that is said.
+        reply: the agent's reply, expected to be one call of a tool.
+        data: the database.
+        chars: maximum length of the result.
     """
     call = read_call(reply)
     if isinstance(call, str):
@@ -212,7 +208,7 @@ def answer(reply: str, data: Database, *, chars: int) -> str:
 
 
 def read_call(reply: str) -> Call | str:
-    """The call of a reply, or a sentence on why there is none."""
+    """Parse the call in a reply; return an error sentence if there is none."""
     if len(reply) > _MAX_CALL_CHARS:
         return f"Error: a call has at most {_MAX_CALL_CHARS} characters."
     try:
@@ -233,7 +229,7 @@ def read_call(reply: str) -> Call | str:
 
 
 def lookups(trip: Trip, query: Query) -> Iterator[str]:
-    """The calls that find everything a trip uses."""
+    """Yield the calls that find everything that a trip uses."""
     for day, way in trip.ways:
         if way.flight is not None:
             yield _call("flights", way.origin, way.destination, query.dates[day])
@@ -250,7 +246,7 @@ def _call(tool: str, *arguments: str) -> str:
 
 
 def _cut_lines(lines: Sequence[str], chars: int) -> str:
-    """The first lines that fit, and how many are left out."""
+    """Return the first lines that fit, and a note on the number of omitted ones."""
     if not lines:
         return _NONE
     kept: list[str] = []
@@ -291,13 +287,13 @@ _TOOLS = (
 
 
 def simulator_messages(seed: Seed, choices: Choices, profile: Profile, target: float) -> tuple[Message, ...]:
-    """The conversation that asks the simulator for a variation of a seed.
+    """Return the prompt that asks the simulator for a variation of a seed.
 
     Args:
         seed: the item to vary, shown with blanks in its query.
-        choices: what may be chosen.
-        profile: the agent's success per skill.
-        target: the success rate to aim at, in (0, 1).
+        choices: the values that the simulator may choose.
+        profile: the agent's success rate per skill.
+        target: the success rate that the new task should have, in (0, 1).
     """
     spec = TravelSpec.model_validate(seed.spec)
     rules = [rule for rule in choices.rooms if rule]
@@ -313,7 +309,7 @@ def simulator_messages(seed: Seed, choices: Choices, profile: Profile, target: f
 
 
 def agent_system(query: Query, settings: TravelConfig) -> str:
-    """The agent's instructions."""
+    """Return the agent's instructions."""
     known = "the information" if settings.mode == "sole" else "the results of the tools"
     if settings.form == "day":
         task = (

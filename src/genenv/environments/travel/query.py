@@ -1,4 +1,4 @@
-"""Travel queries and plans in the benchmark's form, and how entries and replies are parsed."""
+"""Travel queries and plans in the benchmark's form, and the parsers of plan entries and replies."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from genenv.errors import DataError
 from genenv.types import Json, JsonObject
 
 Day: TypeAlias = Mapping[str, Json]
-"""A day of a plan, in the benchmark's form: `days current_city transportation breakfast attraction lunch
+"""A day of a plan in the benchmark's form: `days current_city transportation breakfast attraction lunch
 dinner accommodation`, `-` for none."""
 
 Plan: TypeAlias = Sequence[Day]
 
 FIELDS = ("transportation", "breakfast", "attraction", "lunch", "dinner", "accommodation")
-"""What a day says beside its number and its city."""
+"""The fields of a day except its number and its city."""
 
 MEALS = ("breakfast", "lunch", "dinner")
 
 HouseRule = Literal["smoking", "parties", "children under 10", "visitors", "pets"]
-"""What the travelers want to be allowed. `parties` is enforced as the authors' evaluator enforces it since
-2024-04-26 (their commit ed379c4); before, it looked for `parities`, which no query says."""
+"""The activity that the travelers want to be allowed. `parties` is enforced as in the authors' evaluator
+since 2024-04-26 (their commit ed379c4); before, it looked for `parities`, which no query contains."""
 
 _MISSPELLED = "parities"
-"""How stores of runs from before may spell `parties`."""
+"""The spelling of `parties` in stores of older runs."""
 
 RoomType = Literal["shared room", "not shared room", "private room", "entire room"]
 Transport = Literal["no flight", "no self-driving"]
@@ -37,32 +37,32 @@ Transport = Literal["no flight", "no self-driving"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """The structured form of a query: the benchmark's fields."""
+    """The structured form of a query, with the benchmark's fields."""
 
     origin: str
     destination: str
     """A city for 3 days, else a state."""
     days: int
     cities: int
-    """How many cities are visited."""
+    """The number of cities to visit."""
     dates: tuple[str, ...]
-    """One a day, YYYY-MM-DD."""
+    """One per day, YYYY-MM-DD."""
     people: int
     budget: float
-    """For everybody and everything, USD."""
+    """Total for all people, USD."""
     house_rule: HouseRule | None = None
     cuisines: tuple[str, ...] = ()
-    """Each must be had at least once."""
+    """Each must occur in at least one meal."""
     room_type: RoomType | None = None
     transport: Transport | None = None
 
     def to_json(self) -> JsonObject:
-        """As plain values, lists instead of tuples."""
+        """Return the query as plain values, with lists instead of tuples."""
         return {**asdict(self), "dates": list(self.dates), "cuisines": list(self.cuisines)}
 
     @staticmethod
     def from_json(value: JsonObject) -> Query:
-        """What `to_json` wrote."""
+        """Restore a query from the output of `to_json`."""
         data: dict[str, Any] = dict(cast(Mapping[str, Any], value))
         data["dates"], data["cuisines"] = tuple(data["dates"]), tuple(data["cuisines"])
         if data.get("house_rule") == _MISSPELLED:
@@ -71,10 +71,10 @@ class Query:
 
 
 def benchmark_query(row: Mapping[str, str]) -> Query:
-    """A row of TravelPlanner's `train.csv` or `validation.csv`.
+    """Return the query of a row in TravelPlanner's `train.csv` or `validation.csv`.
 
     Raises:
-        DataError: it is not such a row.
+        DataError: the row has another form.
     """
     try:
         local = ast.literal_eval(row["local_constraint"])
@@ -100,14 +100,14 @@ _TO = re.compile(r"(?<=\s)to(?=\s)")
 
 
 class UnreadableError(Exception):
-    """The evaluator could not go on with this text: the constraint that needs it is not met."""
+    """Raised if the benchmark's evaluator would fail on a text; the constraint then counts as not met."""
 
 
 def said(day: Day, field: str) -> str | None:
-    """What a day says in a field; None for nothing: an absent field, an empty one, `-`.
+    """Return the value of a field of a day; None if it is absent, empty or `-`.
 
     Raises:
-        UnreadableError: something that is not text.
+        UnreadableError: the value is not a string.
     """
     value = day.get(field)
     if not value or value == "-":
@@ -118,10 +118,10 @@ def said(day: Day, field: str) -> str | None:
 
 
 def needed(day: Day, field: str) -> str | None:
-    """`said`, of a field that must be there.
+    """Return the value of a required field of a day; None if it is empty or `-`.
 
     Raises:
-        UnreadableError: there is no such field, or what it holds is not text.
+        UnreadableError: the field is absent, or the value is not a string.
     """
     if field not in day:
         raise UnreadableError(f"there is no {field}")
@@ -129,10 +129,10 @@ def needed(day: Day, field: str) -> str | None:
 
 
 def city_text(day: Day) -> str:
-    """The field `current_city`, as it is.
+    """Return the unparsed field `current_city`.
 
     Raises:
-        UnreadableError: there is none, or it is not text.
+        UnreadableError: the field is absent or not a string.
     """
     value = day.get("current_city")
     if not isinstance(value, str):
@@ -141,7 +141,7 @@ def city_text(day: Day) -> str:
 
 
 def from_to(text: str) -> tuple[str, str] | None:
-    r"""The cities of `... from A to B, ...`; B ends at a comma or at the end.
+    r"""Return the cities of `... from A to B, ...` or None; B ends at a comma or at the end of the text.
 
     `from\s+(.+?)\s+to\s+([^,]+)(?=[,\s]|$)`
     """
@@ -160,20 +160,20 @@ def from_to(text: str) -> tuple[str, str] | None:
 
 
 def _goal(text: str, start: int) -> str:
-    """What stands in a text from a place on, up to the next comma."""
+    """Return the text from a position up to the next comma."""
     end = text.find(",", start)
     goal = text[start : end if end >= 0 else len(text)]
     return goal.lstrip() or goal[1:][-1:]
 
 
 def before_parenthesis(text: str) -> str:
-    r"""`Dallas` of `Dallas(Texas)`; a text without parentheses as it is: `^(.*?)\([^)]*\)`."""
+    r"""Return `Dallas` for `Dallas(Texas)`; text without parentheses is unchanged: `^(.*?)\([^)]*\)`."""
     head, opened, rest = text.partition("(")
     return head if opened and ")" in rest and "\n" not in head else text
 
 
 def name_and_city(text: str) -> tuple[str, str]:
-    r"""The parts of `Name, City`, split at the last comma; (`-`, `-`) of what has none.
+    r"""Return the parts of `Name, City`, split at the last comma, or (`-`, `-`) if there is no comma.
 
     `(.*?),\s*([^,]+)(\(\w[\w\s]*\))?$`: the name is on one line.
     """
@@ -184,10 +184,10 @@ def name_and_city(text: str) -> tuple[str, str]:
 
 
 def cities_of(day: Day) -> tuple[str, ...]:
-    """The city of a day, or both on a day of travel.
+    """Return the city of a day, or both cities of a travel day.
 
     Raises:
-        UnreadableError: the text has `from`, but not two cities.
+        UnreadableError: the text contains `from`, but not two cities.
     """
     text = city_text(day)
     if "from" not in text:
@@ -199,20 +199,20 @@ def cities_of(day: Day) -> tuple[str, ...]:
 
 
 def attractions_of(day: Day) -> list[str]:
-    """The attractions of a day that are looked at: the piece after the last `;` is not."""
+    """Return the attractions of a day that the evaluator reads; it ignores the text after the last `;`."""
     value = said(day, "attraction")
     return value.split(";")[:-1] if value else []
 
 
 def travels(day: Day) -> bool:
-    """Whether the day's city has the form `from A to B`."""
+    """Return whether the day's city has the form `from A to B`."""
     return "from" in city_text(day)
 
 
 MISSING = ("breakfast", "attraction", "lunch", "dinner", "accommodation")
-"""What the agent says of a missing day."""
+"""The fields of a missing day that the agent fills in."""
 MAX_CHARS = 20_000
-"""Longer replies are not looked at; the longest plan needs a fifth of it."""
+"""Longer replies are not read; the longest plan needs a fifth of this."""
 
 _MAX_DAYS = 31
 _MAX_TEXT = 600
@@ -220,19 +220,19 @@ _FENCE = re.compile(r"^```(?:json)?\s*|\s*```$")
 
 
 class NotAPlanError(Exception):
-    """A reply that is no plan; its message says why."""
+    """Raised if a reply is not a plan; the message says why."""
 
 
 def is_final(reply: str) -> bool:
-    """Whether a reply of an agent with tools is meant as its plan."""
+    """Return whether a reply in mode tools is meant as a plan and not as a call."""
     return reply[:MAX_CHARS].lstrip().startswith(("[", "{", "plan(", "```"))
 
 
 def read_plan(reply: str, payload: JsonObject) -> Plan:
-    """The plan of a reply; a missing day is put where it belongs.
+    """Parse the plan of a reply; a reply for a missing day is inserted into the oracle's plan.
 
     Raises:
-        NotAPlanError: the reply is no plan.
+        NotAPlanError: the reply is not a plan.
     """
     value = _json(reply)
     missing = payload["missing"]
@@ -258,7 +258,7 @@ def _json(reply: str) -> Json:
 
 
 def _day(number: int, value: Json) -> JsonObject:
-    """A day with the known fields alone; each that is there must be a text."""
+    """Return a day with its known fields only, each of which must be a string."""
     if not isinstance(value, Mapping):
         raise NotAPlanError(f"Day {number} is not a JSON object.")
     day: dict[str, Json] = {"days": number}
@@ -277,13 +277,13 @@ def _text(what: str, value: Json) -> str:
 
 
 def _completed(value: Json, missing: int, plan: Sequence[JsonObject]) -> Plan:
-    """The oracle's plan with the agent's day, and with the agent's room on all nights in its city."""
+    """Return the oracle's plan with the agent's day, and the agent's room on all nights in that city."""
     if not isinstance(value, Mapping):
         raise NotAPlanError("The reply is not a JSON object.")
     city = str(plan[missing]["current_city"])
     said = {field: _entry(_text(field, value.get(field, "-")), city) for field in MISSING}
     if said["attraction"] != "-":
-        said["attraction"] += ";"  # without it the evaluator would not look at the attraction
+        said["attraction"] += ";"  # without it the evaluator would ignore the attraction
     days = without_missing_day(plan, missing, city)
     for day, known in zip(days, plan, strict=True):
         if day is days[missing]:
@@ -294,18 +294,18 @@ def _completed(value: Json, missing: int, plan: Sequence[JsonObject]) -> Plan:
 
 
 def _entry(text: str, city: str) -> str:
-    """`Name, City`, whether or not the agent says the city."""
+    """Return `Name, City`; the city is added if the agent left it out."""
     text = text.strip().rstrip(";").strip()
     return text if text in ("", "-") or text.endswith(f", {city}") else f"{text}, {city}"
 
 
 def without_missing_day(plan: Sequence[JsonObject], missing: int, city: str) -> list[dict[str, Json]]:
-    """A plan with nothing on its missing day, and no room on the nights in its city.
+    """Return a plan with its missing day emptied, and without a room on all nights in that city.
 
     Args:
-        plan: whole.
+        plan: the whole plan.
         missing: index of the day.
-        city: where that day is spent.
+        city: the city of that day.
     """
     days = [dict(day) for day in plan]
     days[missing].update(dict.fromkeys(MISSING, "-"))

@@ -1,9 +1,9 @@
-"""A sandbox database of the benchmark's form for those who have not downloaded its tables: 60 cities.
+"""A generated database in the benchmark's form with 60 cities, for users without the benchmark's tables.
 
-Cities and states have real names; their places, and every business, flight and price, are invented. It is
-made from a fixed seed in a fraction of a second, always the same, with the benchmark's columns and its kinds
-of trouble: rooms with rules and minimum nights, roads of more than a day, cities that no plane reaches. No
-road leads to Hawaii. Within a city no name is part of another.
+Cities and states have real names; all positions, businesses, flights and prices are invented. A fixed seed
+makes the database always the same, in a fraction of a second. It has the benchmark's columns and
+difficulties: rooms with rules and minimum nights, roads of more than a day, cities without flights. No road
+leads to Hawaii. Within a city no name is part of another.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from genenv.environments.travel.database import (
 )
 
 CUISINES = ("American", "Chinese", "French", "Indian", "Italian", "Mediterranean", "Mexican")
-"""What queries ask for, as in the benchmark."""
+"""The cuisines that queries can ask for, as in the benchmark."""
 DATES = tuple((date(2022, 3, 1) + timedelta(days=day)).isoformat() for day in range(31))
-"""The days on which planes fly, as in the benchmark: March 2022."""
+"""The days with flights, as in the benchmark: March 2022."""
 
 _OTHER_CUISINES = ("Bakery", "BBQ", "Cafe", "Desserts", "Pizza", "Seafood", "Tea")
 _ISLANDS = "Hawaii"
@@ -47,7 +47,7 @@ _STATES: Mapping[str, tuple[float, float, str]] = {
     "Oregon": (-120.9, 43.9, "Eugene, Medford, Bend, Astoria, Pendleton"),
     "Texas": (-98.0, 31.3, "Dallas, Austin, Amarillo, Laredo, Waco"),
 }
-"""State -> degrees east and north of its middle, and its cities; most planes fly to the first."""
+"""State -> degrees east and north of its center, and its cities; most flights go to the first city."""
 
 _ROOM_WORDS = (
     "Quiet Sunny Tiny Grand Cozy Modern Rustic Bright Garden Harbor Corner Maple Velvet Silver",
@@ -65,7 +65,7 @@ _N_ROOMS, _N_RESTAURANTS, _N_SIGHTS = 14, 18, 12
 _RULES = ("No smoking", "No parties", "No children under 10", "No visitors", "No pets")
 _NIGHTS = (1, 1, 1, 2, 2, 2, 3, 3, 4, 5, 7)
 _CONNECTED = 0.28
-"""Share of the pairs of cities, neither being the first of its state, that planes connect."""
+"""The share of city pairs with flights, if neither city is the first of its state."""
 _NO_ROAD = 0.03
 _KM_A_DEGREE = 111.0
 _DETOUR = 1.25
@@ -86,7 +86,7 @@ class _Place(NamedTuple):
 
 @functools.cache
 def sandbox() -> Database:
-    """The database, made once."""
+    """Generate the database once per process."""
     rng = random.Random("genenv/travel/sandbox")
     places = list(_places(rng))
     return Database(
@@ -141,7 +141,7 @@ def _flights(places: list[_Place], rng: random.Random) -> Iterator[Flight]:
 
 
 def _most_flights(start: _Place, end: _Place, rng: random.Random) -> int:
-    """The most flights of a day, 0 where none ever fly. Planes reach the islands from the west alone."""
+    """Return the maximum number of flights per day, or 0. Only some western cities have flights to Hawaii."""
     draw = rng.random()
     if _ISLANDS in (start.state, end.state):
         mainland = min(start, end, key=lambda place: place.state == _ISLANDS)

@@ -1,13 +1,13 @@
-"""Base data of the travel environment, what varies it, and the grammar that the simulator writes under.
+"""Base data of the travel environment, variations of seeds, and the simulator's grammar.
 
-The mix, in both splits: 60% of 3 days, 20% of 5 and 20% of 7 (as far as `longest` allows); a third tight,
-fair and loose each; 30% without limits, 35% with one, the rest with two to four. The splits share no
-destination and no phrasing.
+The mix in both splits: 60% of 3 days, 20% of 5 and 20% of 7 (as far as `longest` allows); a third each tight,
+fair and loose; 30% without limits, 35% with one, the rest with two to four. The splits share no destination
+and no phrasing.
 
-The grammar has one alternative for each set of limits, and where both a room rule and a room type are given,
-for each rule: so `limits` counts right, every pair of places is connected, some room fits, and the query has
-exactly the blanks that it needs. Its words are put together from the phrasings of the base data: a small
-model that could write any words between the blanks would ramble on and forget one.
+The grammar has one alternative for each set of limits, and for each rule if both a room rule and a room type
+are given. So `limits` is always right, every pair of places is connected, some room fits, and the query has
+exactly the blanks that it needs. Its words come from the phrasings of the base data, because a small model
+that writes freely between the blanks rambles and forgets one.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from genenv.types import Json, JsonObject, Seed
 
 _PLACES, _CUISINES = 3, 4
 _EVERY = 4
-"""Each fourth state is held out."""
+"""One state in this many is held out."""
 _STAY = 2
-"""Nights of a stay in trips whose stays are all alike."""
+"""Nights per city if all stays of a trip are equal."""
 _RULES: tuple[Rule | None, ...] = (None, *get_args(Rule))
 _ROOMS: tuple[Room | None, ...] = (None, *get_args(Room))
 
@@ -52,18 +52,18 @@ _Item = TypeVar("_Item")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
-    """The choices of one seed."""
+    """The values that variations of one seed may have."""
 
     origins: tuple[str, ...]
     destinations: tuple[str, ...]
     rooms: Mapping[Rule | None, tuple[Room | None, ...]]
-    """Room rule -> the room types it goes with; None for no rule, no type."""
+    """Room rule -> the compatible room types; None means no rule or no type."""
     cuisines: tuple[str, ...]
     transports: tuple[Transport, ...]
 
 
 class Atlas:
-    """What can be chosen in a database."""
+    """A database with the places that trips can connect and the held-out split."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -75,19 +75,15 @@ class Atlas:
         self.connected: Callable[[str, str], bool] = functools.cache(self._connected)
         self.by_road: Callable[[str, str], bool] = functools.cache(self._by_road)
         self.origins: Callable[[str], Sequence[str]] = functools.cache(self._origins)
-        """The cities outside a destination's state from which it can be reached on every day; trips that are
-        not held out never start in a held-out city."""
-
-    def is_place(self, name: str) -> bool:
-        """Whether a city or a state is in the database."""
-        return self.database.state_of(name) is not None or bool(self.database.cities_of(name))
+        """Returns the cities outside a destination's state that are connected to it on every day. Trips that
+        are not held out never start in a held-out city."""
 
     def names(self) -> list[str]:
-        """All cities and states."""
+        """Return the names of all cities and states."""
         return [*self.database.tables.states, *self.database.states()]
 
     def destinations(self, days: int, *, held_out: bool) -> list[str]:
-        """Where trips of a length go, in one of the splits."""
+        """Return the destinations of trips of a length in one of the splits."""
         cities = [city for state in self._states for city in self._usable(state)]
         places = cities if days == 3 else self._states
         return [place for place in places if (place in self.reserved) == held_out]
@@ -100,7 +96,7 @@ class Atlas:
         return [city for city in cities if self.connected(city, destination)]
 
     def _usable(self, state: str) -> list[str]:
-        """The cities of a state that have what a trip needs."""
+        """Return the cities of a state that have everything that a trip needs."""
         data = self.database
         return [
             city
@@ -111,11 +107,11 @@ class Atlas:
         ]
 
     def _all_of(self, place: str) -> list[str]:
-        """The cities of a destination."""
+        """Return the cities of a destination."""
         return self._usable(place) if self.database.cities_of(place) else [place]
 
     def _connected(self, origin: str, destination: str) -> bool:
-        """By road, or by a plane on each day, there and back, with every city of the destination."""
+        """Return whether roads, or flights on every day, lead to all cities of the destination and back."""
         data = self.database
         pairs = [pair for city in self._all_of(destination) for pair in ((origin, city), (city, origin))]
         return all(data.road(*pair) or all(data.flights(*pair, date) for date in DATES) for pair in pairs)
@@ -129,7 +125,7 @@ class Atlas:
     # --- the choices of one seed ---
 
     def choices(self, seed_id: str, spec: TravelSpec) -> Choices:
-        """What the variations of a seed may choose from: always the same, its own values among it."""
+        """Return the values that variations of a seed may have: always the same, with the seed's included."""
         rng = random.Random(f"{seed_id}/offer")
         joined = self.by_road if self.by_road(spec.origin, spec.destination) else self.connected
         held_out = spec.destination in self.reserved
@@ -169,7 +165,7 @@ class Atlas:
         return offered
 
     def _has_room(self, place: str, rule: Rule | None, room: Room | None) -> bool:
-        """Whether enough cities of a destination have a room of a kind for a short stay."""
+        """Return whether enough cities of a destination have a suitable room for a short stay."""
         cities = self._all_of(place)
         n = sum(any(_fits(row, rule, room) for row in self.database.accommodations(city)) for city in cities)
         return n >= min(_PLACES, len(cities))
@@ -192,7 +188,7 @@ def _fits(row: Accommodation, rule: Rule | None, room: Room | None) -> bool:
 
 @functools.cache
 def _wish(rule: Rule | None, room: Room | None) -> Query:
-    """A query that asks for nothing but a room."""
+    """Return a query whose only content is a room rule and a room type."""
     return Query(
         origin="",
         destination="",
@@ -217,19 +213,20 @@ _LAST_DAY = 31
 
 
 def training_specs(atlas: Atlas, longest: int) -> list[tuple[str, TravelSpec]]:
-    """The seeds, by id: always the same for a database and a longest trip."""
+    """Return the ids and specs of the seeds; always the same for a database and a longest trip."""
     return list(_split(atlas, longest, "seed", N_TRAINING, TRAINING))
 
 
 def held_out_specs(atlas: Atlas, longest: int) -> list[tuple[str, TravelSpec]]:
-    """The specs for measuring, by id: always the same for a database and a longest trip."""
+    """Return the ids and specs for evaluation; always the same for a database and a longest trip."""
     return list(_split(atlas, longest, "held", N_HELD_OUT, HELD_OUT))
 
 
 def variation(seed: Seed, choices: Choices, longest: int, rng: random.Random) -> JsonObject:
-    """A new spec like a seed's, with blanks in its query.
+    """Return a new spec similar to a seed's, with blanks in its query.
 
-    Other places and dates of the seed's choices; every other time another number of limits, slack or people.
+    It has other places and dates of the seed's choices. Slack and people change, or else limits and days,
+    each in half of the cases.
     """
     spec = TravelSpec.model_validate(seed.spec)
     lengths = [days for days in _LENGTHS if days <= longest and (days == 3) == (spec.days == 3)] or [
@@ -246,7 +243,7 @@ def variation(seed: Seed, choices: Choices, longest: int, rng: random.Random) ->
 def requested(
     choices: Choices, rng: random.Random, *, days: int, limits: int, slack: Slack, people: int
 ) -> TravelSpec:
-    """A request with blanks, its trip drawn from the choices, with as many of the limits as go together."""
+    """Return a spec with blanks, with a random trip and at most `limits` limits that are compatible."""
     fields = _drawn_limits(limits, choices, rng)
     return TravelSpec(
         days=cast(Literal[3, 5, 7], days),
@@ -262,14 +259,14 @@ def requested(
 
 
 def able(choices: Choices) -> list[str]:
-    """The limits that there may be, in the order of `LIMITS`."""
+    """Return the limits that are possible, in the order of `LIMITS`."""
     names = [name for name in LIMITS if name != "transport" or choices.transports]
     names = [name for name in names if name != "cuisines" or choices.cuisines]
     return [name for name in names if name != "room_rule" or len(choices.rooms) > 1]
 
 
 def bare(spec: TravelSpec) -> JsonObject:
-    """A spec as the grammar has it: fields that are not given are left out."""
+    """Return a spec in the form of the grammar, without fields that are not given."""
     given = {*spec.given, *(["budget"] if spec.budget is not None else [])}
     data: dict[str, Any] = spec.model_dump(mode="json")
     return {name: value for name, value in data.items() if name in given or name not in {*LIMITS, "budget"}}
@@ -278,7 +275,7 @@ def bare(spec: TravelSpec) -> JsonObject:
 def _split(
     atlas: Atlas, longest: int, prefix: str, n: int, phrasings: Phrasings
 ) -> Iterator[tuple[str, TravelSpec]]:
-    """Specs that go to each destination about equally often."""
+    """Yield specs of one split, spread evenly over its destinations."""
     lengths = [days for days in _LENGTHS if days <= longest]
     held_out = prefix == "held"
     places = {days: atlas.destinations(days, held_out=held_out) for days in lengths}
@@ -314,7 +311,7 @@ def _spec(
 
 
 def _drawn_limits(n: int, choices: Choices, rng: random.Random) -> dict[str, Any]:
-    """About so many limits, in the order of `LIMITS`, that the choices can keep together."""
+    """Draw up to `n` limits that are compatible, in the order of `LIMITS`."""
     possible = able(choices)
     names = rng.sample(possible, min(n, len(possible)))
     drawn: dict[str, Any] = {}
@@ -339,7 +336,7 @@ _MOST_CUISINES = 2
 
 
 def spec_schema(seed: Seed, choices: Choices, longest: int) -> JsonObject:
-    """The schema for the variations of a seed; trips to a city stay trips to a city."""
+    """Return the schema for variations of a seed; trips to a city remain trips to a city."""
     spec = TravelSpec.model_validate(seed.spec)
     longest = max(longest, spec.days)
     lengths = [3] if spec.days == 3 else [days for days in (5, 7) if days <= longest]
@@ -368,7 +365,7 @@ def _subsets() -> Iterator[tuple[str, ...]]:
 
 
 def _limits(choices: Choices) -> Iterator[dict[str, Json]]:
-    """The limits that can be written together, with their values."""
+    """Yield the sets of limits that can be combined, with the schemas of their values."""
     lacking = {*([] if choices.cuisines else ["cuisines"]), *([] if choices.transports else ["transport"])}
     for given in _subsets():
         if not lacking.isdisjoint(given):
@@ -417,7 +414,7 @@ def _alternative(days: int, limits: Mapping[str, Json], choices: Choices) -> Jso
 
 
 def _cuisines(offered: Sequence[str]) -> JsonObject:
-    """One or two of the offered cuisines, in alphabetical order."""
+    """Return a schema for one or two of the offered cuisines in alphabetical order."""
     chosen = [group for n in range(1, _MOST_CUISINES + 1) for group in itertools.combinations(offered, n)]
     return {
         "anyOf": [
@@ -433,7 +430,7 @@ def _cuisines(offered: Sequence[str]) -> JsonObject:
 
 
 def _query(given: Sequence[str]) -> JsonObject:
-    """A greeting or none, the trip, people and money, a sentence for each limit, and a farewell or none."""
+    """Return a schema of queries: greeting, trip, people and money, a sentence per limit, farewell."""
     parts = [_choice(TRAINING.trip), _choice(TRAINING.money)]
     parts += [_choice(map(as_sentence, TRAINING.limits[name])) for name in given]
     greeting, farewell = f"({_choice(TRAINING.greetings)} )?", f"( {_choice(TRAINING.farewells)})?"
@@ -441,5 +438,5 @@ def _query(given: Sequence[str]) -> JsonObject:
 
 
 def _choice(texts: Iterable[str]) -> str:
-    """Any of these texts; of their characters only the full stop means something else in a pattern."""
+    """Return a pattern for any of these texts; only the period needs escaping in them."""
     return f"({'|'.join(text.replace('.', '[.]') for text in texts)})"

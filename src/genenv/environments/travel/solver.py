@@ -1,14 +1,12 @@
-"""The oracle: a constraint program (OR-Tools CP-SAT) whose solution is the cheapest plan that fits a query.
+"""The oracle: a constraint program (OR-Tools CP-SAT) that finds the cheapest plan for a query.
 
-What is decided: which city comes at which position of the trip, how many nights each stay has, its room, how
-and on which day one travels each leg, and which restaurants are eaten at. Full days need three meals and a
-sight; on days of travel meals are free to be left out, as the benchmark allows. So "cheapest" is cheapest
-under the benchmark's rules, with one room a stay (a second one is never cheaper) and without the loopholes of
-its evaluator (`trips`).
+The variables are the city at each position of the trip, the nights and the room of each stay, the way and the
+day of each leg, and the restaurants. Full days need three meals and a sight; on travel days meals may be left
+out, as the benchmark allows. So "cheapest" means cheapest under the benchmark's rules, with one room per stay
+(a second is never cheaper) and without the loopholes of its evaluator (`trips`).
 
-The same model with the entries of a given trip as its only candidates, all of which must be used, tells
-whether that trip fits (`fits`): a second opinion beside the checker's, with which it shares no code but the
-database.
+`fits` restricts the same model to the entries of a given trip and requires all of them. This tests the trip
+independently of the checker: the two share no code except the database.
 """
 
 from __future__ import annotations
@@ -38,19 +36,19 @@ from genenv.errors import UsageError
 
 _MEALS_A_DAY = len(MEALS)
 _MOST_WORK = 20.0
-"""In the solver's own seconds, the same on every machine. A model that takes more counts as infeasible; those
-of the sandbox take milliseconds."""
+"""Limit in the solver's deterministic seconds, the same on every machine. A model that exceeds it counts as
+infeasible; models of the generated database take milliseconds."""
 
 
 class Solution(NamedTuple):
-    """The cheapest trip."""
+    """The cheapest trip and its cost."""
 
     trip: Trip
     cost: float  # USD
 
 
 def solve(query: Query, database: Database) -> Solution | None:
-    """The cheapest trip that fits a query, whatever its budget; None when none fits.
+    """Return the cheapest trip for a query, ignoring its budget, or None if no trip is possible.
 
     Raises:
         UsageError: OR-Tools is not installed.
@@ -60,7 +58,7 @@ def solve(query: Query, database: Database) -> Solution | None:
 
 
 def fits(query: Query, trip: Trip, database: Database) -> bool:
-    """Whether the model, with all choices fixed to those of a trip, can be satisfied within the budget."""
+    """Return whether the model can be satisfied within the budget if all choices are those of a trip."""
     ways, meals = trip.ways, trip.restaurants
     nights = [(day.accommodation, day.cities[-1]) for day in trip.days[:-1]]
     if any(row is None or row.city != city for row, city in nights) or not _sights_fit(trip):
@@ -86,7 +84,7 @@ def fits(query: Query, trip: Trip, database: Database) -> bool:
 
 
 def _sights_fit(trip: Trip) -> bool:
-    """Sights are free and there are enough: full days have one or more, and none comes twice."""
+    """Return whether full days have at least one sight and no sight comes twice."""
     seen = [row for day in trip.days for row in day.attractions]
     return len(set(seen)) == len(seen) and all(day.attractions for day in trip.days if len(day.cities) == 1)
 
@@ -95,7 +93,7 @@ def _sights_fit(trip: Trip) -> bool:
 
 
 class _Model:
-    """The constraint program over some candidates."""
+    """The constraint program over a set of candidates."""
 
     def __init__(self, query: Query, chosen_from: Candidates, database: Database) -> None:
         self._query, self._database = query, database
@@ -121,7 +119,7 @@ class _Model:
         self._cents = sum(cents * var for cents, var in chosen)
 
     def cheapest(self) -> Solution | None:
-        """The trip of least cost."""
+        """Return the trip of least cost, or None if there is none."""
         self._model.minimize(self._cents)
         solver = self._solved()
         if solver is None:
@@ -129,7 +127,7 @@ class _Model:
         return Solution(self._trip(solver), round(solver.objective_value) / CENTS)
 
     def holds(self) -> bool:
-        """Whether all legs and meals can be chosen at once, within the budget."""
+        """Return whether all legs and meals can be chosen at once within the budget."""
         for _, var in (*self._legs, *self._meals):
             self._model.add(var == 1)
         self._model.add(self._cents <= math.floor(self._query.budget * CENTS))
@@ -143,10 +141,10 @@ class _Model:
         )
         solver.parameters.max_deterministic_time = _MOST_WORK
         status: Any = solver.solve(self._model)
-        return solver if status == self._cp.OPTIMAL else None  # so is what has nothing to minimize
+        return solver if status == self._cp.OPTIMAL else None  # also the status if nothing is minimized
 
     def _stays(self) -> None:
-        """One room at each position, no city twice, all nights of the trip."""
+        """Require one room at each position, no city twice, and stays that add up to the trip's nights."""
         for position in range(self._query.cities):
             self._model.add_exactly_one([var for room, var in self._rooms if room.position == position])
         for city in self._cities:
@@ -155,7 +153,7 @@ class _Model:
         self._model.add(nights == self._query.days - 1)
 
     def _travel(self) -> None:
-        """A leg to each position and one back, between the cities there and on the day the stay ends."""
+        """Require one leg to each position and one back, between the right cities, when the stay ends."""
         for position in range(self._query.cities + 1):
             legs = [(leg, var) for leg, var in self._legs if leg.position == position]
             self._model.add_exactly_one([var for _, var in legs])
@@ -176,7 +174,7 @@ class _Model:
         return sum(var for room, var in self._rooms if (room.position, room.city) == (position, city))
 
     def _one_kind_of_travel(self) -> None:
-        """The own car on every leg, or on none; not what the query rules out."""
+        """Require the private car on all legs or on none, and exclude the way that the query rules out."""
         own = self._model.new_bool_var("own_car")
         for leg, var in self._legs:
             driven = leg.way.car == "self-driving"
@@ -186,7 +184,7 @@ class _Model:
                 self._model.add(var == 0)
 
     def _eating(self) -> None:
-        """Three meals on full days, up to three on days of travel, shared between the cities of the day."""
+        """Require three meals on full days and allow three on travel days, in either city of the day."""
         last = self._query.cities
         before = [self._model.new_int_var(0, _MEALS_A_DAY, f"before{leg}") for leg in range(last + 1)]
         after = [self._model.new_int_var(0, _MEALS_A_DAY, f"after{leg}") for leg in range(last + 1)]
@@ -238,7 +236,7 @@ class _Model:
 def _travel_day(
     leg: Leg, room: Room | None, before: int, after: int, menus: Mapping[str, list[Restaurant]]
 ) -> TripDay:
-    """A day of travel: meals in the first city come first, meals in the second last."""
+    """Return a travel day; its meals in the first city come first, those in the second last."""
     eaten = [menus[leg.way.origin].pop(0) for _ in range(before)]
     there = [menus[leg.way.destination].pop(0) for _ in range(after)]
     none = [None] * (_MEALS_A_DAY - before - after)
@@ -251,10 +249,10 @@ def _travel_day(
 
 
 def cp_model() -> Any:  # noqa: ANN401
-    """The solver's module.
+    """Import the solver's module.
 
     Raises:
-        UsageError: it is not installed.
+        UsageError: OR-Tools is not installed.
     """
     try:
         return importlib.import_module("ortools.sat.python.cp_model")

@@ -1,4 +1,4 @@
-"""What the simulator writes for a trip, how requests are worded, and how a wording is checked."""
+"""The travel spec that the simulator writes, the wordings of requests, and the checks of a wording."""
 
 from __future__ import annotations
 
@@ -33,51 +33,51 @@ ROOM_TYPES: dict[Room, RoomType] = {
     "not shared": "not shared room",
 }
 LIMITS = ("room_rule", "room_type", "cuisines", "transport")
-"""The fields that may be left out."""
+"""The fields that are optional."""
 
 
 class TravelSpec(BaseModel, frozen=True, extra="forbid"):
-    """A travel task, before it is solved."""
+    """A travel task before it is solved."""
 
     days: Literal[3, 5, 7]
     """3 days in one city, 5 in two cities of a state, 7 in three."""
     limits: Literal[0, 1, 2, 3, 4]
-    """How many of room_rule, room_type, cuisines and transport are given."""
+    """The number of fields given among room_rule, room_type, cuisines and transport."""
     slack: Slack
-    """How far the budget is above the cheapest plan."""
+    """The margin of the budget over the cheapest plan."""
     people: int = Field(ge=1, le=8)
     origin: str
     """A city."""
     destination: str
     """A city for 3 days, else a state."""
     start: int = Field(ge=1, le=29)
-    """The first day, in March 2022."""
+    """The day of March 2022 on which the trip starts."""
     room_rule: Rule | None = None
-    """What must be allowed where they stay."""
+    """The activity that accommodations must allow."""
     room_type: Room | None = None
     cuisines: tuple[str, ...] = Field(default=(), max_length=4)
-    """Each must be had once."""
+    """Each must occur in at least one meal."""
     transport: Transport | None = None
-    """How they do not travel."""
+    """The transport that the travelers exclude."""
     budget: int | None = Field(default=None, ge=1, le=1_000_000)
-    """USD, for everybody and everything. Left out: by `slack`."""
+    """USD, total for all people. None: derived from `slack`."""
     query: str = Field(min_length=8, max_length=1000)
-    """What the traveler says, with `<origin>` and so on for values, or the values themselves."""
+    """The traveler's text, with blanks such as `<origin>` for values, or with the values."""
 
     @property
     def given(self) -> tuple[str, ...]:
-        """Which of the limits are given."""
+        """The names of the limits that are given."""
         return tuple(name for name in LIMITS if getattr(self, name))
 
     @property
     def cities(self) -> int:
-        """How many cities are visited."""
+        """The number of cities to visit."""
         return (self.days - 1) // 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phrasings:
-    """The parts of one split."""
+    """The parts of sentences for the queries of one split."""
 
     trip: tuple[str, ...]
     money: tuple[str, ...]
@@ -168,12 +168,12 @@ HELD_OUT = Phrasings(
 
 
 def query_with_blanks(phrasings: Phrasings, given: tuple[str, ...], rng: random.Random) -> str:
-    """A query with the blanks that a spec needs.
+    """Return a random query with the blanks that a spec needs.
 
     Args:
-        phrasings: the parts to choose from.
-        given: the limits that the spec has.
-        rng: chooses.
+        phrasings: the parts to draw from.
+        given: the limits of the spec.
+        rng: draws the parts.
     """
     trip, money = rng.choice(phrasings.trip), rng.choice(phrasings.money)
     clauses = [rng.choice(phrasings.limits[name]) for name in given]
@@ -183,21 +183,21 @@ def query_with_blanks(phrasings: Phrasings, given: tuple[str, ...], rng: random.
 
 
 def as_sentence(clause: str) -> str:
-    """A clause with a capital, where it does not begin with a blank."""
+    """Capitalize a clause; a clause that begins with a blank is unchanged."""
     return f"{clause[0].upper()}{clause[1:]}"
 
 
 def words_of(*texts: str) -> list[str]:
-    """The words of texts without their blanks, each once, lower-cased and in alphabetical order."""
+    """Return the distinct words of texts without their blanks, in lower case and alphabetical order."""
     plain = (re.sub(r"<[a-z_]+>", " ", text.lower()) for text in texts)
     return sorted({word for text in plain for word in re.findall(r"[a-z]+", text)})
 
 
 ALWAYS = ("origin", "destination", "days", "dates", "people", "budget")
-"""The blanks that each query has; those of limits come on top."""
+"""The blanks of every query, in addition to those of its limits."""
 BEFORE_ORIGIN = ("from", "leaving", "departing", "starting in")
 BEFORE_DESTINATION = ("to", "visiting", "around", "exploring")
-"""Words that say which place is which; one of them stands right before it."""
+"""A word directly before a place shows whether it is the origin or the destination."""
 
 _BLANK = re.compile(r"<([a-z_]+)>")
 _ALLOWED = {
@@ -246,22 +246,22 @@ yesterday week weekend work job game ask asked asking asks again also since brin
 _MISLEADING = frozenset(_MISLEADING_WORDS.split())
 """Everyday words that could add travelers, move a limit or a date, or make a wish hearsay."""
 FREE_WORDS = ((WORDS - _MISLEADING) | {"places", *words_of(*_PARTS)}) - frozenset(_NUMBERS.split("|"))
-"""Words that may surround values: everyday ones, those of all phrasings, "places where" of a room rule."""
+"""Words that may surround values: everyday words, the words of all phrasings, and "places" of a room rule."""
 
 _SUMS = tuple(part for each in (TRAINING, HELD_OUT) for part in each.money)
 _END = r"\s*(?:[.,;:!?]|$)"
 
 
 def blanks(spec: TravelSpec) -> tuple[str, ...]:
-    """The blanks that the query of a spec needs."""
+    """Return the blanks that the query of a spec needs."""
     return (*ALWAYS, *spec.given)
 
 
 def wordings(spec: TravelSpec, budget: int) -> dict[str, str]:
-    """The text for each blank.
+    """Return the text for each blank.
 
     Args:
-        spec: what the blanks stand for.
+        spec: gives the values.
         budget: USD.
     """
     last = spec.start + spec.days - 1
@@ -286,7 +286,7 @@ def _listed(items: Iterable[str]) -> str:
 
 
 def filled(query: str, said: dict[str, str]) -> str | None:
-    """A query with its blanks filled in; None when it has one that nothing fills."""
+    """Return a query with its blanks filled in, or None if a blank has no text."""
     if any(name not in said for name in _BLANK.findall(query)):
         return None
     return _BLANK.sub(lambda match: said[match[1]], query)
@@ -296,7 +296,7 @@ def filled(query: str, said: dict[str, str]) -> str | None:
 
 
 def unstated(text: str, spec: TravelSpec, budget: int) -> str | None:
-    """The first field that a query does not state, as a person would name it; None when it states all."""
+    """Return the name of the first field that a query does not state, or None."""
     for name, pattern in _patterns(spec, budget):
         if not pattern.search(text):
             return name.replace("_", " ")
@@ -304,13 +304,13 @@ def unstated(text: str, spec: TravelSpec, budget: int) -> str | None:
 
 
 def stray(text: str, spec: TravelSpec, budget: int, names: Iterable[str]) -> str | None:
-    """What a query says beyond its spec, as a sentence; None when there is nothing.
+    """Return a sentence if a query says more than its spec, else None.
 
     Args:
         text: the query.
-        spec: what it should say.
+        spec: the content that the query should have.
         budget: USD.
-        names: cities and states, which it must not name beside its own.
+        names: all cities and states; the query may name only those of its spec.
     """
     rest = text
     for _, pattern in _patterns(spec, budget):
@@ -328,7 +328,7 @@ def stray(text: str, spec: TravelSpec, budget: int, names: Iterable[str]) -> str
 
 
 def _misplaced(text: str, spec: TravelSpec, budget: int) -> str | None:
-    """Words beside people or the budget that no phrasing has there, such as "2 people and my mother"."""
+    """Return a sentence if words next to people or budget change them, such as "2 people and my mother"."""
     marked = text
     for name, pattern in _patterns(spec, budget):
         if name in ("people", "budget"):
@@ -345,7 +345,7 @@ def _misplaced(text: str, spec: TravelSpec, budget: int) -> str | None:
 
 @functools.cache
 def _after(blank: str) -> re.Pattern[str]:
-    """What may follow a blank: a sign of punctuation or the end, or what follows it in a phrasing."""
+    """Return a pattern of what may follow a blank: punctuation, the end, or the next words of a phrasing."""
     tails = {re.split(r"(?<=>)", part.split(f"<{blank}>")[1])[0] for part in _SUMS}
     told = [re.escape(tail) + ("" if tail.endswith(">") else _END) for tail in tails if tail[:1].isspace()]
     return re.compile("|".join([_END, *sorted(told)]), re.IGNORECASE)
@@ -353,19 +353,19 @@ def _after(blank: str) -> re.Pattern[str]:
 
 @functools.cache
 def _before_budget() -> re.Pattern[str]:
-    """What stands before the budget in a phrasing, back to the sign of punctuation or the blank before it."""
+    """Return a pattern of the words before the budget in phrasings, back to punctuation or another blank."""
     heads = {re.split(r"[;:,>]", part.split("<budget>")[0])[-1].strip() for part in _SUMS}
     return re.compile(rf"(?:[.,;:!?>]|^)\s*(?:{'|'.join(map(re.escape, sorted(heads)))})\s*$", re.IGNORECASE)
 
 
 @functools.lru_cache(maxsize=4)
 def _any_of(names: tuple[str, ...]) -> re.Pattern[str]:
-    """Any of these names, as a whole word."""
+    """Return a pattern for any of these names as a whole word."""
     return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, names))})(?!\w)", re.IGNORECASE)
 
 
 def _patterns(spec: TravelSpec, budget: int) -> Iterator[tuple[str, re.Pattern[str]]]:
-    """How each field may be said: as `wordings` says it, and in the benchmark's ways."""
+    """Yield each field with a pattern of its texts: the text of `wordings` and the benchmark's variants."""
     said = wordings(spec, budget)
     first, last = spec.start, spec.start + spec.days - 1
     dates = rf"March {first}(?:st|nd|rd|th)? to March {last}(?:st|nd|rd|th)?, 2022"

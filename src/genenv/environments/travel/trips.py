@@ -1,4 +1,4 @@
-"""Plans with their entries resolved to rows of the database, and the rows that a query allows."""
+"""Trips: plans whose entries are resolved to database rows, and the candidate rows for a query."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from genenv.types import Json
 
 
 class Way(NamedTuple):
-    """How one gets from a city to the next."""
+    """The transport from one city to the next."""
 
     origin: str
     destination: str
     car: Mode | None = None
     flight: Flight | None = None
-    """Given when there is no car."""
+    """Set if there is no car."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class TripDay:
     """A day of a trip."""
 
     cities: tuple[str, ...]
-    """Both cities on a day of travel, else one."""
+    """Both cities on a travel day, else one."""
     way: Way | None = None
     meals: tuple[Restaurant | None, ...] = (None, None, None)
     """Breakfast, lunch, dinner."""
@@ -63,17 +63,17 @@ class Trip:
 
     @property
     def ways(self) -> list[tuple[int, Way]]:
-        """The index of each day of travel, and how one travels."""
+        """The index and the transport of each travel day."""
         return [(index, day.way) for index, day in enumerate(self.days) if day.way is not None]
 
     @property
     def restaurants(self) -> list[Restaurant]:
-        """Every meal in order."""
+        """The restaurants of all meals in order."""
         return [meal for day in self.days for meal in day.meals if meal is not None]
 
     @property
     def cities(self) -> list[str]:
-        """The cities that are visited, in order."""
+        """The visited cities in order."""
         return [way.destination for _, way in self.ways[:-1]]
 
 
@@ -81,7 +81,7 @@ class Trip:
 
 
 def written(trip: Trip) -> list[dict[str, Json]]:
-    """The trip as a plan in the benchmark's form."""
+    """Return the trip as a plan in the benchmark's form."""
     return [_written_day(number, day) for number, day in enumerate(trip.days, 1)]
 
 
@@ -102,12 +102,12 @@ def _written_day(number: int, day: TripDay) -> dict[str, Json]:
 
 
 def named(name: str, city: str) -> str:
-    """An entry as plans name it."""
+    """Return an entry in the form of plans, `Name, City`."""
     return f"{name}, {city}"
 
 
 def way_text(way: Way) -> str:
-    """A way to travel as plans say it."""
+    """Return a transport in the form of plans."""
     leg = f"from {way.origin} to {way.destination}"
     if way.flight is not None:
         return f"Flight Number: {way.flight.number}, {leg}"
@@ -118,10 +118,10 @@ def way_text(way: Way) -> str:
 
 
 def read_trip(query: Query, plan: Plan, database: Database) -> Trip:
-    """A plan as a trip.
+    """Resolve a plan to a trip.
 
     Raises:
-        UnreadableError: an entry is no row of the database, or not where or when it should be.
+        UnreadableError: an entry is not in the database, or in the wrong city or on the wrong day.
     """
     if len(plan) != query.days:
         raise UnreadableError(f"the plan has {len(plan)} days, not {query.days}")
@@ -208,7 +208,7 @@ _ROOM_TYPES = {
 
 
 class Leg(NamedTuple):
-    """A way that may be chosen."""
+    """A transport that the solver may choose."""
 
     position: int  # 0 leads to the first city, `query.cities` back to the origin
     way: Way
@@ -217,7 +217,7 @@ class Leg(NamedTuple):
 
 
 class Room(NamedTuple):
-    """A stay that may be chosen."""
+    """A stay that the solver may choose."""
 
     position: int
     city: str
@@ -228,7 +228,7 @@ class Room(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidates:
-    """All that may be chosen."""
+    """All rows that the solver may choose."""
 
     rooms: Sequence[Room]
     legs: Sequence[Leg]
@@ -236,13 +236,13 @@ class Candidates:
 
 
 def fits_wishes(row: Accommodation, query: Query) -> bool:
-    """Whether an accommodation is of the type, and allows what, a query wants."""
+    """Return whether an accommodation has the type and allows the activity that a query asks for."""
     allowed = f"No {query.house_rule}" not in row.house_rules.split(" & ")
     return allowed and (query.room_type is None or row.room_type in _ROOM_TYPES[query.room_type])
 
 
 def candidates(query: Query, database: Database) -> Candidates:
-    """What can be in the cheapest plan for a query."""
+    """Return the rows that can occur in the cheapest plan for a query."""
     cities = cities_to_visit(query, database)
     sights = {city: len(clear(database.attractions(city))) for city in cities}
     return Candidates(
@@ -259,24 +259,24 @@ def candidates(query: Query, database: Database) -> Candidates:
 
 
 def cities_to_visit(query: Query, database: Database) -> list[str]:
-    """The cities that may be visited."""
+    """Return the cities that a trip may visit."""
     if query.days == 3:
         return [query.destination] if query.destination != query.origin else []
     return [city for city in database.cities_of(query.destination) if city != query.origin]
 
 
 def longest_stay(query: Query) -> int:
-    """The most nights in one city: each other city has one at least."""
+    """Return the maximum nights in one city; each other city needs at least one night."""
     return query.days - query.cities
 
 
 def stays(query: Query, places: Mapping[str, Sequence[Accommodation]], *, best: bool) -> Iterable[Room]:
-    """Stays of every length at every position.
+    """Yield stays of every length at every position.
 
     Args:
-        query: rules and the number of people.
-        places: the rooms to choose from, by city.
-        best: only the cheapest that fits.
+        query: gives the wishes and the number of people.
+        places: the rooms of each city.
+        best: whether to yield only the cheapest suitable room of each city and length.
     """
     for city, rows in places.items():
         fitting = [row for row in dict.fromkeys(rows) if fits_wishes(row, query)]
@@ -307,14 +307,14 @@ def _legs(query: Query, cities: Sequence[str], database: Database) -> Iterable[L
 
 
 def _travel_days(query: Query, position: int) -> Sequence[int]:
-    """The days, from 0, on which a leg can be travelled: each city is stayed in for a night at least."""
+    """Return the days, from 0, on which a leg is possible, with at least one night in each city."""
     if position in (0, query.cities):
         return (0 if position == 0 else query.days - 1,)
     return range(position, query.days - 1 - (query.cities - position) + 1)
 
 
 def _ways(query: Query, origin: str, destination: str, day: int, database: Database) -> Iterable[Way]:
-    """The own car, and the cheaper of plane and taxi."""
+    """Yield the private car, and the cheaper of flight and taxi."""
     if query.transport != "no self-driving":
         yield Way(origin, destination, car="self-driving")
     others: list[Way] = [Way(origin, destination, car="taxi")]
@@ -328,7 +328,7 @@ def _ways(query: Query, origin: str, destination: str, day: int, database: Datab
 
 
 def leg_cents(query: Query, way: Way, database: Database) -> int | None:
-    """What a way costs for everybody; None where there is no road."""
+    """Return the cost of a transport for all people in cents, or None if there is no road."""
     if way.flight is not None:
         return round(way.flight.price * CENTS) * query.people
     mode = way.car or "taxi"
@@ -337,7 +337,7 @@ def leg_cents(query: Query, way: Way, database: Database) -> int | None:
 
 
 def _menu(query: Query, rows: Sequence[Restaurant]) -> Iterable[Restaurant]:
-    """For each set of wanted cuisines as many of the cheapest restaurants as a city can have meals."""
+    """Yield, for each set of wanted cuisines, the cheapest restaurants, as many as a city can have meals."""
     most = len(MEALS) * (longest_stay(query) - 1 + (2 if query.cuisines else 0))
     taken: dict[tuple[bool, ...], int] = {}
     for row in sorted(rows, key=lambda row: (row.average_cost, row.name)):

@@ -1,7 +1,7 @@
-"""An environment whose tasks, rollouts and verdicts are those of another library: what all of them share.
+"""Base classes of environments whose tasks, rollouts and rewards come from another library.
 
-Nobody knows solutions of such tasks, so the gate asks for none. The verdict is the reward that the
-environment gave in the session that the agent had. Replies that it did not get there are replayed to it.
+Their tasks have no known demonstrations, so the gate requires none. The verdict is the reward that the
+environment gave in the agent's session. If the replies were not sent in a session, they are replayed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pydantic import BaseModel, JsonValue
 from genenv.chat.assistant import ToolCall
 from genenv.chat.tool_calls import UNREADABLE, read_calls
 from genenv.config.tables import merged
-from genenv.environments.base import Ask, Episode, Options, OutOfTurns
+from genenv.environments.base import Ask, Episode, Options, OutOfTurns, failed
 from genenv.environments.common import at_random, request, schema_of
 from genenv.environments.simulator_prompts import asked_for
 from genenv.errors import RolloutError, UsageError
@@ -46,28 +46,28 @@ from genenv.untrusted.schemas import plain_schema
 
 _NO_SKILL = re.compile(r"[^A-Za-z0-9_.:+=-]+")
 _FEW = 64
-"""So many numbers stand one by one where nothing but a number can be set."""
+"""The most numbers to list as options if the number is the only thing that can be set."""
 
 
 class Chosen(BaseModel, frozen=True, extra="allow"):
-    """What is set of a task: a value for each name of `vary`, and the number."""
+    """A task's parameters: a value for each name of `vary`, and the number (seed or row)."""
 
     @property
     def values(self) -> JsonObject:
-        """By name."""
+        """Return the values by name."""
         return cast(JsonObject, self.model_dump(mode="json"))
 
 
 class Space:
-    """All tasks that can be set.
+    """The space of all tasks: the lists of values in the setting `vary`, times the numbers (seeds or rows).
 
     Args:
-        vary: lists of values, in tables that may be deep.
-        number: what the number is called, `seed` or `row`.
-        numbers: how many there are for training; 0: none is given.
+        vary: lists of values by name, in tables that may be nested.
+        number: the name of the number, `seed` or `row`.
+        numbers: how many numbers are for training; 0: tasks have no number.
 
     Raises:
-        UsageError: `vary` holds something else than lists.
+        UsageError: `vary` contains a value that is neither a table nor a non-empty list.
     """
 
     def __init__(self, vary: Mapping[str, JsonValue], number: str, numbers: int) -> None:
@@ -82,13 +82,13 @@ class Space:
         """The possible values, by name."""
 
     def options(self) -> Options:
-        """What a simulator sets; the number is drawn, unless there is nothing else."""
+        """Return the options that a simulator chooses from; the number is one only if nothing else varies."""
         if self.values or not self.numbers:
             return (dict(self.values),)
         return ({self.number: range(min(_FEW, self.numbers))},)
 
     def schema(self) -> JsonObject:
-        """The schema of all that can be set, the number included."""
+        """Return the JSON schema of a task's parameters, including the number."""
         if not self.numbers:
             return schema_of(self.options())
         number: JsonObject = {"type": "integer", "minimum": 0, "maximum": self.numbers - 1}
@@ -101,20 +101,20 @@ class Space:
         }
 
     def drawn(self, rng: random.Random) -> dict[str, Json]:
-        """Anything that can be set, at random."""
+        """Return parameters drawn at random."""
         return self.numbered(at_random(self.options(), rng), rng)
 
     def numbered(self, chosen: JsonObject, rng: random.Random) -> dict[str, Json]:
-        """What was chosen, with a number drawn where it has none."""
+        """Return the chosen parameters, with a number drawn at random if they have none."""
         if not self.numbers or self.number in chosen:
             return dict(chosen)
         return {**chosen, self.number: rng.randrange(self.numbers)}
 
     def spread(self, count: int, first: int) -> list[dict[str, Json]]:
-        """So many that differ, as different as they can be.
+        """Return up to `count` different sets of parameters, spread evenly over the values.
 
         Args:
-            count: how many.
+            count: the number to return; fewer if there are fewer combinations and no number.
             first: the first number.
         """
         ways = math.prod(len(values) for values in self.values.values())
@@ -126,7 +126,7 @@ class Space:
         ]
 
     def _way(self, place: int, ways: int, count: int) -> dict[str, Json]:
-        """The values of one of them: in turn where all have room, else at random."""
+        """Return the values at one place: by enumeration if all combinations fit, else at random."""
         if self.numbers and ways > count:
             rng = random.Random(place)
             return {name: rng.choice(values) for name, values in self.values.items()}
@@ -137,7 +137,7 @@ class Space:
         return found
 
     def problem(self, chosen: JsonObject) -> str:
-        """What is wrong with what was set; nothing if it is empty."""
+        """Return an error sentence about the chosen parameters, or "" if they are valid."""
         wanted = {*self.values, *([self.number] if self.numbers else [])}
         if odd := sorted(wanted ^ set(chosen)):
             return f"{odd[0]!r} is {'missing' if odd[0] in wanted else 'nothing that can be set'}"
@@ -150,11 +150,11 @@ class Space:
         return ""
 
     def given(self, chosen: JsonObject, beneath: JsonObject) -> dict[str, Json]:
-        """What the environment is given, without the number.
+        """Return the arguments that the environment gets, without the number.
 
         Args:
-            chosen: what was set.
-            beneath: what it is given in addition.
+            chosen: the task's parameters.
+            beneath: further arguments, which the parameters override.
         """
         found = dict(beneath)
         for name, path in self._paths.items():
@@ -165,13 +165,13 @@ class Space:
         return found
 
     def skills(self, chosen: JsonObject, otherwise: str) -> tuple[str, ...]:
-        """What a task exercises: the values that were set."""
+        """Return the task's skills, one per parameter and value; `otherwise` if it has no parameters."""
         named = [f"{name}={value}" for name, value in chosen.items() if name != self.number]
         return tuple(_NO_SKILL.sub("_", one)[:64] for one in named) or (otherwise,)
 
 
 def digest(value: Json) -> str:
-    """A word for a value: equal values have the same."""
+    """Return a hash of a JSON value as 24 hexadecimal digits."""
     text = json.dumps(value, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
@@ -196,61 +196,61 @@ _OFFER = (
     '{"name": NAME, "arguments": {...}}\n</tool_call>\nTools:'
 )
 RANDOM_WORDS = ("yes", "no", "I do not know", "help", "look", "0", "1", "42")
-"""Replies of an uninformed agent where any text is possible."""
+"""Replies of an uninformed policy in environments that accept any text."""
 _MOST_VERDICTS = 20_000
-"""Verdicts of rollouts that are kept."""
+"""The most verdicts of rollouts kept in memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """What a rollout begins with."""
+    """The arguments and the number (seed or row) that start a rollout."""
 
     given: JsonObject
     number: int | None
 
 
 class RemoteRollout(ABC):
-    """One rollout in an environment of another library."""
+    """One rollout in an environment of another library; implemented for OpenEnv and verifiers."""
 
     messages: tuple[Message, ...] = ()
     """The messages before the next reply."""
     tools: Sequence[JsonObject] = ()
     choices: Sequence[str] = ()
-    """The replies among which the next one must be; none: any text."""
+    """The allowed next replies; empty if any text is allowed."""
     done: bool = False
-    """Whether nothing more is asked for."""
+    """Whether the rollout has ended."""
     explanation: str = ""
-    """What the environment says of it."""
+    """The environment's explanation of the reward."""
 
     @property
     @abstractmethod
     def total(self) -> float:
-        """The environment's reward so far."""
+        """Return the environment's reward so far."""
 
     @abstractmethod
     def reply(self, text: str) -> None:
-        """Send a reply, and take in the environment's answer.
+        """Send a reply and update `messages` and the other attributes from the environment's answer.
 
         Raises:
-            RolloutError: the environment failed; this rollout is over.
-            UsageError: no rollout can run any more.
+            RolloutError: the environment failed, and this rollout is over.
+            UsageError: no further rollout is possible, as the server is lost or speaks another protocol.
         """
 
     @abstractmethod
     def random_reply(self, rng: random.Random) -> str:
-        """A reply that could be one, at random."""
+        """Return a random reply of a form that the environment accepts."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of it."""
+        """End the rollout and free its session."""
 
 
 class ImportedEnvironment(ABC):
-    """See `Environment`. A subclass says how a rollout begins, and what its settings are.
+    """Implements `Environment` for tasks of another library. Subclasses define `begin` and the settings.
 
     Args:
-        settings: of the environment.
-        space: of its tasks.
+        settings: the environment's settings.
+        space: the space of its tasks.
         first_held_out: the number of the first held-out task.
     """
 
@@ -267,26 +267,26 @@ class ImportedEnvironment(ABC):
 
     @abstractmethod
     def begin(self, start: Start) -> RemoteRollout:
-        """A rollout, at once.
+        """Start a rollout without waiting for a free session.
 
         Raises:
-            RolloutError: it cannot begin.
-            UsageError: none can.
+            RolloutError: this rollout cannot start.
+            UsageError: no rollout can start.
         """
 
     async def begin_when_free(self, start: Start) -> RemoteRollout:
-        """A rollout, as soon as there is room for one."""
+        """Start a rollout as soon as a session is free."""
         return self.begin(start)
 
     @property
     def about(self) -> str:
-        """What it is, in a sentence or two, for a simulator; nothing where that is not known."""
+        """Return a short description of the environment for a simulator, or "" if there is none."""
         return ""
 
     # base data
 
     def seeds(self) -> Sequence[Seed]:
-        """The first numbers, with the values of `vary` in turn."""
+        """Return the base tasks: the first numbers, with the values of `vary` in turn."""
         return [
             Seed(
                 id=f"{self.space.number}{place}",
@@ -303,7 +303,7 @@ class ImportedEnvironment(ABC):
         return min(self.settings.base, numbers) if numbers else self.settings.base
 
     def held_out(self) -> Sequence[Task]:
-        """Other numbers, or the same ones of what `given_held_out` says."""
+        """Return held-out tasks: with other numbers, or with the same numbers under `given_held_out`."""
         return self._held_out
 
     @cached_property
@@ -325,24 +325,24 @@ class ImportedEnvironment(ABC):
     # tasks
 
     def spec_schema(self, seed: Seed) -> JsonObject:
-        """All that can be set, the number included."""
+        """Return the JSON schema of a task's parameters, including the number."""
         return self.space.schema()
 
     def simulator_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
-        """What can be set, how the agent does, and an example."""
+        """Return the prompt of a simulator that writes specs: parameters, the agent's profile, an example."""
         names = ", ".join([*self.space.values, *([self.space.number] if self.space.numbers else [])])
         return request(self._job(names, target), seed.spec, profile, seed.skills, thing=self.thing)
 
     def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
-        """Anything that can be set."""
+        """Return parameters drawn at random."""
         return self.space.drawn(rng)
 
     def parameter_options(self, seed: Seed) -> Options:
-        """See `HasParameters`: the values of `vary`; the number is drawn."""
+        """See `HasParameters`: return the values of `vary`; the number is drawn at random."""
         return self.space.options()
 
     def parameter_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
-        """The prompt of a simulator that sets parameters."""
+        """Return the prompt of a simulator that sets parameters."""
         names = ", ".join(self.space.options()[0])
         return asked_for(self._job(names, target), profile, seed.skills, thing=self.thing)
 
@@ -351,13 +351,13 @@ class ImportedEnvironment(ABC):
         return f"{about}Set up tasks for an agent, as JSON: {names}. It should solve {target:.0%}."
 
     def drawn(self, parameters: BaseModel, seed: Seed, rng: random.Random) -> BaseModel | Rejection:
-        """See `HasParameters`."""
+        """See `HasParameters`: add a random number to the parameters."""
         return Chosen(**self.space.numbered(cast(Chosen, parameters).values, rng))
 
     def build(
         self, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
     ) -> Task | Rejection:
-        """The environment begins with it, and what it says first is the task."""
+        """Start the environment with the spec; its first messages become the task."""
         return self._built(cast(Chosen, spec).values, task_id, lineage)
 
     def _built(self, chosen: JsonObject, task_id: str, lineage: Lineage) -> Task | Rejection:
@@ -397,7 +397,7 @@ class ImportedEnvironment(ABC):
         )
 
     def opening(self, rollout: RemoteRollout) -> tuple[Message, ...]:
-        """The first messages of a rollout, with the tools where the prompt is to offer them."""
+        """Return the first messages of a rollout, including the tools if the setting `tools` is "prompt"."""
         if not rollout.tools or self.settings.tools == "native":
             return rollout.messages
         listed = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in rollout.tools)
@@ -408,25 +408,25 @@ class ImportedEnvironment(ABC):
         return Message(role="system", content=said), *rollout.messages
 
     def audit(self, task: Task, rng: random.Random) -> Rejection | None:
-        """No checks in addition to those of every gate."""
+        """Return None: these environments add no checks to those of the gate."""
         return None
 
     def steps(self, task: Task) -> int:
-        """Unknown: 1."""
+        """Return 1, as the number of steps is unknown."""
         return 1
 
     def surface(self, task: Task) -> str:
-        """A word for what the environment is given: tasks are the same where that is the same."""
+        """Return a hash of the environment's arguments; tasks with equal arguments are duplicates."""
         return digest([task.payload["given"], task.payload["number"]])
 
     # rollouts
 
     def episode(self, task: Task) -> Episode:
-        """A fresh episode."""
+        """Return a fresh episode."""
         return ImportedEpisode(self, task)
 
     def check(self, task: Task, replies: Sequence[str]) -> Verdict:
-        """The verdict that the environment gave in the rollout, or gives on a replay."""
+        """Return the verdict recorded in the rollout, or else the verdict of a replay of the replies."""
         known = self._verdicts.get(_key(task, replies))
         if known is not None:
             return known
@@ -448,7 +448,7 @@ class ImportedEnvironment(ABC):
         return verdict
 
     def keep_verdict(self, task: Task, replies: Sequence[str], verdict: Verdict) -> None:
-        """Keep the verdict on a rollout: its trace is graded by it."""
+        """Record the verdict on a rollout, so that `check` need not replay it."""
         key = _key(task, replies)
         self._verdicts[key] = verdict
         self._verdicts.move_to_end(key)
@@ -456,7 +456,7 @@ class ImportedEnvironment(ABC):
             self._verdicts.popitem(last=False)
 
     def verdict(self, rollout: RemoteRollout) -> Verdict:
-        """The environment's reward as a verdict."""
+        """Return the verdict: the environment's reward scaled to [0, 1], and success by `success_at`."""
         settings, total = self.settings, rollout.total
         if not math.isfinite(total):
             return failed(f"The environment gave the reward {total}.")
@@ -466,7 +466,7 @@ class ImportedEnvironment(ABC):
         return Verdict(reward=min(1.0, max(0.0, share)), success=solved, explanation=said)
 
     def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:
-        """Replies at random, to what the environment says to them."""
+        """Run a rollout with random replies, record its verdict, and return the replies."""
         replies: list[str] = []
         try:
             rollout = self.begin(start_of(task))
@@ -485,10 +485,10 @@ class ImportedEnvironment(ABC):
 
 
 class ImportedEpisode:
-    """One rollout, in a session of its own.
+    """An episode that runs in its own session of the environment.
 
-    How it begins is known since the task was built, so that a session is taken when there is a reply: first
-    replies are sampled together however few sessions there are.
+    The first messages are known since the task was built. So the session is taken only after the first reply:
+    first replies can be sampled in one batch even if there are few sessions.
     """
 
     def __init__(self, env: ImportedEnvironment, task: Task) -> None:
@@ -505,10 +505,10 @@ class ImportedEpisode:
         return cast("Sequence[str]", self._task.payload["choices"])
 
     async def run(self, ask: Ask) -> None:
-        """Converse until the environment ends it, or the turns are used.
+        """Run the conversation until the environment ends it or the turns are used up.
 
         Raises:
-            RolloutError: the environment failed, or began otherwise than when the task was built.
+            RolloutError: the environment failed, or started differently from when the task was built.
         """
         env, task = self._env, self._task
         replies = [await ask(task.messages)]
@@ -530,13 +530,8 @@ class ImportedEpisode:
             raise OutOfTurns
 
 
-def failed(why: str) -> Verdict:
-    """The verdict on a rollout that the environment could not run."""
-    return Verdict(reward=0.0, success=False, explanation=why, readable=False)
-
-
 def start_of(task: Task) -> Start:
-    """What a rollout of a task begins with."""
+    """Return the arguments and number that start a rollout of a task."""
     number = task.payload["number"]
     return Start(
         given=cast(JsonObject, task.payload["given"]), number=number if isinstance(number, int) else None
@@ -549,7 +544,7 @@ def _key(task: Task, replies: Sequence[str]) -> str:
 
 
 def words_and_calls(text: str) -> tuple[str, Sequence[ToolCall]]:
-    """A reply as it goes over a wire; one with a call that cannot be read goes as it is, as words."""
+    """Split a reply into text and tool calls; if a call cannot be parsed, the whole reply is text."""
     words, calls = read_calls(text) if "<tool_call>" in text else (text, ())
     if any(not call.name or call.arguments == UNREADABLE for call in calls):
         return text, ()
@@ -557,7 +552,7 @@ def words_and_calls(text: str) -> tuple[str, Sequence[ToolCall]]:
 
 
 def random_call(tools: Sequence[JsonObject], rng: random.Random) -> str:
-    """A call of some tool with arguments at random; words where there are no tools."""
+    """Return a call of a random tool with random arguments, or random words if there are no tools."""
     if not tools:
         return rng.choice(RANDOM_WORDS)
     function = cast("Mapping[str, Any]", rng.choice(tools)["function"])
@@ -569,7 +564,7 @@ def random_call(tools: Sequence[JsonObject], rng: random.Random) -> str:
 
 
 def sampled(schema: JsonObject, rng: random.Random) -> Json:
-    """A value of a schema at random; an empty object where the schema cannot be sampled."""
+    """Return a random value that is valid for a schema, or an empty object if the schema is unsupported."""
     try:
         return sample_json(plain_schema(schema), rng)
     except (UsageError, KeyError, TypeError, ValueError):  # schemas of others hold what ours do not

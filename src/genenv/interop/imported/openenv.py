@@ -1,10 +1,10 @@
-"""An OpenEnv server as an environment: `[environment] name = "openenv:http://HOST:PORT"`.
+"""OpenEnv servers as environments: `[environment] name = "openenv:http://HOST:PORT"`.
 
-A rollout is a session of it; what `reset` is given is the task, and what the simulator sets of it. No package
-of OpenEnv's is needed here.
+A rollout runs in a session of the server. The arguments of `reset` are the task, and the simulator sets
+them. No package of OpenEnv is needed.
 
-A reply becomes an action by the schema of the server's actions, in one of four forms: words and calls (as of
-servers that `genenv export-env` wrote), tools of MCP, one field that is the whole reply, and JSON.
+The schema of the server's actions decides how a reply becomes an action. There are four forms: text with
+tool calls (servers that `genenv export-env` wrote), MCP tools, a single field, and a JSON object.
 """
 
 from __future__ import annotations
@@ -37,31 +37,31 @@ from genenv.types import Json, JsonObject, Message, Role
 from genenv.untrusted.schemas import BadSchema, plain_schema
 
 _GENERIC = {"Action", "CallToolAction", "ListToolsAction"}
-"""Titles of the schemas of servers whose actions are calls of MCP tools."""
+"""Titles of action schemas of servers whose actions are calls of MCP tools."""
 
 
 class Actions(ABC):
-    """How replies become actions."""
+    """Converts the agent's replies to actions of a server; one subclass for each form of actions."""
 
     instructions = ""
-    """How to reply, in words for the agent."""
+    """Instructions for the agent about how to reply."""
     choices: Sequence[str] = ()
-    """The only replies there are; none: any text."""
+    """The allowed replies; empty if any text is allowed."""
 
     @abstractmethod
     def read(self, text: str) -> list[JsonObject] | str:
-        """The actions of a reply, or why there are none, in a sentence for the agent."""
+        """Return the actions of a reply, or a sentence for the agent if it contains none."""
 
-    @abstractmethod
     def random_reply(self, tools: Sequence[JsonObject], rng: random.Random) -> str:
-        """A reply at random."""
+        """A reply at random: a call, or words where there are no tools."""
+        return random_call(tools, rng)
 
 
 class Chat(Actions):
-    """Words and calls, in OpenAI's form."""
+    """Actions that hold text and tool calls in OpenAI's format."""
 
     def read(self, text: str) -> list[JsonObject] | str:
-        """One action, with all calls."""
+        """Return one action with the text and all calls."""
         words, calls = words_and_calls(text)
         listed: list[Json] = [
             {
@@ -73,32 +73,24 @@ class Chat(Actions):
         ]
         return [{"content": words, "tool_calls": listed}]
 
-    def random_reply(self, tools: Sequence[JsonObject], rng: random.Random) -> str:
-        """A call at random, or words."""
-        return random_call(tools, rng)
-
 
 class Calls(Actions):
-    """Tools of MCP: an action each."""
+    """Actions that each call one MCP tool."""
 
     def read(self, text: str) -> list[JsonObject] | str:
-        """The calls of a reply."""
+        """Return one action per tool call of the reply."""
         calls = read_calls(text)[1]
         if not calls:
             return "That calls no tool."
         return [{"type": "call_tool", "tool_name": call.name, "arguments": call.arguments} for call in calls]
 
-    def random_reply(self, tools: Sequence[JsonObject], rng: random.Random) -> str:
-        """A call at random."""
-        return random_call(tools, rng)
-
 
 class OneField(Actions):
-    """One field, which is the whole reply: text as it is, another value as JSON.
+    """Actions with a single field: the whole reply, as plain text or as JSON for other types.
 
     Args:
-        name: of the field.
-        schema: of its value.
+        name: the name of the field.
+        schema: the JSON schema of its value.
     """
 
     def __init__(self, name: str, schema: JsonObject) -> None:
@@ -112,7 +104,7 @@ class OneField(Actions):
         self.instructions = f"Reply with this alone: {about}"
 
     def read(self, text: str) -> list[JsonObject] | str:
-        """One action."""
+        """Return one action with the reply as the field's value."""
         if self._is_text:
             return [{self._name: text}]
         try:
@@ -122,7 +114,7 @@ class OneField(Actions):
         return [{self._name: value}]
 
     def random_reply(self, tools: Sequence[JsonObject], rng: random.Random) -> str:
-        """A value at random."""
+        """Return a random value of the field."""
         if self.choices:
             return rng.choice(self.choices)
         if self._is_text:
@@ -131,7 +123,7 @@ class OneField(Actions):
 
 
 class Fields(Actions):
-    """An object of several fields, as JSON."""
+    """Actions with several fields: the reply is a JSON object."""
 
     def __init__(self, schema: JsonObject) -> None:
         self._schema = schema
@@ -139,7 +131,7 @@ class Fields(Actions):
         self.instructions = f"Reply with JSON of this schema alone: {json.dumps(shown, ensure_ascii=False)}"
 
     def read(self, text: str) -> list[JsonObject] | str:
-        """The object in a reply, which may stand in a fence."""
+        """Return the JSON object of the reply, which may be in a code fence."""
         bare = text.strip().removeprefix("```json").removeprefix("```").removesuffix("```").strip()
         try:
             value: object = json.loads(bare)
@@ -150,18 +142,18 @@ class Fields(Actions):
         return [cast(JsonObject, value)]
 
     def random_reply(self, tools: Sequence[JsonObject], rng: random.Random) -> str:
-        """An object at random."""
+        """Return a random object as JSON."""
         return json.dumps(sampled(self._schema, rng))
 
 
 def actions_of(schema: JsonObject) -> Actions:
-    """How replies become actions.
+    """Return the converter from replies to actions that fits a server.
 
     Args:
-        schema: of a server's actions.
+        schema: the JSON schema of the server's actions.
 
     Raises:
-        UsageError: it cannot be used.
+        UsageError: the schema is unsupported.
     """
     try:
         schema = plain_schema(schema)
@@ -188,7 +180,7 @@ def actions_of(schema: JsonObject) -> Actions:
 
 
 def _plain(schema: JsonObject) -> JsonObject:
-    """A schema without the alternative of none."""
+    """Return a schema with its alternative `null` removed if only one other alternative is left."""
     options = [
         cast(JsonObject, one)
         for one in cast("Sequence[Any]", schema.get("anyOf", ()))
@@ -198,17 +190,17 @@ def _plain(schema: JsonObject) -> JsonObject:
 
 
 _HELD_OUT_SEED = 1_000_000_000
-"""The first seed of held-out tasks: no task for training has one as high."""
+"""The seed of the first held-out task, above all seeds of training tasks."""
 _HIDDEN = ("done", "reward", "metadata")
-"""Fields of an observation that an agent is not shown by default."""
+"""Fields of an observation that are hidden from the agent by default."""
 
 
 class OpenEnv(ImportedEnvironment):
-    """A server of OpenEnv.
+    """An OpenEnv server as an environment.
 
     Args:
         settings: see `OpenEnvConfig`.
-        address: `http://HOST:PORT`.
+        address: the server's address, `http://HOST:PORT`.
     """
 
     name: ClassVar[str] = "openenv"
@@ -225,10 +217,10 @@ class OpenEnv(ImportedEnvironment):
 
     @cached_property
     def actions(self) -> Actions:
-        """How replies become actions of this server.
+        """Return the converter from replies to this server's actions.
 
         Raises:
-            UsageError: there is no server, or it says nothing of actions.
+            UsageError: the server does not answer or publishes no schema of actions.
         """
         schema = self.world.get("/schema").get("action")
         if not isinstance(schema, Mapping):
@@ -245,7 +237,7 @@ class OpenEnv(ImportedEnvironment):
 
     @cached_property
     def _about(self) -> str:
-        """What the server says of itself."""
+        """Return the server's description of itself, at most 500 characters, or ""."""
         try:
             said = self.world.get("/metadata").get("description")
         except UsageError:
@@ -254,15 +246,13 @@ class OpenEnv(ImportedEnvironment):
 
     @cached_property
     def tools(self) -> list[JsonObject]:
-        """The tools of a server of MCP tools; of other servers, those listed when a rollout begins."""
+        """Return the tools of a server of MCP tools; for other servers, an empty list."""
         if not isinstance(self.actions, Calls):
             return []
         session = self.world.take()
         try:
             found = session.step({"type": "list_tools"}).observation.get("tools")
-        except Refused as error:
-            raise UsageError(f"{self.world.shown} does not say which tools it has: {error}") from error
-        except RolloutError as error:
+        except (Refused, RolloutError) as error:
             raise UsageError(f"{self.world.shown} does not say which tools it has: {error}") from error
         finally:
             self.world.give_back(session)
@@ -283,7 +273,7 @@ class OpenEnv(ImportedEnvironment):
         return found
 
     def _begun(self, start: Start, session: Session) -> RemoteRollout | None:
-        """A rollout in a session; None where that had one before and is of no more use: then in another."""
+        """Start a rollout in a session; return None if the session was used before and has broken since."""
         again, session.used = session.used, True
         numbered: JsonObject = {} if start.number is None else {"seed": start.number}
         try:
@@ -300,7 +290,7 @@ class OpenEnv(ImportedEnvironment):
 
 
 class OpenEnvRollout(RemoteRollout):
-    """One rollout, in a session."""
+    """One rollout in a session of an OpenEnv server."""
 
     def __init__(self, env: OpenEnv, session: Session, first: Answer) -> None:
         self._env, self._session = env, session
@@ -314,7 +304,7 @@ class OpenEnvRollout(RemoteRollout):
             self.messages = (Message(role="system", content=system), *self.messages)
 
     def reply(self, text: str) -> None:
-        """See `RemoteRollout`. What is no action is answered, and costs a turn."""
+        """See `RemoteRollout`. A reply that is not an action is answered with a sentence and uses a turn."""
         actions = self._env.actions.read(text)
         if isinstance(actions, str):
             if isinstance(self._env.actions, Calls):
@@ -340,7 +330,7 @@ class OpenEnvRollout(RemoteRollout):
 
     @property
     def total(self) -> float:
-        """The rewards of its steps, as the settings have it."""
+        """Return the sum, last or highest of the steps' rewards, as the setting `reward` says."""
         kept = self._rewards or [0.0]
         how = self._env.chosen.reward
         return sum(kept) if how == "sum" else kept[-1] if how == "last" else max(kept)
@@ -356,7 +346,7 @@ class OpenEnvRollout(RemoteRollout):
         self._env.world.give_back(self._session)
 
     def _receive(self, answer: Answer) -> None:
-        """Take in what the environment says."""
+        """Update messages, choices and status from the server's answer."""
         seen = answer.observation
         self.done = answer.done
         offered = [one for one in cast("Sequence[Any]", seen.get("choices") or ()) if isinstance(one, str)]
@@ -373,7 +363,7 @@ class OpenEnvRollout(RemoteRollout):
             self.messages = (Message(role="user", content=self._shown(seen)),)
 
     def _shown(self, seen: JsonObject) -> str:
-        """An observation as text: a field alone as it is, several as JSON."""
+        """Return an observation as text: a single field as it is, several fields as JSON."""
         wanted = self._env.chosen.show
         if missing := [name for name in wanted if name not in seen]:
             raise UsageError(
@@ -398,14 +388,14 @@ def _objects(found: Json) -> list[JsonObject]:
 
 
 def _offered(tool: JsonObject) -> JsonObject:
-    """A tool of MCP's in OpenAI's form."""
+    """Return an MCP tool's schema in OpenAI's format."""
     schema = tool.get("input_schema") or tool.get("inputSchema") or {"type": "object", "properties": {}}
     function = {"name": tool.get("name"), "description": tool.get("description") or "", "parameters": schema}
     return {"type": "function", "function": function}
 
 
 def _message(said: JsonObject) -> Message | None:
-    """A message in OpenAI's form."""
+    """Parse a message in OpenAI's format; None if its role is unknown."""
     role, content = said.get("role"), said.get("content")
     if role not in get_args(Role):
         return None
@@ -415,7 +405,7 @@ def _message(said: JsonObject) -> Message | None:
 
 
 def _result(seen: JsonObject) -> str:
-    """What a tool of MCP's found."""
+    """Return the result of an MCP tool call as text."""
     error, result = seen.get("error"), seen.get("result")
     if isinstance(error, Mapping):
         return f"Error: {error.get('message')}"

@@ -1,4 +1,4 @@
-"""Settings of environments that are environments of others."""
+"""Settings of environments of other libraries (OpenEnv, verifiers)."""
 
 from __future__ import annotations
 
@@ -12,29 +12,30 @@ Table = dict[str, JsonValue]
 
 
 class ImportedConfig(Settings, frozen=True):
-    """What both kinds have in common. In a file the last class's settings come first."""
+    """Settings shared by OpenEnv and verifiers environments."""
 
     vary: Table = Field(default_factory=dict)
-    """What the simulator sets: a list of values for each name; tables in it lead deeper."""
+    """Parameters that the simulator sets: a list of values for each name; tables may be nested."""
     given: Table = Field(default_factory=dict)
-    """What every task is given beside that."""
+    """Further arguments that every task gets."""
     given_held_out: Table = Field(default_factory=dict)
-    """What is laid over it for held-out tasks, such as another split."""
+    """Arguments that replace those of `given` for held-out tasks, such as another split."""
     base: int = Field(default=32, ge=1, le=100_000)
-    """How many base tasks."""
+    """The number of base tasks."""
     held_out: int = Field(default=32, ge=0, le=100_000)
-    """How many held-out tasks."""
+    """The number of held-out tasks."""
     max_turns: int = Field(default=16, ge=1, le=1000)
-    """Replies the agent gets in an attempt; what was reached by then counts."""
+    """The most replies of the agent in a rollout; the reward reached by then counts."""
     tools: Literal["native", "prompt"] = "native"
-    """How the agent is offered tools: by its chat template, in the model's own form; or by the prompt, as
-    JSON, for models whose template has no such form."""
+    """How the agent is offered tools: `native`, by its chat template; or `prompt`, as JSON in the prompt, for
+    models whose chat template has no tools.
+    """
     success_at: float = 1.0
-    """From this reward on a task is solved; 0: by any above 0, in an attempt that came to its end."""
+    """A task counts as solved from this reward on; 0: by any reward above 0 if the rollout has ended."""
     reward_low: float = 0.0
-    """The reward of the environment that counts as 0."""
+    """The environment's reward that counts as 0."""
     reward_high: float = 1.0
-    """The reward of the environment that counts as 1; what is beyond counts no more."""
+    """The environment's reward that counts as 1; higher rewards also count as 1."""
 
     @model_validator(mode="after")
     def _is_a_range(self) -> Self:
@@ -44,39 +45,44 @@ class ImportedConfig(Settings, frozen=True):
 
 
 class OpenEnvConfig(ImportedConfig, frozen=True):
-    """Settings of a server of OpenEnv: `[environment] name = "openenv:http://HOST:PORT"`."""
+    """Settings of an OpenEnv server: `[environment] name = "openenv:http://HOST:PORT"`."""
 
     seeds: int = Field(default=1000, ge=0, le=1_000_000_000)
-    """Tasks for training are reset with a seed below this; held-out ones with others, or with the same where
-    `given_held_out` tells them apart. 0: no seed is given."""
+    """Training tasks are reset with a seed below this. Held-out tasks use other seeds, or the same seeds if
+    `given_held_out` makes them different. 0: tasks have no seed.
+    """
     show: tuple[str, ...] = Field(default=(), strict=False)
-    """Fields of an observation that the agent is shown; none: all that hold something."""
+    """Fields of an observation that the agent sees; empty: all fields with a value, except `done`, `reward`
+    and `metadata`.
+    """
     system: str = ""
-    """What the agent is told first; left out: what the server says of itself, and how to reply."""
+    """The system message; empty: the server's description of itself and how to reply."""
     reward: Literal["sum", "last", "best"] = "sum"
-    """Which of an attempt's rewards counts: all together, the last one, or the highest."""
+    """How the rewards of a rollout's steps are combined: their sum, the last, or the best."""
     sessions: int = Field(default=32, ge=1, le=10_000)
-    """So many sessions at a time at most; fewer where the server has no room for more."""
+    """The most sessions open at a time; fewer if the server allows fewer."""
     connect_s: float = Field(default=20.0, ge=0.1, le=3600)
-    """So long a server that is not there, or has no room, is asked again."""
+    """Seconds to retry connecting to a server that does not answer or has no free session."""
     step_s: float = Field(default=60.0, ge=0.05, le=86_400)
-    """So long one answer may take, in seconds; after that the attempt fails."""
+    """Seconds that an answer may take; after that the rollout fails."""
 
 
 class VerifiersConfig(ImportedConfig, frozen=True):
-    """Settings of a taskset of verifiers: `[environment] name = "verifiers:TASKSET"`."""
+    """Settings of a verifiers taskset: `[environment] name = "verifiers:TASKSET"`."""
 
     rows: int = Field(default=1000, ge=1, le=100_000_000)
-    """Tasks for training are the first rows, so many at most; held-out ones come after them, or are the first
-    rows of another set where `given_held_out` tells it apart."""
+    """Training tasks are at most this many first rows. Held-out tasks are the rows after them, or the first
+    rows of another set if `given_held_out` selects it.
+    """
     python: str = ""
-    """The Python that has verifiers and the taskset; left out: the one that runs genenv."""
+    """The Python that has verifiers and the taskset; empty: the Python that runs genenv."""
     path: str = Field(default="", json_schema_extra=PLACE)
-    """A folder where that Python finds the taskset beside what is installed."""
+    """A further folder in which that Python looks for the taskset."""
     harness: str = "auto"
-    """Who leads the conversation: `auto`, the taskset's own harness, else a plain one that calls tools; or
-    the id of one of verifiers'."""
+    """The harness that runs the conversation: `auto` for the taskset's harness, or a plain one with tool
+    calls if it has none; or the id of one of verifiers' harnesses.
+    """
     env: Table = Field(default_factory=dict)
-    """More settings of verifiers' environment, as in its own files."""
+    """Further settings of verifiers' environment, in the form of its configuration files."""
     step_s: float = Field(default=120.0, ge=0.1, le=86_400)
-    """So long one answer may take, in seconds; after that the attempt fails."""
+    """Seconds that an answer may take; after that the rollout fails."""

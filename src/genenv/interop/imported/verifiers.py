@@ -1,7 +1,8 @@
-"""A taskset of verifiers as an environment: `[environment] name = "verifiers:TASKSET"`.
+"""Verifiers tasksets as environments: `[environment] name = "verifiers:TASKSET"`.
 
-Its rows are tasks and its rewards are verdicts. Its own rollouts run in another process, whose Python has the
-package: genenv's own need not. A row cannot be varied; what `vary` names are settings of the taskset.
+The taskset's rows are the tasks, and its rewards are the verdicts. Rollouts run in another process, whose
+Python has the package verifiers; genenv's Python need not. A row cannot be varied; `vary` names settings of
+the taskset.
 """
 
 from __future__ import annotations
@@ -41,16 +42,16 @@ from genenv.types import JsonObject, Message, Role
 
 _WITHIN = Path(__file__).with_name("within")
 _START_S = 600.0
-"""So long importing verifiers and a taskset may take."""
+"""Seconds that importing verifiers and a taskset may take."""
 
 
 class Process:
-    """The process that runs the rollouts.
+    """The process that runs verifiers' rollouts, driven by JSON lines over its standard input and output.
 
     Args:
-        start: see `within/genenv_player`.
-        python: that runs it.
-        limit_s: so long an answer may take.
+        start: the first line sent to the process; see `within/genenv_player`.
+        python: the Python interpreter to run.
+        limit_s: seconds that an answer may take.
     """
 
     def __init__(self, start: JsonObject, *, python: str, limit_s: float) -> None:
@@ -65,7 +66,7 @@ class Process:
         self._open: set[int] = set()
 
     def begin(self, order: JsonObject) -> int:
-        """Begin a rollout; returns its name.
+        """Start a rollout and return its id.
 
         Raises:
             UsageError: the process cannot be started.
@@ -78,10 +79,10 @@ class Process:
         return self._last
 
     def count(self, given: JsonObject, most: int) -> int:
-        """How many rows there are, if no more than so many.
+        """Return the number of rows of the taskset, at most `most`.
 
         Raises:
-            UsageError: they cannot be loaded.
+            UsageError: the rows cannot be loaded.
         """
         if self._process is None:
             self._start()
@@ -99,7 +100,7 @@ class Process:
         return int(answer["count"])
 
     def tell(self, order: Mapping[str, Any]) -> None:
-        """Write an order; if the process has ended, the next answer says so."""
+        """Send an order; if the process has ended, the next `answer` raises."""
         if self._process is None or self._process.stdin is None:
             return
         with contextlib.suppress(OSError):
@@ -107,10 +108,10 @@ class Process:
             self._process.stdin.flush()
 
     def answer(self, name: int) -> dict[str, Any]:
-        """The next message about a rollout.
+        """Return the next message about a rollout.
 
         Raises:
-            RolloutError: nothing comes, or the process has ended.
+            RolloutError: no message comes in time, or the process has ended.
         """
         until = time.monotonic() + self._limit_s
         while True:
@@ -134,7 +135,7 @@ class Process:
                 self._answers.setdefault(int(came["id"]), []).append(came)
 
     def end(self, name: int) -> None:
-        """Break a rollout off."""
+        """Abort a rollout."""
         self._open.discard(name)
         self._answers.pop(name, None)
         self.tell({"op": "end", "id": name})
@@ -146,10 +147,10 @@ class Process:
             _ended(process)
 
     def _start(self) -> None:
-        """Start it, and wait until it is ready.
+        """Start the process and wait until it is ready.
 
         Raises:
-            UsageError: it cannot.
+            UsageError: the process cannot be started, or cannot load the taskset.
         """
         python = shutil.which(self._python)
         if python is None:
@@ -185,7 +186,7 @@ class Process:
             raise UsageError(f"verifiers:{self.shown} cannot be played: {inert(said)}")
 
     def _last_words(self) -> str:
-        """The last line that it wrote, after a colon."""
+        """Return the last line of the process's log after ": ", or ""."""
         if self._log is None:
             return ""
         self._log.seek(0)
@@ -194,7 +195,7 @@ class Process:
 
 
 def _listen(output: IO[str], came: queue.Queue[dict[str, Any] | None]) -> None:
-    """Hand on what the process says, and that it has ended."""
+    """Put each message of the process into a queue, then None when its output ends."""
     with contextlib.suppress(ValueError, OSError):
         for line in output:
             came.put(json.loads(line))
@@ -202,7 +203,7 @@ def _listen(output: IO[str], came: queue.Queue[dict[str, Any] | None]) -> None:
 
 
 def _ended(process: subprocess.Popen[str]) -> None:
-    """End a process that may have ended: its input first, so that it can let go of what it has started."""
+    """End a process that may have ended; close its input first, so that it can stop its children."""
     with contextlib.suppress(OSError):
         if process.stdin is not None:
             process.stdin.close()
@@ -216,11 +217,11 @@ def _ended(process: subprocess.Popen[str]) -> None:
 
 
 class Verifiers(ImportedEnvironment):
-    """A taskset of verifiers.
+    """A verifiers taskset as an environment.
 
     Args:
         settings: see `VerifiersConfig`.
-        taskset: its id, or the folder of its package.
+        taskset: the taskset's id, or the folder of its package.
     """
 
     name: ClassVar[str] = "verifiers"
@@ -244,22 +245,22 @@ class Verifiers(ImportedEnvironment):
         super().__init__(chosen, Space(chosen.vary, "row", chosen.rows), 0)
 
     def seeds(self) -> Sequence[Any]:
-        """See `ImportedEnvironment`; how many rows there are is known by then."""
+        """See `ImportedEnvironment`; counts the rows first."""
         self._counted()
         return super().seeds()
 
     def spec_schema(self, seed: Any) -> JsonObject:  # noqa: ANN401 - a seed
-        """See `ImportedEnvironment`."""
+        """See `ImportedEnvironment`; counts the rows first."""
         self._counted()
         return super().spec_schema(seed)
 
     def _counted(self) -> None:
-        """Know how many rows there are: that decides which of them are held out."""
+        """Set the numbers of rows for training and held-out tasks, after counting the taskset's rows."""
         self.space.numbers, self._first_held_out = self._split
 
     @cached_property
     def _split(self) -> tuple[int, int]:
-        """How many rows are for training, and the first that is held out."""
+        """Return the number of rows for training, and the first held-out row."""
         chosen = self.chosen
         first = self.space.spread(1, 0)[0]
         given = self.space.given(first, cast(JsonObject, chosen.given))
@@ -274,7 +275,7 @@ class Verifiers(ImportedEnvironment):
         return rows, 0 if chosen.given_held_out else rows
 
     def held_out(self) -> Sequence[Any]:
-        """See `ImportedEnvironment`."""
+        """See `ImportedEnvironment`; counts the rows first."""
         self._counted()
         return super().held_out()
 
@@ -284,7 +285,7 @@ class Verifiers(ImportedEnvironment):
 
 
 class VerifiersRollout(RemoteRollout):
-    """One rollout, in a rollout of verifiers."""
+    """One rollout that runs in the process of verifiers."""
 
     def __init__(self, world: Process, start: Start) -> None:
         self._world = world
@@ -305,7 +306,7 @@ class VerifiersRollout(RemoteRollout):
 
     @property
     def total(self) -> float:
-        """What its rewards come to, with their weights."""
+        """Return the weighted sum of verifiers' rewards; 0 until the rollout ends."""
         return self._reward
 
     def random_reply(self, rng: random.Random) -> str:
@@ -313,12 +314,12 @@ class VerifiersRollout(RemoteRollout):
         return random_call(self.tools, rng)
 
     def close(self) -> None:
-        """See `RemoteRollout`: what has not ended is broken off."""
+        """See `RemoteRollout`: aborts the rollout if it has not ended."""
         if not self.done:
             self._world.end(self._name)
 
     def _receive(self, answer: Mapping[str, Any]) -> None:
-        """Take in what the rollout asks, or how it ended."""
+        """Update messages and tools from a request for a reply, or the reward from the end of the rollout."""
         ended = answer.get("ended")
         if ended is None:
             asked = answer["asks"]
@@ -336,10 +337,10 @@ class VerifiersRollout(RemoteRollout):
 
 
 def _found(taskset: str, path: str) -> tuple[str, str]:
-    """The id of a taskset, and the folder where it is found.
+    """Return the id of a taskset and the folder to import it from, "" if it is installed.
 
     Raises:
-        UsageError: a folder holds no package.
+        UsageError: the folder holds no Python package.
     """
     if "/" not in taskset and taskset not in (".", ".."):
         return taskset, str(Path(path).resolve()) if path else ""

@@ -1,8 +1,8 @@
-"""The client of an OpenEnv server: `openenv-core` 0.3, schemas over HTTP and one WebSocket for each session.
+"""Client of an OpenEnv server (`openenv-core` 0.3): schemas over HTTP, and one WebSocket per session.
 
-Each rollout has a session to itself; sessions are used again, as `reset` begins anew. A server has room for a
-few, often one: whoever wants another waits until one is given back. The WebSocket client answers pings in a
-thread of its own, so that no server takes a session for dead while models think.
+Each rollout has its own session while it runs. Sessions are reused, as `reset` starts a new episode. A server
+allows few sessions, often one, so a rollout waits until a session is free. The WebSocket library answers
+pings in a separate thread, so servers do not time a session out while models generate.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -28,78 +27,76 @@ if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection
 
 MOST_BYTES = 64 << 20
-"""Of a message; a longer one ends the connection."""
+"""The largest message in bytes; a longer message ends the connection."""
 _GOOD_BYE_S = 1.0
 
 
 class Gone(GenenvError):
-    """The connection has ended, or was never made. The message ends a sentence."""
+    """Raised if the connection has ended or cannot be made. The message continues a sentence."""
 
 
 class NoWebSocket(GenenvError):
-    """Something else than a WebSocket server answers. The message ends a sentence."""
+    """Raised if the address does not answer as a WebSocket server. The message continues a sentence."""
 
 
 class TooSlow(GenenvError):
-    """No answer came in time."""
+    """Raised if no answer arrives in time."""
 
 
 class WebSocket:
-    """A connection.
+    """A WebSocket connection for requests that each have one answer.
 
     Args:
-        url: `http://HOST:PORT/PATH`, or `https://`.
-        limit_s: so long it may take to connect.
+        url: the address, `http://HOST:PORT/PATH` or `https://`.
+        limit_s: seconds that connecting may take.
 
     Raises:
-        Gone: nobody answers.
-        NoWebSocket: somebody else answers.
-        TooSlow: the answer takes too long.
-        UsageError: the package `websockets` is not here.
+        Gone: the connection cannot be made.
+        NoWebSocket: the address is not a WebSocket server.
+        TooSlow: connecting takes too long.
+        UsageError: the package `websockets` is not installed.
     """
 
     def __init__(self, url: str, limit_s: float) -> None:
-        self._lock = threading.Lock()
         self._held = contextlib.ExitStack()
         self._connection = _connected(self._held, url, limit_s)
 
     def ask(self, text: str, limit_s: float) -> str:
-        """Send a text, and receive the next one.
+        """Send a text and return the next text received.
 
         Args:
-            text: what is sent.
-            limit_s: so long the answer may take.
+            text: the text to send.
+            limit_s: seconds that the answer may take.
 
         Raises:
             Gone: the connection has ended.
-            TooSlow: no answer came in time; the connection is of no use after that.
+            TooSlow: no answer arrived in time; the connection is closed.
         """
         from websockets.exceptions import ConnectionClosed
 
-        with self._lock:
-            until = time.monotonic() + limit_s
-            try:
-                self._connection.send(text)
-                found = self._connection.recv(timeout=max(0.0, until - time.monotonic()), decode=False)
-            except TimeoutError as error:
-                self._connection.close_socket()
-                raise TooSlow("no answer came in time") from error
-            except (ConnectionClosed, OSError) as error:
-                raise Gone(self._why(error)) from error
-            return found.decode("utf-8", errors="replace")
+        until = time.monotonic() + limit_s
+        try:
+            self._connection.send(text)
+            found = self._connection.recv(timeout=max(0.0, until - time.monotonic()), decode=False)
+        except TimeoutError as error:
+            self._connection.close_socket()
+            raise TooSlow("no answer came in time") from error
+        except (ConnectionClosed, OSError) as error:
+            raise Gone(self._why(error)) from error
+        return found.decode("utf-8", errors="replace")
 
     @property
     def open(self) -> bool:
-        """Whether the connection is still there."""
+        """Return whether the connection is open."""
         from websockets.protocol import State
 
         return self._connection.state is State.OPEN
 
     def close(self, last: str = "") -> None:
-        """Say good-bye.
+        """Close the connection.
 
         Args:
-            last: a text that makes the server end it; it gets a moment for that.
+            last: a text that makes the server close it; the server gets a second for that.
         """
         from websockets.exceptions import ConnectionClosed
 
@@ -121,12 +118,12 @@ class WebSocket:
 
 
 _TOO_BIG = 1009
-"""The code with which our side ends a connection whose message is too long."""
+"""The WebSocket close code for a message that is too long."""
 
 
 def _connected(held: contextlib.ExitStack, url: str, limit_s: float) -> ClientConnection:
     try:
-        from websockets.exceptions import InvalidHandshake, InvalidStatus, WebSocketException
+        from websockets.exceptions import InvalidStatus, WebSocketException
         from websockets.sync.client import connect
     except ImportError as error:
         raise UsageError(
@@ -150,7 +147,7 @@ def _connected(held: contextlib.ExitStack, url: str, limit_s: float) -> ClientCo
         answer = error.response
         kind = answer.headers.get("content-type", "").partition(";")[0] or "no content"
         raise NoWebSocket(f"it answers {answer.status_code} with {kind}") from error
-    except (InvalidHandshake, WebSocketException) as error:
+    except WebSocketException as error:
         raise NoWebSocket("it answers with something else than a WebSocket") from error
     except OSError as error:
         raise Gone(error.strerror or str(error)) from error
@@ -159,12 +156,12 @@ def _connected(held: contextlib.ExitStack, url: str, limit_s: float) -> ClientCo
 _PAUSE_S = 0.2
 _MOST_BYTES = 16 << 20
 _ENDED = ("CAPACITY_REACHED", "FACTORY_ERROR", "SESSION_ERROR")
-"""Errors after which a session is none."""
+"""Error codes after which a session cannot be used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a server says to `reset` or `step`."""
+    """A server's answer to `reset` or `step`."""
 
     observation: JsonObject
     reward: float | None
@@ -172,15 +169,15 @@ class Answer:
 
 
 class Refused(Exception):
-    """The server takes no such action. The message is a sentence of its own."""
+    """Raised if the server rejects an action. The message is a full sentence."""
 
 
 class NoRoom(Exception):
-    """The server has no room for another session."""
+    """Raised if the server allows no further session."""
 
 
 class _Error(Exception):
-    """An error that the server tells of."""
+    """Raised for an error that the server reports."""
 
     def __init__(self, data: Mapping[str, Any]) -> None:
         self.code = str(data.get("code", ""))
@@ -195,16 +192,16 @@ class _Error(Exception):
 
 
 class Server:
-    """An OpenEnv server.
+    """An OpenEnv server and the pool of its sessions.
 
     Args:
-        address: `http://HOST:PORT`, perhaps with a path.
-        sessions: so many at a time at most.
-        connect_s: so long it is asked again where it is not there.
-        step_s: so long an answer may take.
+        address: the address, `http://HOST:PORT`, optionally with a path.
+        sessions: the most sessions open at a time.
+        connect_s: seconds to retry if the server does not answer.
+        step_s: seconds that an answer may take.
 
     Raises:
-        UsageError: that is no address.
+        UsageError: the address is malformed.
     """
 
     def __init__(self, address: str, *, sessions: int, connect_s: float, step_s: float) -> None:
@@ -221,10 +218,10 @@ class Server:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     def get(self, path: str) -> JsonObject:
-        """A JSON object that the server has under a path.
+        """Return the JSON object at a path of the server.
 
         Raises:
-            UsageError: there is no server, or none of OpenEnv.
+            UsageError: no server answers, or the server is not an OpenEnv server.
         """
         until = time.monotonic() + self._connect_s
         while True:
@@ -261,11 +258,11 @@ class Server:
         return cast(JsonObject, found)
 
     def take(self) -> Session:
-        """A session, at once.
+        """Return a free or new session without waiting.
 
         Raises:
-            RolloutError: there is no room for one.
-            UsageError: there is no server.
+            RolloutError: the limit of sessions is reached.
+            UsageError: no server answers.
         """
         found = self._taken()
         if found is None:
@@ -273,11 +270,11 @@ class Server:
         return found
 
     async def wait(self) -> Session:
-        """A session, as soon as there is room for it; where nobody can wait, at once.
+        """Return a session as soon as one is free; outside an event loop, without waiting.
 
         Raises:
-            RolloutError: there is no room, and no event loop in which others could let go.
-            UsageError: there is no server.
+            RolloutError: the limit of sessions is reached, and there is no event loop in which to wait.
+            UsageError: no server answers.
         """
         while (found := self._taken()) is None:
             try:
@@ -289,10 +286,9 @@ class Server:
         return found
 
     def give_back(self, session: Session) -> None:
-        """Give a session back for others to use."""
+        """Return a session to the pool."""
         if session.broken:
-            session.close()
-            self._open -= 1
+            self._end(session)
         else:
             self._idle.append(session)
         while self._waiting:
@@ -302,19 +298,20 @@ class Server:
                 return
 
     def close(self) -> None:
-        """End all sessions that are not in use."""
-        for session in self._idle:
-            session.close()
-            self._open -= 1
-        self._idle.clear()
+        """Close all idle sessions."""
+        while self._idle:
+            self._end(self._idle.pop())
+
+    def _end(self, session: Session) -> None:
+        session.close()
+        self._open -= 1
 
     def _taken(self) -> Session | None:
         while self._idle:
             session = self._idle.pop()
             if session.open:
                 return session
-            session.close()
-            self._open -= 1
+            self._end(session)
         if self._open >= self._most:
             return None
         until = time.monotonic() + self._connect_s
@@ -350,24 +347,24 @@ class Server:
 
 
 class Session:
-    """A conversation with an environment of its own.
+    """A session on an OpenEnv server, with its own environment there.
 
     Args:
-        server: whose.
+        server: the server.
 
     Raises:
-        Gone: nobody answers.
-        NoRoom: the server has none.
-        NoWebSocket: it is something else.
+        Gone: the server does not answer.
+        NoRoom: the server allows no further session.
+        NoWebSocket: the address is not a WebSocket server.
         TooSlow: the answer takes too long.
     """
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self.broken = False
-        """Whether it is of no more use."""
+        """Whether the session cannot be used any more."""
         self.used = False
-        """Whether it has run a rollout before."""
+        """Whether the session has run a rollout before."""
         self._socket = WebSocket(f"{server.url}/ws", server.step_s)
         try:
             self._ask({"type": "state"})  # whatever it says; one that has no room says that instead
@@ -375,7 +372,7 @@ class Session:
             if error.code in _ENDED:
                 self.close()
                 if error.code == "CAPACITY_REACHED":
-                    raise NoRoom(str(error)) from error
+                    raise NoRoom from error
                 raise UsageError(
                     f"{server.shown} cannot make its environment: {error or error.code}; see its log"
                 ) from error
@@ -384,10 +381,10 @@ class Session:
             raise
 
     def reset(self, given: JsonObject) -> Answer:
-        """Begin anew.
+        """Start a new episode.
 
         Raises:
-            RolloutError: the environment cannot.
+            RolloutError: the environment cannot start it.
         """
         try:
             return self._acted({"type": "reset", "data": given})
@@ -395,26 +392,26 @@ class Session:
             raise RolloutError(f"The environment takes no such reset: {error}") from error
 
     def step(self, action: JsonObject) -> Answer:
-        """Act.
+        """Send an action and return the environment's answer.
 
         Raises:
-            Refused: that is no action.
+            Refused: the server rejects the action.
             RolloutError: the environment failed.
         """
         return self._acted({"type": "step", "data": action})
 
     @property
     def open(self) -> bool:
-        """Whether it is still there."""
+        """Return whether the session can be used."""
         return not self.broken and self._socket.open
 
     def close(self) -> None:
-        """End it; a server of OpenEnv's wants to be told, else it logs an error."""
+        """Close the session; the server is notified, since it logs an error otherwise."""
         self._socket.close("" if self.broken else json.dumps({"type": "close"}))
         self.broken = True
 
     def _acted(self, message: JsonObject) -> Answer:
-        """What becomes of a message."""
+        """Send `reset` or `step`, and return the answer or raise the error."""
         try:
             return self._answer(self._ask(message))
         except _Error as error:
@@ -431,7 +428,7 @@ class Session:
             raise self._failed(f"The session with the environment was lost: {error}.") from error
 
     def _ask(self, message: JsonObject) -> Mapping[str, Any]:
-        """The data of the server's answer to a message."""
+        """Send a message and return the data of the server's answer."""
         text = self._socket.ask(json.dumps(message), self._server.step_s)
         try:
             found: object = json.loads(text)

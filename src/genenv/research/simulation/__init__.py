@@ -1,1 +1,1 @@
-"""A laboratory in which neither player is a neural network: curricula over a thousand seeds in a minute."""
+"""Simulated runs without neural networks: compare curricula over a thousand seeds in a minute."""

@@ -1,18 +1,18 @@
-"""The simulated learners and their settings.
+"""The simulated agent and simulator of `genenv lab`, and their settings.
 
 The simulated agent: an ability curve over difficulty for each skill.
 
     p[s, d]      = sigmoid(slope (theta[s, d] - d))                      chance of success
-    theta[s, d]  = theta_0[s] + gained[s, d],  theta_0[s] ~ N(mean, sd)  at first, gained = 0
-    v[i]         = 4 k/G (1 - k/G)                                       signal of group i, k of G right
-    practice     = rate sum_i v[i] K_s[s_i, s] K_d[d_i, d]               what a round teaches
-    K_s[s, s']   = 1 where s = s', else spread_skills
+    theta[s, d]  = theta_0[s] + gained[s, d],  theta_0[s] ~ N(mean, sd)  initially gained = 0
+    v[i]         = 4 k/G (1 - k/G)                                       signal of group i, k of G succeed
+    practice     = rate sum_i v[i] K_s[s_i, s] K_d[d_i, d]               gain of ability in a round
+    K_s[s, s']   = 1 if s = s', else spread_skills
     K_d[d, d']   = exp(-|d - d'| / spread_levels)
     gained      <- (1 - forgetting) gained + practice + N(0, noise)
 
-v is the variance of the group's rewards over its largest: a group whose attempts agree has no advantages
-under GRPO, and teaches nothing here either (GenEnv, arXiv:2512.19682, eq. 4 and 5: the gradient's square is
-between two multiples of p(1 - p)).
+v is the variance of the group's rewards, divided by its maximum. A group with equal rewards has no advantages
+under GRPO, and does not train this agent either (GenEnv, arXiv:2512.19682, eq. 4 and 5: the squared gradient
+is between two multiples of p(1 - p)).
 
 The simulated simulator: a log-linear policy over the level of the tasks that it writes.
 
@@ -22,15 +22,15 @@ The simulated simulator: a log-linear policy over the level of the tasks that it
     share[i]     = (1 - copy) policy[s_i][d_i] / pi(d_i | c_i)          the policy's part in sample i
     gradient     = sum_i weight[i] share[i] (onehot(d_i) - policy[s_i])
                    - anchor grad mean_s KL(policy[s] || initial)
-    parameters  <- parameters + step gradient                           shared, own, relative alike
+    parameters  <- parameters + step gradient                           for shared, own and relative
 
-The gradient is the exact one of sum_i weight[i] log pi(d_i | c_i). Under reward-weighted regression (RWR)
-the weights are those of `genenv.curriculum.update_selection.select` and sum to 1; under REINFORCE (Williams,
-1992) they are the standardised rewards minus their mean within the context, over N. Only a simulator that
-is told the agent's state has `relative`: level(s) is read from the profile, see
-`genenv.research.simulation.simulated_run.solved_levels`.
+This is the exact gradient of sum_i weight[i] log pi(d_i | c_i). Under reward-weighted regression (RWR) the
+weights are those of `genenv.curriculum.update_selection.select` and sum to 1. Under REINFORCE (Williams,
+1992) they are the standardised rewards minus their mean within the context, over N. Only a simulator
+conditioned on the agent's profile has `relative`: `solved_levels` of
+`genenv.research.simulation.simulated_run` reads level(s) from the profile.
 
-Shapes: S = skills, D = levels, N = tasks of a round or samples, G = attempts at each task.
+Shapes: S = skills, D = levels, N = tasks of a round or samples, G = rollouts per task.
 """
 
 from __future__ import annotations
@@ -43,48 +43,48 @@ from genenv.settings import Settings
 
 
 class LabConfig(Settings, frozen=True):
-    """Settings of the simulated learners; the equations above say what each does."""
+    """Settings of the simulated learners; the module's equations say what each does."""
 
     rounds: int = Field(default=10, ge=1, le=1000)
-    """Rounds of a run."""
+    """The number of rounds of a run."""
     contexts: int = Field(default=8, ge=1, le=48)
-    """Seeds that the simulator varies in a round; fewer where base tasks or reviews take their share."""
+    """The most seeds that the simulator varies in a round; fewer if base or review tasks take their share."""
     variations: int = Field(default=4, ge=1, le=64)
-    """Tasks that it writes for each; contexts x variations tasks are attempted in each round of each arm."""
+    """The tasks written per seed. Each arm rolls out contexts x variations tasks in a round."""
     rollouts: int = Field(default=8, ge=2, le=64)
-    """G, attempts at each task."""
+    """G, the rollouts per task."""
     skills: int = Field(default=4, ge=1, le=32)
-    """S, skills of the agent."""
+    """S, the number of skills of the agent."""
     levels: int = Field(default=12, ge=2, le=64)
-    """D, levels of difficulty."""
+    """D, the number of difficulty levels."""
     slope: float = Field(default=1.75, gt=0, le=20)
-    """How fast success falls with difficulty, per level, in logits."""
+    """The decrease of the success logit per level of difficulty."""
     ability_mean: float = Field(default=3.0, ge=-10, le=64)
-    """Level that the average skill solves half the time, before the first round."""
+    """The level at which the average skill succeeds half of the time, before the first round."""
     ability_sd: float = Field(default=1.0, ge=0, le=10)
-    """Standard deviation of that between skills."""
+    """The standard deviation of that level over skills."""
     rate: float = Field(default=0.14, ge=0, le=10)
-    """eta: what one group with full signal adds to the ability it practises, in levels."""
+    """The ability in levels that one group with full signal adds."""
     spread_levels: float = Field(default=3.5, gt=0, le=1000)
-    """Distance in levels over which practice loses a factor e."""
+    """The distance in levels over which practice falls by a factor of e."""
     spread_skills: float = Field(default=0.2, ge=0, le=1)
-    """Share of practice that reaches every other skill."""
+    """The share of practice that transfers to every other skill."""
     forgetting: float = Field(default=0.05, ge=0, le=1)
-    """Share of what was learned that is lost each round."""
+    """The share of gained ability that is lost in each round."""
     noise: float = Field(default=0.05, ge=0, le=10)
-    """Standard deviation of the drift of each ability per round, in levels."""
+    """The standard deviation of the random drift of each ability per round, in levels."""
     copy_share: float = Field(default=0.0, ge=0, le=1)
-    """Chance that a written task has its seed's level, whatever the simulator has learned."""
+    """The probability that a written task copies its seed's level, independent of the simulator's policy."""
     step: float = Field(default=8.0, ge=0, le=1000)
-    """Length of the simulator's steps, the same for each of its algorithms."""
+    """The step size of the simulator's updates, under RWR and REINFORCE."""
     anchor: float = Field(default=0.02, ge=0, le=100)
-    """Weight of the KL divergence to the initial simulator."""
+    """The weight of the KL divergence from the initial simulator."""
     goal: float = Field(default=0.4, gt=0, lt=1)
-    """Held-out success at which the attempts until then are counted."""
+    """The held-out success at which the rollouts used so far are counted."""
 
     @property
     def tasks(self) -> int:
-        """Tasks of a round."""
+        """Return the number of tasks of a round."""
         return self.contexts * self.variations
 
 
@@ -93,11 +93,12 @@ Integers = NDArray[np.int64]
 
 
 class SimulatedAgent:
-    """Attempts tasks, and learns from those it solves sometimes.
+    """A simulated agent: rolls out tasks, and gains ability from groups with mixed outcomes.
 
     Args:
-        config: of the laboratory.
-        rng: its random numbers. Each round draws equally many, so that two agents with the same state of it
+        config: the settings of the simulation.
+        rng: the agent's random numbers. Every round draws the same count, so two agents that start with equal
+            generators have the same noise.
         have the same noise.
     """
 
@@ -106,29 +107,29 @@ class SimulatedAgent:
         skills, levels = config.skills, config.levels
         start_S = rng.normal(config.ability_mean, config.ability_sd, skills)
         self._levels_D = np.arange(levels, dtype=np.float64)
-        self._above_SD = start_S[:, None] - self._levels_D  # how far ability is above difficulty
+        self._above_SD = start_S[:, None] - self._levels_D  # ability minus difficulty
         self._gained_SD = np.zeros((skills, levels))
         self._across_SS = np.where(np.eye(skills, dtype=bool), 1.0, config.spread_skills)
         distance_DD = np.abs(self._levels_D[:, None] - self._levels_D)
         self._along_DD = np.exp(-distance_DD / config.spread_levels)
 
     def success(self) -> Floats:
-        """[S, D] the true chance to solve a task of each skill and level."""
+        """Return the true success probability for each skill and level, [S, D]."""
         return sigmoid(self._config.slope * (self._above_SD + self._gained_SD))
 
     def held_out(self) -> float:
-        """Success over all skills and levels alike: what an endless held-out set would give."""
+        """Return the mean success over all skills and levels, as of an infinite held-out set."""
         chances_SD = self.success()
         return float(chances_SD.sum()) / chances_SD.size
 
     def attempt(self, skills_N: Integers, levels_N: Integers) -> Integers:
-        """[N] how many of the G attempts at each task succeed; at most `LabConfig.tasks` tasks."""
+        """Return the number of successes among each task's G rollouts, [N], with N <= `LabConfig.tasks`."""
         noise = self._rng.random((self._config.tasks, self._config.rollouts))
         chance_N = self.success()[skills_N, levels_N]
         return (noise[: len(chance_N)] < chance_N[:, None]).sum(axis=1)
 
     def learn(self, skills_N: Integers, levels_N: Integers, successes_N: Integers) -> None:
-        """One round's update. Without any group it forgets all the same."""
+        """Update the abilities after a round; forgetting and drift also apply if there are no groups."""
         config = self._config
         rates_N = successes_N / config.rollouts
         signal_SD = np.zeros_like(self._gained_SD)
@@ -139,16 +140,16 @@ class SimulatedAgent:
 
 
 def sigmoid(x: Floats) -> Floats:
-    """1 / (1 + exp(-x)), which never overflows."""
+    """Return 1 / (1 + exp(-x)), computed without overflow."""
     return 0.5 * (1 + np.tanh(0.5 * x))
 
 
 class SimulatedSimulator:
-    """Writes levels, and learns which of them pay.
+    """A simulated simulator: draws levels of tasks from its policy, and learns which get a high reward.
 
     Args:
-        config: of the laboratory.
-        conditioned: whether the agent's state goes into the policy.
+        config: the settings of the simulation.
+        conditioned: whether the policy depends on the agent's profile.
     """
 
     def __init__(self, config: LabConfig, *, conditioned: bool = False) -> None:
@@ -162,11 +163,11 @@ class SimulatedSimulator:
 
     @property
     def policy(self) -> Floats:
-        """[S, D] the chance of each level, where none is copied."""
+        """Return the probability of each level if the seed's level is not copied, [S, D]."""
         return self._policy_SD
 
     def observe_profile(self, levels_S: Floats) -> None:
-        """Take in the agent's state: how many levels of each skill it solves. Ignored unless conditioned."""
+        """Set the agent's solved levels of each skill, [S]; has no effect unless conditioned."""
         if self._conditioned:
             levels = self._config.levels
             offsets_SD = np.arange(levels) - np.rint(levels_S).astype(np.int64)[:, None] + levels
@@ -174,12 +175,12 @@ class SimulatedSimulator:
         self._settle()
 
     def write(self, skills_N: Integers, seeds_N: Integers, rng: np.random.Generator) -> Integers:
-        """[N] levels of new tasks.
+        """Draw the levels of new tasks, [N].
 
         Args:
-            skills_N: of the seeds, which tasks keep.
+            skills_N: the skills of the seeds, which their tasks keep.
             seeds_N: the levels of the seeds.
-            rng: as much is drawn in each round whatever the policy is.
+            rng: the random numbers; every round draws the same count, whatever the policy is.
         """
         noise = rng.random((2, self._config.tasks))[:, : len(skills_N)]
         reached_ND = np.cumsum(self._policy_SD[skills_N], axis=1)
@@ -187,7 +188,7 @@ class SimulatedSimulator:
         return np.where(noise[1] < self._config.copy_share, seeds_N, own_N)
 
     def learn(self, skills_N: Integers, seeds_N: Integers, levels_N: Integers, weights_N: Floats) -> None:
-        """One step along the gradient."""
+        """Take one gradient step on weighted samples."""
         config, policy_SD = self._config, self._policy_SD
         own_N = (1 - config.copy_share) * policy_SD[skills_N, levels_N]
         chance_N = own_N + config.copy_share * (levels_N == seeds_N)
@@ -196,7 +197,7 @@ class SimulatedSimulator:
         np.add.at(gradient_SD, (skills_N, levels_N), weights_N)
         total_S = np.bincount(skills_N, weights_N, minlength=config.skills)
         gradient_SD -= total_S[:, None] * policy_SD
-        moved_SD = np.log(policy_SD * config.levels)  # log-ratio to the initial policy, which is uniform
+        moved_SD = np.log(policy_SD * config.levels)  # log-ratio to the uniform initial policy
         kl_S1 = (policy_SD * moved_SD).sum(axis=1, keepdims=True)
         gradient_SD -= config.anchor / config.skills * policy_SD * (moved_SD - kl_S1)
         self._shared_D += config.step * gradient_SD.sum(axis=0)

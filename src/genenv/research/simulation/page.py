@@ -1,5 +1,5 @@
 # pyright: standard
-"""A folder of what came out: a page with pictures and the table, and two CSV files."""
+"""The output folder of `genenv lab`: a page with charts and a table, and two CSV files."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ from genenv.research.simulation.learner import LabConfig
 from genenv.research.simulation.run import REFERENCE, ArmRuns, standard_error, summary
 
 _ENDS = (REFERENCE, "oracle")
-"""Arms that stand in every picture."""
+"""Arms that every chart shows."""
 _READING = (
     "The mean over seeds, with its 95% interval. All arms of a seed have the same learner and the same luck."
 )
 
 
 def write_page(folder: Path, results: Mapping[str, ArmRuns], config: LabConfig) -> Path:
-    """Write `lab.html`, `curves.csv` (an arm and round a row) and `lives.csv` (a seed a row).
+    """Write `lab.html`, `curves.csv` (a row per arm and round) and `lives.csv` (a row per seed).
 
-    The same results always give the same bytes.
+    Equal results give equal bytes.
 
     Args:
-        folder: made where it is not there yet.
-        results: of every arm.
+        folder: the output folder, created if missing.
+        results: the runs of every arm, by its name.
         config: the settings of all runs.
 
     Returns:
         The page.
 
     Raises:
-        UsageError: there is a file in the place of the folder.
+        UsageError: the path is a file.
     """
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file; name a folder with --out")
@@ -58,7 +58,7 @@ def write_page(folder: Path, results: Mapping[str, ArmRuns], config: LabConfig) 
 
 
 def render(results: Mapping[str, ArmRuns], config: LabConfig) -> str:
-    """The page as HTML."""
+    """Return the page as HTML."""
     return parts.render(
         "lab.html",
         title="Simulated learners",
@@ -73,7 +73,7 @@ def render(results: Mapping[str, ArmRuns], config: LabConfig) -> str:
 
 
 def _pictures(results: Mapping[str, ArmRuns]) -> list[Picture]:
-    """Curricula in one, and what the simulator may be paid for in another."""
+    """Return a chart of the curricula and, if there are several, a chart of the simulator's rewards."""
     paid = {name for name in results if name.startswith("state") or name == "shuffled"}
     curricula = {name: own for name, own in results.items() if name not in paid or name == "state"}
     rewards = {name: own for name, own in results.items() if name in paid or name in _ENDS}
@@ -84,7 +84,7 @@ def _pictures(results: Mapping[str, ArmRuns]) -> list[Picture]:
 
 
 def curves_csv(results: Mapping[str, ArmRuns]) -> str:
-    """Held-out success of every arm and round: means over seeds and their standard errors."""
+    """Return held-out success by arm and round as CSV: means over seeds and their standard errors."""
     rows = [["arm", "round", "attempts", "held_out", "standard_error", "mixed"]]
     for name, own in results.items():
         for number in range(own.held_out.shape[1]):
@@ -96,7 +96,7 @@ def curves_csv(results: Mapping[str, ArmRuns]) -> str:
 
 
 def lives_csv(results: Mapping[str, ArmRuns]) -> str:
-    """Held-out success after the last round, a seed a row and an arm a column."""
+    """Return held-out success after the last round as CSV, with a row per seed and a column per arm."""
     columns = [own.final() for own in results.values()]
     numbers = [
         [str(seed), *(f"{value:.6f}" for value in row)] for seed, row in enumerate(zip(*columns, strict=True))
@@ -106,16 +106,16 @@ def lives_csv(results: Mapping[str, ArmRuns]) -> str:
 
 _WIDTH_IN, _HEIGHT_IN = 7.0, 4.6
 _APART = 0.045
-"""Smallest distance between names, as a share of the axis."""
+"""The smallest distance between labels, as a share of the axis."""
 
 
 def curves_chart(results: Mapping[str, ArmRuns], name: str, label: str) -> Markup:
-    """Mean held-out success by round with its 95% interval.
+    """Draw mean held-out success by round with its 95% interval, and return it as SVG.
 
     Args:
-        results: of the arms to show.
-        name: unique on the page.
-        label: what the picture shows, for people who do not see it.
+        results: the runs of the arms to show.
+        name: the chart's id, unique on the page.
+        label: a description for screen readers.
     """
     with chart_style(name):
         figure, ax = new_figure(_WIDTH_IN, _HEIGHT_IN)
@@ -150,11 +150,11 @@ def _limits(means: Mapping[str, np.ndarray]) -> tuple[float, float]:
 
 
 def _apart(heights: Sequence[float], gap: float) -> list[float]:
-    """Heights, ascending, moved so that no two are nearer than the gap, and as little as need be.
+    """Shift ascending heights as little as possible so that neighbors are at least `gap` apart.
 
-    Runs that are too near are spread evenly around the mean of what they name.
+    Labels that are too near each other are spread evenly around the mean of their values.
     """
-    blocks: list[list[float]] = []  # [sum of (height - place x gap), places]
+    blocks: list[list[float]] = []  # [sum of (height - place x gap), number of places]
     for height in heights:
         blocks.append([height, 1])
         while len(blocks) > 1 and _start(blocks[-1], gap) < _start(blocks[-2], gap) + blocks[-2][1] * gap:

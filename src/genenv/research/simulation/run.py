@@ -1,4 +1,4 @@
-"""Many simulated runs: every arm over the same seeds, in parallel; the result is the same for any `jobs`.
+"""Runs all arms of `genenv lab` over the same seeds in parallel; results do not depend on `jobs`.
 
 Shapes: n = seeds, R = rounds.
 """
@@ -22,29 +22,30 @@ from genenv.research.simulation.simulated_run import ARMS, Curve, SimulatedRun, 
 from genenv.types import Json
 
 _CHUNK = 20
-"""Seeds that a process takes at once; all arms of a seed are lived in one process."""
+"""Seeds per work item of a process, which simulates all arms of these seeds."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArmRuns:
-    """One arm over all seeds."""
+    """The runs of one arm over all seeds."""
 
     arm: str
     held_out: Floats
-    """[n, R + 1] as in `Curve`."""
+    """True success after each round, as in `Curve`, [n, R + 1]."""
     mixed: Floats
-    """[n, R]."""
+    """The share of tasks with mixed outcomes in each round, [n, R]."""
     attempts: int
-    """Of a round."""
+    """Rollouts per round."""
 
     def final(self) -> Floats:
-        """[n] held-out success after the last round."""
+        """Return held-out success after the last round, [n]."""
         return self.held_out[:, -1]
 
     def attempts_to(self, goal: float) -> float | None:
-        """Attempts until held-out success first reached a level, the median over seeds.
+        """Return the median over seeds of the rollouts until held-out success first reached `goal`.
 
-        Between rounds the curve is taken as straight. None where fewer than half of the seeds got there.
+        Success is interpolated linearly between rounds. None if fewer than half of the seeds reached the
+        goal.
         """
         needed = [_first_reached(curve, goal) * self.attempts for curve in self.held_out]
         median = float(np.median(needed))
@@ -52,14 +53,14 @@ class ArmRuns:
 
 
 def lab_config(overrides: Sequence[str], **said: Json) -> LabConfig:
-    """Settings of the laboratory.
+    """Return the settings of the simulation.
 
     Args:
-        overrides: `key=value`.
-        said: settings that have options of their own; an override wins.
+        overrides: settings of the form `key=value`.
+        said: settings given by command-line options; `overrides` take precedence.
 
     Raises:
-        UsageError: an unknown setting, a value that is not allowed, or more contexts than seeds.
+        UsageError: a setting is unknown, a value is not allowed, or there are more contexts than seeds.
     """
     values: dict[str, Json] = dict(said)
     for override in overrides:
@@ -81,17 +82,17 @@ def run_arms(
     jobs: int = 1,
     advance: Callable[[int], None] = lambda seeds: None,
 ) -> dict[str, ArmRuns]:
-    """Live every arm's every seed.
+    """Simulate every arm with every seed, and return the runs by arm.
 
     Args:
-        names: arms; all of them when empty.
-        config: of the laboratory.
-        seeds: how many, from 0 on.
-        jobs: processes.
-        advance: called with how many more seeds are done.
+        names: the arms; empty: all.
+        config: the settings of the simulation.
+        seeds: the number of seeds, counted from 0.
+        jobs: the number of processes.
+        advance: called with the number of seeds just completed.
 
     Raises:
-        UsageError: no such arm, or a process was killed.
+        UsageError: there is no such arm, or a process was killed.
     """
     arms = list(chosen(names))
     found: dict[str, list[Curve]] = {name: [] for name in arms}
@@ -111,19 +112,19 @@ def run_arms(
 
 
 def standard_error(values: Floats) -> float:
-    """Of the mean; nan for a single value."""
+    """Return the standard error of the mean; NaN for a single value."""
     return float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
 
 
 def _parts(
     arms: Sequence[str], config: LabConfig, seeds: int, jobs: int
 ) -> Iterator[Mapping[str, list[Curve]]]:
-    """The curves of all arms, some seeds after the other, in order."""
+    """Yield the curves of all arms for one chunk of seeds after the other, in order."""
     chunks = [range(first, min(first + _CHUNK, seeds)) for first in range(0, seeds, _CHUNK)]
     if jobs == 1:
         yield from (_runs(arms, config, chunk) for chunk in chunks)
         return
-    spawn = multiprocessing.get_context("spawn")  # a fork of a process with threads may hang
+    spawn = multiprocessing.get_context("spawn")  # forking a process with threads may hang
     try:
         with ProcessPoolExecutor(jobs, mp_context=spawn, initializer=_leave_interrupts_to_the_parent) as pool:
             futures = [pool.submit(_runs, arms, config, chunk) for chunk in chunks]
@@ -145,7 +146,7 @@ def _runs(arms: Sequence[str], config: LabConfig, seeds: range) -> dict[str, lis
 
 
 def _first_reached(curve: Floats, goal: float) -> float:
-    """Rounds until a curve reaches a level, not always a whole number; infinite where it does not."""
+    """Return the interpolated round at which a curve first reaches `goal`; infinity if it never does."""
     above = np.flatnonzero(curve >= goal)
     if not len(above):
         return math.inf
@@ -157,31 +158,33 @@ def _first_reached(curve: Floats, goal: float) -> float:
 
 
 REFERENCE = "random"
-"""The arm that the others are held against."""
+"""The arm that all others are compared with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One arm."""
+    """The results of one arm: a row of the table."""
 
     arm: str
     about: str
     held_out: float
-    """After the last round, the mean over seeds."""
+    """Held-out success after the last round, the mean over seeds."""
     error: float
-    """Its standard error."""
+    """The standard error of `held_out`."""
     gain: float | None
-    """Held-out success minus that of the reference, the mean over seeds; None without the reference."""
+    """The mean over seeds of held-out success minus the reference's; None without the reference."""
     gain_error: float | None
-    """The standard error of the paired differences, in which what a seed's arms share cancels."""
+    """The standard error of `gain`, from differences paired by seed."""
     attempts: float | None
-    """Until the goal was reached, the median over seeds; None where fewer than half of them got there."""
+    """Rollouts until the goal was reached, the median over seeds; None if fewer than half of the seeds
+    reached it.
+    """
     mixed: float
-    """Share of attempted tasks with mixed outcomes, over all rounds."""
+    """The share of rolled-out tasks with mixed outcomes, over all rounds."""
 
 
 def summary(results: Mapping[str, ArmRuns], goal: float) -> list[Row]:
-    """The rows of the table."""
+    """Return the rows of the table, with the highest held-out success first."""
     reference = results.get(REFERENCE)
     rows: list[Row] = []
     for name, own in results.items():

@@ -1,14 +1,14 @@
-"""Simulated runs and the arms that are compared: an agent and a simulator, round after round.
+"""Simulated runs of `genenv lab`, and the arms (curricula) that it compares.
 
-A run reads as `genenv.training.loop` does, and what decides is the same code: `choose_seeds`, `Controller`,
-`Replay`, `score_batches`, `select`, `taught`, `SkillStats`. Two arms with one seed have the same agent and
-the same random numbers, so that their difference is the curriculum's.
+A run has the structure of `genenv.training.loop` and uses the same code for its decisions: `choose_seeds`,
+`Controller`, `Replay`, `score_batches`, `select`, `trained_groups`, `SkillStats`. Two arms with the same seed
+have the same agent and random numbers, so they differ only in the curriculum.
 
-An arm is one loop with a few settings of its own. `genenv` and `robust` are the presets whole, base tasks and
-all. The others stand on the preset `paper`, but without its base tasks and its choice of seeds: they differ
-only in where the levels of tasks come from.
+An arm is this loop with a few changed settings. `genenv` and `robust` are complete presets, including base
+tasks. The others change the preset `paper`, without its base tasks and choice of seeds: they differ only in
+the source of the tasks' levels.
 
-Tasks are the project's own dataclasses. They are frozen, so they are made once and shared: all successes are
+Tasks and traces are genenv's dataclasses. They are frozen, so they are cached and shared: all successes are
 one trace, and so are all failures.
 
 Shapes: N = tasks of a round, S = skills, D = levels, R = rounds.
@@ -50,11 +50,11 @@ from genenv.types import (
 )
 
 _WRITTEN_ONCE = 5
-"""Variations of each seed under `static`: GenEnv (arXiv:2512.19682)."""
+"""The variations of each seed in the arm `static`: GenEnv (arXiv:2512.19682)."""
 
 
 _NO_SPREAD = 1e-12
-"""Rewards that differ by less are equal but for rounding."""
+"""Standard deviations of rewards below this are rounding errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +62,13 @@ class Curve:
     """The learning curve of one run."""
 
     held_out: tuple[float, ...]
-    """[R + 1] true success over all skills and levels, before the first round and after each."""
+    """True success over all skills and levels, before the first round and after each, [R + 1]."""
     mixed: tuple[float, ...]
-    """[R] share of the round's tasks that were solved in some attempts but not in all."""
+    """The share of each round's tasks that some but not all rollouts solve, [R]."""
 
 
 class SimulatedRun:
-    """An arm, a seed, and how far they got."""
+    """One simulated run: an arm with a seed."""
 
     def __init__(self, arm: Arm, config: LabConfig, seed: int) -> None:
         self._arm, self._config, self._seed = arm, config, seed
@@ -92,7 +92,7 @@ class SimulatedRun:
         )
 
     def run(self) -> Curve:
-        """All rounds."""
+        """Simulate all rounds and return the curve."""
         held_out, mixed = [self._agent.held_out()], list[float]()
         for number in range(1, self._config.rounds + 1):
             mixed.append(self._round(number))
@@ -100,7 +100,7 @@ class SimulatedRun:
         return Curve(tuple(held_out), tuple(mixed))
 
     def _round(self, number: int) -> float:
-        """Write, attempt, score, learn twice; returns the share of tasks with mixed outcomes."""
+        """Simulate a round and update agent and simulator; return the share of tasks with mixed outcomes."""
         config, arm = self._config, self._arm
         contexts = self._choose(number)
         proposals, places = self._propose(contexts)
@@ -140,7 +140,7 @@ class SimulatedRun:
         return [context_of(number, index, *place_of(seed)) for index, seed in enumerate(chosen)]
 
     def _propose(self, contexts: Sequence[Context]) -> tuple[list[Proposal], list[tuple[int, int]]]:
-        """What is written, one context after the other; and of each task the skill and the level."""
+        """Return the proposals, context by context, and each task's skill and level."""
         if not contexts:
             return [], []
         each = self._config.variations
@@ -156,7 +156,7 @@ class SimulatedRun:
         return proposals, places
 
     def _levels(self, skills_N: Integers, seeds_N: Integers) -> Integers:
-        """[N] the levels of new tasks."""
+        """Return the levels of new tasks, [N], from the arm's source."""
         if self._arm.source == "seed":
             return seeds_N
         if self._arm.source == "oracle":
@@ -171,7 +171,7 @@ class SimulatedRun:
         return solved_levels(self._stats.profile(), self._config.skills, self._config.levels)
 
     def _most_contexts(self) -> int:
-        """So many seeds that all that comes back, on its shares, still fits into a round."""
+        """Return the most seeds with which new, base, review and replay tasks still fit into a round."""
         each, tasks = self._config.variations, self._config.tasks
         fitting = (
             n
@@ -181,7 +181,7 @@ class SimulatedRun:
         return next(fitting, 1)
 
     def _revisited(self, number: int, new: int) -> list[Task]:
-        """What comes back, with more base tasks where a round would not be as full as every arm's."""
+        """Return base, review and replay tasks, with further base tasks until the round is full."""
         if new == self._config.tasks:
             return []
         alone = self._arm.source == "none"
@@ -194,7 +194,7 @@ class SimulatedRun:
         return [*(base_task(*place_of(seed)) for seed in base), *generated]
 
     def _taught(self, groups: Sequence[Group], new: Sequence[Task]) -> list[int]:
-        """Which groups the agent learns from."""
+        """Return the indices of the groups that train the agent."""
         if not self._curriculum.agent_band:
             return list(range(len(groups)))
         names = {group.task.id for group in trained_groups(groups, new, self._curriculum)}
@@ -215,7 +215,7 @@ class SimulatedRun:
         self._simulator.learn(skills_N, seeds_N, levels_N, weights_N)
 
     def _weights(self, selection: Selection, context_N: Integers) -> Floats:
-        """What each sample counts: its weight, or its advantage in its context, over N."""
+        """Return each sample's weight (RWR), or its advantage within its context divided by N (REINFORCE)."""
         if self._arm.algorithm == "rwr":
             return np.array([sample.weight for sample in selection.samples])
         rewards_N = np.array(selection.env_rewards)
@@ -251,38 +251,38 @@ _SUCCESS, _FAILURE = _trace(success=True), _trace(success=False)
 
 @lru_cache(maxsize=4096)
 def tag(skill: int, level: int) -> str:
-    """The name that the agent's profile counts a task under."""
+    """Return the skill tag under which the agent's profile counts tasks of this skill and level."""
     return f"skill {skill} level {level}"
 
 
 @lru_cache(maxsize=4096)
 def seed_of(skill: int, level: int) -> Seed:
-    """The one seed of a skill and a level."""
+    """Return the seed of a skill and a level."""
     spec = {"skill": skill, "level": level}
     return Seed(id=f"seed-{skill}-{level}", environment=_ENVIRONMENT, spec=spec, skills=(tag(skill, level),))
 
 
 def place_of(of: Seed | Task) -> tuple[int, int]:
-    """Skill and level of a seed or a task."""
+    """Return the skill and level of a seed or task."""
     return cast(int, of.spec["skill"]), cast(int, of.spec["level"])
 
 
 @lru_cache(maxsize=65536)
 def context_of(round_: int, index: int, skill: int, level: int) -> Context:
-    """The context in which the simulator varies a seed."""
+    """Return the context in which the simulator varies a seed."""
     return Context(id=f"r{round_:04}-c{index:02}", round=round_, seed=seed_of(skill, level), messages=())
 
 
 @lru_cache(maxsize=4096)
 def base_task(skill: int, level: int) -> Task:
-    """The task of a seed itself."""
+    """Return the base task of the seed of a skill and level."""
     name = seed_of(skill, level).id
     return _task(f"base-{name}", skill, level, Lineage(origin=Origin.SEED, seed_id=name))
 
 
 @lru_cache(maxsize=65536)
 def proposal_of(context_id: str, variation: int, skill: int, level: int) -> Proposal:
-    """What a simulator wrote, accepted by the gate; no two of a run have one id."""
+    """Return an accepted proposal of the simulator; the ids differ within a run."""
     name = f"{context_id}-g{variation}"
     lineage = Lineage(origin=Origin.GENERATED, context_id=context_id, generation_id=name)
     generation = Generation(
@@ -312,20 +312,20 @@ def _task(name: str, skill: int, level: int, lineage: Lineage) -> Task:
 
 @lru_cache(maxsize=4096)
 def traces(successes: int, attempts: int) -> tuple[Trace, ...]:
-    """So many attempts, so many of them right."""
+    """Return the traces of a group of `attempts` rollouts, of which `successes` succeed."""
     return (_SUCCESS,) * successes + (_FAILURE,) * (attempts - successes)
 
 
 def group_of(task: Task, successes: int, attempts: int) -> Group:
-    """The attempts at a task."""
+    """Return the group of a task's rollouts."""
     return Group(task=task, traces=traces(successes, attempts))
 
 
 def solved_levels(profile: Profile, skills: int, levels: int) -> Floats:
-    """[S] how many levels of each skill the agent solves, as far as its profile tells.
+    """Return the number of levels of each skill that the agent solves, estimated from its profile, [S].
 
-    The area under its curve of success over difficulty: between levels that were tried the curve is
-    interpolated, beyond them it goes on as it ends. Without any attempt at a skill it is half of them.
+    This is the area under the success rate over the levels. Rates are interpolated between levels with
+    rollouts and constant beyond them. A skill without rollouts counts half of the levels.
     """
     areas, known = np.full(skills, levels / 2), profile.success
     for skill in range(skills):
@@ -341,28 +341,30 @@ Source = Literal["none", "policy", "once", "seed", "oracle"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """A curriculum."""
+    """A curriculum to compare: a preset with changed settings and a source of the tasks' levels."""
 
     about: str
-    """What it is, for people."""
+    """A short description for the table."""
     preset: Literal["paper", "robust"] = "paper"
     curriculum: JsonObject = field(default_factory=dict[str, Json])
-    """Settings of the curriculum that it changes."""
+    """Curriculum settings that differ from the preset."""
     source: Source = "policy"
-    """Where the level of a task comes from: base tasks alone; the simulator's policy; the same, written once
-    before the first round; the task's seed; whatever the agent solves nearest to half the time."""
+    """The source of a task's level: `none`, only base tasks; `policy`, the simulator's policy; `once`, that
+    policy before the first round, with the tasks reused; `seed`, the seed; `oracle`, the level with a
+    success rate nearest to 1/2.
+    """
     algorithm: Literal["none", "rwr", "reinforce"] = "none"
-    """How the simulator learns."""
+    """The simulator's training algorithm."""
     conditioned: bool = False
     """Whether the simulator is conditioned on the agent's success profile."""
 
     def config(self) -> CurriculumConfig:
-        """All settings of its curriculum."""
+        """Return the complete settings of the arm's curriculum."""
         return CurriculumConfig.model_validate({**preset(self.preset)["curriculum"], **self.curriculum})
 
 
 _WRITTEN: JsonObject = {"base_share": 0.0, "review_share": 0.0, "replay_share": 0.0, "seed_trim": 0.0}
-"""Every task is a new one, of a seed drawn uniformly."""
+"""Settings under which every task is new and its seed is drawn uniformly."""
 _BY_TASK: JsonObject = {**_WRITTEN, "p_hat_scope": "task", "band_filter": False, "standardise_rewards": True}
 _STATE = Arm(
     about="REINFORCE, told the agent's state", curriculum=_BY_TASK, algorithm="reinforce", conditioned=True
@@ -370,7 +372,7 @@ _STATE = Arm(
 
 
 def _rwr(about: str, **settings: Json) -> Arm:
-    """The published algorithm on new tasks alone."""
+    """Return an arm with the published algorithm and only new tasks."""
     return Arm(about=about, curriculum={**_WRITTEN, **settings}, algorithm="rwr")
 
 
@@ -379,7 +381,7 @@ def _untrained(about: str, source: Source = "policy", **settings: Json) -> Arm:
 
 
 def _paid(about: str, **settings: Json) -> Arm:
-    """The arm `state`, paid otherwise."""
+    """Return the arm `state` with another reward of the simulator."""
     return replace(_STATE, about=f"state, paid {about}", curriculum={**_BY_TASK, **settings})
 
 
@@ -412,14 +414,14 @@ ARMS: Mapping[str, Arm] = {
     "state-constant": _paid("alike for all", env_reward="constant"),
     "oracle": _untrained("knows the true ability", "oracle"),
 }
-"""Every arm of the laboratory."""
+"""All arms by name."""
 
 
 def chosen(names: Sequence[str]) -> dict[str, Arm]:
-    """The arms of these names, in the order of the table; all of them without any.
+    """Return the arms of these names in the order of `ARMS`; all arms if there are no names.
 
     Raises:
-        UsageError: no such arm.
+        UsageError: there is no such arm.
     """
     wanted = {registered("arm", name, ARMS) for name in names}
     return {name: arm for name, arm in ARMS.items() if not wanted or name in wanted}

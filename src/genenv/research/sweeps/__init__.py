@@ -1,1 +1,1 @@
-"""Runs compared with runs: grids of them, and what they say together."""
+"""Sweeps: grids of training runs over variants and seeds, and statistical comparisons of runs."""

@@ -1,4 +1,4 @@
-"""`genenv sweep`: variants times seeds of one configuration, resumable, some at a time."""
+"""The command `genenv sweep`: runs every variant of a configuration with every seed; resumable."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from genenv.cli.console import Overrides, begin, pair_of
 from genenv.texts import inert, masked
 
 KEPT = "finished runs and committed rounds are kept, and the same command goes on"
-"""What there is of its work when it ends early."""
+"""The outcome to report if the command is interrupted."""
 
 SweepConfig = Annotated[
     Path, typer.Argument(metavar="CONFIG", help="A TOML file that all runs share.", show_default=False)

@@ -1,4 +1,4 @@
-"""`genenv compare` for runs: variants held against each other at equal budgets, paired by seed and task."""
+"""`genenv compare` for runs: compares variants at equal budgets, paired by seed and held-out task."""
 
 from __future__ import annotations
 
@@ -6,112 +6,97 @@ import difflib
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Literal
+from typing import ClassVar
 
 import numpy as np
 
 from genenv.errors import UsageError
-from genenv.research.sweeps.readings import BUDGETS, MeasuredRun, read_all
-from genenv.research.sweeps.recovery import (
+from genenv.research.sweeps.contrasts import (
+    CELLS,
+    ROUNDING,
+    WITHIN_NOISE,
+    Contrast,
     Pair,
-    Recovery,
-    RecoveryContrast,
     counted,
     p_word,
+    with_holm,
+)
+from genenv.research.sweeps.readings import BUDGETS, MeasuredRun, read_all
+from genenv.research.sweeps.recovery import (
+    Recovery,
+    RecoveryContrast,
     recoveries,
     recovery_contrast_text,
     recovery_contrasts,
     recovery_text,
 )
-from genenv.statistics import LEVEL, Difference, difference, holm, ratio
+from genenv.statistics import difference, ratio
 
 AT_THE_END = "the end"
-_ROUNDING = 1e-9
-"""The mean of three times 0.8 is more than 0.8."""
 
 
 @dataclass(frozen=True, slots=True)
-class Contrast:
-    """Two variants at one budget."""
+class BudgetContrast(Contrast):
+    """Two variants by held-out success at one budget, paired by seed and task."""
 
-    one: str
-    other: str
     budget: str
     """`the end`, or a key of `BUDGETS`."""
     amount: float
     """Of the budget, the mean over seeds; NaN at the end."""
     means: tuple[float, float]
     """Held-out success of both, over the seeds that both have."""
-    difference: Difference
-    adjusted: float
-    """Its p-value after Holm, over all pairs at this budget."""
     named: bool
     """Whether the pair was named before the runs began, or asked for."""
 
-    def outcome(self) -> Literal["better", "worse", "within noise", "one seed"]:
-        """What is shown of the one against the other."""
-        if self.difference.seeds < 2:
-            return "one seed"
-        if self.adjusted >= LEVEL:
-            return "within noise"
-        return "better" if self.difference.value > 0 else "worse"
-
-    def verdict(self) -> str:
-        """In words: what is shown, what is within noise, and how many seeds would settle it."""
-        outcome, needed = self.outcome(), self.difference.needed
-        if outcome == "one seed":
-            return "one seed: nothing can be said of seeds"
-        if outcome != "within noise":
-            return f"{self.one} is {outcome}"
-        if needed is None:
-            return "within noise"
-        return f"within noise; if this is the true difference, {needed} seeds would show it"
+    more_less: ClassVar[tuple[str, str]] = ("better", "worse")
 
 
 @dataclass(frozen=True, slots=True)
 class SampleEfficiency:
-    """How many attempts two variants took to a level."""
+    """The ratio of rollouts that two variants need to reach a level of held-out success."""
 
     one: str
     other: str
     level: float
     ratio: tuple[float, float, float] | None
-    """Of one to the other with its interval, over seeds in which both reached it; None without two."""
+    """The ratio of `one` to `other` with its 95% interval, over seeds in which both reached the level; None
+    if there are fewer than two.
+    """
     missing: tuple[int, int]
-    """Seeds in which one, and the other, never reached it."""
+    """The numbers of seeds in which `one`, and `other`, never reached the level."""
     seeds: int
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Everything that runs say together."""
+    """The complete comparison of a set of runs, for the table and the page."""
 
     environment: str
     variants: Mapping[str, Sequence[MeasuredRun]]
-    """By name, in the order in which they came; runs by seed."""
-    contrasts: Sequence[Contrast]
+    """The runs of each variant, ordered by seed; variants are in order of appearance."""
+    contrasts: Sequence[BudgetContrast]
     sample_efficiency: Sequence[SampleEfficiency]
     recoveries: Sequence[Recovery] = ()
-    """Where the world has changed: how each variant has got over it."""
+    """How each variant recovered after a shift of the environment; empty if there was none."""
     recovery_contrasts: Sequence[RecoveryContrast] = ()
-    """And how the pairs differ in that."""
+    """The differences in recovery between the pairs of variants."""
     notes: Sequence[str] = field(default_factory=tuple[str, ...])
-    """What is missing or odd."""
+    """Notes about missing or unusual data."""
 
 
 def compare(paths: Sequence[Path], asked: Sequence[tuple[str, str]] = ()) -> Comparison:
-    """Compare runs.
+    """Compare runs in pairs of variants.
 
     Args:
         paths: folders of runs and sweeps.
-        asked: pairs to compare; left out, those that the sweeps named, or all variants against the first.
+        asked: pairs to compare; if empty, those that the sweeps named, or all variants with the first.
 
     Raises:
-        UsageError: fewer than two variants, different environments or held-out tasks, no seed in common, or a
-            pair names what is not there.
+        UsageError: there are fewer than two variants, different environments or held-out tasks, no seed in
+            common, or a pair names an unknown variant.
         DataError: a run is damaged.
     """
     readings, contrasts, notes = read_all(paths)
@@ -131,12 +116,10 @@ def compare(paths: Sequence[Path], asked: Sequence[tuple[str, str]] = ()) -> Com
             raise UsageError(f"there is no run of variant {name!r}; there are {', '.join(variants)}")
     if not named:
         notes.append(f"no comparison was named beforehand: every variant is held against {first}")
-    found: list[Contrast] = []
+    found: list[BudgetContrast] = []
     for budget in (AT_THE_END, *BUDGETS):
         rows = [_contrast(variants, pair, budget, named=named) for pair in pairs]
-        there = [row for row in rows if row is not None]
-        adjusted = holm([row.difference.p for row in there])
-        found += [replace(row, adjusted=p) for row, p in zip(there, adjusted, strict=True)]
+        found += with_holm([row for row in rows if row is not None])
     if not found:
         raise UsageError("no two of these runs have the same seed (run.seed): nothing is paired")
     notes += _unpaired(variants, pairs)
@@ -153,22 +136,22 @@ def compare(paths: Sequence[Path], asked: Sequence[tuple[str, str]] = ()) -> Com
 
 
 def paired(variants: Mapping[str, Sequence[MeasuredRun]], pair: tuple[str, str]) -> list[Pair]:
-    """The runs of two variants that have a seed in common, by seed."""
+    """Return the runs of two variants that have the same seed, by seed."""
     one, other = ({run.seed: run for run in variants[name]} for name in pair)
     return [(one[seed], other[seed]) for seed in sorted(one.keys() & other.keys())]
 
 
 def _finished(runs: Sequence[Pair]) -> list[Pair]:
-    """Those of which both have come to their end."""
+    """Return the pairs in which both runs are finished."""
     return [(one, other) for one, other in runs if one.finished and other.finished]
 
 
 def _contrast(
     variants: Mapping[str, Sequence[MeasuredRun]], pair: tuple[str, str], budget: str, *, named: bool
-) -> Contrast | None:
-    """A pair at a budget; None where no seeds are paired, or nothing of it was spent.
+) -> BudgetContrast | None:
+    """Return the contrast of a pair at a budget; None if no seeds are paired or the budget was not spent.
 
-    At the end are runs that have come to it: one that is not finished says nothing of where it will end.
+    Only finished runs count at the end, as the last result of an unfinished run is unknown.
     """
     runs = paired(variants, pair)
     if budget == AT_THE_END:
@@ -191,14 +174,14 @@ def _contrast(
     one, other = (np.array(side, dtype=np.float64) for side in scores)
     apart = difference(one, other)
     means = (float(one.mean()), float(other.mean()))
-    return Contrast(*pair, budget, fmean(amounts), means, apart, apart.p, named)
+    return BudgetContrast(*pair, apart, apart.p, budget, fmean(amounts), means, named)
 
 
 def _reached(variants: Mapping[str, Sequence[MeasuredRun]], pair: tuple[str, str]) -> SampleEfficiency:
-    """Attempts to the mean level at which the other variant ends, or stands where no run has ended."""
+    """Compare rollouts to the level at which `other` ends, or is now if no pair of runs is finished."""
     runs = paired(variants, pair)
     ends = [other.measured[-1].mean for _, other in _finished(runs) or runs]
-    level = fmean(ends) - _ROUNDING if ends else math.nan
+    level = fmean(ends) - ROUNDING if ends else math.nan
     took = [(one.spent_to_reach(level), other.spent_to_reach(level)) for one, other in runs]
     both = [(a, b) for a, b in took if a and b]
     value = ratio([a for a, _ in both], [b for _, b in both]) if len(both) > 1 else None
@@ -207,7 +190,7 @@ def _reached(variants: Mapping[str, Sequence[MeasuredRun]], pair: tuple[str, str
 
 
 def _by_variant(readings: Sequence[MeasuredRun]) -> dict[str, list[MeasuredRun]]:
-    """Runs by variant and seed.
+    """Return the runs by variant, ordered by seed.
 
     Raises:
         UsageError: two runs of one variant have the same seed.
@@ -225,10 +208,10 @@ def _by_variant(readings: Sequence[MeasuredRun]) -> dict[str, list[MeasuredRun]]
 
 
 def _shared_environment(readings: Sequence[MeasuredRun]) -> str:
-    """The one environment of all runs, which measure on the same tasks.
+    """Return the name of the one environment of all runs, which share held-out tasks.
 
     Raises:
-        UsageError: there are several, or no task is measured by all.
+        UsageError: there are several environments, or no held-out task is measured by all runs.
     """
     if not readings:
         raise UsageError("none of these runs can be compared: no held-out task was measured in any")
@@ -272,16 +255,12 @@ def _unfinished(readings: Sequence[MeasuredRun]) -> list[str]:
     ]
 
 
-COLUMNS = (
-    *("budget", "each", "variant", "against", "success", "against it"),
-    *("difference", "95% interval", "p (Holm)", "seeds", "verdict"),
-)
+COLUMNS = ("budget", "each", "variant", "against", "success", "against it", *CELLS)
 
 
 def rows(comparison: Comparison) -> Iterator[tuple[str, ...]]:
-    """The cells of each contrast, in the order of `COLUMNS`."""
+    """Yield the cells of each contrast, in the order of `COLUMNS`."""
     for one in comparison.contrasts:
-        found = one.difference
         yield (
             one.budget,
             "" if one.budget == AT_THE_END else f"{one.amount:,.0f}",
@@ -289,16 +268,12 @@ def rows(comparison: Comparison) -> Iterator[tuple[str, ...]]:
             one.other,
             f"{one.means[0]:.1%}",
             f"{one.means[1]:.1%}",
-            f"{100 * found.value:+.1f}",
-            f"{100 * found.low:+.1f} to {100 * found.high:+.1f}",
-            p_word(one.adjusted),
-            str(found.seeds),
-            one.outcome(),
+            *one.cells(".1f", scale=100),
         )
 
 
 def findings(comparison: Comparison) -> list[str]:
-    """What is shown, in sentences: at equal attempts where they are known, else at the end."""
+    """Return the conclusions as sentences: at equal rollouts if known, else at the end."""
     budgets = [one.budget for one in comparison.contrasts]
     budget = "attempts" if "attempts" in budgets else AT_THE_END
     chosen = [one for one in comparison.contrasts if one.budget == budget]
@@ -310,13 +285,16 @@ def findings(comparison: Comparison) -> list[str]:
     ]
 
 
-def _contrast_text(one: Contrast) -> str:
+def _contrast_text(one: BudgetContrast) -> str:
+    """What is shown at a budget; within noise also how many seeds would settle it."""
     where = "at the end" if one.budget == AT_THE_END else f"at {one.amount:,.0f} {one.budget} each"
     found = one.difference
+    needed = found.needed if one.outcome() == WITHIN_NOISE else None
+    settled = f"; if this is the true difference, {needed} seeds would show it" if needed else ""
     return (
         f"{one.one} against {one.other}, {where}: {one.means[0]:.1%} and {one.means[1]:.1%}, "
         f"{100 * found.value:+.1f} points ({100 * found.low:+.1f} to {100 * found.high:+.1f}, "
-        f"p {p_word(one.adjusted)}, {counted(found.seeds, 'seed')}): {one.verdict()}."
+        f"p {p_word(one.adjusted)}, {counted(found.seeds, 'seed')}): {one.verdict()}{settled}."
     )
 
 
@@ -335,41 +313,24 @@ def _reached_text(one: SampleEfficiency) -> str:
     return f"{start}: {took}{left_out}."
 
 
-METRIC_COLUMNS = (
-    *("metric", "variant", "against", "mean", "against it"),
-    *("difference", "95% interval", "p (Holm)", "seeds", "verdict"),
-)
+METRIC_COLUMNS = ("metric", "variant", "against", "mean", "against it", *CELLS)
 
 
 @dataclass(frozen=True, slots=True)
-class MetricContrast:
-    """Two variants by one metric: of each run the mean of its last rounds, paired by seed."""
+class MetricContrast(Contrast):
+    """The difference in one metric between two variants: means over a run's last rounds, paired by seed."""
 
     metric: str
-    one: str
-    other: str
     means: tuple[float, float]
-    difference: Difference
-    adjusted: float
-    """Its p-value after Holm, over all pairs of this metric."""
-
-    def outcome(self) -> str:
-        """What is shown of the one against the other."""
-        if self.difference.seeds < 2:
-            return "one seed"
-        if self.adjusted >= LEVEL:
-            return "within noise"
-        return "higher" if self.difference.value > 0 else "lower"
 
 
 def by_metric(comparison: Comparison, names: Sequence[str], *, last: int) -> list[MetricContrast]:
-    """The pairs of a comparison, by each of some metrics.
+    """Return the contrasts of a comparison's pairs in the given metrics.
 
     Args:
-        comparison: of runs.
-        names: of metrics.
-        last: how many rounds, the last ones of a run, its value is the mean of; those that lack it do not
-            count.
+        comparison: the comparison of runs.
+        names: the names of the metrics.
+        last: the number of last rounds to average for a run's value; rounds without the metric do not count.
 
     Raises:
         UsageError: no paired runs have a metric of this name.
@@ -384,26 +345,14 @@ def by_metric(comparison: Comparison, names: Sequence[str], *, last: int) -> lis
         ]
         if not rows:
             raise UsageError(_missing(name, comparison.variants))
-        adjusted = holm([row.difference.p for row in rows])
-        found += [replace(row, adjusted=p) for row, p in zip(rows, adjusted, strict=True)]
+        found += with_holm(rows)
     return found
 
 
 def metric_rows(contrasts: Sequence[MetricContrast]) -> Iterator[tuple[str, ...]]:
-    """The cells of each, in the order of `METRIC_COLUMNS`."""
+    """Yield the cells of each contrast, in the order of `METRIC_COLUMNS`."""
     for one in contrasts:
-        found = one.difference
-        yield (
-            one.metric,
-            one.one,
-            one.other,
-            *(f"{mean:.4g}" for mean in one.means),
-            f"{found.value:+.3g}",
-            f"{found.low:+.3g} to {found.high:+.3g}",
-            p_word(one.adjusted),
-            str(found.seeds),
-            one.outcome(),
-        )
+        yield (one.metric, one.one, one.other, *(f"{mean:.4g}" for mean in one.means), *one.cells(".3g"))
 
 
 def _metric_contrast(
@@ -415,7 +364,7 @@ def _metric_contrast(
         return None
     one_S1, other_S1 = known[:, :1], known[:, 1:]
     apart = difference(one_S1, other_S1)
-    return MetricContrast(name, *pair, (float(one_S1.mean()), float(other_S1.mean())), apart, apart.p)
+    return MetricContrast(*pair, apart, apart.p, name, (float(one_S1.mean()), float(other_S1.mean())))
 
 
 def _value(run: MeasuredRun, name: str, last: int) -> float:

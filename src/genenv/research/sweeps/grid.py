@@ -1,10 +1,10 @@
-"""A grid of runs: variants times seeds of one configuration, in one folder that can be moved.
+"""Grids of runs (variants times seeds of one configuration), each in one folder that can be moved.
 
-SWEEP/sweep.json             what the grid is of
-SWEEP/config.toml            what CONFIG said, with all that was set
+SWEEP/sweep.json             the variants, seeds and contrasts of the grid
+SWEEP/config.toml            the content of CONFIG with all overrides
 SWEEP/<variant>/seed-<n>/    a run
-SWEEP/<variant>/seed-<n>.log what it printed
-SWEEP/warm-up/seed-<n>/      round 0 alone, where all variants of a seed go on from it
+SWEEP/<variant>/seed-<n>.log the output of the run's process
+SWEEP/warm-up/seed-<n>/      only round 0, if all variants of a seed start from it
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
-from genenv.config.run import check_simulator, load_config, parse_config
+from genenv.config.run import load_config, parse_config
 from genenv.config.tables import apply_override, dump_tables, read_tables, renamed
 from genenv.config.variants import with_variant
 from genenv.errors import DataError, UsageError
 from genenv.files import check_writable, write_whole
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.reader import read_last_round
+from genenv.simulator.settings import check_simulator
 
 FILE = "sweep.json"
 WARM_UP = "warm-up"
-"""Folder, beside those of the variants, of the runs that are a warm-up alone."""
+"""The folder of the shared warm-up runs."""
 _FOLDER = re.compile(r"[A-Za-z][A-Za-z0-9+=._-]{0,199}")
 
 
@@ -37,61 +38,55 @@ class Cell:
     """One run of a grid."""
 
     variant: str
-    """Empty: none, the warm-up that the variants of a seed share."""
+    """The variant's name; empty: the warm-up shared by the variants of a seed."""
     seed: int
     path: Path
     origin: str | None = None
-    """RUN@ROUND that it goes on from."""
+    """RUN@ROUND from which the run starts."""
 
     @property
     def log(self) -> Path:
-        """What its process printed."""
+        """Return the path of the file with the output of the run's process."""
         return self.path.with_name(f"{self.path.name}.log")
 
     @property
     def name(self) -> str:
-        """For people."""
+        """Return the cell's name for display."""
         return f"{self.variant or WARM_UP}, seed {self.seed}"
 
 
-class _File(BaseModel, extra="forbid"):
-    """`sweep.json`."""
+class _File(BaseModel, frozen=True, extra="forbid"):
+    """The contents of `sweep.json`."""
 
     format: Literal[1]
     variants: list[str]
     seeds: list[int]
     contrasts: list[tuple[str, str]]
-    """Pairs of variants whose comparison was named before any run began."""
+    """Pairs of variants to compare, named before any run started."""
     origin: str | None = None
-    """RUN@ROUND that all runs go on from."""
-    shared_warmup: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """A folder of runs."""
-
-    path: Path
-    variants: Sequence[str]
-    seeds: Sequence[int]
-    contrasts: Sequence[tuple[str, str]]
-    origin: str | None
+    """RUN@ROUND from which all runs start."""
     shared_warmup: bool = False
     """The variants of a seed go on from one warm-up, that of the settings without any variant."""
 
+
+class Grid(_File, frozen=True):
+    """A sweep: a folder with a run for each variant and seed."""
+
+    path: Path = Field(exclude=True)
+
     @property
     def config(self) -> Path:
-        """The settings that all cells share, TOML."""
+        """Return the path of the TOML file with the settings that all cells share."""
         return self.path / "config.toml"
 
     def cells(self) -> Iterator[Cell]:
-        """All of them, seed after seed: what is stopped half-way has as many seeds of each variant."""
+        """Yield all cells, seed by seed, so that a stopped sweep has equally many seeds of each variant."""
         for seed in self.seeds:
             for variant in self.variants:
                 yield Cell(variant, seed, self.path / variant / f"seed-{seed}", self._origin(seed))
 
     def warm_ups(self) -> Iterator[Cell]:
-        """What has to be played before any other: nothing, or the shared warm-up of each seed."""
+        """Yield the cells to run before all others: the shared warm-up of each seed, if there is one."""
         for seed in self.seeds if self.shared_warmup else ():
             yield Cell("", seed, self.path / WARM_UP / f"seed-{seed}")
 
@@ -100,7 +95,7 @@ class Grid:
 
     @classmethod
     def open(cls, path: Path) -> Grid:
-        """A sweep that was begun.
+        """Open an existing sweep.
 
         Raises:
             UsageError: the folder holds no sweep.
@@ -114,7 +109,7 @@ class Grid:
         except ValidationError as error:
             what = error.errors()[0]["msg"]
             raise DataError(f"{file} is damaged ({what}); begin the sweep anew") from error
-        return cls(path, found.variants, found.seeds, found.contrasts, found.origin, found.shared_warmup)
+        return cls(path=path, **dict(found))
 
     @classmethod
     def begin(  # noqa: PLR0913 - what a grid is of
@@ -129,21 +124,21 @@ class Grid:
         origin: str | None = None,
         shared_warmup: bool = False,
     ) -> Grid:
-        """Begin a sweep, or go on with one: variants and seeds may be added, settings may not change.
+        """Start or continue a sweep: variants and seeds may be added, settings may not change.
 
         Args:
-            path: its folder; made when it is missing.
-            config: TOML file that all cells share.
-            overrides: `key=value` each, for all cells.
+            path: the folder of the sweep, created if missing.
+            config: the TOML file that all cells share.
+            overrides: settings of the form `key=value`, for all cells.
             variants: names of variants, or several joined by `+`.
-            seeds: `run.seed` of each row of the grid.
-            contrasts: which pairs are to be compared.
-            origin: RUN@ROUND that all of them go on from.
-            shared_warmup: the variants of a seed go on from one warm-up.
+            seeds: the values of `run.seed`.
+            contrasts: the pairs of variants to compare.
+            origin: RUN@ROUND from which all runs start.
+            shared_warmup: whether the variants of a seed start from one warm-up.
 
         Raises:
             UsageError: a variant or setting is wrong, or the folder holds a sweep of other settings.
-            DataError: the sweep that it holds is damaged.
+            DataError: the existing sweep is damaged.
         """
         document = renamed(read_tables(config), warn=True)
         for override in overrides:
@@ -154,14 +149,23 @@ class Grid:
                     f"no folder can be called {variant!r}; variants have letters, digits and + = . _ -, "
                     "200 of them at most: settings that all share go into CONFIG or --set"
                 )
-            check_simulator(parse_config(with_variant(document, variant)))  # as its runs will read it
+            read = parse_config(with_variant(document, variant))  # as its runs will read it
+            check_simulator(read.simulator)
         unknown = [name for pair in contrasts for name in pair if name not in variants]
         if unknown:
             raise UsageError(f"a contrast names {unknown[0]!r}, which is no variant of this sweep")
         if origin is not None and shared_warmup:
             raise UsageError("--from names a warm-up already; leave out --shared-warmup")
         text = dump_tables(document)
-        grid = cls(path, list(variants), list(seeds), list(contrasts), origin, shared_warmup)
+        grid = cls(
+            path=path,
+            format=1,
+            variants=list(variants),
+            seeds=list(seeds),
+            contrasts=list(contrasts),
+            origin=origin,
+            shared_warmup=shared_warmup,
+        )
         if (path / FILE).is_file():
             grid = cls.open(path)._extended(grid, text)
         elif path.exists() and (not path.is_dir() or any(path.iterdir())):
@@ -169,14 +173,14 @@ class Grid:
         check_writable(path)
         path.mkdir(parents=True, exist_ok=True)
         write_whole(grid.config, text)
-        write_whole(path / FILE, json.dumps(grid._as_json(), indent=2) + "\n")
+        write_whole(path / FILE, json.dumps(grid.model_dump(mode="json"), indent=2) + "\n")
         return grid
 
     def _extended(self, other: Grid, text: str) -> Grid:
-        """The grid with another one's variants and seeds added.
+        """Return the grid with the variants, seeds and contrasts of another one added.
 
         Raises:
-            UsageError: the settings that all share differ.
+            UsageError: the shared settings or the starting points differ.
         """
         if not self.config.is_file() or self.config.read_text(encoding="utf-8") != text:
             raise UsageError(
@@ -185,28 +189,17 @@ class Grid:
         if (other.origin, other.shared_warmup) != (self.origin, self.shared_warmup):
             begun = "one warm-up a seed" if self.shared_warmup else self.origin or "the start"
             raise UsageError(f"{self.path} is a sweep from {begun}; choose another --out")
-        return Grid(
-            self.path,
-            list(dict.fromkeys([*self.variants, *other.variants])),
-            sorted({*self.seeds, *other.seeds}),
-            list(dict.fromkeys([*self.contrasts, *other.contrasts])),
-            self.origin,
-            self.shared_warmup,
+        return self.model_copy(
+            update={
+                "variants": list(dict.fromkeys([*self.variants, *other.variants])),
+                "seeds": sorted({*self.seeds, *other.seeds}),
+                "contrasts": list(dict.fromkeys([*self.contrasts, *other.contrasts])),
+            }
         )
-
-    def _as_json(self) -> dict[str, object]:
-        return _File(
-            format=1,
-            variants=list(self.variants),
-            seeds=list(self.seeds),
-            contrasts=list(self.contrasts),
-            origin=self.origin,
-            shared_warmup=self.shared_warmup,
-        ).model_dump(mode="json")
 
 
 def rounds_done(cell: Cell) -> tuple[int, int] | None:
-    """How many rounds a cell's run has committed, and of how many; None before its warm-up is.
+    """Return a cell's number of committed rounds and its total; None before the warm-up is committed.
 
     Raises:
         GenenvError: the run is damaged.

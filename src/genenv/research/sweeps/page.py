@@ -1,5 +1,5 @@
 # pyright: standard
-"""A comparison of runs as a page with charts, and as CSV files."""
+"""The output of `genenv compare` for runs: a page with charts, and CSV files."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from genenv.statistics import mean_interval
 
 
 def write_page(comparison: Comparison, folder: Path, *, title: str) -> Path:
-    """Write `compare.html`, `contrasts.csv` and `curves.csv` into a folder; `shift.csv` where worlds changed.
+    """Write `compare.html`, `contrasts.csv`, `curves.csv` and, for runs with a shift, `shift.csv`.
 
     Returns:
-        The page.
+        The path of the page.
     """
     folder.mkdir(parents=True, exist_ok=True)
     drawn = [Picture(title, draw(comparison.variants), reading) for title, reading, draw in PICTURES]
@@ -76,12 +76,12 @@ def _curves(comparison: Comparison) -> Iterator[Sequence[object]]:
 Runs = Mapping[str, Sequence[MeasuredRun]]
 
 PAPERS_BAND = (0.4, 0.6)
-"""Where the success rate of generated tasks should lie, by the paper's Figure 5."""
+"""The desired range of the success rate on generated tasks, from the paper's Figure 5."""
 _POINTS = 60
 
 
 def learning_curves(variants: Runs, budget: str) -> Markup | None:
-    """Held-out success along what was spent: the mean over seeds, and its 95% band by t."""
+    """Draw held-out success over the spent budget: the mean over seeds and its 95% t-interval."""
     if not any(run.measured[-1].spent[budget] for runs in variants.values() for run in runs):
         return None
     with chart_style(f"curves-{budget}"):
@@ -100,7 +100,7 @@ def learning_curves(variants: Runs, budget: str) -> Markup | None:
 
 
 def final_bars(variants: Runs) -> Markup:
-    """Held-out success at the end: each seed, their mean and its 95% interval."""
+    """Draw held-out success at the end: each seed, their mean and its 95% interval."""
     with chart_style("final"):
         figure, ax = new_figure(5.2, 3.6)
         for place, ((color, _), runs) in enumerate(
@@ -118,7 +118,7 @@ def final_bars(variants: Runs) -> Markup:
 
 
 def around_shift(variants: Runs) -> Markup | None:
-    """Held-out success by rounds since the world changed, of the runs in which it did: mean and 95% band."""
+    """Draw held-out success by rounds since the shift of the environment: mean and 95% interval."""
     lines = {name: _falls(runs) for name, runs in variants.items()}
     if not any(lines.values()):
         return None
@@ -138,7 +138,7 @@ def around_shift(variants: Runs) -> Markup | None:
 
 
 def _falls(runs: Sequence[MeasuredRun]) -> list[tuple[int, tuple[float, float, float]]]:
-    """Rounds in the other world, and the mean over seeds with its interval; at -1 the level before it."""
+    """Return rounds since the shift with the mean over seeds and its interval; -1 is the level before."""
     shifted = [run for run in map(shifted_run, runs) if run is not None]
     if not shifted:
         return []
@@ -153,7 +153,7 @@ def _falls(runs: Sequence[MeasuredRun]) -> list[tuple[int, tuple[float, float, f
 def along_rounds(
     variants: Runs, metric: str, label: str, *, band: tuple[float, float] | None = None
 ) -> Markup | None:
-    """A metric of the rounds, the mean over seeds."""
+    """Draw a metric by round, as the mean over seeds."""
     lines = {name: _mean_line(runs, metric) for name, runs in variants.items()}
     if not any(lines.values()):
         return None
@@ -226,4 +226,4 @@ PICTURES: Sequence[tuple[str, str, Callable[[Runs], Markup | None]]] = (
         lambda runs: along_rounds(runs, "tasks/required_response_tokens", "tokens"),
     ),
 )
-"""Title, how to read it, and what draws it."""
+"""The title, explanation and drawing function of each chart."""

@@ -1,4 +1,4 @@
-"""What runs have measured, and what it cost them: read from their folders."""
+"""Measurements of runs, read from their folders: held-out scores, metrics, and budgets spent."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ BUDGETS: Mapping[str, tuple[str, ...]] = {
     ),
     "optimizer steps": ("agent/steps",),
 }
-"""What runs may be compared at equal amounts of, and the metrics that it is the sum of, over all rounds."""
+"""Budgets for comparing runs at equal cost: the metrics to add up, over all rounds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Held-out tasks after a round, and what had been spent by then."""
+    """Held-out scores after a round, and the budgets spent until then."""
 
     round: int
     spent: Mapping[str, float]
-    """By budget."""
+    """The amount spent, by budget."""
     scores: Mapping[str, float]
     """Success, 0 or 1, by task id."""
 
     @property
     def mean(self) -> float:
-        """Share of tasks solved."""
+        """Return the share of tasks solved."""
         return sum(self.scores.values()) / len(self.scores)
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRun:
-    """One run."""
+    """The measurements and metrics of one run, as `genenv compare` needs them."""
 
     path: Path
     variant: str
@@ -53,15 +53,15 @@ class MeasuredRun:
     config: RunConfig
     measured: Sequence[Measurement]
     metrics: Mapping[int, Mapping[str, float]]
-    """By round."""
+    """The metrics of each round, by its number."""
 
     @property
     def finished(self) -> bool:
-        """Whether all its rounds have been played."""
+        """Return whether all planned rounds are committed."""
         return max(self.metrics) >= self.config.run.rounds
 
     def at(self, budget: str, amount: float) -> Mapping[str, float]:
-        """Scores when so much had been spent, by straight lines between measurements; at most the last."""
+        """Return the scores at a spent amount, interpolated linearly; at most the last measurement."""
         spent = [measurement.spent[budget] for measurement in self.measured]
         place = bisect.bisect_left(spent, amount)
         if place >= len(spent):
@@ -77,35 +77,36 @@ class MeasuredRun:
         }
 
     def in_last_world(self) -> Sequence[Measurement]:
-        """Measurements on the tasks of the last one: all of them, unless the world has changed."""
+        """Return the measurements on the tasks of the last environment: all, unless there was a shift."""
         last = self.measured[-1].scores.keys()
         return [measurement for measurement in self.measured if measurement.scores.keys() == last]
 
-    def spent_to_reach(self, level: float, budget: str = "attempts") -> float | None:
-        """How much was spent when held-out success first reached a level; None if it never did.
+    def spent_to_reach(self, level: float) -> float | None:
+        """How many rollouts were spent when held-out success first reached a level; None if it never did.
 
         Where the world has changed, success counts that is of the last one.
         """
         measured = self.in_last_world()
         if measured[0].mean >= level:
-            return measured[0].spent[budget]
+            return measured[0].spent["attempts"]
         for before, after in itertools.pairwise(measured):
             if after.mean >= level:
                 share = (level - before.mean) / (after.mean - before.mean)
-                return before.spent[budget] + share * (after.spent[budget] - before.spent[budget])
+                spent = before.spent["attempts"]
+                return spent + share * (after.spent["attempts"] - spent)
         return None
 
 
 def read_run(path: Path, variant: str | None = None) -> MeasuredRun:
-    """A run's measurements.
+    """Read the measurements of a run.
 
     Args:
-        path: its folder.
-        variant: what it is called; left out, its config's variant, or the preset.
+        path: the run's folder.
+        variant: the variant's name; None: from the run's settings, or else the preset's name.
 
     Raises:
-        UsageError: it holds no run, or measured nothing.
-        DataError: it is damaged.
+        UsageError: the folder holds no run, or the run has no measurement.
+        DataError: the run is damaged.
     """
     folder = RunFolder.open(path)
     config = load_config(folder.config)
@@ -129,15 +130,15 @@ def read_run(path: Path, variant: str | None = None) -> MeasuredRun:
 
 
 def _scores(evaluations: Iterable[Evaluation]) -> dict[str, float]:
-    """By task; of several attempts at one the last counts."""
+    """Return the scores by task; if a task has several rollouts, the last counts."""
     return {one.task_id: float(one.success) for one in evaluations}
 
 
 def read_all(paths: Iterable[Path]) -> tuple[list[MeasuredRun], list[tuple[str, str]], list[str]]:
-    """All runs of run and sweep folders.
+    """Read all runs in folders of runs and sweeps.
 
     Returns:
-        The runs; contrasts that sweeps named beforehand; and a sentence for each run that is left out.
+        The runs; the contrasts that sweeps named beforehand; and a sentence for each run that is left out.
 
     Raises:
         UsageError: a folder is neither a run nor a sweep.

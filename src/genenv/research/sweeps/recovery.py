@@ -1,91 +1,79 @@
-"""The shift test: how far a variant falls when the environment changes, and how soon it recovers.
+"""The shift test: how far success drops when the environment changes, and how soon it recovers.
 
-A run has recovered in the first measured round whose held-out success in the other environment is at least
-the level right before the shift, or a share of that level. A run that never gets there is censored: all that
-is known is that it takes longer than the rounds it has had. Means over seeds count it with those rounds, and
-are lower bounds: the restricted mean (Irwin 1949).
+A run has recovered in the first measured round whose held-out success in the new environment is at least
+the level right before the shift, or a share of that level. A run that never recovers is censored: its
+recovery takes longer than the rounds it had. Means over seeds count it with those rounds, so they are lower
+bounds: the restricted mean (Irwin 1949).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
+from genenv.research.sweeps.contrasts import ROUNDING, Contrast, Pair, counted, p_word, with_holm
 from genenv.research.sweeps.readings import MeasuredRun
-from genenv.statistics import LEVEL, Difference, difference, holm, mean_interval
+from genenv.statistics import difference, mean_interval
 
-
-def p_word(value: float) -> str:
-    """A p-value; a dash where there is none."""
-    return "–" if math.isnan(value) else "< 0.001" if value < 0.001 else f"{value:.3f}"
-
-
-def counted(number: int, noun: str) -> str:
-    """A number of things: `1 seed`, `2 seeds`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-Pair = tuple[MeasuredRun, MeasuredRun]
-"""Runs of two variants with the same seed."""
 SHARES = (0.9, 1.0)
-"""Of the level right before the shift, to which a run may be back."""
-_ROUNDING = 1e-9
+"""Shares of the level before the shift at which a run counts as recovered."""
 
 Interval = tuple[float, float, float]
-"""Mean over seeds, and its 95% interval."""
+"""The mean over seeds, and the bounds of its 95% interval."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShiftedRun:
-    """One run after the environment changed."""
+    """One run's held-out success around a shift of the environment."""
 
     seed: int
     round: int
-    """The first one there."""
+    """The first round in the new environment."""
     before: float
-    """Held-out success at the last measurement in the first world."""
+    """Held-out success at the last measurement before the shift."""
     at: float
-    """Held-out success in the other environment, before any training in it."""
+    """Held-out success in the new environment, before any training in it."""
     after: Sequence[tuple[int, float, float]]
-    """Rounds and rollouts since the change, and held-out success then; ascending."""
+    """Rounds and rollouts since the shift, and held-out success then; ascending."""
 
     @property
     def rounds(self) -> int:
-        """How many it has had."""
+        """Return the number of rounds since the shift."""
         return self.after[-1][0]
 
     def back(self, share: float) -> tuple[int, float] | None:
-        """Rounds and attempts until success was that share of the level before; None if it never was."""
-        level = share * self.before - _ROUNDING
+        """Return rounds and rollouts until success was a share of the level before; None if it never was."""
+        level = share * self.before - ROUNDING
         return next((taken[:2] for taken in self.after if taken[2] >= level), None)
 
     def lasted(self, share: float, most: int) -> int:
-        """Rounds until it was back, at most so many."""
+        """Return the rounds until recovery, at most `most`."""
         found = self.back(share)
         return most if found is None else min(most, found[0])
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryTime:
-    """When the runs of a variant were back at a share of their level."""
+    """The recovery of a variant's runs to a share of the level before the shift."""
 
     share: float
     rounds: Interval
-    """Runs that never were count with the rounds they had."""
+    """Rounds until recovery; a run that never recovered counts with the rounds it had."""
     attempts: Interval
-    """Likewise."""
+    """Rollouts until recovery; a run that never recovered counts with the rollouts it had."""
     never: int
-    """How many were not."""
+    """The number of runs that never recovered."""
     within: int
-    """The most rounds that one of those had; 0 where there is none."""
+    """The most rounds that a run without recovery had; 0 if all recovered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """One variant."""
+    """One variant's drop at the shift and its recovery."""
 
     variant: str
     shifted: Sequence[ShiftedRun]
@@ -93,33 +81,22 @@ class Recovery:
     at: Interval
     drop: Interval
     back: Sequence[RecoveryTime]
-    """For each of `SHARES`."""
+    """One entry for each of `SHARES`."""
 
 
 @dataclass(frozen=True, slots=True)
-class RecoveryContrast:
-    """Two variants, paired by seed: rounds of one minus those of the other until they were back."""
+class RecoveryContrast(Contrast):
+    """The difference between two variants in rounds until recovery, paired by seed."""
 
-    one: str
-    other: str
     share: float
-    difference: Difference
-    adjusted: float
-    """Its p-value after Holm, over all pairs at this share."""
     never: tuple[int, int]
-    """Seeds in which one, and the other, was not back; they count with the rounds that both had."""
+    """The numbers of seeds in which `one`, and `other`, never recovered; they count with shared rounds."""
 
-    def verdict(self) -> str:
-        """In words."""
-        if self.difference.seeds < 2:
-            return "one seed: nothing can be said of seeds"
-        if self.adjusted < LEVEL:
-            return f"{self.one} is {'sooner' if self.difference.value < 0 else 'later'}"
-        return "within noise"
+    more_less: ClassVar[tuple[str, str]] = ("later", "sooner")
 
 
 def shifted_run(run: MeasuredRun) -> ShiftedRun | None:
-    """A run's recovery; None where it has not come to its shift, or was not measured around it."""
+    """Return a run's results around its shift; None without a shift or measurements on both sides of it."""
     there, shift = run.in_last_world(), run.config.shift.round
     before = run.measured[: len(run.measured) - len(there)]
     if not before or len(there) < 2:
@@ -130,7 +107,7 @@ def shifted_run(run: MeasuredRun) -> ShiftedRun | None:
 
 
 def recoveries(variants: Mapping[str, Sequence[MeasuredRun]]) -> list[Recovery]:
-    """Of each variant that has runs with a shift."""
+    """Return the recovery of each variant that has runs with a shift."""
     found: list[Recovery] = []
     for name, runs in variants.items():
         shifted = [run for run in map(shifted_run, runs) if run is not None]
@@ -154,10 +131,10 @@ def _back(shifted: Sequence[ShiftedRun], share: float) -> RecoveryTime:
 def recovery_contrasts(
     pairs: Mapping[tuple[str, str], Sequence[Pair]],
 ) -> list[RecoveryContrast]:
-    """How pairs of variants differ in rounds to recovery.
+    """Return the differences between pairs of variants in rounds until recovery.
 
     Args:
-        pairs: by their names, the runs of both that have a seed in common.
+        pairs: the runs with a common seed, by the pair's names.
     """
     found: list[RecoveryContrast] = []
     for share in SHARES:
@@ -167,8 +144,7 @@ def recovery_contrasts(
             shifted = [(one, other) for one, other in both if one is not None and other is not None]
             if shifted:
                 rows.append(_recovery_contrast(names, share, shifted))
-        adjusted = holm([row.difference.p for row in rows])
-        found += [replace(row, adjusted=p) for row, p in zip(rows, adjusted, strict=True)]
+        found += with_holm(rows)
     return found
 
 
@@ -181,11 +157,11 @@ def _recovery_contrast(
     rounds_2S1 = np.array(lasted, dtype=np.float64).swapaxes(0, 1)
     apart = difference(rounds_2S1[0], rounds_2S1[1])
     one, other = (sum(both[side].back(share) is None for both in shifted) for side in (0, 1))
-    return RecoveryContrast(*names, share, apart, apart.p, (one, other))
+    return RecoveryContrast(*names, apart, apart.p, share, (one, other))
 
 
 def recovery_text(one: Recovery) -> str:
-    """How far a variant fell, and when it was back."""
+    """Return a sentence about a variant's drop at the shift and its recovery."""
     rounds = sorted({run.round for run in one.shifted})
     value, low, high = (100 * part for part in one.drop)
     within = "" if math.isnan(low) else f", {low:+.1f} to {high:+.1f}"
@@ -198,7 +174,7 @@ def recovery_text(one: Recovery) -> str:
 
 
 def recovery_contrast_text(one: RecoveryContrast) -> str:
-    """Which of two variants is back sooner."""
+    """Return a sentence about which of two variants recovers sooner."""
     found = one.difference
     missing = [
         f"{name} was not in {counted(count, 'seed')}"
@@ -214,7 +190,7 @@ def recovery_contrast_text(one: RecoveryContrast) -> str:
 
 
 def recovery_rows(recoveries: Sequence[Recovery]) -> Iterator[Sequence[object]]:
-    """A row for each run; what never came is empty."""
+    """Yield a header and a row for each run; cells of recoveries that did not happen are empty."""
     of_level = [f"{what} to {share:.0%}" for share in SHARES for what in ("rounds", "attempts")]
     yield ("variant", "seed", "shift in round", "before", "at shift", "drop", *of_level, "rounds after")
     for one in recoveries:

@@ -1,4 +1,4 @@
-"""Plays the runs of a grid, some at a time, each in a process of its own: one that fails ends no other."""
+"""Runs the cells of a grid in parallel, each in its own process, so that a failure ends only one run."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ _OWN = ["genenv.cli.train"]
 _LIBRARIES = ["genenv.backends.local.backend", "transformers.models.llama.modeling_llama"]
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_NAME = 80
-"""Characters of a variant that stand in the name of a run, which holds 100."""
+"""The most characters of a variant's name in a run's name, which may have 100."""
 _END_S = 20.0
-"""How long an interrupted run may take to end before it is killed."""
+"""Seconds that an interrupted run may take to end before it is killed."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of the cells of a grid."""
+    """The finished and failed cells of a grid."""
 
     done: list[Cell] = field(default_factory=list[Cell])
     failed: dict[str, str] = field(default_factory=dict[str, str])
-    """By the cell's name: the last thing it said."""
+    """The last line of output of each failed cell, by the cell's name."""
 
 
 @dataclass(slots=True)
@@ -52,15 +52,15 @@ class _Running:
 
 
 def play(grid: Grid, *, jobs: int, say: Callable[[str], None]) -> Outcome:
-    """Play all cells that are not finished, shared warm-ups before them.
+    """Run all cells that are not finished, after the shared warm-ups.
 
     Args:
-        grid: the grid; cells that were begun go on where they stopped.
-        jobs: how many at a time.
-        say: is told a line whenever a cell ends, with the time that is left.
+        grid: the grid; cells that were started are resumed.
+        jobs: the number of parallel runs.
+        say: called with a line whenever a cell ends, which includes the remaining time.
 
     Returns:
-        What became of each cell. A cell that fails is left as it is, and tried again by the next call.
+        The outcome of each cell. A failed cell is left as it is, and run again by the next call.
     """
     _play(list(grid.warm_ups()), grid, jobs, say)
     return _play(list(grid.cells()), grid, jobs, say)
@@ -96,7 +96,7 @@ def _play(cells: Sequence[Cell], grid: Grid, jobs: int, say: Callable[[str], Non
 
 
 def threads_of(jobs: int) -> int:
-    """How many threads each of some runs at a time gets, so that together they have the cores once."""
+    """Return the threads for each of `jobs` parallel runs, so that together they use each core once."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, cores // jobs)
 
@@ -114,7 +114,7 @@ def _begun(grid: Grid, cell: Cell, jobs: int) -> _Running:
 
 @contextmanager
 def _threads(number: str) -> Generator[None]:
-    """What numpy's linear algebra takes for its threads, if it is loaded now: in the process that forks."""
+    """Set OMP_NUM_THREADS, which numpy reads when the forking process loads it; restore it at the end."""
     before = os.environ.get("OMP_NUM_THREADS")
     os.environ["OMP_NUM_THREADS"] = number
     try:
@@ -126,9 +126,9 @@ def _threads(number: str) -> Generator[None]:
 
 
 def _processes(config: RunConfig) -> ForkServerContext | SpawnContext:
-    """How runs get processes: forked, where that is safe, from one that has loaded the libraries.
+    """Return the multiprocessing context of runs: fork from a server process that has loaded the libraries.
 
-    Those take some seconds to load, which is much of a small run.
+    Loading them takes seconds, which is much for a small run. Spawn if forking from a server is unavailable.
     """
     if "forkserver" not in get_all_start_methods():
         return get_context("spawn")
@@ -138,10 +138,10 @@ def _processes(config: RunConfig) -> ForkServerContext | SpawnContext:
 
 
 def _train(words: Sequence[str], log: str, environment: Mapping[str, str], folder: str) -> None:
-    """`genenv train`, in a process of its own: an interrupt by hand comes to the sweep, which tells it."""
+    """Run `genenv train` in this process; Ctrl+C reaches only the sweep, which interrupts its runs."""
     if hasattr(os, "setsid"):
         os.setsid()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # where the sweep was started to ignore it
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the sweep may ignore SIGINT
     threading.Thread(target=_end_with_the_sweep, daemon=True).start()
     os.environ.clear()
     os.environ.update(environment)
@@ -155,7 +155,7 @@ def _train(words: Sequence[str], log: str, environment: Mapping[str, str], folde
 
 
 def _end_with_the_sweep() -> None:
-    """A sweep that is killed cannot tell its runs: each sees for itself, and ends as after an interrupt."""
+    """Interrupt this run when the sweep's process ends, since a killed sweep cannot interrupt its runs."""
     sweep = parent_process()
     if sweep is not None:
         wait([sweep.sentinel])
@@ -163,7 +163,7 @@ def _end_with_the_sweep() -> None:
 
 
 def _words(grid: Grid, cell: Cell, config: RunConfig, threads: int) -> Sequence[str]:
-    """What is typed after `genenv train`."""
+    """Return the arguments of `genenv train` for a cell."""
     if (cell.path / "config.toml").is_file():
         return ["--resume"]
     settings = [
@@ -172,7 +172,7 @@ def _words(grid: Grid, cell: Cell, config: RunConfig, threads: int) -> Sequence[
     ]
     if not cell.variant:
         settings.append("run.rounds=0")
-    if config.policy.threads == 0:  # measured beside other runs, each would differ
+    if config.policy.threads == 0:  # a measurement during other runs would vary
         settings.append(f"policy.threads={threads}")
     words = [str(grid.config), *(word for setting in settings for word in ("--set", setting))]
     if cell.variant:
@@ -181,7 +181,7 @@ def _words(grid: Grid, cell: Cell, config: RunConfig, threads: int) -> Sequence[
 
 
 def _run_name(cell: Cell) -> str:
-    """What a run is called in charts: its variant, cut where it is too long for a name, and its seed."""
+    """Return a run's name in charts: its variant, shortened if too long, and its seed."""
     return f"{_NOT_IN_NAMES.sub('-', cell.variant or WARM_UP)[:_LONGEST_NAME]}-{cell.seed}"
 
 
@@ -215,7 +215,7 @@ def _time(seconds: float) -> str:
 
 @contextmanager
 def _ended(running: Sequence[_Running]) -> Generator[None]:
-    """Whatever ends the block ends the runs: by an interrupt, so that each keeps its committed rounds."""
+    """Interrupt all runs when the block ends, so that each keeps its committed rounds."""
     try:
         yield
     finally:

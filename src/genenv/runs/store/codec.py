@@ -1,8 +1,8 @@
-"""How values become SQLite columns and dataclasses become rows: a codec for each type of field.
+"""Converts dataclasses to SQLite rows and back, with one codec per type of field.
 
-Token ids, log-probabilities and flags are little-endian BLOBs of 4, 8 and 1 bytes an item. Structures are
-JSON. What is read back equals what was written, for every string and every finite number. Others are refused,
-because neither JSON nor SQLite can hold them.
+Token ids, log-probabilities and flags are little-endian BLOBs of 4, 8 and 1 bytes per item. Structures are
+JSON. Reading returns values equal to those written, for every string and every finite number. Numbers that
+are not finite are refused, because neither JSON nor SQLite can store them.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from genenv.types import (
 )
 
 SqlValue = str | bytes | int | float | None
-"""What a column can hold."""
+"""The types of values in a column."""
 Row = Mapping[str, SqlValue]
 RecordT = TypeVar("RecordT")
 
 
 def finite(name: str, value: float | None) -> float | None:
-    """The value itself; None where there is none.
+    """Return the value unchanged, which may be None.
 
     Raises:
-        ValueError: it is infinite or NaN (which SQLite would silently store as NULL).
+        ValueError: the value is infinite or NaN (which SQLite would silently store as NULL).
     """
     if value is not None and not math.isfinite(value):
         raise ValueError(f"{name} must be finite, not {value}")
@@ -54,7 +54,7 @@ def finite(name: str, value: float | None) -> float | None:
 
 
 def to_json(value: Json) -> str:
-    """Compact JSON, keys in their given order; text with a lone surrogate, which has no UTF-8, is escaped.
+    """Return compact JSON with keys in the given order. Text with a lone surrogate is escaped.
 
     Raises:
         ValueError: a number is infinite or NaN.
@@ -64,10 +64,10 @@ def to_json(value: Json) -> str:
 
 
 def object_from_json(text: str) -> JsonObject:
-    """Parse a JSON object; sequences come back as lists.
+    """Parse a JSON object. Sequences become lists.
 
     Raises:
-        ValueError: the text holds something else.
+        ValueError: the text is not a JSON object.
     """
     value = cast("object", json.loads(text))
     if not isinstance(value, dict):
@@ -79,7 +79,7 @@ def strings_from_json(text: str) -> tuple[str, ...]:
     """Parse a JSON list of strings.
 
     Raises:
-        ValueError: the text holds something else.
+        ValueError: the text is not a JSON list of strings.
     """
     value = cast("object", json.loads(text))
     if not isinstance(value, list) or not all(isinstance(item, str) for item in cast("list[object]", value)):
@@ -91,7 +91,7 @@ def messages_from_json(text: str) -> tuple[Message, ...]:
     """Parse a JSON list of messages.
 
     Raises:
-        ValueError: the text holds something else.
+        ValueError: the text is not a JSON list of messages.
     """
     items = cast("list[dict[str, Any]]", json.loads(text))
     try:
@@ -101,17 +101,17 @@ def messages_from_json(text: str) -> tuple[Message, ...]:
 
 
 def to_text(text: str) -> str | bytes:
-    """Text for a column: readable as it is; the rare text with a lone surrogate becomes a BLOB."""
+    """Return text for a column: as text, or as a BLOB in the rare case of a lone surrogate."""
     return text if _has_utf8(text) else text.encode("utf-8", "surrogatepass")
 
 
 def from_text(value: str | bytes) -> str:
-    """What `to_text` made."""
+    """Return the text that `to_text` converted."""
     return value if isinstance(value, str) else value.decode("utf-8", "surrogatepass")
 
 
 def sha256_of(rows: Iterable[Iterable[SqlValue]]) -> bytes:
-    """SHA-256 of rows: each as a line of JSON in which a BLOB is its length, then its BLOBs."""
+    """Return the SHA-256 of rows. Each is a line of JSON with lengths for BLOBs, followed by its BLOBs."""
     sha = hashlib.sha256()
     for row in rows:
         values = tuple(row)
@@ -151,12 +151,12 @@ def _unpack(code: str, blob: bytes) -> tuple[Any, ...]:
     return struct.unpack(f"<{items}{code}", blob)
 
 
-def _same(value: Any) -> Any:  # noqa: ANN401 - whatever SQLite holds
+def _same(value: Any) -> Any:  # noqa: ANN401 - any type of SQLite
     return value
 
 
 _Codec = tuple[Callable[[Any], SqlValue], Callable[[Any], Any]]
-"""`put` writes a column, `get` reads what it wrote."""
+"""`put` converts a value for a column, `get` converts it back."""
 _CODECS: Mapping[str, _Codec] = {
     "str": (to_text, from_text),
     "bool": (int, bool),
@@ -176,18 +176,18 @@ _CODECS: Mapping[str, _Codec] = {
     **{kind.__name__: (attrgetter("value"), kind) for kind in (Origin, RejectReason, StopReason)},
     **dict.fromkeys(("int", "int | None", "str | None", "float", "float | None"), (_same, _same)),
 }
-"""By annotation of a field."""
+"""Codecs by the annotation of a field."""
 
 
 class RowCodec(Generic[RecordT]):
-    """Rows of a dataclass, a column a field: `row` and `of` are inverse to each other."""
+    """Converts a dataclass to rows with one column per field; `row` and `of` are inverse to each other."""
 
     def __init__(self, kind: type[RecordT], *, without: Collection[str] = ()) -> None:
-        """Look up the codec of each field.
+        """Find the codec of each field.
 
         Args:
             kind: the dataclass.
-            without: fields that are no column: they have a default, or are given to `of`.
+            without: fields without a column; they have a default or are passed to `of`.
         """
         self._kind = kind
         self._columns: list[tuple[str, str, *_Codec]] = []
@@ -197,15 +197,15 @@ class RowCodec(Generic[RecordT]):
             put, get = _CODECS[str(field.type)]
             if put is _same and str(field.type).startswith("float"):
                 put = partial(finite, field.name)
-            column = "domain" if field.name == "environment" else field.name  # as older versions call it
+            column = "domain" if field.name == "environment" else field.name  # the name in older versions
             self._columns.append((field.name, column, put, get))
 
     def row(self, record: RecordT, **more: SqlValue) -> Row:
-        """The row of a record, with further columns that are no field of it."""
+        """Return the row of a record, with additional columns that are not fields of it."""
         return {column: put(getattr(record, field)) for field, column, put, _ in self._columns} | more
 
     def of(self, row: sqlite3.Row, **more: object) -> RecordT:
-        """The record of a row, with the fields that are no column of it."""
+        """Return the record of a row, with the given values for fields without a column."""
         return self._kind(**{field: get(row[column]) for field, column, _, get in self._columns}, **more)
 
 
@@ -221,10 +221,10 @@ _TASK, _LINEAGE = RowCodec(Task, without=("lineage",)), RowCodec(Lineage)
 
 
 def task_row(task: Task) -> Row:
-    """A row of `tasks`, without the round and the surface."""
+    """Return a row of `tasks`, without the round and the surface."""
     return {**_TASK.row(task), **_LINEAGE.row(task.lineage)}
 
 
 def task_of(row: sqlite3.Row) -> Task:
-    """The task of a row."""
+    """Return the task of a row."""
     return _TASK.of(row, lineage=_LINEAGE.of(row))

@@ -1,4 +1,4 @@
-"""One SQLite file: opened with the right settings, checked, and with errors that are sentences."""
+"""One SQLite file: opened with the right settings, checked, and with errors that are readable sentences."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from genenv.runs.store.migrations import migrate
 ReadT = TypeVar("ReadT")
 
 _BUSY_S = 30.0
-"""How long to wait for another process that is writing."""
+"""How long to wait for another process that is writing, in seconds."""
 
 MEND = "restore a copy of it, or start a new run"
-"""What to do about damage."""
+"""The advice in messages about damage."""
 
 _SENTENCES: Mapping[int, str] = {
     sqlite3.SQLITE_FULL: "the disk is full, {path} stays at its last whole round; "
@@ -36,10 +36,10 @@ _SENTENCES: Mapping[int, str] = {
 
 
 class Database:
-    """A connection in autocommit mode; writes happen inside `transaction`."""
+    """A connection in autocommit mode. Writes that belong together go inside `transaction`."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
-        """Use `Database.open`."""
+        """Wrap an open connection. Call `Database.open` instead."""
         self.path = path
         self._connection = connection
 
@@ -49,8 +49,8 @@ class Database:
 
         Args:
             path: the file.
-            create: make it when it is not there.
-            check: read all of it, to see whether SQLite finds it whole.
+            create: create the file if it is missing.
+            check: run SQLite's quick check, which reads the whole file.
 
         Raises:
             DataError: it is missing (unless `create`), damaged, in use, newer than the code, or not a store.
@@ -69,12 +69,12 @@ class Database:
     @classmethod
     @contextmanager
     def peek(cls, path: Path) -> Generator[Database]:
-        """A connection that writes nothing and checks nothing: it serves read-only folders, and at once.
+        """Open a read-only connection without checks. It works in read-only folders and opens at once.
 
         Raises:
             DataError: the file is damaged or cannot be read.
         """
-        # Without a `-wal` file nobody has it open, and a folder that cannot be written does no harm.
+        # Without a `-wal` file no process has it open, so an immutable read works even in a read-only folder.
         mode = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "immutable=1"
         uri = f"{path.absolute().as_uri()}?{mode}"
         with sentences(path), closing(sqlite3.connect(uri, uri=True)) as connection:
@@ -82,43 +82,43 @@ class Database:
             yield cls(path, connection)
 
     def close(self) -> None:
-        """Close the file; harmless when it is closed already."""
+        """Close the file; does nothing if it is closed."""
         self._connection.close()
 
     def rows(self, sql: str, values: Sequence[SqlValue] | Mapping[str, SqlValue] = ()) -> list[sqlite3.Row]:
-        """All rows of a query."""
+        """Return all rows of a query."""
         with sentences(self.path), closing(self._connection.execute(sql, values)) as cursor:
             return cursor.fetchall()
 
     def read(
         self, of: Callable[[sqlite3.Row], ReadT], sql: str, values: Sequence[SqlValue] = ()
     ) -> list[ReadT]:
-        """What each row of a query stands for; one that cannot be decoded means a damaged file."""
+        """Return the decoded rows of a query. A row that cannot be decoded means a damaged file."""
         with self.decoding():
             return [of(row) for row in self.rows(sql, values)]
 
     def has_table(self, name: str) -> bool:
-        """Whether there is a table of this name."""
+        """Return whether a table exists."""
         return bool(self.rows("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?", (name,)))
 
     def each(self, sql: str, values: Sequence[SqlValue] = ()) -> Generator[sqlite3.Row]:
-        """The rows of a query one by one, for what does not fit into memory."""
+        """Yield the rows of a query one by one, for results that do not fit into memory."""
         with sentences(self.path), closing(self._connection.execute(sql, values)) as cursor:
             yield from cursor
 
     def run(self, sql: str, values: Sequence[SqlValue] = ()) -> int:
-        """Execute one statement; returns how many rows it changed."""
+        """Execute one statement; return the number of rows that it changed."""
         with sentences(self.path), closing(self._connection.execute(sql, values)) as cursor:
             return cursor.rowcount
 
     def copy_to(self, path: Path) -> None:
-        """Copy the whole database, as it is at this moment, into a file that is not there yet."""
+        """Copy the whole database, in its present state, into a new file."""
         with sentences(path), closing(sqlite3.connect(path)) as target:
             self._connection.backup(target)
 
     @contextmanager
     def transaction(self) -> Generator[None]:
-        """All writes inside happen together, or none of them does."""
+        """Apply all writes in the block atomically."""
         self.run("BEGIN IMMEDIATE")
         try:
             yield
@@ -130,7 +130,7 @@ class Database:
 
     @contextmanager
     def snapshot(self) -> Generator[None]:
-        """All reads inside see the file as it was at the first of them, whatever is committed meanwhile."""
+        """Make all reads in the block see one state of the file, whatever is committed in the meantime."""
         self.run("BEGIN")
         try:
             yield
@@ -140,7 +140,7 @@ class Database:
 
     @contextmanager
     def decoding(self) -> Generator[None]:
-        """Values that cannot be decoded mean a damaged file."""
+        """Turn decoding errors in the block into `DataError`, because they mean a damaged file."""
         try:
             yield
         except ValueError as err:
@@ -149,11 +149,11 @@ class Database:
 
 @contextmanager
 def sentences(path: Path) -> Generator[None]:
-    """Turn SQLite's errors about the file into `DataError`; errors of the caller stay what they are.
+    """Turn SQLite's errors about the file into `DataError`. Errors of the calling code are not changed.
 
     Raises:
         DataError: the file is damaged, in use, or cannot be written.
-        ValueError: a row breaks a rule of the tables, such as an id that is used twice.
+        ValueError: a row breaks a constraint of the tables, such as an id that is used twice.
     """
     try:
         yield
@@ -162,7 +162,7 @@ def sentences(path: Path) -> Generator[None]:
     except UnicodeDecodeError as err:  # SQLite quotes the name of a damaged table
         raise DataError(_SENTENCES[sqlite3.SQLITE_CORRUPT].format(path=path, error=err)) from err
     except sqlite3.DatabaseError as err:
-        # Without a code the error is the module's own: text that is not UTF-8, or a misuse, which is a bug.
+        # Errors without a code are from Python's module: text that is not UTF-8, or a misuse, which is a bug.
         code = getattr(err, "sqlite_errorcode", None)
         if code is None and isinstance(err, sqlite3.OperationalError):
             code = sqlite3.SQLITE_CORRUPT
@@ -181,16 +181,16 @@ def _prepare(connection: sqlite3.Connection, path: Path, *, check: bool) -> None
         found = found.splitlines()[-1]  # the first line names the database of the connection
         raise DataError(f"{path} is damaged ({found}); {MEND}")
     connection.execute("PRAGMA synchronous = FULL")
-    # A commit moves on into the file itself, so that a lost `-wal` file costs no committed round.
+    # Each commit is moved into the main file, so that a lost `-wal` file costs no committed round.
     connection.execute("PRAGMA wal_autocheckpoint = 1")
     try:
         migrate(connection, path)  # before WAL: another program's database must stay as it is
     except (sqlite3.OperationalError, sqlite3.IntegrityError) as err:
         if isinstance(err, sqlite3.OperationalError) and err.sqlite_errorcode != sqlite3.SQLITE_ERROR:
             raise
-        # A step that was done already, or rows that break a rule.
+        # A step that was already applied, or rows that break a constraint.
         raise DataError(f"{path} is damaged ({err}); {MEND}") from err
-    connection.execute("PRAGMA foreign_keys = ON")  # not before: a step moves damaged rows as they are
+    connection.execute("PRAGMA foreign_keys = ON")  # not earlier: a migration copies damaged rows unchanged
     _check_tables(connection, path)
     connection.execute("PRAGMA journal_mode = WAL")
 
@@ -200,17 +200,17 @@ _TABLES = "SELECT type, name, tbl_name, sql FROM sqlite_schema"
 
 @cache
 def _tables() -> frozenset[tuple[object, ...]]:
-    """The definitions that a store of the newest format has."""
+    """Return the definitions of tables and indices in a store of the newest format."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as fresh:
         migrate(fresh, Path("a new store"))
         return frozenset(tuple(row) for row in fresh.execute(_TABLES))
 
 
 def _check_tables(connection: sqlite3.Connection, path: Path) -> None:
-    """A bit that flipped in a definition leaves a file that is sound but no store of this format.
+    """Check the definitions of tables, since a flipped bit in one may leave a valid SQLite file.
 
     Raises:
-        DataError: tables or indices are not those that the migrations make.
+        DataError: tables or indices are not those that the migrations create.
     """
     if _tables() - {tuple(row) for row in connection.execute(_TABLES)}:
         raise DataError(f"{path} is damaged (its tables are not those of a store); {MEND}")

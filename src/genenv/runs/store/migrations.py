@@ -1,14 +1,14 @@
 """The tables of a run's store, as numbered steps: step N takes a database from version N-1 to version N.
 
-A step that has been released is never edited; a change of the tables is one more step at the end of the list.
-The version is SQLite's `user_version`; `application_id` marks the file as ours.
+A released step is never edited. A change of the tables is one more step at the end of the list. The version
+is SQLite's `user_version`; `application_id` identifies the file as a genenv store.
 
-A step that changes rows of committed rounds renews the checksums of what it changes (see `checksums.py`),
-where they fitted before: what was damaged still is. It moves a damaged value as it is, to be found by them.
+A step that changes rows of committed rounds recomputes their checksums (see `row_checksums.py`), but only
+those that matched before. Damaged rows are copied unchanged, so that the checksums still detect them.
 
-Everything that belongs to a round hangs on `rounds.number` with `ON DELETE CASCADE`: dropping a round is one
-delete. Columns named `n` keep the order of insertion and mean nothing else. Wall-clock values stand apart in
-`rounds.committed_at` and `rounds.timings`, so that two equal runs are equal in every other column.
+All rows of a round reference `rounds.number` with `ON DELETE CASCADE`, so dropping a round is one delete.
+Columns named `n` hold only the order of insertion. Wall-clock values are in `rounds.committed_at` and
+`rounds.timings`, so that two equal runs are equal in all other columns.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ _FIRST_TABLES = (
     f"PRAGMA application_id = {APPLICATION_ID}",
 )
 
-_STATE = "CASE WHEN json_valid(state) THEN state ELSE '{}' END"  # a damaged one is found where it is read
+_STATE = "CASE WHEN json_valid(state) THEN state ELSE '{}' END"  # a damaged state is found when it is read
 _NO_GROWTH = (
     """CREATE TABLE reminders (
         round INTEGER NOT NULL REFERENCES rounds (number) ON DELETE CASCADE,
@@ -160,7 +160,7 @@ _NO_GROWTH = (
         WHERE json_type({_STATE}, '$.replay.seen') IS NOT NULL""",  # noqa: S608 - a constant
     "CREATE INDEX tasks_by_origin ON tasks (origin, round)",
 )
-"""When each task was last seen stood whole in every round's state: now a round has what it reminded of."""
+"""Moves the round in which each task was last seen from every round's state to the table `reminders`."""
 
 _CHECKSUMS = (
     # One row. A run of an older genenv gets its id late: checkpoints up to `legacy_until` do not name it.
@@ -179,7 +179,7 @@ _CHECKSUMS = (
 )
 
 _MESSAGES = (
-    # Made anew under its own name: what ALTER TABLE leaves of a definition depends on SQLite's version.
+    # Created again: the definition that ALTER TABLE leaves depends on SQLite's version.
     "ALTER TABLE traces RENAME TO traces_with_replies",
     """CREATE TABLE traces (
         n INTEGER PRIMARY KEY,
@@ -213,21 +213,21 @@ _TRACES_OF = "SELECT * FROM traces WHERE round = ? ORDER BY n"
 
 
 def _keep_messages(connection: sqlite3.Connection) -> None:
-    """A trace keeps its conversation and the version of the weights, where it kept the replies alone.
+    """Store a trace's conversation and weight version instead of only its replies.
 
-    Of older traces what the environment said is not known, and no version.
+    For older traces, the environment's messages and the version are unknown.
     """
     connection.create_function("as_messages", 1, _as_messages, deterministic=True)
     _change_traces(connection, _MESSAGES)
 
 
 def _keep_readable(connection: sqlite3.Connection) -> None:
-    """A trace keeps whether it could be read and graded. Of older traces that is not known."""
+    """Store whether a trace could be parsed and graded. For older traces this is unknown."""
     _change_traces(connection, _READABLE)
 
 
 def _change_traces(connection: sqlite3.Connection, statements: Sequence[str]) -> None:
-    """Change the table, and renew the checksums that fitted before."""
+    """Change the table of traces, and recompute the checksums that matched before."""
     kept = connection.execute("SELECT round, sha256 FROM checksums WHERE part = 'traces'").fetchall()
     whole = [round_ for round_, sha256 in kept if _traces_sha256(connection, round_) == sha256]
     for statement in statements:
@@ -240,7 +240,7 @@ def _change_traces(connection: sqlite3.Connection, statements: Sequence[str]) ->
 
 
 def _traces_sha256(connection: sqlite3.Connection, round_: int) -> bytes | None:
-    """The checksum of a round's traces; None where SQLite cannot read them."""
+    """Return the checksum of a round's traces; None if SQLite cannot read them."""
     try:
         return sha256_of(connection.execute(_TRACES_OF, (round_,)))
     except sqlite3.Error:
@@ -248,7 +248,7 @@ def _traces_sha256(connection: sqlite3.Connection, round_: int) -> bytes | None:
 
 
 def _as_messages(replies: bytes) -> bytes:
-    """Replies, a JSON list of texts, as what the assistant said; anything else as it is."""
+    """Convert a JSON list of replies to assistant messages. Anything else is returned unchanged."""
     try:
         said = strings_from_json(replies.decode())
     except ValueError:
@@ -257,17 +257,17 @@ def _as_messages(replies: bytes) -> bytes:
 
 
 Step = tuple[str | Callable[[sqlite3.Connection], None], ...]
-"""SQL statements, and functions where SQL is not enough; applied in one transaction."""
+"""SQL statements, and functions if SQL is not enough. A step is applied in one transaction."""
 
 MIGRATIONS: tuple[Step, ...] = (_FIRST_TABLES, _NO_GROWTH, _CHECKSUMS, (_keep_messages,), (_keep_readable,))
-"""Step N-1 of the list makes version N."""
+"""Item N-1 of the list creates version N."""
 
 
 def migrate(connection: sqlite3.Connection, path: Path) -> None:
-    """Bring a database to the newest version; a version that is already there is left alone.
+    """Bring a database to the newest version. The newest version is left unchanged.
 
     Args:
-        connection: in autocommit mode; each step is a transaction of its own.
+        connection: in autocommit mode; each step is one transaction.
         path: the file, for error messages.
 
     Raises:
@@ -299,7 +299,7 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _is_ours(connection: sqlite3.Connection, version: int) -> bool:
-    """A store carries our mark; an empty file can become one."""
+    """Return whether a file is a genenv store, or is empty and can become one."""
     if int(connection.execute("PRAGMA application_id").fetchone()[0]) == APPLICATION_ID:
         return True
     tables = int(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])

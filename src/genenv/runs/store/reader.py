@@ -1,4 +1,4 @@
-"""Reading a store: what a round holds, what a task came from, and what all rounds come to together."""
+"""Reads a store: the contents of a round, the origin of a task, and summaries of all rounds."""
 
 from __future__ import annotations
 
@@ -40,16 +40,17 @@ _COMPARED = {
     "traces": "id",
     **dict.fromkeys(("simulator_samples", "evaluations", "reminders"), "round, position"),
 }
-"""Tables whose rows are equal for equal runs, and the order in which they are compared."""
+"""Tables whose rows are equal for equal runs, with the order in which rows are compared."""
 _NOT_COMPARED = ("n", "timings", "committed_at", "readable")
-"""Columns that are left out: wall-clock values, the order of insertion, and what older formats lack."""
+"""Columns that are not compared: wall-clock values, the order of insertion, and columns missing in older
+formats."""
 
 
 def read_identity(path: Path) -> Identity:
-    """Which run a store is of, without a check of the file.
+    """Return the identity of the run that a store belongs to, without checking the file.
 
     Args:
-        path: the store; one of an older genenv has no id yet, and all of its checkpoints may lack one.
+        path: the store. One of an older genenv has no id, and its checkpoints may lack one too.
 
     Raises:
         DataError: the file is damaged or cannot be read.
@@ -61,7 +62,7 @@ def read_identity(path: Path) -> Identity:
 
 
 def read_last_round(path: Path) -> int | None:
-    """The last committed round of a store; None before the first, and for a file without tables.
+    """Return the last committed round of a store; None before the first, and for a file without tables.
 
     Raises:
         DataError: the file is damaged or cannot be read.
@@ -71,11 +72,11 @@ def read_last_round(path: Path) -> int | None:
 
 
 def first_messages(path: Path, most: int) -> list[tuple[Message, ...]]:
-    """What the agent sees first of some tasks: of held-out ones, then of others.
+    """Return the first messages of some tasks, as the agent sees them; held-out tasks come first.
 
     Args:
         path: the store.
-        most: how many tasks.
+        most: maximum number of tasks.
 
     Raises:
         DataError: the file is damaged or cannot be read.
@@ -86,7 +87,7 @@ def first_messages(path: Path, most: int) -> list[tuple[Message, ...]]:
 
 
 def last_measured(path: Path, metric: str, round_: int) -> tuple[int, float] | None:
-    """The last round up to `round_` that has a metric, and the metric; None where none has.
+    """Return (round, value) of a metric in the last round up to `round_` that has it; None if none has.
 
     Raises:
         DataError: the file is damaged or cannot be read.
@@ -99,24 +100,24 @@ def last_measured(path: Path, metric: str, round_: int) -> tuple[int, float] | N
 
 
 class StoreReader:
-    """Each method is one question."""
+    """Queries of a store. `PoolStore` adds writing."""
 
     def __init__(self, database: Database) -> None:
-        """Read from a database that is open."""
+        """Read from an open database."""
         self._db = database
 
     # rounds
 
     def last_round(self) -> int | None:
-        """The last committed round; None before the first."""
+        """Return the last committed round; None before the first."""
         return self._db.rows("SELECT max(number) AS last FROM rounds")[0]["last"]
 
     def rounds(self) -> tuple[int, ...]:
-        """All committed rounds in order."""
+        """Return all committed rounds in order."""
         return tuple(row["number"] for row in self._db.rows("SELECT number FROM rounds ORDER BY number"))
 
     def metrics(self, round_: int) -> Mapping[str, float]:
-        """The metrics of a round, timings included.
+        """Return the metrics of a round, including timings.
 
         Raises:
             KeyError: the round is not committed.
@@ -125,7 +126,7 @@ class StoreReader:
         return self._only(found, f"round {round_}")
 
     def state(self, round_: int) -> JsonObject:
-        """The curriculum's state after a round.
+        """Return the curriculum's state after a round.
 
         Raises:
             KeyError: the round is not committed.
@@ -135,14 +136,14 @@ class StoreReader:
         return self._only(found, f"round {round_}")
 
     def metrics_by_round(self) -> Mapping[int, Mapping[str, float]]:
-        """The metrics of every round in order, timings included."""
+        """Return the metrics of every round in order, including timings."""
         sql = "SELECT number, metrics, timings FROM rounds ORDER BY number"
         return dict(self._db.read(lambda row: (row["number"], _metrics_of(row)), sql))
 
-    # what a round holds; empty for a round that is not committed
+    # the contents of a round; empty if it is not committed
 
     def batches(self, round_: int) -> tuple[TaskBatch, ...]:
-        """The batches of a round in order, with proposals (rejections included) and groups."""
+        """Return the batches of a round in order, with proposals (including rejections) and groups."""
         groups, members = self.groups(round_), defaultdict[str, list[Group]](list)
         sql = """SELECT position, batch_context_id FROM groups
                  WHERE round = ? AND batch_context_id IS NOT NULL ORDER BY batch_position"""
@@ -161,7 +162,7 @@ class StoreReader:
         )
 
     def groups(self, round_: int) -> tuple[Group, ...]:
-        """All groups of a round in order: the batches', base tasks and replayed tasks."""
+        """Return all groups of a round in order: those of batches, of base tasks and of replayed tasks."""
         traces = self._grouped(
             lambda row: (row["group_position"], codec.TRACE.of(row)),
             "SELECT * FROM traces WHERE round = ? ORDER BY n",
@@ -176,7 +177,7 @@ class StoreReader:
         return tuple(found)
 
     def samples(self, round_: int) -> tuple[SimulatorSample, ...]:
-        """The weighted generations that the simulator learned from in a round."""
+        """Return the weighted generations that the simulator trained on in a round."""
         found = self._db.read(
             lambda row: codec.SAMPLE.of(row, generation=codec.GENERATION.of(row)),
             """SELECT generations.*, weight FROM simulator_samples
@@ -187,20 +188,20 @@ class StoreReader:
         return tuple(found)
 
     def evaluations(self, round_: int) -> tuple[Evaluation, ...]:
-        """The held-out results of a round."""
+        """Return the held-out results of a round."""
         sql = "SELECT * FROM evaluations WHERE round = ? ORDER BY position"
         return tuple(self._db.read(codec.EVALUATION.of, sql, (round_,)))
 
     # tasks
 
     def tasks(self, *, origin: Origin | None = None, rounds: range | None = None) -> tuple[Task, ...]:
-        """Tasks in the order in which they came.
+        """Return tasks in the order in which they were stored.
 
         Args:
-            origin: only tasks from there.
-            rounds: only tasks that first came in one of these consecutive rounds; held-out ones came in none.
+            origin: only tasks of this origin.
+            rounds: only tasks stored in one of these consecutive rounds. Held-out tasks belong to no round.
         """
-        wanted: dict[str, SqlValue] = {}  # only conditions that are asked for, so that an index serves them
+        wanted: dict[str, SqlValue] = {}  # only the requested conditions, so that an index is used
         if origin is not None:
             wanted["origin = ?"] = origin.value
         if rounds is not None:
@@ -210,19 +211,19 @@ class StoreReader:
         return tuple(self._db.read(codec.task_of, sql, tuple(wanted.values())))
 
     def task(self, task_id: str) -> Task:
-        """One task.
+        """Return one task.
 
         Raises:
-            KeyError: the store does not hold it.
+            KeyError: the store does not have it.
         """
         found = self._db.read(codec.task_of, "SELECT * FROM tasks WHERE id = ?", (task_id,))
         return self._only(found, f"task {task_id!r}")
 
     def lineage(self, task_id: str) -> Provenance:
-        """From a task back to its seed, and on to its traces.
+        """Return a task with the seed, context and generation that it came from, and its traces.
 
         Raises:
-            KeyError: the store does not hold the task.
+            KeyError: the store does not have the task.
         """
         task, db = self.task(task_id), self._db
         origin = task.lineage
@@ -240,31 +241,35 @@ class StoreReader:
         )
 
     def surfaces(self) -> Iterator[tuple[str, str]]:
-        """The archive for novelty: id and surface of each generated task that has one, oldest first."""
+        """Yield id and surface (the text for novelty) of each generated task that has one, oldest first."""
         sql = "SELECT id, surface FROM tasks WHERE origin = ? AND surface IS NOT NULL ORDER BY n"
         with self._db.decoding():
             for row in self._db.each(sql, (Origin.GENERATED.value,)):
                 yield row["id"], from_text(row["surface"])
 
     def without_surface(self) -> tuple[Task, ...]:
-        """The generated tasks that were attempted and stored without a surface."""
+        """Return the generated tasks that were rolled out and stored without a surface."""
         sql = """SELECT * FROM tasks WHERE origin = ? AND surface IS NULL
                  AND id IN (SELECT task_id FROM groups) ORDER BY n"""
         return tuple(self._db.read(codec.task_of, sql, (Origin.GENERATED.value,)))
 
     def task_count(self, origin: Origin) -> int:
-        """How many tasks came from there; none is read."""
+        """Return the number of tasks of an origin, without reading them."""
         return self._db.rows("SELECT count(*) FROM tasks WHERE origin = ?", (origin.value,))[0][0]
 
     def last_seen(self, *, since: int = 0) -> Mapping[str, int]:
-        """By task id the last round, from one on, in which the agent attempted it or was reminded of it."""
+        """Return, by task id, the last round in which it was rolled out or its demonstration trained on.
+
+        Args:
+            since: the first round that counts.
+        """
         sql = """SELECT task_id, max(round) FROM (
                      SELECT task_id, round FROM groups UNION ALL SELECT task_id, round FROM reminders
                  ) WHERE round >= ? GROUP BY task_id"""
         return {row[0]: row[1] for row in self._db.rows(sql, (since,))}
 
     def valid_tasks(self, *, since: int = 0) -> tuple[str, ...]:
-        """Ids of the generated tasks with an attempt that parsed, was carried out and graded: D_train.
+        """Return ids of the generated tasks with a readable trace (parsed, executed and graded): D_train.
 
         Args:
             since: the first round whose tasks count.
@@ -276,8 +281,8 @@ class StoreReader:
     # all rounds together
 
     def overview(self) -> tuple[RoundOverview, ...]:
-        """What every round came to, in order. Texts and tokens are not read."""
-        # a task that was measured twice in a round, before and after it, counts as it was after it
+        """Return a summary of every round, in order, without reading texts and tokens."""
+        # if a task was evaluated before and after a round, only the latter counts
         sql = """SELECT round, sum(success), count(*) FROM evaluations
                  WHERE (round, position) IN
                      (SELECT round, max(position) FROM evaluations GROUP BY round, task_id)
@@ -317,7 +322,7 @@ class StoreReader:
         )
 
     def digest(self) -> str:
-        """SHA-256 of everything but wall-clock values and the order of insertion: equal for equal runs."""
+        """Return the SHA-256 of all but wall-clock values and insertion order; equal for equal runs."""
         sha = hashlib.sha256()
         for table, order in _COMPARED.items():
             for row in self._db.each(f"SELECT * FROM {table} ORDER BY {order}"):  # noqa: S608 - constants
@@ -328,7 +333,7 @@ class StoreReader:
     def _grouped(
         self, of: Callable[[sqlite3.Row], tuple[int, FoundT]], sql: str, values: Sequence[SqlValue] = ()
     ) -> Mapping[int, list[FoundT]]:
-        """What rows stand for, by the number that comes with each; an empty list for other numbers."""
+        """Decode rows and group the values by the number of each; other numbers have empty lists."""
         found = defaultdict[int, list[FoundT]](list)
         for number, value in self._db.read(of, sql, values):
             found[number].append(value)
@@ -369,6 +374,6 @@ class StoreReader:
 
 
 def _metrics_of(row: sqlite3.Row) -> Mapping[str, float]:
-    """The metrics of a row of `rounds`, timings included."""
+    """Return the metrics of a row of `rounds`, including timings."""
     merged = {**object_from_json(row["metrics"]), **object_from_json(row["timings"])}
     return cast("Mapping[str, float]", merged)

@@ -1,4 +1,4 @@
-"""What goes into the store for a round, and the small values that come out of it."""
+"""The records that the store saves for a round, and the small values that it returns."""
 
 from __future__ import annotations
 
@@ -23,20 +23,21 @@ from genenv.types import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Which run a store is of; the checkpoints of a run name it too."""
+    """The run that a store belongs to. The run's checkpoints contain the same id."""
 
     id: str
-    """Random, made with the run."""
+    """Random id, generated when the run is created."""
     legacy_until: int
-    """Checkpoints of rounds up to this one were written before runs had ids, and name none; -1: none were."""
+    """Last round whose checkpoint was written before runs had ids, and so contains none; -1: there is
+    none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """One attempt at a held-out task, for measuring only."""
+    """The result of one greedy rollout of a held-out task. Policies are not trained on it."""
 
     task_id: str
-    """A task that the store holds; held-out tasks get there with `PoolStore.put_base`."""
+    """Id of a task in the store. `PoolStore.put_base` stores held-out tasks."""
     success: bool
     reward: float
     """In [0, 1], from the environment's checker."""
@@ -46,78 +47,79 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundRecord:
-    """Everything that one round leaves behind; the store takes it whole or not at all."""
+    """All data of one round. The store saves a record completely or not at all."""
 
     number: int
-    """The first round of a run is 0 or 1; each later one is one more."""
+    """The first round of a run is 0 or 1; the numbers are consecutive."""
     metrics: Mapping[str, float]
-    """By metric name. `time/...` and `..._per_s` are kept apart: they may differ between two equal runs."""
+    """By metric name. `time/...` and `..._per_s` are stored separately, because they may differ between equal
+    runs."""
     state: JsonObject
     """The curriculum's `state_dict`."""
     batches: Sequence[TaskBatch] = ()
     groups: Sequence[Group] = ()
-    """All groups of the round in order: the batches', base tasks and replayed tasks alike."""
+    """All groups of the round in order: those of the batches, of base tasks and of replayed tasks."""
     samples: Sequence[SimulatorSample] = ()
-    """What the simulator learned from; a batch with a generation among them counts as selected."""
+    """Generations that the simulator trained on. A batch with such a generation counts as selected."""
     surfaces: Mapping[str, str] = field(default_factory=dict[str, str])
-    """By task id: the text by which novelty is measured, for the tasks that are new."""
+    """By id of new tasks: the text by which novelty is measured."""
     evaluations: Sequence[Evaluation] = ()
     reminded: Sequence[str] = ()
-    """Ids of base tasks and of earlier rounds' tasks whose known solutions the agent imitated again."""
+    """Ids of base tasks and earlier tasks whose demonstrations the agent trained on again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRate:
-    """How a batch did, without its texts and tokens."""
+    """The success rate and reward of a batch, without its texts and tokens."""
 
     context_id: str
     p_hat: float | None
-    """Successes / attempts; None when no proposal became a task."""
+    """Successes / rollouts; None if there are no valid rollouts."""
     env_reward: float
     selected: bool
-    """Whether the simulator learned from it."""
+    """Whether the simulator trained on it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundOverview:
-    """What a round came to, without any text or token."""
+    """Summary of a round, without texts or tokens."""
 
     number: int
     metrics: Mapping[str, float]
-    """Timings included."""
+    """Metrics, including timings."""
     batches: tuple[BatchRate, ...]
     generated: int
-    """Generations of the simulator, rejected ones included."""
+    """Number of the simulator's generations, including rejected ones."""
     rejected: Counter[RejectReason]
     held_out: tuple[int, int] | None
-    """Held-out tasks that were solved, and how many were tried; None where none was."""
+    """(held-out tasks solved, held-out tasks evaluated); None if there was no evaluation."""
     task_skills: tuple[frozenset[str], ...]
-    """What each of the round's generated tasks exercises."""
+    """The skills of each generated task of the round."""
 
     @property
     def accepted(self) -> int:
-        """Generations that became tasks."""
+        """Number of generations that became tasks."""
         return self.generated - self.rejected.total()
 
     @property
     def valid_rate(self) -> float | None:
-        """Share of generations that became tasks; None when there were none."""
+        """Share of generations that became tasks; None if there were no generations."""
         return self.accepted / self.generated if self.generated else None
 
     @property
     def wall_s(self) -> float:
-        """Seconds spent: the round's own clock, or the sum of its parts."""
+        """Seconds of the round: by the round's timer, or else the sum of its stages."""
         parts = math.fsum(value for name, value in self.metrics.items() if name.startswith("time/"))
         return self.metrics.get("time/round_s", parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """A task and everything it came from; None where a step does not apply to it."""
+    """A task with its seed, context, generation and traces. A value is None if it does not apply."""
 
     seed: Seed | None
     context: Context | None
     generation: Generation | None
     task: Task
     traces: tuple[Trace, ...]
-    """Every attempt at it, in the order of the rounds."""
+    """All rollouts of the task, in the order of the rounds."""

@@ -1,12 +1,12 @@
-"""Checksums of committed rounds: SQLite notices a damaged page only where its structure breaks.
+"""Checksums of committed rounds, because SQLite notices damage only if the file's structure breaks.
 
-A flipped bit inside a text or a number leaves the file well-formed. So each round keeps a SHA-256 of all rows
-that it wrote, one per table ("part"), taken from the rows as they are stored, inside the round's own
-transaction. No commit changes the rows of an earlier round, so a checksum stays true as long as the round is.
-Base data (the run's own row, seeds, held-out tasks) belong to no round: their checksums have NULL for it, and
-are renewed when seeds or held-out tasks are added.
+A flipped bit inside a text or a number leaves a well-formed file. So each round has a SHA-256 of the rows
+that it wrote, one per table ("part"). It is computed from the stored rows, in the transaction of the round.
+No commit changes the rows of an earlier round, so the checksum stays valid. Base data (the run's row, seeds,
+held-out tasks) belong to no round. Their checksums have NULL as the round, and are recomputed when seeds or
+held-out tasks are added.
 
-`checkpoint` is the part that is not in the store: the SHA-256 of the manifest of the round's checkpoint.
+`checkpoint` is a part outside the store: the SHA-256 of the manifest of the round's checkpoint.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ ROUND_PARTS: Mapping[str, str] = {
     "evaluations": "SELECT * FROM evaluations WHERE round = ? ORDER BY position",
     "reminders": "SELECT * FROM reminders WHERE round = ? ORDER BY position",
 }
-"""Every table but `checksums` itself is in one of the two; a test holds them to it."""
+"""Every table except `checksums` is in `BASE_PARTS` or `ROUND_PARTS`; a test enforces this."""
 
 RESUMED_PARTS = ("rounds", "tasks", "groups", "reminders")
-"""What every resumed run reads of every earlier round; what some read beside that, they name themselves."""
+"""The parts of all earlier rounds that every resumed run reads. Some runs read more and name those parts."""
 
 _LOOKED_UP = ("rounds", "tasks", "seeds")
 
 NEWEST = 2
-"""Of so many newest rounds a resumed run checks all parts."""
+"""Number of newest rounds of which a resumed run checks all parts."""
 
 
 def identity(db: Database) -> Identity:
-    """Which run the store is of.
+    """Return the identity of the run that the store belongs to.
 
     Raises:
-        DataError: there is not one row.
+        DataError: the table does not have exactly one row.
     """
     found = db.rows("SELECT id, legacy_until FROM run")
     if len(found) != 1:
@@ -66,12 +66,12 @@ def identity(db: Database) -> Identity:
 
 
 def is_sealed(db: Database) -> bool:
-    """Whether the store has checksums; one of an older genenv has none until `seal_legacy`."""
+    """Return whether the store has checksums. A store of an older genenv has none until `seal_legacy`."""
     return bool(db.rows("SELECT 1 FROM checksums WHERE round IS NULL LIMIT 1"))
 
 
 def seal_round(db: Database, round_: int, checkpoint: bytes | None) -> None:
-    """Keep the checksums of a round that was just written, inside its transaction."""
+    """Save the checksums of a round that was just written, in the same transaction."""
     found = {part: sha256_of(db.rows(sql, (round_,))) for part, sql in ROUND_PARTS.items()}
     if checkpoint is not None:
         found[CHECKPOINT] = checkpoint
@@ -79,19 +79,22 @@ def seal_round(db: Database, round_: int, checkpoint: bytes | None) -> None:
 
 
 def name_checkpoint(db: Database, round_: int, sha256: bytes) -> None:
-    """Keep the SHA-256 of another checkpoint of a round, inside a transaction; the rest stays as it is."""
+    """Replace the SHA-256 of a round's checkpoint, inside a transaction. Other checksums are unchanged."""
     db.run("DELETE FROM checksums WHERE round = ? AND part = ?", (round_, CHECKPOINT))
     _keep(db, round_, {CHECKPOINT: sha256})
 
 
 def seal_base(db: Database) -> None:
-    """Keep the checksums of the base data as they are now, inside the transaction that changed them."""
+    """Save the checksums of the present base data, in the transaction that changed them."""
     db.run("DELETE FROM checksums WHERE round IS NULL")
     _keep(db, None, {part: sha256_of(db.rows(sql)) for part, sql in BASE_PARTS.items()})
 
 
 def seal_legacy(db: Database) -> None:
-    """Keep the checksums of rounds that an older genenv committed, as they are now, inside a transaction."""
+    """Save checksums of the rounds that an older genenv committed, from their present rows.
+
+    Call it inside a transaction.
+    """
     for row in db.rows(
         "SELECT number FROM rounds WHERE number NOT IN (SELECT round FROM checksums WHERE round > -1)"
     ):
@@ -100,18 +103,18 @@ def seal_legacy(db: Database) -> None:
 
 
 def checkpoint_sha256(db: Database, round_: int) -> bytes | None:
-    """The SHA-256 of the manifest of a round's checkpoint; None where the round was committed without."""
+    """Return the SHA-256 of the manifest of a round's checkpoint; None if the store has none."""
     found = db.rows("SELECT sha256 FROM checksums WHERE round = ? AND part = ?", (round_, CHECKPOINT))
     return found[0]["sha256"] if found else None
 
 
 def damage(db: Database, *, whole: bool, also: Collection[str] = ()) -> Iterator[str]:
-    """What does not fit its checksum, each as a few words such as "traces of round 3".
+    """Yield the parts that do not match their checksums, in a few words such as "traces of round 3".
 
     Args:
         db: the store.
-        whole: check everything; else what a resumed run reads, and all of the newest rounds.
-        also: parts of every round that are read beside `RESUMED_PARTS`.
+        whole: check everything; otherwise only the parts that a resumed run reads, and the newest rounds.
+        also: parts of every round that are read in addition to `RESUMED_PARTS`.
     """
     numbers: list[int] = [row["number"] for row in db.rows("SELECT number FROM rounds ORDER BY number")]
     legacy_until = identity(db).legacy_until
@@ -136,11 +139,11 @@ def damage(db: Database, *, whole: bool, also: Collection[str] = ()) -> Iterator
 
 
 def integrity(db: Database, *, whole: bool) -> list[str]:
-    """What SQLite itself finds, indices included, which opening a store leaves out.
+    """Return the errors that SQLite's integrity check finds, including those in indices.
 
     Args:
         db: the store.
-        whole: check all tables; else those whose rows a resumed run looks up.
+        whole: check all tables; otherwise only those whose rows a resumed run looks up.
     """
     checks = ["PRAGMA integrity_check"] if whole else [f"PRAGMA integrity_check({n})" for n in _LOOKED_UP]
     try:
@@ -153,7 +156,7 @@ def integrity(db: Database, *, whole: bool) -> list[str]:
 def _fits(db: Database, sql: str, values: tuple[int, ...], kept: bytes | None) -> bool:
     try:
         return sha256_of(db.rows(sql, values)) == kept
-    except DataError:  # a page or a text that SQLite itself cannot read
+    except DataError:  # a page or a text that SQLite cannot read
         return False
 
 

@@ -1,11 +1,10 @@
-"""The store of a run, `pool.db`: what was written, what became of it, and how it was solved.
+"""The store of a run, `pool.db`: tasks, rollouts, metrics and state of every committed round.
 
-A round is one transaction: after a crash at any instant the file holds whole rounds only. What is read
-back equals what was written, log-probabilities to the last bit; JSON sequences come back as lists. Readers
-of a run in progress (the report, the viewer) may open the file while it is written.
+A round is one transaction, so after a crash the file has complete rounds only. Values that are read equal
+those written, log-probabilities to the last bit; JSON sequences become lists. The report and the viewer may
+read the file of a run in progress.
 
-Ids are unique in a run. A task or seed that is stored already is not stored again, and must not have
-changed.
+Ids are unique in a run. A task or seed that is already stored is not stored again, and must not have changed.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ from genenv.types import Group, Rejection, Seed, Task, TaskBatch
 
 
 def utc_now() -> str:
-    """The time in UTC, as ISO 8601."""
+    """Return the time in UTC, as ISO 8601."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 class PoolStore(StoreReader):
-    """The store of one run. Every method may raise `DataError` when the file turns out to be damaged."""
+    """The store of one run, for reading and writing. Methods raise `DataError` for a damaged file."""
 
     def __init__(self, database: Database, clock: Callable[[], str]) -> None:
-        """Use `PoolStore.open`."""
+        """Wrap an open database. Call `PoolStore.open` instead."""
         super().__init__(database)
         self._clock = clock
 
@@ -45,9 +44,9 @@ class PoolStore(StoreReader):
 
         Args:
             path: the file.
-            create: make it when it is not there.
-            check: read all of the file; False where it was read a moment ago.
-            clock: gives the time that is noted with each round.
+            create: create the file if it is missing.
+            check: read all of the file to check it; False if it was just checked.
+            clock: returns the time that is stored with each round.
 
         Raises:
             DataError: the file is missing, damaged, in use, newer than this code, or not a store.
@@ -55,7 +54,7 @@ class PoolStore(StoreReader):
         return cls(Database.open(path, create=create, check=check), clock)
 
     def __enter__(self) -> PoolStore:
-        """The store itself; it is closed at the end of the block."""
+        """Return the store. It is closed at the end of the block."""
         return self
 
     def __exit__(
@@ -66,19 +65,19 @@ class PoolStore(StoreReader):
 
     @property
     def path(self) -> Path:
-        """Its file."""
+        """The path of the file."""
         return self._db.path
 
     def close(self) -> None:
-        """Close the file; harmless when it is closed already."""
+        """Close the file; does nothing if it is closed."""
         self._db.close()
 
     # writing
 
     def put_base(self, seeds: Sequence[Seed], tasks: Sequence[Task] = ()) -> None:
-        """Store seeds and held-out tasks, before the first round; base tasks come with the rounds.
+        """Store seeds and held-out tasks before the first round. Base tasks are stored with the rounds.
 
-        Calling it again with the same data changes nothing, so a resumed run may.
+        Calling it again with the same data, as a resumed run does, changes nothing.
 
         Raises:
             ValueError: an id is stored with other content.
@@ -90,16 +89,16 @@ class PoolStore(StoreReader):
                 checksums.seal_base(self._db)
 
     def commit_round(self, record: RoundRecord, *, checkpoint: bytes | None = None) -> None:
-        """Store a round with its checksums, whole or not at all.
+        """Store a round with its checksums, completely or not at all.
 
         Args:
             record: the round.
-            checkpoint: SHA-256 of the manifest of its checkpoint, to know it again; None when it has none.
+            checkpoint: SHA-256 of the manifest of the round's checkpoint; None if it has none.
 
         Raises:
             ValueError: the round is not the next one, a number is not finite, an id is used twice with other
-                content, or something is named that neither the record nor the store holds.
-            DataError: the disk is full, or the file is in use or damaged. Earlier rounds are as they were.
+                content, or an id refers to nothing in the record or the store.
+            DataError: the disk is full, or the file is in use or damaged. Earlier rounds are unchanged.
         """
         with self._db.transaction():
             last = self.last_round()
@@ -118,10 +117,10 @@ class PoolStore(StoreReader):
                 checksums.seal_base(self._db)
 
     def seal_legacy(self) -> bool:
-        """Give the rounds that an older genenv committed their checksums, as they are now.
+        """Save checksums for rounds that an older genenv committed, from their present rows.
 
         Returns:
-            Whether there were any without.
+            Whether there were rounds without checksums.
         """
         with self._db.transaction():
             if self.last_round() is None or checksums.is_sealed(self._db):
@@ -130,16 +129,16 @@ class PoolStore(StoreReader):
             return True
 
     def copy_to(self, path: Path) -> None:
-        """Copy everything into a file that is not there yet."""
+        """Copy everything into a new file."""
         self._db.copy_to(path)
 
     def branch(self, run: str, last: int, *, checkpoint: bytes) -> None:
-        """Make a copy of a run's store that of a run of its own, which begins after a round.
+        """Turn a copy of a run's store into the store of a new run that starts after a round.
 
         Args:
             run: id of the new run.
-            last: the round; later ones are dropped, with all that came with them.
-            checkpoint: SHA-256 of the manifest of its copied checkpoint, which names the new run.
+            last: the round. Later rounds are dropped with all their data.
+            checkpoint: SHA-256 of the manifest of the copied checkpoint, which contains the new id.
         """
         with self._db.transaction():
             if not checksums.is_sealed(self._db):
@@ -149,26 +148,27 @@ class PoolStore(StoreReader):
             checksums.seal_base(self._db)  # the row of the run is part of it
             checksums.name_checkpoint(self._db, last, checkpoint)
 
-    # what it is, and whether it is whole
+    # identity and damage
 
     def identity(self) -> Identity:
-        """Which run this is."""
+        """Return the identity of the run."""
         return checksums.identity(self._db)
 
     def checkpoint_sha256(self, round_: int) -> bytes | None:
-        """SHA-256 of the manifest of a round's checkpoint; None where it was committed without."""
+        """Return the SHA-256 of the manifest of a round's checkpoint; None if the store has none."""
         return checksums.checkpoint_sha256(self._db, round_)
 
     def has_checksums(self) -> bool:
-        """Whether its rounds can be checked; those of an older genenv have none until they are resumed."""
+        """Return whether rounds have checksums. Those of an older genenv get them when the run is resumed."""
         return checksums.is_sealed(self._db)
 
     def damage(self, *, whole: bool, also: Collection[str] = ()) -> list[str]:
-        """What has changed since it was committed, each in a few words such as "traces of round 3".
+        """Return the parts that changed since their commit, in a few words such as "traces of round 3".
 
         Args:
-            whole: check everything; else what a resumed run reads, and the newest rounds.
-            also: parts of every round that a run reads beside those that all read, such as "traces".
+            whole: check everything; otherwise only what a resumed run reads, and the newest rounds.
+            also: parts of every round that this run reads in addition to those of every run, such as
+                "traces".
         """
         with self._db.snapshot():
             return [
@@ -181,10 +181,10 @@ class PoolStore(StoreReader):
 
 
 def _write_round(db: Database, record: RoundRecord, committed_at: str) -> bool:
-    """Write everything of a round; returns whether a seed among it is new.
+    """Write all data of a round; return whether it had a new seed.
 
     Raises:
-        ValueError: the record contradicts itself or what is stored.
+        ValueError: the record contradicts itself or the stored data.
     """
     number = record.number
     timings = {name: value for name, value in record.metrics.items() if _is_timing(name)}
@@ -209,12 +209,12 @@ def _write_round(db: Database, record: RoundRecord, committed_at: str) -> bool:
 
 
 def _write_seed(db: Database, seed: Seed) -> bool:
-    """Store a seed unless it is there; returns whether it was new."""
+    """Store a seed unless it is stored; return whether it was new."""
     return _insert_once(db, "seeds", codec.SEED.row(seed), extra={})
 
 
 def _write_task(db: Database, task: Task, *, round_: int | None, surface: str | None) -> bool:
-    """Store a task unless it is there; returns whether it was new. No round brought in held-out tasks."""
+    """Store a task unless it is stored; return whether it was new. Held-out tasks have no round."""
     lineage, owner = task.lineage, f"task {task.id!r}"
     _require(db, "seed", lineage.seed_id, needed_by=owner)
     _require(db, "context", lineage.context_id, needed_by=owner)
@@ -224,7 +224,7 @@ def _write_task(db: Database, task: Task, *, round_: int | None, surface: str | 
 
 
 def _is_timing(name: str) -> bool:
-    """Whether a metric is a wall-clock value, which differs between two equal runs."""
+    """Return whether a metric is a wall-clock value, which differs between equal runs."""
     return name.startswith("time/") or name.endswith("_per_s")
 
 
@@ -259,7 +259,7 @@ def _write_batch(
 
 
 def _write_groups(db: Database, record: RoundRecord) -> None:
-    """The round's groups in order; then those that only a batch knows."""
+    """Write the round's groups in order, then groups that only a batch contains."""
     groups = list(record.groups)
     places: dict[int, tuple[str, int]] = {}  # position of a group -> its batch, and its position in there
     for batch in record.batches:
@@ -279,7 +279,7 @@ def _write_groups(db: Database, record: RoundRecord) -> None:
 
 
 def _position(groups: list[Group], wanted: Group, *, taken: Mapping[int, object]) -> int:
-    """Where a batch's group stands among all groups; appended when it is not there."""
+    """Return the position of a batch's group among all groups; append the group if it is missing."""
     for position, group in enumerate(groups):
         same = group is wanted or (group.task.id == wanted.task.id and group == wanted)
         if same and position not in taken:
@@ -293,7 +293,7 @@ def _insert(db: Database, table: str, row: Row) -> None:
 
 
 def _insert_once(db: Database, table: str, row: Row, *, extra: Row) -> bool:
-    """Insert a row and its extra columns unless the id is there; then the row must be the same."""
+    """Insert a row with extra columns; return whether it was new. A stored row with this id must be equal."""
     columns = (*row, *extra)
     values = (*row.values(), *extra.values())
     if db.run(_insert_sql(table, columns) + " ON CONFLICT (id) DO NOTHING", values):
@@ -312,7 +312,7 @@ def _insert_sql(table: str, columns: Sequence[str]) -> str:
 
 
 def _require(db: Database, kind: str, id_: SqlValue, *, needed_by: str) -> None:
-    """A foreign key's own error does not say which one it was."""
+    """Check a foreign key, because SQLite's error does not say which one failed."""
     sql = f"SELECT 1 FROM {kind}s WHERE id = ?"  # noqa: S608 - as above
     if id_ is not None and not db.rows(sql, (id_,)):
         raise ValueError(f"{needed_by} needs {kind} {id_!r}, which the store does not hold")

@@ -3,6 +3,7 @@
 | module | holds |
 |---|---|
 | `requests` `replies` | what clients send, and what they are sent back: JSON and protobuf |
+| `messages` | the protobuf messages of the protocol, as classes |
 | `sessions` | sessions, their adapters and samplers; answers until they are fetched |
 | `checkpoints` | folders with `tinker://` paths, whole or not there |
 | `service` | what the protocol can ask for |

@@ -1,12 +1,12 @@
-"""Checkpoints on disk: a folder each, below the training run that wrote it, whole or not there.
+"""Checkpoints of the Tinker server on disk: a folder each, below its training run, written atomically.
 
-    FOLDER/runs/RUN/run.json                  what is known of a training run
+    FOLDER/runs/RUN/run.json                  metadata of a training run
     FOLDER/runs/RUN/weights/NAME/             tinker://RUN/weights/NAME: adapter, moments, checkpoint.json
     FOLDER/runs/RUN/sampler_weights/NAME/     tinker://RUN/sampler_weights/NAME: adapter, checkpoint.json
-    FOLDER/passing/NUMBER/                    what samplers without a name read; gone at the next start
+    FOLDER/passing/NUMBER/                    adapters of samplers without a name; deleted at the next start
 
-A checkpoint is written into a hidden folder beside it, flushed and renamed; one that is replaced is put aside
-first and taken back at the next start if a kill came in between.
+A checkpoint is written into a hidden sibling folder, flushed and renamed. A checkpoint that it replaces is
+renamed first, and restored at the next start if the process was killed between the two renames.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ABOUT, _RUN = "checkpoint.json", "run.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointPath:
-    """Where a checkpoint is, as its `tinker://` path says."""
+    """The address of a checkpoint: the three parts of a `tinker://` path, by which clients refer to it."""
 
     run: str
     kind: Kind
@@ -46,10 +46,10 @@ class CheckpointPath:
 
     @staticmethod
     def of(path: str) -> CheckpointPath:
-        """Read a path.
+        """Parse a `tinker://` path.
 
         Raises:
-            UsageError: it is none.
+            UsageError: the path is not the path of a checkpoint.
         """
         parts = path.removeprefix(_SCHEME).split("/")
         if not path.startswith(_SCHEME) or len(parts) != 3 or parts[1] not in KINDS:
@@ -61,13 +61,13 @@ class CheckpointPath:
 
     @property
     def path(self) -> str:
-        """The `tinker://` path."""
+        """Return the `tinker://` path."""
         return f"{_SCHEME}{self.run}/{self.kind}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointInfo:
-    """What is known of a checkpoint beside its weights."""
+    """The metadata of a checkpoint, stored in its `checkpoint.json`."""
 
     base_model: str
     rank: int
@@ -75,15 +75,15 @@ class CheckpointInfo:
     train_attn: bool
     train_unembed: bool
     time: str
-    """ISO 8601, UTC."""
+    """When the checkpoint was written: ISO 8601, UTC."""
     steps: int = 0
-    """Of the optimizer, before it."""
+    """The optimizer steps taken before the checkpoint."""
     expires_at: str | None = None
     public: bool = False
 
     @property
     def shape(self) -> AdapterShape:
-        """The adapter's."""
+        """Return the shape of the checkpoint's adapter."""
         return AdapterShape(
             rank=self.rank, mlp=self.train_mlp, attention=self.train_attn, unembed=self.train_unembed
         )
@@ -91,7 +91,7 @@ class CheckpointInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What is known of a training run."""
+    """The metadata of a training run, stored in its `run.json`."""
 
     id: str
     base_model: str
@@ -101,23 +101,23 @@ class Run:
 
 
 def now() -> str:
-    """The time, as it is written down."""
+    """Return the current time in UTC as ISO 8601."""
     return datetime.now(UTC).isoformat()
 
 
 def later(seconds: int | None) -> str | None:
-    """The time in so many seconds; None for None."""
+    """Return the time that is `seconds` from now as ISO 8601, or None for None."""
     return None if seconds is None else (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
 
 
 class CheckpointStore:
-    """All checkpoints of a server."""
+    """All checkpoints and training runs of a server, read and written in one folder; `Service` uses it."""
 
     def __init__(self, folder: Path) -> None:
-        """Open a folder; what a kill left half done in it is mended.
+        """Open a folder, and repair checkpoints that a killed process left half written.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the folder cannot be written.
         """
         self._runs, self._passing = folder / "runs", folder / "passing"
         shutil.rmtree(self._passing, ignore_errors=True)
@@ -128,20 +128,20 @@ class CheckpointStore:
                 _mend(run / kind)
 
     def folder(self, place: CheckpointPath) -> Path:
-        """Where a checkpoint is, or would be."""
+        """Return the folder of a checkpoint, which need not exist."""
         return self._runs / place.run.replace(":", "-") / place.kind / place.name
 
     def passing(self, number: int) -> Path:
-        """A folder for a sampler without a name."""
+        """Return the folder of a sampler without a name."""
         return self._passing / str(number)
 
     def find(self, path: str) -> tuple[CheckpointPath, CheckpointInfo]:
-        """A checkpoint by its path.
+        """Return a checkpoint's address and metadata from its `tinker://` path.
 
         Raises:
-            UsageError: the path is none.
-            NotHere: there is no such checkpoint, or its time is over.
-            DataError: it is damaged.
+            UsageError: the path is malformed.
+            NotHere: there is no such checkpoint, or it has expired.
+            DataError: the checkpoint is damaged.
         """
         place = CheckpointPath.of(path)
         about = self._about(place)
@@ -152,16 +152,16 @@ class CheckpointStore:
     def write(
         self, place: CheckpointPath, about: CheckpointInfo, save: Callable[[Path], None], *, overwrite: bool
     ) -> None:
-        """Write a checkpoint.
+        """Write a checkpoint atomically.
 
         Args:
-            place: where.
-            about: what is known of it.
+            place: the address of the checkpoint.
+            about: its metadata.
             save: writes the weights into an empty folder.
-            overwrite: whether one of that name is replaced.
+            overwrite: whether to replace a checkpoint of that name.
 
         Raises:
-            UsageError: there is one of that name.
+            UsageError: a checkpoint of that name exists and `overwrite` is False.
             DataError: the disk is full.
         """
         folder = self.folder(place)
@@ -197,26 +197,26 @@ class CheckpointStore:
         shutil.rmtree(aside, ignore_errors=True)
 
     def change(self, place: CheckpointPath, about: CheckpointInfo) -> None:
-        """Note something else about a checkpoint."""
+        """Replace the metadata of a checkpoint."""
         write_whole(self.folder(place) / _ABOUT, json.dumps(asdict(about), indent=2) + "\n")
 
     def note_run(self, run: Run) -> None:
-        """Write down what is known of a training run."""
+        """Write the metadata of a training run."""
         folder = self._runs / run.id.replace(":", "-")
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / _RUN, json.dumps({**asdict(run)}, indent=2) + "\n")
 
     def runs(self) -> list[Run]:
-        """All training runs, the newest first."""
+        """Return all training runs, newest first."""
         found = [run for folder in self._runs.iterdir() if (run := _read_run(folder / _RUN)) is not None]
         return sorted(found, key=lambda run: run.time, reverse=True)
 
     def of_run(self, run: str) -> list[tuple[CheckpointPath, CheckpointInfo]]:
-        """The checkpoints of a training run, the newest first."""
+        """Return the checkpoints of a training run, newest first."""
         return sorted(self._of_run(checked_name(run)), key=lambda one: one[1].time, reverse=True)
 
     def size_bytes(self, place: CheckpointPath) -> int:
-        """What a checkpoint takes on the disk."""
+        """Return the size of a checkpoint on disk in bytes."""
         return sum(path.stat().st_size for path in self.folder(place).iterdir())
 
     def _of_run(self, run: str) -> Iterator[tuple[CheckpointPath, CheckpointInfo]]:
@@ -230,7 +230,7 @@ class CheckpointStore:
                         yield place, about
 
     def _about(self, place: CheckpointPath) -> CheckpointInfo | None:
-        """What is known of a checkpoint; None where there is none, or its time is over: it is deleted."""
+        """Return a checkpoint's metadata, or None if it does not exist or has expired; delete if expired."""
         file = self.folder(place) / _ABOUT
         if not file.is_file():
             return None
@@ -257,7 +257,7 @@ def _read_run(file: Path) -> Run | None:
 
 
 def checked_name(name: str) -> str:
-    """A name of a run or of a checkpoint. Raises a UsageError where it cannot be one."""
+    """Return a name of a run or checkpoint unchanged. Raises a UsageError if the name is malformed."""
     if not _NAME.fullmatch(name):
         raise UsageError(
             f"{name!r} is no name here: at most 200 letters, digits and `._:=+-`, a letter or digit first"
@@ -273,7 +273,7 @@ def _flush(folder: Path) -> None:
 
 
 def _mend(folder: Path) -> None:
-    """Delete what was half written; take back what was put aside for a new one that never came."""
+    """Delete half-written checkpoints, and restore those whose replacement was never finished."""
     for path in list(folder.iterdir()) if folder.is_dir() else ():
         if path.name.startswith(_WRITING):
             shutil.rmtree(path, ignore_errors=True)

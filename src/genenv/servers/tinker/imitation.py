@@ -1,6 +1,6 @@
-"""Imitates other servers of the protocol, for tests of clients: each deviation is asked for by its name.
+"""Imitations of other Tinker servers for tests of clients: named deviations from the protocol.
 
-They act at a few seams: before a request is looked at, on what is to be learned, and on what is answered.
+The service calls them before it handles a request, on training data, and on responses.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
 
 import numpy as np
 
@@ -35,7 +34,7 @@ IMITATIONS: Mapping[str, str] = {
     "slow:SECONDS": "each piece of work takes so much longer",
     "forgets:N": 'after N requests to models, 400 "Model not loaded"; N is 20 where it is left out',
 }
-"""What can be asked for."""
+"""The known deviations: name to description."""
 
 _NOW_AND_THEN = 4
 _NOISE_NATS = 0.15
@@ -44,7 +43,7 @@ _FORGETS_AFTER = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplacedResponse:
-    """An answer in place of the one that was due."""
+    """A response that `Routes` sends in place of the regular one."""
 
     status: int
     media_type: str
@@ -52,18 +51,18 @@ class ReplacedResponse:
 
 
 class ServerImitation:
-    """The deviations of one server; none where none are named."""
+    """The deviations that a server imitates; without names it behaves as the official service."""
 
     def __init__(self, names: Sequence[str] = ()) -> None:
-        """Read names such as `slow:0.5`.
+        """Parse the names of deviations, such as `slow:0.5`.
 
         Raises:
-            UsageError: there is no such quirk.
+            UsageError: there is no deviation of that name.
         """
         self._flags: set[str] = set()
         self._lacks: set[str] = set()
         self.slow_s = 0.0
-        """How much longer each piece of work takes."""
+        """Seconds added to each piece of work."""
         self._forgets_after: float = float("inf")
         self._requests, self._cut, self._of_models = (
             itertools.count(1),
@@ -87,13 +86,8 @@ class ServerImitation:
         else:
             raise unknown_name("quirk", name, IMITATIONS)
 
-    @classmethod
-    def none(cls) -> Self:
-        """As the official service behaves."""
-        return cls()
-
     def replaced_response(self, path: str) -> ReplacedResponse | None:
-        """An answer in place of a request; None: it is looked at."""
+        """Return a response to send in place of the regular one, or None to handle the request."""
         number = next(self._requests)
         if number % _NOW_AND_THEN == 0 and path != "/api/v1/healthz":
             if "html" in self._flags:
@@ -107,7 +101,7 @@ class ServerImitation:
         return None
 
     def response_text(self, body: str) -> str:
-        """A response in JSON, as it is sent."""
+        """Return the text of a JSON response, cut in half on every fourth call under `half-json`."""
         if "half-json" in self._flags and next(self._cut) % _NOW_AND_THEN == 0:
             return body[: len(body) // 2]
         return body
@@ -116,16 +110,16 @@ class ServerImitation:
         """Count a request to a model.
 
         Raises:
-            UsageError: it is forgotten.
+            UsageError: the count has passed the limit of `forgets:N`.
         """
         if next(self._of_models) > self._forgets_after:
             raise UsageError("Model not loaded")
 
     def training_data(self, examples: Sequence[Example], loss: Loss) -> Sequence[Example]:
-        """Training data as the loss gets them.
+        """Return the training data for the loss, with weights or advantages averaged under `mean-losses`.
 
         Raises:
-            UsageError: the loss is not there.
+            UsageError: the loss is one that this server lacks.
         """
         if loss.name in self._lacks:
             raise UsageError(f"the loss {loss.name} is not supported")
@@ -136,11 +130,11 @@ class ServerImitation:
         return examples
 
     def gradient_divisor(self, sequences: int) -> int:
-        """What the gradient of so many sequences is divided by."""
+        """Return the divisor of a gradient summed over `sequences` sequences."""
         return max(1, sequences) if "mean-losses" in self._flags else 1
 
     def train_result(self, scored: ForwardResult) -> ForwardResult:
-        """The result of a training pass, as it is sent."""
+        """Return the result of a training pass as it is sent to the client, with NaNs under `nan`."""
         if "nan" not in self._flags:
             return scored
         return ForwardResult(
@@ -148,33 +142,35 @@ class ServerImitation:
         )
 
     def check_load(self, steps: int) -> None:
-        """A client wants to load weights after so many steps.
+        """Check whether a client that has taken `steps` optimizer steps may load weights.
 
         Raises:
-            UsageError: it has stepped.
+            UsageError: the client has stepped, and `no-live-load` forbids it.
         """
         if steps and "no-live-load" in self._flags:
             raise UsageError("weights can be loaded into a fresh client alone")
 
     def tells_shape(self) -> bool:
-        """Whether it is said which layers of a checkpoint are adapted."""
+        """Return whether `weights_info` reports which layers of a checkpoint have adapters."""
         return "bare-weights-info" not in self._flags
 
     def check_sampler(self, *, loaded: bool) -> None:
-        """A checkpoint is sampled with, whose adapter is loaded or not.
+        """Check whether a client may sample with a checkpoint.
+
+        `loaded`: whether the adapter that wrote the checkpoint is still loaded.
 
         Raises:
-            UsageError: it is not, and would have to be.
+            UsageError: it is not loaded, and `bound-samplers` requires it.
         """
         if not loaded and "bound-samplers" in self._flags:
             raise UsageError("Model not loaded")
 
     def sample_request(self, asked: PromptRequest) -> PromptRequest:
-        """A sampling request, as it is answered."""
+        """Return the sampling request to run, without its seed under `seedless`."""
         return replace(asked, seed=None) if "seedless" in self._flags else asked
 
     def sample_result(self, answered: PromptResult) -> PromptResult:
-        """A sampling result, as it is sent."""
+        """Return the sampling result to send, altered under `noisy-sampler` and `short-logprobs`."""
         if "noisy-sampler" in self._flags:
             noisy = [replace(one, logprobs=_noisy(one.logprobs, self._noise)) for one in answered.sequences]
             answered = replace(answered, sequences=noisy)
@@ -189,7 +185,7 @@ def _noisy(logprobs: Sequence[float], noise: np.random.Generator) -> tuple[float
 
 
 def _averaged(example: Example, loss: Loss) -> Example:
-    """What a token comes to, over the sum of the weights, or over the length."""
+    """Divide a sequence's weights or advantages by the sum of its weights, or else by its length."""
     weights = example.inputs.get("weights")
     total = example.targets.shape[0] if weights is None else float(weights.sum())
     name = "weights" if loss.name == "cross_entropy" else "advantages"

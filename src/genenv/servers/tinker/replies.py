@@ -1,184 +1,47 @@
-"""What clients are sent back, as JSON and as protobuf; and Protocol Buffers, as far as Tinker uses them.
-
-A protobuf message is a row of fields. Each begins with its number and kind: 0 a whole number of seven bits a
-byte, 1 eight bytes, 2 a length and so many bytes, 5 four bytes.
-"""
+"""What clients are sent back, as JSON and as protobuf."""
 
 from __future__ import annotations
 
 import itertools
 import logging
-import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from genenv.backends.served import ForwardResult, Numbers, PromptResult
 from genenv.errors import GenenvError, UsageError, out_of_memory
+from genenv.servers.tinker import messages
 from genenv.types import Json
 
 log = logging.getLogger(__name__)
 
-VARINT, EIGHT, BYTES, FOUR = 0, 1, 2, 5
-_SEVEN = 0x7F
-_LONGEST = 10
-"""Bytes of a whole number of 64 bits."""
-
-
-def fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
-    """(number, kind, value) of each field of a message; of those with four or eight bytes the bytes.
-
-    Raises:
-        UsageError: this is no message.
-    """
-    at, end = 0, len(data)
-    while at < end:
-        tag, at = _varint(data, at)
-        number, kind = tag >> 3, tag & 7
-        if kind == VARINT:
-            value, at = _varint(data, at)
-            yield number, kind, value
-            continue
-        if kind == BYTES:
-            size, at = _varint(data, at)
-        elif kind in (EIGHT, FOUR):
-            size = 8 if kind == EIGHT else 4
-        else:
-            raise _damaged(f"a field of kind {kind}")
-        if size > end - at:
-            raise _damaged("it ends within a field")
-        yield number, kind, data[at : at + size]
-        at += size
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = 0
-    for place in range(_LONGEST):
-        if at + place >= len(data):
-            raise _damaged("it ends within a number")
-        byte = data[at + place]
-        value |= (byte & _SEVEN) << (7 * place)
-        if byte <= _SEVEN:
-            return value & (2**64 - 1), at + place + 1
-    raise _damaged("a number is too long")
-
-
-def _damaged(why: str) -> UsageError:
-    return UsageError(f"the body is no protobuf message of the Tinker protocol: {why}")
-
-
-def bytes_of(value: int | bytes) -> bytes:
-    """A field that holds bytes.
-
-    Raises:
-        UsageError: it is a number.
-    """
-    if isinstance(value, int):
-        raise _damaged("a number stands where bytes belong")
-    return value
-
-
-def text_of(value: int | bytes) -> str:
-    """A field that holds text. Raises a UsageError where it is none."""
-    try:
-        return bytes_of(value).decode()
-    except UnicodeDecodeError as error:
-        raise _damaged("a text is not UTF-8") from error
-
-
-def int_of(value: int | bytes) -> int:
-    """A field that holds a whole number, which may be negative. Raises a UsageError where it is none."""
-    if not isinstance(value, int):
-        raise _damaged("bytes stand where a number belongs")
-    return value - 2**64 if value >= 2**63 else value
-
-
-def double_of(value: int | bytes) -> float:
-    """A field that holds a number of eight bytes. Raises a UsageError where it is none."""
-    data = bytes_of(value)
-    if len(data) != struct.calcsize("<d"):
-        raise _damaged("a number has not eight bytes")
-    return float(struct.unpack("<d", data)[0])
-
-
-def ints_of(kind: int, value: int | bytes) -> list[int]:
-    """One or several whole numbers: they may stand in one field together."""
-    if kind == VARINT:
-        return [int_of(value)]
-    data, at, found = bytes_of(value), 0, list[int]()
-    while at < len(data):
-        number, at = _varint(data, at)
-        found.append(int_of(number))
-    return found
-
-
-def varint(value: int) -> bytes:
-    """A whole number, seven bits a byte."""
-    value &= 2**64 - 1
-    out = bytearray()
-    while value > _SEVEN:
-        out.append(value & _SEVEN | _SEVEN + 1)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def put_int(number: int, value: int) -> bytes:
-    """A field with a whole number; none for 0, which is what a missing one means."""
-    return varint(number << 3 | VARINT) + varint(value) if value else b""
-
-
-def put_bytes(number: int, value: bytes) -> bytes:
-    """A field with bytes or a message."""
-    return varint(number << 3 | BYTES) + varint(len(value)) + value
-
-
-def put_text(number: int, value: str) -> bytes:
-    """A field with text; none for an empty one."""
-    return put_bytes(number, value.encode()) if value else b""
-
-
-def put_ints(number: int, values: list[int]) -> bytes:
-    """A field with several whole numbers; none for none."""
-    return put_bytes(number, b"".join(map(varint, values))) if values else b""
-
-
-def put_numbers(number: int, values: Mapping[str, float]) -> bytes:
-    """A map from names to numbers of eight bytes."""
-    return b"".join(
-        put_bytes(number, put_text(1, name) + varint(2 << 3 | EIGHT) + struct.pack("<d", value))
-        for name, value in values.items()
-    )
-
-
-FLOAT32, INT64 = 1, 2
-"""Number formats of tensors."""
 _RECORD = "ArrayRecord"
 
 
 class NotHere(UsageError):
-    """What a request names is not there: status 404."""
+    """Raised if a request names something that does not exist: status 404."""
 
 
 class TooMuch(UsageError):
-    """The server has as much of something as it may have: status 429."""
+    """Raised if a limit of the server is reached: status 429."""
 
 
 class NotServed(UsageError):
-    """The protocol has it, this server has not: status 501."""
+    """Raised if a part of the protocol is not implemented by this server: status 501."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonReply:
-    """An answer that is JSON for everybody."""
+    """A response that has only a JSON form."""
 
     json: Mapping[str, Json]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainReply:
-    """Of forward and forward_backward."""
+    """The response to forward and forward_backward."""
 
     scored: ForwardResult
     metrics: Mapping[str, float]
@@ -186,22 +49,22 @@ class TrainReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledReply:
-    """Of asample."""
+    """The response to asample."""
 
     answered: PromptResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedReply:
-    """A request that could not be done."""
+    """The response to a request that failed."""
 
     error: str
     category: str = "user"
-    """`user`, `server` or `unknown`."""
+    """Who caused the failure: `user`, `server` or `unknown`."""
 
     @staticmethod
     def of(error: BaseException) -> FailedReply:
-        """What a client is told of an error: what it can mend in one sentence; all else is logged, too."""
+        """Return the response for an error; an unexpected error is also logged."""
         if isinstance(error, GenenvError):
             return FailedReply(error=str(error))
         if isinstance(error, RuntimeError | MemoryError) and out_of_memory(error):
@@ -217,7 +80,7 @@ Reply = JsonReply | TrainReply | SampledReply | FailedReply
 
 
 def as_json(reply: Reply) -> Mapping[str, Json]:
-    """An answer in JSON."""
+    """Return a response as a JSON object."""
     match reply:
         case JsonReply():
             return reply.json
@@ -267,65 +130,45 @@ def _drew(answered: PromptResult) -> Mapping[str, Json]:
     return said
 
 
-def as_proto(reply: Reply) -> bytes | None:
-    """An answer in protobuf; None where it has no such form."""
-    match reply:
-        case TrainReply():
-            return (
-                put_text(1, _RECORD)
-                + b"".join(put_bytes(2, _records(part)) for part in _alike(reply.scored))
-                + put_numbers(3, reply.metrics)
-            )
-        case SampledReply():
-            return _drew_proto(reply.answered)
-        case _:
-            return None
+def as_proto(reply: TrainReply | SampledReply) -> bytes:
+    """An answer in protobuf."""
+    if isinstance(reply, SampledReply):
+        return _drew_proto(reply.answered)
+    output = messages.ForwardBackwardOutput(loss_fn_output_type=_RECORD, metrics=dict(reply.metrics))
+    for pairs in _alike(reply.scored):
+        record = output.loss_fn_outputs.add(type_tag=_RECORD, num_datums=len(pairs))
+        for name, tensors in zip(_FIELDS, zip(*pairs, strict=True), strict=True):
+            _put_batch(record.fields[name], tensors)
+    return output.SerializeToString()
 
 
 def _alike(scored: ForwardResult) -> list[list[tuple[Numbers, Numbers]]]:
-    """Neighbours whose tensors differ in length alone."""
+    """Group consecutive sequences whose tensors differ only in length."""
     pairs = zip(scored.logprobs, scored.losses, strict=True)
     return [list(part) for _, part in itertools.groupby(pairs, key=lambda pair: pair[0].shape[1:])]
 
 
-def _records(pairs: Sequence[tuple[Numbers, Numbers]]) -> bytes:
-    fields = b"".join(
-        put_bytes(2, put_text(1, name) + put_bytes(2, _batched([pair[i] for pair in pairs])))
-        for i, name in enumerate(_FIELDS)
-    )
-    return put_text(1, _RECORD) + fields + put_int(3, len(pairs))
-
-
-def _batched(tensors: Sequence[Numbers]) -> bytes:
+def _put_batch(batch: Any, tensors: Sequence[Numbers]) -> None:  # noqa: ANN401 - a message
+    """Write tensors one after another, with the byte at which each begins."""
     parts = [tensor.astype("<f4").tobytes() for tensor in tensors]
-    offsets = np.cumsum([0, *map(len, parts)]).astype("<i8")
-    return (
-        put_bytes(1, b"".join(parts))
-        + put_bytes(2, offsets.tobytes())
-        + put_int(3, FLOAT32)
-        + put_ints(4, list(tensors[0].shape[1:]))
-    )
+    batch.data, batch.dtype = b"".join(parts), messages.FLOAT32
+    batch.offsets = np.cumsum([0, *map(len, parts)]).astype("<i8").tobytes()
+    batch.trailing_shape.extend(tensors[0].shape[1:])
 
 
 def _drew_proto(answered: PromptResult) -> bytes:
-    out = b"".join(
-        put_bytes(
-            1,
-            put_int(1, 0 if one.finished else 1)
-            + put_bytes(2, np.array(one.token_ids, "<i4").tobytes())
-            + put_bytes(3, np.array(one.logprobs, "<f4").tobytes()),
+    response = messages.SampleResponse()
+    for one in answered.sequences:
+        response.sequences.add(
+            stop_reason=messages.STOPPED if one.finished else messages.CUT_OFF,
+            tokens=np.array(one.token_ids, "<i4").tobytes(),
+            logprobs=np.array(one.logprobs, "<f4").tobytes(),
         )
-        for one in answered.sequences
-    )
     if answered.prompt_logprobs is not None:
-        out += put_bytes(2, answered.prompt_logprobs.astype("<f4").tobytes())
+        response.prompt_logprobs = answered.prompt_logprobs.astype("<f4").tobytes()
     if answered.top_prompt_logprobs is not None:
         ids, logprobs = answered.top_prompt_logprobs
-        out += put_bytes(
-            3,
-            put_bytes(1, ids.astype("<i4").tobytes())
-            + put_bytes(2, logprobs.astype("<f4").tobytes())
-            + put_int(3, ids.shape[1])
-            + put_int(4, ids.shape[0]),
-        )
-    return out
+        top = response.topk_prompt_logprobs
+        top.token_ids, top.logprobs = ids.astype("<i4").tobytes(), logprobs.astype("<f4").tobytes()
+        top.prompt_length, top.k = ids.shape
+    return response.SerializeToString()

@@ -1,4 +1,4 @@
-"""What clients can ask of a Tinker server: adapters that train, samplers, sessions, checkpoints."""
+"""The operations of the Tinker protocol: sessions, adapters that train, samplers, checkpoints."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from genenv.backends.served import AdamParams, AdapterShape, PromptRequest
 from genenv.backends.settings import BUILT_IN
 from genenv.errors import UsageError, unknown_name
 from genenv.sampling import sampling_params
-from genenv.servers.tinker import requests as bodies
+from genenv.servers.tinker import bodies
+from genenv.servers.tinker.bodies import TrainRequest
 from genenv.servers.tinker.checkpoints import (
     CheckpointInfo,
     CheckpointPath,
@@ -26,7 +27,6 @@ from genenv.servers.tinker.checkpoints import (
 )
 from genenv.servers.tinker.imitation import ServerImitation
 from genenv.servers.tinker.replies import FailedReply, JsonReply, NotHere, Reply, SampledReply, TrainReply
-from genenv.servers.tinker.requests import TrainRequest
 from genenv.servers.tinker.sessions import (
     Adapters,
     Clients,
@@ -52,7 +52,7 @@ _MOST_METADATA = 65_536
 
 
 class Service:
-    """One base, and everybody who trains and samples adapters on it."""
+    """The operations of the Tinker protocol on one base model, for all clients; `Routes` calls them."""
 
     def __init__(
         self,
@@ -62,14 +62,14 @@ class Service:
         quirks: ServerImitation,
         forget_after_s: float,
     ) -> None:
-        """A service.
+        """Create a service without clients.
 
         Args:
-            base: what is served.
-            store: its checkpoints.
-            names: what the base is called by clients, and what it is.
-            quirks: manners of other servers.
-            forget_after_s: a session of which nothing is heard for so long ends.
+            base: the model to serve.
+            store: the checkpoints.
+            names: the base's name for clients, and its source (a hub name or folder).
+            quirks: deviations of other servers to imitate.
+            forget_after_s: seconds without a request after which a session ends.
         """
         self.base, self.store, self.quirks = base, store, quirks
         self.name, self.source = names
@@ -79,7 +79,7 @@ class Service:
         self.worker = Worker("tinker-server", FailedReply.of, quirks.slow_s)
 
     async def run(self) -> None:
-        """Work, and let go of who is gone, until cancelled."""
+        """Process requests and end silent sessions, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.worker.run())
             while True:
@@ -89,7 +89,7 @@ class Service:
                     self._end(session)
 
     async def close(self) -> None:
-        """Let go of all adapters, once the thread has done what it is at; that is given a few seconds."""
+        """Free all adapters after the current work, waiting for at most a few seconds, and end the thread."""
 
         def drop() -> None:
             for model in list(self.clients.models.values()):
@@ -100,25 +100,25 @@ class Service:
         self.worker.close()
 
     def capabilities(self) -> JsonObject:
-        """get_server_capabilities."""
+        """Answer get_server_capabilities: the models that are served, with their context lengths."""
         return {
             "supported_models": [{"model_name": self.name, "max_context_length": self.base.context_tokens}]
         }
 
     def create_session(self, body: bodies.SessionBody) -> JsonObject:
-        """A new client."""
+        """Answer create_session: register a new client."""
         del body
         session = Session(id=str(uuid.uuid4()))
         self.clients.add_session(session)
         return {"type": "create_session", "session_id": session.id}
 
     def heartbeat(self, body: bodies.HeartbeatBody) -> JsonObject:
-        """A sign of life."""
+        """Answer session_heartbeat: keep the session alive."""
         self.clients.session(body.session_id)
         return {"type": "session_heartbeat"}
 
     def create_model(self, body: bodies.ModelBody) -> JsonObject:
-        """A fresh adapter for a session."""
+        """Answer create_model: create a fresh adapter for a session."""
         session = self.clients.session(body.session_id)
         self.check_name(body.base_model)
         asked = body.lora_config
@@ -138,7 +138,7 @@ class Service:
         return self._first(model, work)
 
     def get_info(self, body: bodies.OfModelBody) -> JsonObject:
-        """What a model is."""
+        """Answer get_info: describe the base and adapter of a model."""
         model = self.clients.model(body.model_id)
         data: JsonObject = {
             "arch": type(self.base.model.causal).__name__,
@@ -155,7 +155,7 @@ class Service:
         }
 
     def unload_model(self, body: bodies.OfModelBody) -> JsonObject:
-        """Let go of a model."""
+        """Answer unload_model: free an adapter."""
         model = self.clients.model(body.model_id)
         del self.clients.models[model.id]
 
@@ -164,7 +164,7 @@ class Service:
         return {"request_id": request, "model_id": model.id}
 
     def learn(self, body: TrainRequest) -> JsonObject:
-        """Forward and forward_backward."""
+        """Answer forward and forward_backward: compute a loss, and for the latter add to the gradient."""
         model = self.clients.model(body.model_id)
 
         def work() -> Reply:
@@ -179,7 +179,7 @@ class Service:
         return self._next(model, body.seq_id, work, body.size_bytes)
 
     def step(self, body: bodies.StepBody) -> JsonObject:
-        """optim_step."""
+        """Answer optim_step: take one AdamW step with the accumulated gradient."""
         model = self.clients.model(body.model_id)
         adam = AdamParams(**body.adam_params.model_dump())
 
@@ -194,7 +194,7 @@ class Service:
         return self._next(model, body.seq_id, work)
 
     def save(self, body: bodies.SaveBody) -> JsonObject:
-        """save_weights: adapter and optimizer, to go on from."""
+        """Answer save_weights: write adapter and optimizer, from which training can resume."""
         model = self.clients.model(body.model_id)
         name = checked_name(body.path) if body.path else f"step-{uuid.uuid4().hex[:8]}"
 
@@ -205,7 +205,7 @@ class Service:
         return self._next(model, body.seq_id, work)
 
     def save_for_sampler(self, body: bodies.SaveBody) -> JsonObject:
-        """save_weights_for_sampler: with a name a checkpoint, without one a sampler that will pass."""
+        """Answer save_weights_for_sampler: write a named checkpoint, or create an unnamed sampler."""
         model = self.clients.model(body.model_id)
         number = body.sampling_session_seq_id
         name = None if body.path is None else checked_name(body.path)
@@ -222,7 +222,7 @@ class Service:
         return self._next(model, body.seq_id, passing if name is None else lambda: named(name))
 
     def load(self, body: bodies.LoadBody) -> JsonObject:
-        """load_weights: into a model that is there, or into one that is made for them."""
+        """Answer load_weights: load a checkpoint into an existing model or into a new one."""
         if body.model_id is None:
             return self._load_anew(body)
         model = self.clients.model(body.model_id)
@@ -235,20 +235,20 @@ class Service:
         return self._next(model, body.seq_id, work)
 
     def refused(self, to: bodies.Addressed) -> None:
-        """A request was refused: those after it do not wait for it."""
+        """Skip a refused request, so that later requests to its model do not wait for it."""
         model = self.clients.models.get(to.model_id)
         if model is not None:
             model.line.skip(to.seq_id)
 
     def create_sampler(self, body: bodies.SamplerBody) -> JsonObject:
-        """create_sampling_session."""
+        """Answer create_sampling_session: create a sampler of a checkpoint or of the base."""
         session = self.clients.session(body.session_id)
         name = f"{session.id}:sample:{body.sampling_session_seq_id}"
         self.clients.add_sampler(self._sampler_of(name, session.id, body.model_path, body.base_model))
         return {"type": "create_sampling_session", "sampling_session_id": name}
 
     def sample(self, body: bodies.SampleBody) -> JsonObject:
-        """Asample."""
+        """Answer asample: queue a sampling request."""
         self.quirks.count_model_request()
         if body.sampling_session_id is not None:
             sampler = self.clients.sampler(body.sampling_session_id)
@@ -273,7 +273,7 @@ class Service:
         return {"request_id": request}
 
     def forget(self, folder: Path) -> None:
-        """A checkpoint is gone: nothing of it stays in memory."""
+        """Free the cached adapter of a deleted checkpoint."""
 
         def work() -> Reply:
             self.base.forget(folder)
@@ -282,10 +282,10 @@ class Service:
         self.worker.put(work, _nobody())
 
     def check_name(self, name: str) -> None:
-        """Whether the base is called so.
+        """Check that `name` names the base.
 
         Raises:
-            UsageError: it is not.
+            UsageError: the base has another name.
         """
         if name not in (self.name, self.source, self.base.tokenizer_place):
             raise unknown_name("base model", name, {self.name})
@@ -310,7 +310,7 @@ class Service:
             raise UsageError(f"user_metadata has more than {_MOST_METADATA} characters")
         name = f"{session.id}:train:{number}"
         if name in self.clients.models:
-            known_model = self.clients.models[name]  # asked for again: the acknowledgement was lost
+            known_model = self.clients.models[name]  # a resent request: the acknowledgement was lost
             if known_model.shape != shape:
                 raise UsageError(f"there is another model {name}; count models on")
             return known_model
@@ -343,7 +343,7 @@ class Service:
         return {"request_id": request, "model_id": model.id}
 
     def _next(self, model: Model, number: int | None, work: Work, size_bytes: int = 0) -> JsonObject:
-        """Have a request to a model worked in its turn; one that is known is not worked again."""
+        """Queue a request to a model by its sequence number; a request that is known is not run again."""
         self.quirks.count_model_request()
         request = f"{model.id}:{uuid.uuid4().hex if number is None else number}"
         if not self.futures.known(request):
@@ -351,7 +351,7 @@ class Service:
         return {"request_id": request, "model_id": model.id}
 
     def _end(self, session: Session) -> None:
-        """A session is over: let go of all that it had."""
+        """End a session and free its requests, models and samplers."""
         log.warning("nothing was heard of session %s for too long; its adapters are let go", session.id)
         del self.clients.sessions[session.id]
         self.futures.end(session.id)
@@ -385,13 +385,13 @@ def _asked(body: bodies.SampleBody) -> PromptRequest:
 
 
 class Library:
-    """Looks things up in a service, and tidies its checkpoints."""
+    """Queries about runs, checkpoints, sessions and samplers, and changes to checkpoints; see `Service`."""
 
     def __init__(self, service: Service) -> None:
         self._service, self._store = service, service.store
 
     def weights_info(self, path: str) -> JsonObject:
-        """What adapter a checkpoint is.
+        """Answer weights_info: return the base, rank and layers of a checkpoint's adapter.
 
         Raises:
             NotHere: there is no such checkpoint.
@@ -411,31 +411,31 @@ class Library:
         return told
 
     def runs(self, offset: int, limit: int) -> JsonObject:
-        """Training runs, the newest first."""
+        """Return a page of training runs, newest first."""
         found = self._store.runs()
         part: list[Json] = [self._run(run) for run in found[offset : offset + limit]]
         return {"training_runs": part, "cursor": _cursor(offset, limit, len(found))}
 
     def run(self, name: str) -> JsonObject:
-        """One training run.
+        """Return one training run.
 
         Raises:
-            NotHere: there is none of that name.
+            NotHere: there is no run of that name.
         """
         return self._run(self._known(name))
 
     def checkpoints(self, name: str) -> JsonObject:
-        """The checkpoints of a training run.
+        """Return the checkpoints of a training run, newest first.
 
         Raises:
-            NotHere: there is none of that name.
+            NotHere: there is no run of that name.
         """
         found = self._store.of_run(self._known(name).id)
         part: list[Json] = [self._checkpoint(*one) for one in found]
         return {"checkpoints": part}
 
     def all_checkpoints(self, offset: int, limit: int) -> JsonObject:
-        """The checkpoints of all training runs."""
+        """Return a page of the checkpoints of all training runs."""
         found = [one for run in self._store.runs() for one in self._store.of_run(run.id)]
         part: list[Json] = [self._checkpoint(*one) for one in found[offset : offset + limit]]
         return {"checkpoints": part, "cursor": _cursor(offset, limit, len(found))}
@@ -451,7 +451,7 @@ class Library:
         self._service.forget(self._store.folder(place))
 
     def publish(self, run: str, checkpoint: str, *, public: bool) -> None:
-        """Note whether a checkpoint may be seen by others; here all may be.
+        """Record whether a checkpoint is public; on this server every client sees all checkpoints anyway.
 
         Raises:
             NotHere: there is no such checkpoint.
@@ -460,7 +460,7 @@ class Library:
         self._store.change(place, replace(about, public=public))
 
     def keep_for(self, run: str, checkpoint: str, seconds: int | None) -> None:
-        """Say how long a checkpoint stays; None: for good.
+        """Set how many seconds a checkpoint is kept; None keeps it forever.
 
         Raises:
             NotHere: there is no such checkpoint.
@@ -469,14 +469,14 @@ class Library:
         self._store.change(place, replace(about, expires_at=later(seconds)))
 
     def sessions(self, offset: int, limit: int) -> JsonObject:
-        """Sessions that are alive."""
+        """Return a page of the ids of live sessions."""
         return {"sessions": [*self._service.clients.sessions][offset : offset + limit]}
 
     def session(self, name: str) -> JsonObject:
-        """What a session has.
+        """Return the ids of a session's models and samplers.
 
         Raises:
-            NotHere: it is not alive.
+            NotHere: there is no live session of that name.
         """
         found = self._service.clients.sessions.get(name)
         if found is None:
@@ -484,13 +484,13 @@ class Library:
         return {"training_run_ids": [*found.models], "sampler_ids": [*found.samplers]}
 
     def sampler(self, name: str) -> JsonObject:
-        """What is sampled with.
+        """Return the base model of a sampler, and its checkpoint path if it has one.
 
         Raises:
             NotHere: there is no such sampler.
         """
         found = self._service.clients.sampler(name)
-        called = self._service.name  # by which clients look for a tokenizer
+        called = self._service.name  # clients look up a tokenizer by this name
         if called in BUILT_IN:
             called = self._service.base.tokenizer_place
         said: dict[str, Json] = {"sampler_id": name, "base_model": called}
@@ -503,7 +503,7 @@ class Library:
         raise NotHere(f"there is no training run {name}")
 
     def _find(self, run: str, checkpoint: str) -> tuple[CheckpointPath, CheckpointInfo]:
-        """A checkpoint by its id, `weights/NAME`; a name alone is one of `weights`."""
+        """Find a checkpoint by its id `weights/NAME` or `sampler_weights/NAME`; `NAME` means `weights`."""
         kind, slash, name = checkpoint.rpartition("/")
         return self._store.find(f"tinker://{run}/{kind if slash else 'weights'}/{name}")
 

@@ -1,4 +1,4 @@
-"""HTTP routes of the Tinker protocol, and `genenv tinker-server` as a server of this process."""
+"""The HTTP routes of the Tinker protocol, and the server that runs them in this process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import json
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -23,7 +23,7 @@ from genenv.files import write_whole
 from genenv.http import server as http_server
 from genenv.http.guard import MIB, Access
 from genenv.http.parsing import AnyBody, Parser, read
-from genenv.servers.tinker import requests as bodies
+from genenv.servers.tinker import bodies
 from genenv.servers.tinker.checkpoints import CheckpointStore
 from genenv.servers.tinker.imitation import ServerImitation
 from genenv.servers.tinker.replies import (
@@ -47,11 +47,11 @@ log = logging.getLogger(__name__)
 
 _PROTO, _JSON = "application/x-protobuf", "application/json"
 _PATIENCE_S = 20.0
-"""An answer is waited for so long, then the client asks again; it gives up after 45."""
+"""Seconds to wait for a result before the client is asked to retry; clients time out after 45."""
 _MOST_BYTES = 2**20
-"""Of a body that holds no data."""
+"""The largest body of a request without training data."""
 _BYTES_PER_TOKEN = 16
-"""A prompt of the longest sequence fits with so many bytes for each token."""
+"""Bytes allowed per token of context, so that the body of the longest prompt fits."""
 _KEY_HEADERS = ("x-api-key", "authorization")
 _PAGE, _DIGITS = 20, 9
 
@@ -60,28 +60,21 @@ NOT_SERVED: Mapping[str, str] = {
     "billing": "billing",
     "auth": "an exchange of keys for tokens",
 }
-"""Parts of the protocol that make no sense on one machine, by the first piece of their paths."""
+"""Parts of the protocol without meaning on one machine, by the first segment of their paths."""
 
 
-class Answer(NamedTuple):
-    """What is sent back."""
-
-    status: int
-    body: JsonObject | str | bytes | None
-    """As JSON, as JSON that is written already, or as protobuf."""
-
-
-Endpoint = Callable[[Request, bytes], Awaitable[Answer]]
+Endpoint = Callable[[Request, bytes], Awaitable[JsonObject | Response]]
+"""(request, its body) -> what is sent back, as JSON with status 200 unless it is a response."""
 
 
 class Routes:
-    """The endpoints of a service."""
+    """The HTTP endpoints of the Tinker protocol; each calls the service."""
 
     def __init__(self, service: Service, parser: Parser) -> None:
         self._service, self._library, self._parser = service, Library(service), parser
 
     def routes(self) -> list[Route]:
-        """All of them."""
+        """Return all routes of the protocol."""
         service = self._service
         found = [
             self._route("GET", "healthz", lambda _: {"status": "ok"}),
@@ -112,20 +105,20 @@ class Routes:
     def _looked_up(self) -> list[Route]:
         library, one = self._library, "training_runs/{run}/checkpoints/{checkpoint:path}"
 
-        async def delete(request: Request, _: bytes) -> Answer:
+        async def delete(request: Request, _: bytes) -> Response:
             library.delete(**request.path_params)
-            return Answer(204, None)
+            return Response(status_code=204)
 
-        async def publish(request: Request, _: bytes) -> Answer:
+        async def publish(request: Request, _: bytes) -> Response:
             library.publish(**request.path_params, public=request.method == "POST")
-            return Answer(204, None)
+            return Response(status_code=204)
 
-        async def keep(request: Request, sent: bytes) -> Answer:
+        async def keep(request: Request, sent: bytes) -> Response:
             life = await self._read(bodies.TtlBody, sent)
             library.keep_for(**request.path_params, seconds=life.ttl_seconds)
-            return Answer(204, None)
+            return Response(status_code=204)
 
-        async def archive(request: Request, _: bytes) -> Answer:
+        async def archive(request: Request, _: bytes) -> Response:
             raise NotServed("this server serves no archives: a checkpoint is a folder below its --out")
 
         return [
@@ -146,27 +139,27 @@ class Routes:
         ]
 
     def _route(self, method: str, path: str, say: Callable[[Request], JsonObject]) -> Route:
-        async def endpoint(request: Request, _: bytes) -> Answer:
-            return Answer(200, say(request))
+        async def endpoint(request: Request, _: bytes) -> JsonObject:
+            return say(request)
 
         return self._full(method, path, endpoint)
 
     def _post(
         self, path: str, body: type[AnyBody], do: Callable[[AnyBody], JsonObject], *, most: int = _MOST_BYTES
     ) -> Route:
-        async def endpoint(_: Request, sent: bytes) -> Answer:
-            return Answer(200, do(await self._read(body, sent, most)))
+        async def endpoint(_: Request, sent: bytes) -> JsonObject:
+            return do(await self._read(body, sent, most))
 
         return self._full("POST", path, endpoint)
 
     async def _read(self, body: type[AnyBody], sent: bytes, most: int = _MOST_BYTES) -> AnyBody:
-        """A JSON body. Raises a UsageError where it is none."""
+        """Parse a JSON body. Raises a UsageError if the body is malformed or too large."""
         if len(sent) > most:
             raise TooLarge(f"the body is larger than {most} bytes, which is too much for this request")
         return await self._parser(functools.partial(read, body), sent)
 
     def _learn(self, name: str) -> Endpoint:
-        async def endpoint(request: Request, sent: bytes) -> Answer:
+        async def endpoint(request: Request, sent: bytes) -> JsonObject:
             if _is_proto(request):
                 if request.headers.get("content-encoding"):
                     raise UsageError("the body is compressed, and client/config says that it must not be")
@@ -174,23 +167,24 @@ class Routes:
             else:
                 of_json = functools.partial(bodies.learn_of_json, forward_only=name == "forward")
                 learn = await self._parser(of_json, sent)
-            return Answer(200, self._service.learn(learn))
+            return self._service.learn(learn)
 
         return endpoint
 
-    async def _retrieve(self, request: Request, sent: bytes) -> Answer:
+    async def _retrieve(self, request: Request, sent: bytes) -> JsonObject | Response:
         asked = await self._read(bodies.FetchBody, sent)
         reply = await self._service.futures.fetch(asked.request_id, _PATIENCE_S)
         if reply is None:
             again = {"type": "try_again", "request_id": asked.request_id, "queue_state": "active"}
-            return Answer(408, {**again})
-        packed = _PROTO in request.headers.get("accept", "")
-        if isinstance(reply, TrainReply | SampledReply):
-            return Answer(200, await asyncio.to_thread(_written, reply, packed=packed))
-        return Answer(200, as_json(reply))
+            return self._json(json.dumps(again), 408)
+        if not isinstance(reply, TrainReply | SampledReply):
+            return as_json(reply)
+        if _PROTO in request.headers.get("accept", ""):
+            return Response(await asyncio.to_thread(as_proto, reply), media_type=_PROTO)
+        return self._json(await asyncio.to_thread(_written, reply))
 
     def _full(self, method: str, path: str, endpoint: Endpoint) -> Route:
-        """A route; what its endpoint refuses is answered with a sentence."""
+        """Return a route that turns an endpoint's errors into a status and a sentence."""
         quirks, path = self._service.quirks, f"/api/v1/{path}"
 
         async def answer(request: Request) -> Response:
@@ -198,42 +192,36 @@ class Routes:
             if instead is not None:
                 return Response(instead.body, instead.status, media_type=instead.media_type)
             if path != "/api/v1/healthz" and not any(request.headers.get(name) for name in _KEY_HEADERS):
-                return self._sent(Answer(401, {"detail": _NO_KEY}))
+                return self._json(json.dumps({"detail": _NO_KEY}), 401)
             sent = await request.body()
             try:
                 found = await endpoint(request, sent)
             except GenenvError as error:
                 if method == "POST" and not isinstance(error, TooLarge | TooMuch):
                     await self._skip(sent, proto=_is_proto(request))
-                found = Answer(_status(error), {"detail": str(error)})
-            return self._sent(found)
+                return self._json(json.dumps({"detail": str(error)}), _status(error))
+            return found if isinstance(found, Response) else self._json(json.dumps(found))
 
         return Route(path, answer, methods=[method])
 
     async def _skip(self, sent: bytes, *, proto: bool) -> None:
-        """A request was refused: those of its model that come after it do not wait for it."""
+        """Tell the service that a request was refused, so that later requests to its model do not wait."""
         with contextlib.suppress(UsageError):  # who it is for cannot be read either
             to = await self._parser(functools.partial(bodies.addressed, proto=proto), sent)
             if to is not None:
                 self._service.refused(to)
 
-    def _sent(self, found: Answer) -> Response:
-        if found.body is None:
-            return Response(status_code=found.status)
-        if isinstance(found.body, bytes):
-            return Response(found.body, found.status, media_type=_PROTO)
-        text = found.body if isinstance(found.body, str) else json.dumps(found.body)
-        return Response(self._service.quirks.response_text(text), found.status, media_type=_JSON)
+    def _json(self, text: str, status: int = 200) -> Response:
+        return Response(self._service.quirks.response_text(text), status, media_type=_JSON)
 
 
 class TooLarge(UsageError):
-    """A body is too large for what it is: status 413."""
+    """Raised if a body is too large for its kind of request: status 413."""
 
 
-def _written(reply: Reply, *, packed: bool) -> str | bytes:
-    """A large answer, written in pieces, so that other threads are not held up."""
-    found = as_proto(reply) if packed else None
-    return "".join(json.JSONEncoder().iterencode(as_json(reply))) if found is None else found
+def _written(reply: Reply) -> str:
+    """A large answer in JSON, written in pieces, so that other threads are not held up."""
+    return "".join(json.JSONEncoder().iterencode(as_json(reply)))
 
 
 _CONFIG: JsonObject = {
@@ -242,12 +230,12 @@ _CONFIG: JsonObject = {
     "proto_compress_fwdbwd": False,
     "parallel_fwdbwd_chunks": True,
 }
-"""Flags for clients; those left out are as they have them."""
+"""Flags of client/config; clients use their defaults for all other flags."""
 _NO_KEY = "there is no API key; set TINKER_API_KEY to anything that begins with tml-, such as tml-local"
 
 
 def application(service: Service, parser: Parser) -> Starlette:
-    """The server's application."""
+    """Return the ASGI application with all routes and its error handler."""
 
     async def refused(request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 500
@@ -268,19 +256,14 @@ def _is_proto(request: Request) -> bool:
 
 
 def _status(error: GenenvError) -> int:
-    if isinstance(error, NotHere):
-        return 404
-    if isinstance(error, NotServed):
-        return 501
-    if isinstance(error, TooMuch):
-        return 429
-    if isinstance(error, TooLarge):
-        return 413
-    return 500 if isinstance(error, DataError) else 400
+    return next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 400)
+
+
+_STATUS = {NotHere: 404, NotServed: 501, TooMuch: 429, TooLarge: 413, DataError: 500}
 
 
 def _page(request: Request) -> tuple[int, int]:
-    """Offset and limit of a list that is looked at."""
+    """Return offset and limit from the query of a paged list."""
     found: list[int] = []
     for name, default in (("offset", 0), ("limit", _PAGE)):
         said: Json = request.query_params.get(name, str(default))
@@ -291,20 +274,20 @@ def _page(request: Request) -> tuple[int, int]:
 
 
 PREFIX = "tml-"
-"""What clients take for a key begins with it."""
+"""The prefix without which clients do not accept a string as an API key."""
 KEY = "tml-local"
-"""A key that clients may have where the server has none; any will do."""
+"""A key for clients if the server has no key; the server then accepts any key."""
 BODY_MIB = 64
-"""The largest body of a request."""
+"""The largest request body in MiB."""
 _ENGINE = "engine.json"
 
 
 def open_base(policy: PolicyConfig, out: Path) -> ServedBase:
-    """Load the base, as it was last loaded for a folder: what the machine decides, down to the last digit.
+    """Load the base with the engine settings last chosen for a folder, so that results repeat exactly.
 
     Raises:
-        UsageError: it cannot be loaded or used here.
-        DataError: the folder's note of that is damaged.
+        UsageError: the base cannot be loaded or trained on this machine.
+        DataError: the folder's record of the settings is damaged.
     """
     from genenv.backends.local.model import resolve_settings
     from genenv.backends.local.served.models import ServedBase
@@ -333,13 +316,13 @@ def _kept(note: Path, source: str) -> dict[str, Json]:
 
 
 def source_of(model: str) -> str:
-    """What a base is called in checkpoints: a folder from the root on."""
+    """Return the name of a base in checkpoints: its hub name, or the absolute path of its folder."""
     path = Path(model).expanduser()
     return str(path.resolve()) if model not in BUILT_IN and path.is_dir() else model
 
 
 class TinkerServer(http_server.HttpServer):
-    """A server of one base."""
+    """An HTTP server that serves one base over the Tinker protocol."""
 
     types = ("application/json", "application/x-protobuf")
     keyless = ("/api/v1/healthz",)
@@ -357,27 +340,27 @@ class TinkerServer(http_server.HttpServer):
         quirks: Sequence[str] = (),
         forget_after_s: float = 600.0,
     ) -> None:
-        """Bind an address; nothing is answered yet.
+        """Bind an address; requests are answered once the server runs.
 
         Args:
-            base: what is served; one server at a time.
+            base: the model to serve; one server at a time may use it.
             out: the folder of the checkpoints.
-            name: what clients call the base; its own name where left out.
+            name: the base's name for clients; defaults to the name it was loaded by.
             host: the address.
-            port: 0 takes a free one.
-            access: who may use it, and how much of it.
-            quirks: manners of other servers, by name.
-            forget_after_s: a client of which nothing is heard for so long loses its adapters.
+            port: the port; 0 takes a free one.
+            access: the API key, allowed host names, and limits on requests.
+            quirks: names of deviations of other servers to imitate.
+            forget_after_s: seconds without a request after which a client loses its adapters.
 
         Raises:
-            UsageError: there is no such quirk, or the address is not to be had.
+            UsageError: there is no such deviation, or the address is not available.
         """
         source = source_of(base.model.source)
         served = name or base.model.source
         self._base, self._quirks, self._names = base, ServerImitation(quirks), (served, source)
         self._forget_after_s, self._store = forget_after_s, CheckpointStore(out)
         self.name = served
-        """What clients call the base."""
+        """The base's name for clients."""
         super().__init__(host, port, access)
 
     @contextlib.asynccontextmanager

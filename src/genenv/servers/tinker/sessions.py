@@ -1,4 +1,4 @@
-"""Who is served: sessions, their adapters and samplers, and answers until they are fetched."""
+"""The state of a Tinker server: sessions, their adapters and samplers, and results until fetched."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from genenv.backends.served import AdapterShape
 from genenv.errors import UsageError
+from genenv.servers.tinker.bodies import SaveBody
 from genenv.servers.tinker.checkpoints import (
     CheckpointInfo,
     CheckpointPath,
@@ -25,7 +26,6 @@ from genenv.servers.tinker.checkpoints import (
     now,
 )
 from genenv.servers.tinker.replies import FailedReply, JsonReply, NotHere, Reply, TooMuch
-from genenv.servers.tinker.requests import SaveBody
 from genenv.servers.worker import Worker
 
 if TYPE_CHECKING:
@@ -36,20 +36,20 @@ if TYPE_CHECKING:
 Work = Callable[[], Reply]
 
 _GAP_S = 330.0
-"""A request whose predecessor has not come by then fails: clients try for five minutes to send one."""
+"""Seconds after which requests behind a missing one fail; clients retry sending for five minutes."""
 _MOST_EARLY = 8192
-"""So many refused requests to a model are remembered, so that others do not wait for them."""
+"""The most refused requests of a model to remember, so that later requests do not wait for them."""
 
 
 class RequestOrder:
-    """Requests to one model: each waits until those with smaller numbers are on their way."""
+    """Orders the requests to one model: each waits until all smaller sequence numbers are queued."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker, self._next = worker, 1
         self._early: dict[int, tuple[Work, asyncio.Future[Reply]]] = {}
 
     def put(self, number: int | None, work: Work, done: asyncio.Future[Reply]) -> None:
-        """Have a request worked in its turn; one without a number, at once."""
+        """Queue a request in order of its sequence number; a request without a number is queued at once."""
         if number is None or number < self._next:
             self._worker.put(work, done)
             return
@@ -61,13 +61,15 @@ class RequestOrder:
             asyncio.get_running_loop().call_later(_GAP_S, self._give_up, self._next)
 
     def skip(self, number: int | None) -> None:
-        """A request was refused: those after it do not wait for it."""
-        if number is not None and number >= self._next and len(self._early) < _MOST_EARLY:
+        """Skip a refused request, so that later requests do not wait for it."""
+        if number is None or number < self._next or number in self._early:
+            return
+        if len(self._early) < _MOST_EARLY:
             loop = asyncio.get_running_loop()
             self.put(number, lambda: FailedReply(error="refused"), loop.create_future())
 
     def _give_up(self, missing: int) -> None:
-        """Fail what waits for a request that has not come."""
+        """Fail all requests that wait for the missing one."""
         if missing != self._next or not self._early:
             return
         for number in sorted(self._early):
@@ -80,11 +82,11 @@ class RequestOrder:
 
 
 _KEPT_S = 600.0
-"""An answer stays for so long after it was fetched: it may have been lost on its way."""
+"""Seconds for which a fetched result is kept, in case it was lost on its way to the client."""
 _MOST_WAITING, _MOST_WAITING_BYTES = 8192, 2**30
-"""Requests whose answers are not there yet, and what their bodies have together."""
+"""The most requests without a result, and the most bytes of their bodies together."""
 _MOST_KEPT = 65_536
-"""Requests and answers in all; of those that were fetched the oldest go first."""
+"""The most requests and results together; beyond it the oldest fetched results are deleted."""
 
 
 @dataclass(slots=True)
@@ -96,26 +98,26 @@ class _Entry:
 
 
 class Futures:
-    """Requests under way and their answers. For one event loop."""
+    """The requests under way and their results, by request id. For use from one event loop."""
 
     def __init__(self) -> None:
         self._entries: dict[str, _Entry] = {}
         self._waiting = self._waiting_bytes = 0
 
     def known(self, request: str) -> bool:
-        """Whether there is such a request: a client sends one again whose acknowledgement was lost."""
+        """Return whether a request is known: clients resend a request whose acknowledgement was lost."""
         return request in self._entries
 
     def open(self, request: str, session: str, size_bytes: int = 0) -> asyncio.Future[Reply]:
-        """Remember a request; what it returns is to get the answer.
+        """Register a request and return the future of its result.
 
         Args:
-            request: its id.
-            session: whose it is; "" for nobody's.
-            size_bytes: of its body, where that is kept until it is worked.
+            request: the id of the request.
+            session: the id of the session that sent it; "" for none.
+            size_bytes: the size of its body if that is kept until the request is processed.
 
         Raises:
-            TooMuch: there are too many.
+            TooMuch: too many requests or bytes wait.
         """
         if self._waiting >= _MOST_WAITING or self._waiting_bytes + size_bytes > _MOST_WAITING_BYTES:
             raise TooMuch(
@@ -136,7 +138,7 @@ class Futures:
         return entry.done
 
     async def fetch(self, request: str, patience_s: float) -> Reply | None:
-        """The answer; None where it is not there after so long.
+        """Return the result of a request, or None if it is not ready after `patience_s` seconds.
 
         Raises:
             NotHere: there is no such request.
@@ -153,7 +155,7 @@ class Futures:
         return entry.done.result()
 
     def sweep(self) -> None:
-        """Let go of what was fetched long ago, and of answers without a session that nobody fetched."""
+        """Delete results fetched long ago, and old unfetched results that belong to no session."""
         old = time.monotonic() - _KEPT_S
         self._entries = {
             request: entry
@@ -162,10 +164,10 @@ class Futures:
         }
 
     def _make_room(self) -> None:
-        """Let go of what was fetched, the older half first.
+        """Delete the older half of the fetched results.
 
         Raises:
-            TooMuch: nothing was.
+            TooMuch: no result was fetched.
         """
         fetched = [request for request, entry in self._entries.items() if entry.fetched is not None]
         if not fetched:
@@ -174,21 +176,21 @@ class Futures:
             del self._entries[request]
 
     def end(self, session: str) -> None:
-        """Let go of what belongs to a session."""
+        """Delete the requests and results of a session."""
         self._entries = {
             request: entry for request, entry in self._entries.items() if entry.session != session
         }
 
 
 PASSING = 16
-"""So many samplers without a name are kept of a model: the newest."""
+"""The most unnamed samplers kept per model; older ones are deleted."""
 
 _MOST_SESSIONS, _MOST_MODELS, _MOST_SAMPLERS = 4096, 256, 16_384
 
 
 @dataclass(slots=True, kw_only=True)
 class Session:
-    """A client, as long as its heart beats."""
+    """A client's session, which lives as long as requests or heartbeats arrive."""
 
     id: str
     seen: float = field(default_factory=time.monotonic)
@@ -198,7 +200,7 @@ class Session:
 
 @dataclass(slots=True, kw_only=True)
 class Model:
-    """An adapter that a session trains."""
+    """A LoRA adapter that a session trains."""
 
     id: str
     session: str
@@ -206,23 +208,23 @@ class Model:
     user_metadata: Mapping[str, str]
     line: RequestOrder
     learner: Learner | None = None
-    """None until it is made."""
+    """The adapter and its optimizer; None until they are created and after they are unloaded."""
     steps: int = 0
-    """Of this client."""
+    """Optimizer steps taken in this session."""
     before: int = 0
-    """Steps behind the checkpoint that it was loaded from."""
+    """Optimizer steps taken before the checkpoint that was loaded."""
     sequences: int = 0
-    """Learned from since the last step."""
+    """Training sequences processed since the last optimizer step."""
     last: str = field(default_factory=now)
-    """When it was last asked for something."""
+    """The time of the last request, ISO 8601."""
     passing: deque[str] = field(default_factory=deque[str])
-    """Its samplers without a name, the oldest first."""
+    """The ids of the model's unnamed samplers, oldest first."""
 
     def ready(self) -> Learner:
-        """What learns.
+        """Return the learner that trains the adapter.
 
         Raises:
-            UsageError: it could not be made, or is unloaded.
+            UsageError: the adapter could not be created, or is unloaded.
         """
         if self.learner is None:
             raise UsageError(f"the model {self.id} is not loaded")
@@ -231,19 +233,19 @@ class Model:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampler:
-    """What a client samples with."""
+    """The weights that a client samples with: the base, optionally with an adapter."""
 
     id: str
     session: str
     shape: AdapterShape
     folder: Path | None = None
-    """Of the adapter; None for the bare base."""
+    """The adapter's folder; None for the base without an adapter."""
     path: str | None = None
-    """The checkpoint's, where it has a name."""
+    """The `tinker://` path of the checkpoint; None for an unnamed sampler or the base."""
 
 
 class Clients:
-    """All of them. Methods that look something up raise `NotHere`."""
+    """All sessions, models and samplers of a server. Lookups raise `NotHere`."""
 
     def __init__(self) -> None:
         self.sessions: dict[str, Session] = {}
@@ -251,7 +253,7 @@ class Clients:
         self.samplers: dict[str, Sampler] = {}
 
     def session(self, name: str) -> Session:
-        """A session that is alive, and is so from now on."""
+        """Return a live session and record that it was used."""
         session = self.sessions.get(name)
         if session is None:
             raise NotHere(
@@ -262,7 +264,7 @@ class Clients:
         return session
 
     def model(self, name: str) -> Model:
-        """An adapter that is trained."""
+        """Return a model and record that it and its session were used."""
         model = self.models.get(name)
         if model is None:
             raise NotHere(
@@ -274,7 +276,7 @@ class Clients:
         return model
 
     def sampler(self, name: str) -> Sampler:
-        """What is sampled with."""
+        """Return a sampler and record that its session was used."""
         sampler = self.samplers.get(name)
         if sampler is None:
             raise NotHere(
@@ -285,10 +287,10 @@ class Clients:
         return sampler
 
     def add_session(self, session: Session) -> None:
-        """A new client; where there are too many, one that has nothing is let go of.
+        """Register a session; at the limit, first delete the oldest session without models and samplers.
 
         Raises:
-            TooMuch: all of them have something.
+            TooMuch: every session has a model or sampler.
         """
         if len(self.sessions) >= _MOST_SESSIONS:
             idle = [one for one in self.sessions.values() if not (one.models or one.samplers)]
@@ -298,18 +300,18 @@ class Clients:
         self.sessions[session.id] = session
 
     def add_model(self, model: Model) -> None:
-        """A new adapter. Raises `TooMuch` where there are too many."""
+        """Register a model. Raises `TooMuch` if there are too many."""
         if len(self.models) >= _MOST_MODELS:
             raise TooMuch(f"there are {_MOST_MODELS} models, as many as there may be; unload others")
         self.models[model.id] = model
         self.sessions[model.session].models.append(model.id)
 
     def add_sampler(self, sampler: Sampler) -> None:
-        """A new sampler; one that is asked for again stays as it is.
+        """Register a sampler; registering an equal sampler again has no effect.
 
         Raises:
-            UsageError: another one has its number.
-            TooMuch: there are too many.
+            UsageError: a different sampler has its number.
+            TooMuch: there are too many samplers.
         """
         session = self.session(sampler.session)
         known = self.samplers.get(sampler.id)
@@ -323,28 +325,28 @@ class Clients:
         session.samplers.append(sampler.id)
 
     def silent(self, seconds: float) -> list[Session]:
-        """Sessions of which nothing was heard for so long."""
+        """Return the sessions that sent nothing for `seconds` seconds."""
         since = time.monotonic() - seconds
         return [session for session in self.sessions.values() if session.seen < since]
 
 
 class Adapters:
-    """The adapters of all clients. Its methods run in the thread."""
+    """Creates, loads, saves and frees the adapters of all clients. Methods run in the worker thread."""
 
     def __init__(self, base: ServedBase, store: CheckpointStore, clients: Clients, source: str) -> None:
-        """Where they are.
+        """Connect the adapters' base, checkpoints and clients.
 
         Args:
-            base: what they are adapters of.
-            store: their checkpoints.
-            clients: whose they are.
-            source: what the base is, for checkpoints.
+            base: the model that the adapters modify.
+            store: the checkpoints of the adapters.
+            clients: the sessions and models that own the adapters.
+            source: the base's name in checkpoints.
         """
         self._base, self._store, self._clients, self._source = base, store, clients, source
         self._numbers = itertools.count()
 
     def make(self, model: Model, seed: int | None) -> None:
-        """An adapter for a model; one that cannot be made leaves no model."""
+        """Create the adapter of a model; if that fails, remove the model."""
         try:
             model.learner = self._base.learner(model.shape, seed)
             run = Run(
@@ -360,11 +362,11 @@ class Adapters:
             raise
 
     def load(self, model: Model, path: str, *, optimizer: bool) -> None:
-        """Read a checkpoint into a model.
+        """Load a checkpoint into a model.
 
         Raises:
-            UsageError: it is of another base or shape, or lacks what is asked for.
-            DataError: it is damaged.
+            UsageError: the checkpoint has another base or shape, or lacks an optimizer that is requested.
+            DataError: the checkpoint is damaged.
         """
         place, about = self._store.find(path)
         self.check_base(path, about)
@@ -378,10 +380,10 @@ class Adapters:
         model.before = about.steps
 
     def write(self, model: Model, kind: Kind, name: str, asked: SaveBody) -> CheckpointPath:
-        """Write a checkpoint.
+        """Write a checkpoint of a model and return its address.
 
         Raises:
-            UsageError: there is one of that name.
+            UsageError: a checkpoint of that name exists.
             DataError: the disk is full.
         """
         learner = model.ready()
@@ -402,7 +404,7 @@ class Adapters:
         return place
 
     def pass_on(self, model: Model, sampler: str) -> None:
-        """Make a sampler, without a checkpoint, of a model as it is; the oldest ones go."""
+        """Create an unnamed sampler with a model's current weights; delete its oldest unnamed samplers."""
         folder = self._store.passing(next(self._numbers))
         model.ready().save_adapter(folder)
         try:
@@ -417,7 +419,7 @@ class Adapters:
             self._drop_sampler(model.passing.popleft())
 
     def drop(self, model: Model) -> Reply:
-        """Let go of a model, and of its samplers without a checkpoint."""
+        """Free a model's adapter and its unnamed samplers."""
         if model.learner is not None:
             self._base.drop(model.learner)
             model.learner = None
@@ -426,10 +428,10 @@ class Adapters:
         return JsonReply(json={"type": "unload_model", "model_id": model.id})
 
     def check_base(self, path: str, about: CheckpointInfo) -> None:
-        """Whether a checkpoint is of this base.
+        """Check that a checkpoint belongs to this base.
 
         Raises:
-            UsageError: it is not.
+            UsageError: the checkpoint belongs to another base.
         """
         if about.base_model != self._source:
             raise UsageError(

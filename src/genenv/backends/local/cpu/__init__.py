@@ -1,1 +1,1 @@
-"""What a CPU does faster than torch: compiled kernels and packed weights."""
+"""Faster code for CPUs than plain torch: compiled kernels and packed weights."""

@@ -1,8 +1,8 @@
 # pyright: standard
-"""Compile `kernels.cpp`, once for a source, compiler and processor, in about two seconds.
+"""Compile `kernels.cpp`, once per source, compiler and processor, in about two seconds.
 
-The result is held to torch on small inputs and kept in the cache folder. Where any of that fails `load` says
-so in one logged sentence, and callers use torch.
+The result is compared with torch on small inputs, and stored in the cache folder. If any of that fails,
+`load` logs the reason, and callers use torch.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ log = logging.getLogger(__name__)
 
 
 class WrongResult(Exception):
-    """Compiled code says something else than torch."""
+    """Compiled code and torch give different results."""
 
 
 def check(kernels: Kernels) -> None:
-    """Hold the functions to torch on small inputs of both number formats.
+    """Compare the compiled functions with torch on small inputs of both number formats.
 
     Raises:
-        WrongResult: one of them says something else.
+        WrongResult: a result differs.
     """
     random = torch.Generator().manual_seed(0)
     for dtype, most in ((torch.float32, 1e-4), (torch.bfloat16, 0.1)):
@@ -51,13 +51,13 @@ def check(kernels: Kernels) -> None:
 
 
 _Draw = Callable[..., Tensor]
-"""A random tensor of a shape."""
+"""Function that returns a random tensor of the given shape."""
 _Case = tuple[str, Tensor, Tensor]
-"""What was checked, what compiled code says, and what torch says."""
+"""Name of the check, result of the compiled code, and result of torch."""
 
 
 def _simple_cases(kernels: Kernels, draw: _Draw) -> Iterator[_Case]:
-    """All but attention."""
+    """Yield the checks of all functions but attention."""
     x, weight, slope = draw(3, 40), draw(40), draw(3, 40)
     scaled, inverse = kernels.norm(x, weight, 1e-5)
     wide = x.float()
@@ -81,7 +81,7 @@ def _simple_cases(kernels: Kernels, draw: _Draw) -> Iterator[_Case]:
 
 
 def _attention_cases(kernels: Kernels, draw: _Draw) -> Iterator[_Case]:
-    """Heads of one vector and of several; prompts longer than a block of queries, and seen in part."""
+    """Yield checks of attention: heads of one and of several vectors, and long, partly cached prompts."""
     lengths_B, starts_B, seen, scale = (150, 9), (3, 0), 17, 0.1
     counts_B = [length - start for length, start in zip(lengths_B, starts_B, strict=True)]
     for size in (16, 64):
@@ -107,7 +107,7 @@ def _attention_cases(kernels: Kernels, draw: _Draw) -> Iterator[_Case]:
 
 
 def _attention(q_NHD: Tensor, keys_KTD: Tensor, values_KTD: Tensor, scale: float) -> Tensor:
-    """[N, H, D]: causal attention of the last N of T tokens, in float32."""
+    """Return [N, H, D]: causal attention of the last N of T tokens, in float32."""
     queries, repeats = q_NHD.float().transpose(0, 1), q_NHD.shape[1] // len(keys_KTD)
     keys, values = (part.float().repeat_interleave(repeats, 0) for part in (keys_KTD, values_KTD))
     scores_HNT = queries @ keys.transpose(1, 2) * scale
@@ -138,7 +138,7 @@ _LONGEST_COMPILATION_S = 120
 
 @functools.cache
 def load() -> Kernels | None:
-    """The compiled functions; None, with a logged sentence, where they cannot be had."""
+    """Return the compiled functions; None, with the reason logged, if they are not available."""
     found = find()
     if isinstance(found, Kernels):
         return found
@@ -147,10 +147,10 @@ def load() -> Kernels | None:
 
 
 def wanted(setting: str | bool, device: torch.device) -> Kernels | None:
-    """The compiled functions for a CPU as `policy.compiled` asks for them; None on other devices.
+    """Return the compiled functions for a CPU if `policy.compiled` requests them; None on other devices.
 
     Raises:
-        UsageError: it asks for them and they cannot be had.
+        UsageError: the setting is true, and they are not available.
     """
     if device.type != "cpu" or not setting:
         return None
@@ -160,12 +160,12 @@ def wanted(setting: str | bool, device: torch.device) -> Kernels | None:
 
 
 def why_not() -> str:
-    """Why there is no compiled code for this CPU; empty where there is."""
+    """Return why there is no compiled code for this CPU; "" if there is."""
     return "" if load() is not None else f"there is no compiled code: {find()}"
 
 
 def find() -> Kernels | str:
-    """The compiled functions, or why they cannot be had."""
+    """Return the compiled functions, or the reason why they are not available."""
     try:
         return Kernels(_library())
     except (OSError, AttributeError, subprocess.SubprocessError, WrongResult, _NoCompiler) as error:
@@ -173,7 +173,7 @@ def find() -> Kernels | str:
 
 
 class _NoCompiler(Exception):
-    """There is no C++ compiler."""
+    """No C++ compiler was found."""
 
 
 def _reason(error: Exception) -> str:
@@ -184,7 +184,7 @@ def _reason(error: Exception) -> str:
 
 
 def _library() -> Path:
-    """The compiled file for this source, compiler and processor, made if it is not there."""
+    """Return the library for this source, compiler and processor; compile it if it does not exist."""
     chosen = os.environ.get("CXX")
     compiler = next(
         (found for name in ([chosen] if chosen else COMPILERS) if (found := shutil.which(name))), None
@@ -209,7 +209,7 @@ def _library() -> Path:
 
 
 def _processor() -> str:
-    """What decides which instructions the compiler may use."""
+    """Return a description of the processor's instruction sets, as far as the system reports them."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

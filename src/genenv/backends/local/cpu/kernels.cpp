@@ -1,9 +1,9 @@
-// What a decoder does beside its large matrix products: norms, activation, rotary positions, adapters of few rows,
-// attention of prompts and of new tokens, and the sums that tokens are drawn by. build.py compiles this file,
-// against_torch.py checks it, kernels.py calls it and holds every tensor to its format and shape first.
+// The operations of a decoder besides its large matrix products: norms, activation, rotary positions, adapters of few
+// rows, attention of prompts and of new tokens, and the sums for drawing tokens. build.py compiles this file and
+// compares its results with torch's. kernels.py calls it, and checks the format and shape of every tensor first.
 //
-// Every function exists for float and for bfloat16, and calculates in float. Tensors are rows one after the
-// other, with the distance between rows ("step", in elements) where that may be more than a row is wide.
+// Every function exists for float and for bfloat16, and computes in float. Tensors are consecutive rows; "step" is the
+// distance between rows in elements if it may be larger than the width of a row.
 // Letters as in attention.py and kernels.py: N = tokens, W = width, R = rows, B = prompts, H = query heads, K = key/value
 // heads, D = head size, P = room for prompt tokens, T = room for new tokens, C = chunks of the vocabulary. Template
 // parameters: T = number format, V = vectors of a head, Q and R = rows at a time, C = vectors of columns at a time.
@@ -49,7 +49,7 @@ typedef int32_t RegisterInts __attribute__((vector_size(4 * kRegister)));
 typedef uint32_t RegisterWords __attribute__((vector_size(4 * kRegister)));
 typedef uint16_t RegisterHalves __attribute__((vector_size(2 * kRegister)));
 
-// Calls work with the number of each register that a vector takes. No loop: it would keep them in memory.
+// Calls work with the index of each register of a vector. Not a loop, which would keep the registers in memory.
 template <class Work>
 inline void for_registers(Work work) {
     work(0);
@@ -62,8 +62,8 @@ typedef Register Floats;
 inline const Register& in(const Floats& x, int) { return x; }
 inline Register& in(Floats& x, int) { return x; }
 #else
-// Several registers. A vector type that is wider than a register would compile, and stay in memory: it takes up to
-// fourteen times as long.
+// A vector of several registers. A vector type that is wider than a register would compile, but stay in memory, which
+// is up to fourteen times slower.
 class Floats {
     Register part_[kRegisters];
 
@@ -80,7 +80,7 @@ class Floats {
 };
 #endif
 
-// A vector of which work gives each register.
+// Returns a vector whose registers are the results of work.
 template <class Work>
 inline Floats by_registers(Work work) {
     Floats out;
@@ -107,18 +107,18 @@ inline Floats operator-(const Floats& a) {
 inline Floats& operator+=(Floats& a, const Floats& b) { return a = a + b; }
 #endif
 
-// Of a and what is beyond it; what is no number in a stays.
+// The elementwise maximum and minimum; NaN in a is kept.
 inline Floats larger(const Floats& a, const Floats& b) {
     return by_registers([&](int i) { return in(b, i) > in(a, i) ? in(b, i) : in(a, i); });
 }
 inline Floats smaller(const Floats& a, const Floats& b) {
     return by_registers([&](int i) { return in(b, i) < in(a, i) ? in(b, i) : in(a, i); });
 }
-// `kept` where x is not below the limit, else 0.
+// Returns `kept` if x is not below the limit, else 0, elementwise.
 inline Floats unless_below(const Floats& x, float limit, const Floats& kept) {
     return by_registers([&](int i) { return in(x, i) < limit ? Register{} : in(kept, i); });
 }
-// 2 to whole numbers.
+// Returns 2 to the power of integers.
 inline Floats power_of_two(const Floats& whole) {
     return by_registers(
         [&](int i) { return (Register)((__builtin_convertvector(in(whole, i), RegisterInts) + 127) << 23); });
@@ -153,7 +153,7 @@ inline void store(bfloat16* to, const Floats& wide) {  // rounds to nearest, tie
     });
 }
 
-// The same for the end of a row, where fewer than kLanes elements are left; the other lanes are 0.
+// Like load and store, for the end of a row, where fewer than kLanes elements are left; other lanes are 0.
 template <class T>
 inline Floats load(const T* from, int64_t left) {
     if (left >= kLanes) return load(from);
@@ -193,7 +193,7 @@ inline float sum(Floats x) {
 #define CHOOSE(a, b, ...) __builtin_shuffle(a, b, RegisterInts{__VA_ARGS__})
 #endif
 
-// The sum of each of kLanes vectors: halves of pairs are added until one number of each is left.
+// Returns the sum of each of kLanes vectors: adds halves of pairs until one number per vector is left.
 inline Floats sums(const Floats* x) {
 #ifdef __AVX512F__
     Register eights[8], fours[4], twos[2];
@@ -215,7 +215,7 @@ inline Floats sums(const Floats* x) {
     return CHOOSE(twos[0], twos[1], 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30) +
            CHOOSE(twos[0], twos[1], 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
 #elif defined(__AVX__)
-    return by_registers([&](int half) {  // eight vectors a to h; their order is mended at the end
+    return by_registers([&](int half) {  // eight vectors a to h; their order is restored at the end
         Register fours[4], twos[2];
         for (int i = 0; i < 4; i++) {
             const Floats *left = x + 8 * half + 2 * i, *right = left + 1;
@@ -247,7 +247,7 @@ inline float largest(Floats x) {
     return std::max(std::max(four[0], four[2]), std::max(four[1], four[3]));
 }
 
-// exp(x) to 1e-7 of itself (Cephes); x below -87 counts as -87, above 88 as 88.
+// exp(x) with a relative error of 1e-7 (Cephes); x is clamped to [-87, 88].
 inline Floats exponential(Floats x) {
     x = smaller(larger(x, Floats{} - 87.0f), Floats{} + 88.0f);
     Floats whole = (x * 1.44269504088896341f + 12582912.0f) - 12582912.0f;  // 1.5 * 2^23: rounds
@@ -264,7 +264,7 @@ inline Floats exponential(Floats x) {
 
 inline Floats sigmoid(Floats x) { return 1.0f / (1.0f + exponential(-x)); }
 
-// Fewer threads where starting them would cost more than they save.
+// Returns the number of threads, reduced if starting them would cost more than they save.
 inline int helpers(int64_t elements, int threads) {
     return static_cast<int>(std::max<int64_t>(1, std::min<int64_t>(threads, elements / 8192)));
 }
@@ -312,7 +312,7 @@ void norm_back(const T* x, int64_t step, const T* weight_W, const float* inverse
 
 // --- the activation ---------------------------------------------------------------------------------------
 
-// out = silu(gate) * up, of gate and up side by side.
+// out = silu(gate) * up, from gate and up side by side.
 template <class T>
 void swiglu(const T* joint, int64_t rows, int64_t width, T* out, int threads) {
 #pragma omp parallel for num_threads(helpers(rows * width, threads)) schedule(static)
@@ -339,7 +339,7 @@ void swiglu_back(const T* joint, const T* dy, int64_t dy_step, int64_t rows, int
 
 // --- rotary positions -------------------------------------------------------------------------------------
 
-// Each head's halves are the coordinates that turn: by the angles, or back where sign is -1.
+// Rotates half-split heads by the angles, or back if sign is -1.
 template <class T>
 void rotate(const T* x, int64_t step, const T* cos, const T* sin, int64_t angle_step, float sign, int64_t rows,
             int64_t heads, int64_t half, T* out, int threads) {
@@ -361,7 +361,7 @@ void rotate(const T* x, int64_t step, const T* cos, const T* sin, int64_t angle_
 
 // --- low-rank adapters ------------------------------------------------------------------------------------
 
-// One of several joint projections: its columns, its ranks, and where its matrix begins.
+// One of several joint projections: its columns, its ranks, and the start of its matrix.
 struct Part {
     int64_t column, columns, rank, ranks, begin;
 };
@@ -378,7 +378,7 @@ inline void multiply(const float* matrix, int64_t step, const float* factors, in
     }
 }
 
-// low = x A^T, C vectors of ranks from k on
+// low = x A^T, for C vectors of ranks from k on
 template <int R, int C>
 void down_project(const float* wide, int64_t inputs, const float* down, int64_t padded, int64_t k, float* low) {
     Floats found[R][C] = {};
@@ -387,7 +387,7 @@ void down_project(const float* wide, int64_t inputs, const float* down, int64_t 
         for (int c = 0; c < C; c++) store(low + r * padded + k + c * kLanes, found[r][c]);
 }
 
-// y += low B^T, C vectors of columns from o on
+// y += low B^T, for C vectors of columns from o on
 template <class T, int R, int C>
 void up_project(const float* low, int64_t padded, const float* up, const Part& part, int64_t o, T* y, int64_t outputs) {
     T* to = y + part.column + o;
@@ -400,8 +400,8 @@ void up_project(const float* low, int64_t padded, const float* up, const Part& p
         for (int c = 0; c < C; c++) store(to + r * outputs + c * kLanes, found[r][c], left - c * kLanes);
 }
 
-// y += (x A^T) B^T for R rows. down holds A transposed, padded to whole vectors; up the transposed B, scaled,
-// with room for a vector after it.
+// y += (x A^T) B^T for R rows. down is A transposed, padded to whole vectors; up is B transposed and scaled, followed
+// by room for a vector.
 template <class T, int R>
 void low_rank_rows(const T* x, int64_t inputs, const float* down, int64_t padded, const float* up,
                    const Part* parts, int64_t count, T* y, int64_t outputs, float* wide, float* low) {
@@ -442,7 +442,7 @@ void low_rank(const T* x, int64_t rows, int64_t inputs, const float* down, int64
 
 // --- attention ---
 
-// Calls work with the vectors of a head of this size; returns 0 where there is no code for it.
+// Calls work with the number of vectors of a head of this size; returns 0 if the size is not supported.
 template <class Work>
 int for_head_size(int64_t size, Work work) {
     switch (size) {
@@ -456,7 +456,7 @@ int for_head_size(int64_t size, Work work) {
     }
 }
 
-// Whether `count` places from `begin` on lie within `room` places.
+// Returns whether `count` places from `begin` on are within `room` places.
 inline bool within(int64_t begin, int64_t count, int64_t room) {
     return 0 <= begin && begin <= room && 0 <= count && count <= room - begin;
 }
@@ -468,15 +468,15 @@ struct Task {
     int64_t prompt, first, end;
 };
 
-constexpr int64_t kAhead = 48;  // tokens whose keys or values are on their way from memory
+constexpr int64_t kAhead = 48;  // how many tokens ahead keys or values are prefetched
 
-// Has memory sent that will be read soon; addresses that do not exist are ignored.
+// Prefetches memory that will be read soon; invalid addresses are ignored.
 template <class T>
 inline void prefetch(const T* from, int64_t count) {
     for (int64_t x = 0; x < count; x += 64 / sizeof(T)) __builtin_prefetch(from + x);
 }
 
-// Products of two heads, added up in as many sums as a vector has.
+// The dot product of two heads as partial sums, one per lane.
 template <class T, int V>
 inline Floats products(const T* a, const T* b) {
 #ifdef __AVX512BF16__
@@ -505,7 +505,7 @@ void score(const T* keys, int64_t count, const T* queries, int64_t many, float s
         prefetch(some + kAhead * D, kLanes * D);
         for (int64_t q = 0; q < many; q++) {
             Floats found[kLanes];
-            if (count - j >= kLanes)  // apart: indices that are known are cheaper
+            if (count - j >= kLanes)  // a separate branch, because constant indices are cheaper
                 for (int64_t i = 0; i < kLanes; i++) found[i] = products<T, V>(some + i * D, queries + q * D);
             else
                 for (int64_t i = 0; i < kLanes; i++)
@@ -534,7 +534,7 @@ void add_weighted_some(const T* values, int64_t count, const float* weights, int
 
 template <class T, int V>
 void add_weighted(const T* values, int64_t count, const float* weights, int64_t step, int64_t many, float* out) {
-    for (int64_t q = 0; q < many;) {  // as many at once as registers hold
+    for (int64_t q = 0; q < many;) {  // as many at once as fit into registers
         int64_t some = std::min<int64_t>(many - q, std::min(4, std::max(1, kSums / (V + 1))));
         const float* from = weights + q * step;
         float* to = out + q * V * kLanes;
@@ -546,8 +546,8 @@ void add_weighted(const T* values, int64_t count, const float* weights, int64_t 
     }
 }
 
-// Scores become weights, of which the largest is 1; returns 1 / their sum. Room for scores beyond count, up to a
-// whole vector, is overwritten.
+// Replaces scores by weights exp(score - largest); returns 1 / their sum. Overwrites the rest of the last vector beyond
+// count.
 inline float exp_and_share(float* scores, int64_t count) {
     int64_t end = (count + kLanes - 1) / kLanes * kLanes;
     for (int64_t j = count; j < end; j++) scores[j] = -1e30f;
@@ -575,7 +575,7 @@ struct Decode {
     int64_t own_room;
     const int64_t *prompt_length, *own_length;  // [B], [R] before this token
     const Task* tasks;
-    const int64_t* row_of;  // the rows of task 0, of task 1, ...
+    const int64_t* row_of;  // the rows of task 0, then those of task 1, ...
     int64_t count, prompts, rows, heads, key_heads;
     float scale;
     T* out;  // [R, H, D]
@@ -592,8 +592,8 @@ struct Decode {
     }
 };
 
-// Attention of some rows of one prompt in one key head, which `per` query heads share. The prompt is read once for all
-// of them.
+// Attention of some rows of one prompt in one key head, which `per` query heads share. The prompt's keys and values are
+// read once for all of them.
 template <class T, int V>
 void attend(const Decode<T>& d, const Task& task, int64_t h, std::vector<float>& room) {
     constexpr int64_t D = V * kLanes;
@@ -603,7 +603,7 @@ void attend(const Decode<T>& d, const Task& task, int64_t h, std::vector<float>&
     int64_t step = (length + longest + kLanes - 1) / kLanes * kLanes;
     room.resize(std::max<size_t>(room.size(), many * (2 * D + step + 1)));
     float *mixed = room.data(), *weights = mixed + many * D, *shares = weights + many * step;
-    T* queries = reinterpret_cast<T*>(shares + many);  // only ever copied in and out, so types do not matter
+    T* queries = reinterpret_cast<T*>(shares + many);  // only copied in and out, so the type does not matter
     std::fill(mixed, weights, 0.0f);
     for (int64_t i = 0; i < rows; i++) {
         int64_t row = d.row_of[task.first + i], at = ((row * d.key_heads + h) * d.own_room + d.own_length[row]) * D;
@@ -649,8 +649,8 @@ int decode(const Decode<T>& d, int64_t size, int threads) {
 // --- attention of prompts ---------------------------------------------------------------------------------
 
 constexpr int kRows = kSums / 2;       // query rows scored together, against two vectors of keys
-constexpr int64_t kPanel = 2 * kLanes;  // keys that stand side by side
-constexpr int64_t kQueries = 128;      // tokens of a prompt that one thread works on
+constexpr int64_t kPanel = 2 * kLanes;  // keys that are stored side by side
+constexpr int64_t kQueries = 128;      // tokens of a prompt that one thread processes
 
 template <class T>
 struct Prompts {
@@ -658,7 +658,7 @@ struct Prompts {
     int64_t q_step;
     const T *keys, *values;  // [B, K, P, D]
     int64_t room;
-    const int64_t *begin, *count, *first;  // [B]: a prompt's queries in q, how many, and the position of the first
+    const int64_t *begin, *count, *first;  // [B]: start and number of a prompt's queries in q, position of the first
     int64_t prompts, queries, heads, key_heads;
     float scale;
     T* out;  // [N, H, D]
@@ -670,7 +670,7 @@ struct Prompts {
     }
 };
 
-// scores[r][j] = query r . key j; keys stand in panels, [D, kPanel] each
+// scores[r][j] = query r . key j; keys are stored in panels, [D, kPanel] each
 inline void score_panels(const float* queries, const float* panels, int64_t size, int64_t end, float* scores,
                          int64_t step) {
     for (int64_t j = 0; j < end; j += kPanel, panels += size * kPanel) {
@@ -712,7 +712,7 @@ void attend_block(const Prompts<T>& p, int64_t b, int64_t h, int64_t from, std::
     for (int64_t begin = 0; begin < rows; begin += kRows) {
         int64_t some = std::min<int64_t>(kRows, rows - begin);
         int64_t end = p.first[b] + from + (begin + some - 1) / per + 1;
-        auto place = [&](int64_t r) {  // of a row's token and head
+        auto place = [&](int64_t r) {  // returns the token and column of a row
             return std::pair(p.begin[b] + from + (begin + r) / per, (h * per + (begin + r) % per) * D);
         };
         for (int64_t r = 0; r < some; r++) {
@@ -768,7 +768,7 @@ int prefill(const Prompts<T>& p, int64_t size, int threads) {
 template <class T>
 void chunk_sums(const T* scores, int64_t step, int64_t rows, int64_t width, int64_t chunk, float* top_R,
                 float* sums_RC, int threads) {
-    constexpr float kLeast = -87.0f;  // below: counts as nothing
+    constexpr float kLeast = -87.0f;  // smaller exponents count as 0
     int64_t chunks = (width + chunk - 1) / chunk;
     std::vector<float> top_RC(rows * chunks);
 #pragma omp parallel num_threads(helpers(rows * width, threads))

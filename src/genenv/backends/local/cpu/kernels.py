@@ -1,12 +1,12 @@
 # pyright: standard
-"""Compiled code for the small operations of a decoder on a CPU, where there is a C++ compiler.
+"""Python interface of the compiled code for the small operations of a decoder on a CPU.
 
-Between its matrix products a decoder reads and writes its activations some thirty times a layer, and calls
-torch as often. For a batch of sampled tokens that takes longer than the products. `kernels.cpp` does the same
-in six passes, attention included, and the sums over the vocabulary that a token is drawn by; `build` compiles
-it. It is given addresses, so every tensor is held to its format and shape here first: TypeError for another
-number format, ValueError for another shape or device. `kernels.cpp` holds the numbers that say where to read
-to the size of what is read.
+Between its matrix products a decoder reads and writes its activations some thirty times per layer, with as
+many torch calls. For a batch of sampled tokens that takes longer than the products. `kernels.cpp` does the
+same in six passes, including attention and the sums over the vocabulary for drawing; `build` compiles it. The
+compiled functions take addresses. So number format and shape of every tensor are checked here first:
+TypeError for another number format, ValueError for another shape or device. `kernels.cpp` checks that index
+tensors stay within the bounds of the data.
 
 Shapes: N = tokens, W = width, I = inputs, O = outputs, r = rank, R = rows, B = prompts, H = query heads,
 K = key/value heads, D = head size, P = room for prompt tokens, T = room for new tokens, V = vocabulary,
@@ -23,20 +23,20 @@ import torch
 from torch import Tensor, nn
 
 DTYPES = (torch.float32, torch.bfloat16)
-"""Number formats that there is compiled code for."""
+"""Number formats that the compiled code supports."""
 
 
 def must_be(
     what: str, tensor: Tensor, dtype: torch.dtype, shape: Sequence[int], *, anyhow: bool = False
 ) -> None:
-    """Hold a tensor to its number format and shape.
+    """Check a tensor's number format and shape.
 
     Args:
-        what: its name, for the message.
+        what: name of the tensor, for the message.
         tensor: the tensor.
-        dtype: its number format.
-        shape: of it.
-        anyhow: it may lie in any order in memory; otherwise it must be contiguous.
+        dtype: required number format.
+        shape: required shape.
+        anyhow: whether any memory layout is allowed; otherwise the tensor must be contiguous.
     """
     _must_be_readable(what, tensor, (dtype,))
     if tensor.shape != shape:
@@ -46,7 +46,7 @@ def must_be(
 
 
 def rows_of(x: Tensor) -> Tensor:
-    """[rows, width] of a tensor of either format, as it is where its rows are dense."""
+    """Return a tensor as [rows, width]; copied only if its rows are not dense."""
     _must_be_readable("x", x, DTYPES)
     if x.dim() == 0 or x.shape[-1] == 0:
         raise ValueError(f"x must have rows, not {tuple(x.shape)}")
@@ -55,7 +55,7 @@ def rows_of(x: Tensor) -> Tensor:
 
 
 def heads_of(what: str, x_NXD: Tensor) -> Tensor:
-    """[N, X, D] of either format, as it is where each token's heads are dense."""
+    """Return [N, X, D]; copied only if the heads of a token are not dense."""
     _must_be_readable(what, x_NXD, DTYPES)
     if x_NXD.dim() != 3 or x_NXD.shape[2] == 0:
         raise ValueError(f"{what} must be tokens of heads, not {tuple(x_NXD.shape)}")
@@ -64,7 +64,7 @@ def heads_of(what: str, x_NXD: Tensor) -> Tensor:
 
 
 def dense(what: str, x: Tensor) -> Tensor:
-    """A tensor of either format without gaps."""
+    """Return a contiguous tensor."""
     _must_be_readable(what, x, DTYPES)
     return x.contiguous()
 
@@ -79,10 +79,10 @@ def _must_be_readable(what: str, tensor: Tensor, dtypes: Sequence[torch.dtype]) 
 
 
 _ROWS_OF_A_TASK = 8
-"""Rows that read their prompt together: their queries fit into the innermost cache."""
+"""Maximum number of rows that process their prompt together; their queries must fit into the L1 cache."""
 
 _LANES = 16
-"""Numbers of a vector in `kernels.cpp`, which reads whole vectors."""
+"""Elements of a vector in `kernels.cpp`, which reads whole vectors."""
 
 _TYPES = {"*": ctypes.c_void_p, "n": ctypes.c_int64, "f": ctypes.c_float}
 _SIGNATURES = {
@@ -96,26 +96,26 @@ _SIGNATURES = {
     "prefill": "*n**n***nnnnnf*",
     "chunk_sums": "*nnnn**",
 }
-"""Arguments of each function: addresses, whole numbers and fractions; then comes the number of threads."""
+"""Arguments of each function: addresses (*), integers (n) and floats (f); the number of threads follows."""
 _OUT_OF_RANGE = "the numbers that say which tokens belong together point beyond the tensors"
 _FAULTS = {"decode": _OUT_OF_RANGE, "prefill": _OUT_OF_RANGE}
-"""What it means that a function returns 0, having done nothing."""
+"""Meaning of a return value of 0, after which nothing was computed."""
 HEAD_SIZES = frozenset({16, 32, 64, 80, 96, 128})
-"""Sizes of attention heads that `decode` and `prefill` have code for."""
+"""Head sizes that `decode` and `prefill` support."""
 
 
 class Kernels:
     """The compiled functions, for CPU tensors of float32 or bfloat16.
 
-    All raise TypeError where a tensor is of another number format than it must be, and ValueError where it is
-    of another shape, on another device, or points beyond another.
+    All raise TypeError for a tensor of the wrong number format, and ValueError for one of the wrong shape or
+    device, or with indices out of bounds.
 
     Args:
         path: the compiled library.
 
     Raises:
-        OSError: it cannot be loaded.
-        AttributeError: it lacks a function.
+        OSError: the library cannot be loaded.
+        AttributeError: the library lacks a function.
     """
 
     def __init__(self, path: Path) -> None:
@@ -134,7 +134,7 @@ class Kernels:
             raise ValueError(f"{name}: {_FAULTS[name]}")
 
     def norm(self, x: Tensor, weight_W: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-        """RMS norm over the last dimension, x / sqrt(mean(x^2) + eps) * weight; and [rows, 1] 1 / sqrt."""
+        """Return the RMS norm x / sqrt(mean(x^2) + eps) * weight, and [rows, 1] 1 / sqrt(...)."""
         x_NW = rows_of(x)
         rows, width = x_NW.shape
         must_be("the weight", weight_W, x.dtype, (width,))
@@ -143,7 +143,7 @@ class Kernels:
         return out, inverse_N1
 
     def norm_back(self, x: Tensor, weight_W: Tensor, inverse_N1: Tensor, dy: Tensor) -> Tensor:
-        """The derivative of `norm` by x, times dy."""
+        """Return the derivative of `norm` with respect to x, times dy."""
         x_NW, dy_NW = rows_of(x), rows_of(dy)
         rows, width = x_NW.shape
         must_be("the weight", weight_W, x.dtype, (width,))
@@ -157,14 +157,14 @@ class Kernels:
         return dx
 
     def swiglu(self, joint_N2W: Tensor) -> Tensor:
-        """[N, W]: silu(gate) * up, of gate and up side by side."""
+        """Return [N, W]: silu(gate) * up, from gate and up side by side."""
         joint, width = _halves(joint_N2W)
         out = joint.new_empty(len(joint), width)
         self._call("swiglu", joint.dtype, joint, len(joint), width, out)
         return out
 
     def swiglu_back(self, joint_N2W: Tensor, dy_NW: Tensor) -> Tensor:
-        """The derivative of `swiglu`, times dy."""
+        """Return the derivative of `swiglu`, times dy."""
         joint, width = _halves(joint_N2W)
         must_be("dy", dy_NW, joint.dtype, (len(joint), width), anyhow=True)
         dy, out = rows_of(dy_NW), torch.empty_like(joint)
@@ -172,7 +172,7 @@ class Kernels:
         return out
 
     def rotate(self, x_NXD: Tensor, cos_N1D: Tensor, sin_N1D: Tensor, sign: int) -> Tensor:
-        """Heads turned by their positions' angles (half of a head's dimensions), or back where sign is -1."""
+        """Rotate half-split heads by the angles of their positions, or back if sign is -1."""
         x = heads_of("x", x_NXD)
         count, heads, size = x.shape
         if size % 2:
@@ -187,7 +187,7 @@ class Kernels:
         return out
 
     def add_low_rank(self, y_NO: Tensor, x_NI: Tensor, adapter: LowRank) -> None:
-        """Add (x A^T) B^T to y, for all parts of an adapter at once. For few rows: large ones suit torch."""
+        """Add (x A^T) B^T to y in place, for all parts of an adapter; torch is faster for many rows."""
         x = rows_of(x_NI).contiguous()
         must_be("x", x_NI, x.dtype, (len(x), adapter.inputs), anyhow=True)
         columns = rows_of(y_NO).shape[1]
@@ -200,7 +200,7 @@ class Kernels:
             *(y_NO, columns),
         )
 
-    def decode(  # noqa: PLR0913 - what attention reads and writes
+    def decode(  # noqa: PLR0913 - tensors that attention reads and writes
         self,
         q_RHD: Tensor,
         k_RKD: Tensor,
@@ -211,17 +211,17 @@ class Kernels:
         tasks: Tasks,
         scale: float,
     ) -> Tensor:
-        """[R, H, D]: attention of one new token per row to its prompt and to the tokens since.
+        """Return [R, H, D]: attention of one new token per row to its prompt and to its earlier tokens.
 
         Args:
             q_RHD: queries, with a head size of `HEAD_SIZES`.
-            k_RKD: this token's keys; they are added to the row's own.
-            v_RKD: this token's values, likewise.
+            k_RKD: keys of the new token; they are appended to the row's keys.
+            v_RKD: values of the new token; they are appended to the row's values.
             prompt: keys and values of the prompts, [B, K, P, D].
-            own: keys and values of the rows, [R, K, T, D], with room for one more.
+            own: keys and values of the rows, [R, K, T, D], with room for one more token.
             lengths: [B] prompt tokens and [R] own tokens before this one, int64.
             tasks: which row continues which prompt.
-            scale: factor of the scores.
+            scale: factor of the attention scores.
         """
         q, k, v = heads_of("queries", q_RHD), heads_of("keys", k_RKD), heads_of("values", v_RKD)
         rows, heads, size = q.shape
@@ -248,15 +248,15 @@ class Kernels:
     def prefill(
         self, q_NHD: Tensor, prompt: tuple[Tensor, Tensor], queries_3B: Tensor, count: int, scale: float
     ) -> Tensor:
-        """[count, H, D]: causal attention of tokens to the prompts that they belong to.
+        """Return [count, H, D]: causal attention of tokens to the prompts that they belong to.
 
         Args:
             q_NHD: queries in a flat row, with a head size of `HEAD_SIZES`.
-            prompt: keys and values of the prompts, [B, K, P, D]; those of the queries' own tokens too.
-            queries_3B: where each prompt's queries begin in the flat row, how many there are, and the
-                position of the first; int64.
-            count: of all queries, which are the first of the flat row.
-            scale: factor of the scores.
+            prompt: keys and values of the prompts, [B, K, P, D], including those of the queries' tokens.
+            queries_3B: for each prompt, start and number of its queries in the flat row, and the position of
+                the first; int64.
+            count: number of all queries, which are the first of the flat row.
+            scale: factor of the attention scores.
         """
         q = heads_of("queries", q_NHD)
         rows, heads, size = q.shape
@@ -276,7 +276,7 @@ class Kernels:
         return out
 
     def chunk_sums(self, scores_RV: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
-        """[R, 1] largest score of each row, and [R, C] sums of exp(score - largest) over chunks; float32."""
+        """Return [R, 1] largest score per row, and [R, C] sums of exp(score - largest) per chunk; float32."""
         scores = rows_of(scores_RV)
         rows, vocabulary = scores.shape
         if chunk < 1:
@@ -289,7 +289,7 @@ class Kernels:
 
 
 class Tasks:
-    """Rows sorted by the prompt that they continue, in pieces that are worked on at once.
+    """Rows sorted by prompt, in pieces that one thread processes together.
 
     Args:
         prompt_of_R: the index of each row's prompt.
@@ -305,20 +305,20 @@ class Tasks:
             else:
                 tasks.append([prompt, place, place + 1])
         self.layout = torch.tensor(tasks, dtype=torch.int64), torch.tensor(order, dtype=torch.int64)
-        """[tasks, 3]: the prompt, and where its rows begin and end in the second, [R] the rows in order."""
+        """[tasks, 3] prompt, and start and end of its rows in the second tensor; [R] the rows in order."""
 
 
 class LowRank:
-    """The adapters of joint projections, laid out for `Kernels.add_low_rank`.
+    """The adapters of joint projections, in the memory layout of `Kernels.add_low_rank`.
 
     Args:
-        downs: A of each, [r, I].
-        ups: B of each, [O, r].
-        scales: the factor of each.
-        starts: the first column of each in the joint result.
+        downs: A of each adapter, [r, I].
+        ups: B of each adapter, [O, r].
+        scales: the factor of each adapter.
+        starts: the first column of each adapter in the joint result.
 
     Raises:
-        ValueError: they do not fit each other.
+        ValueError: the shapes do not match.
     """
 
     def __init__(
@@ -342,18 +342,18 @@ class LowRank:
             rank, begin = rank + up.shape[1], begin + up.numel()
         self.inputs = down_rI.shape[1]
         self.outputs = max(part[0] + part[1] for part in parts)
-        """Columns that the result must have."""
+        """Minimum number of columns of the result."""
         self.layout = (
             nn.functional.pad(down_rI.T, (0, -rank % _LANES)).contiguous(),
             nn.functional.pad(torch.cat(turned), (0, _LANES)),
             torch.tensor(parts),
         )
-        """A transposed, all B transposed and scaled, and for each part its column, columns, rank, ranks, and
-        where its B begins."""
+        """A transposed; all B transposed and scaled; and for each part its first column, number of columns,
+        first rank, number of ranks, and start of its B."""
 
 
 def _halves(joint_N2W: Tensor) -> tuple[Tensor, int]:
-    """Rows that are two halves side by side, and the width of a half."""
+    """Return rows of two halves side by side, and the width of a half."""
     joint = dense("gate and up", joint_N2W)
     if joint.dim() != 2 or joint.shape[1] % 2:
         raise ValueError(f"gate and up are {tuple(joint.shape)}, not rows of two halves")
@@ -361,7 +361,7 @@ def _halves(joint_N2W: Tensor) -> tuple[Tensor, int]:
 
 
 def _room(keys_and_values: tuple[Tensor, Tensor]) -> int:
-    """Tokens that there is room for; -1, which fits no tensor, where they are no keys and values."""
+    """Return the capacity in tokens; -1, which matches no shape, if these are not keys and values."""
     keys = keys_and_values[0]
     return keys.shape[2] if isinstance(keys, Tensor) and keys.dim() == 4 else -1
 

@@ -1,9 +1,9 @@
 # pyright: standard
-"""Products with weights that never change, packed once for the processor where that is faster.
+"""Products with frozen weights, packed once for the processor if that is faster.
 
-oneDNN can lay out a matrix beforehand as its kernels read it; otherwise it does so at every product, which
-for the few rows of a sampling step costs a third of the time (bfloat16 with AVX-512) or nothing (float32 with
-AVX2). So it is measured. A packed matrix is a second copy.
+oneDNN can lay out a matrix in advance in the order in which its kernels read it. Otherwise it does so at
+every product. For the few rows of a sampling step that costs a third of the time (bfloat16 with AVX-512) or
+nothing (float32 with AVX2), so it is measured. A packed matrix is a second copy.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from genenv.backends.local.cpu.threads import cpu_seconds
 
 MOST_ROWS = 256
-"""Beyond so many rows packing gains nothing."""
+"""Packing gains nothing for more rows than this."""
 _ROWS = 64
 _MEASURED_S = 0.4
 _WORTH = 0.93
-"""Packed products must take less than this part of the time."""
+"""Packed products must take less than this share of the time."""
 
 
 class Product:
@@ -36,27 +36,27 @@ class Product:
         self._packed: Tensor | None = None
 
     def __call__(self, x_NI: Tensor) -> Tensor:
-        """[N, O]; gradients flow to x alone where the weight has none."""
+        """Return [N, O]; packed weights are used for few rows without gradients."""
         if self._packed is None or len(x_NI) > MOST_ROWS or torch.is_grad_enabled():
             return nn.functional.linear(x_NI, self.weight, self.bias)
         return _packed_linear(x_NI, self._packed, self.bias)
 
     def pack(self) -> None:
-        """Lay out the weight as it is now."""
+        """Pack the present weight."""
         self._packed = _pack(self.weight)
 
     def unpack(self) -> None:
-        """Let go of the second copy."""
+        """Free the packed copy."""
         self._packed = None
 
 
 def worth_packing(weights: Sequence[Tensor]) -> bool:
-    """Whether products with these weights are faster when packed, measured; False where they cannot be.
+    """Measure whether products with these weights are faster when packed; False if they cannot be packed.
 
-    Measured once in a process for weights of one kind: two policies on one model need not measure twice.
+    The result is cached per kind of weights, so that two policies on one model measure once.
 
     Args:
-        weights: of one shape, and so many that a processor's cache does not hold them all.
+        weights: weights of one shape, together larger than the processor's cache.
     """
     if not can_be_packed(weights[0]):
         return False
@@ -67,7 +67,7 @@ def worth_packing(weights: Sequence[Tensor]) -> bool:
 
 
 MEASURED: dict[tuple[torch.Size, torch.dtype, int, int], bool] = {}
-"""What `worth_packing` has found, by shape, number format, number of weights, and threads."""
+"""Results of `worth_packing`, by shape, number format, number of weights, and threads."""
 
 
 def _is_faster_packed(weights: Sequence[Tensor]) -> bool:
@@ -84,7 +84,7 @@ def _is_faster_packed(weights: Sequence[Tensor]) -> bool:
 
 
 def can_be_packed(weight_OI: Tensor) -> bool:
-    """Whether there is a product with a packed matrix here, and it says what the plain one says."""
+    """Return whether packed products work on this machine and give the plain product's result."""
     if weight_OI.device.type != "cpu" or not torch.backends.mkldnn.is_available():
         return False
     x = torch.ones(_ROWS, weight_OI.shape[1], dtype=weight_OI.dtype)

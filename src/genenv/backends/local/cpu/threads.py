@@ -1,15 +1,15 @@
 # pyright: standard
-"""How CPU threads wait for each other, and a stopwatch of processor time for busy machines.
+"""How CPU threads wait for each other, and a timer of processor time for busy machines.
 
-Every product of a sampling step ends with threads that wait for the last of them. GNU OpenMP, torch's on
-Linux, lets them spin meanwhile, for up to some ten milliseconds: nothing is faster where each has a core.
-Beside another busy process one of them is without a core now and then. The others then spin on theirs for
-whole ticks of the scheduler, at product after product: a step takes ten times as long. Threads that sleep
-leave their core to whoever has work, but waking them costs a third of the speed of a quiet machine.
+Every product of a sampling step ends with threads that wait for the last one. GNU OpenMP, which torch uses on
+Linux, lets them spin for up to about ten milliseconds. That is fastest if each thread has a core. If another
+process is busy, a thread now and then has no core. The others then spin for whole scheduler ticks, at product
+after product, and a step takes ten times as long. Sleeping threads free their core for other work, but waking
+them costs a third of the speed on an idle machine.
 
-So the choice follows the machine. OpenMP's threads sleep while they wait as long as there are more of them
-than cores (the libgomp manual under GOMP_SPINCOUNT): a second team of them, which does nothing, suffices. The
-threads that calculate stay as many as they are, and with them every digit.
+So the choice follows the machine. OpenMP's threads sleep while they wait if there are more of them than cores
+(the libgomp manual under GOMP_SPINCOUNT). A second team of idle threads suffices for that. The number of
+computing threads stays the same, and with it every digit of the results.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ import torch
 
 _LOOK_EVERY_S = 0.2
 _BUSY = 0.1
-"""Seconds that threads lacked a core, in a second: from here on the machine counts as busy."""
+"""Seconds per second in which threads had no core; above this, the machine counts as busy."""
 _SHORTEST_S, _LONGEST_S = 1.0, 32.0
-"""For how long threads wait asleep before it is tried awake; twice as long after each trial that failed."""
+"""How long threads sleep while waiting before spinning is tried again; doubled after each failed trial."""
 _TRIAL_S = 0.5
 _SHARE_OF_A_THREAD = 2**17
-"""Numbers of which torch gives some to every thread."""
+"""Minimum elements per thread of an operation that torch runs on all threads."""
 
 
 @functools.cache
 def follow_the_machine() -> None:
-    """From now on threads wait as it suits the machine. Changes the whole process; no result."""
+    """Start a thread that switches between spinning and sleeping, for the whole process (Linux)."""
     if sys.platform == "linux":
         threading.Thread(target=_follow, name="waiting", daemon=True).start()
 
@@ -58,18 +58,18 @@ def _follow() -> None:
 
 
 class Choice:
-    """Whether threads are to wait asleep, decided anew at every look."""
+    """Decides from measurements whether threads should sleep while they wait."""
 
     def __init__(self) -> None:
         self._rest_s = _SHORTEST_S
         self._left_s, self._awake_s = 0.0, _TRIAL_S
 
     def asleep(self, lacked_s: float, passed_s: float) -> bool:
-        """Decide.
+        """Return whether threads should sleep from now on.
 
         Args:
-            lacked_s: how long threads, all together, had work and no core since the last look.
-            passed_s: time since the last look.
+            lacked_s: total time since the last call in which threads had work but no core, seconds.
+            passed_s: time since the last call, seconds.
         """
         if self._left_s > 0:
             self._left_s -= passed_s
@@ -84,7 +84,7 @@ class Choice:
 
 
 class Crowd:
-    """OpenMP threads that do nothing: while they are there, all others wait asleep."""
+    """A team of idle OpenMP threads; while it exists, all other OpenMP threads sleep while they wait."""
 
     def __init__(self) -> None:
         self._end, there = threading.Event(), threading.Event()
@@ -95,17 +95,17 @@ class Crowd:
     def _stay(self, there: threading.Event) -> None:
         torch.zeros(torch.get_num_threads() * _SHARE_OF_A_THREAD, dtype=torch.uint8).add_(1)
         there.set()
-        self._end.wait()  # OpenMP keeps a thread's team for as long as the thread lives
+        self._end.wait()  # OpenMP keeps a thread's team as long as the thread lives
 
     def leave(self) -> None:
-        """End them."""
+        """End the team."""
         self._end.set()
         self._thread.join()
 
 
 @contextlib.contextmanager
 def asleep() -> Iterator[None]:
-    """Threads wait asleep meanwhile, whatever suits the machine."""
+    """Context manager: threads sleep while they wait, whatever suits the machine."""
     crowd = Crowd() if torch.get_num_threads() > 1 else None
     try:
         yield
@@ -115,13 +115,13 @@ def asleep() -> Iterator[None]:
 
 
 def lacked_s() -> float | None:
-    """How long the living threads of this process have had work and no core, together; None if unknown."""
+    """Return the total time that living threads had work but no core, seconds; None if unknown."""
     total_ns = 0
     try:
         for task in Path("/proc/self/task").iterdir():
             try:
                 total_ns += int((task / "schedstat").read_text(encoding="ascii").split()[1])
-            except ProcessLookupError:  # it has ended meanwhile
+            except ProcessLookupError:  # the thread has ended meanwhile
                 continue
             except FileNotFoundError:
                 if task.exists():
@@ -137,15 +137,16 @@ FEWEST_TURNS = 5
 
 
 def cpu_seconds(works: Mapping[_Name, Callable[[], object]], *, budget_s: float) -> dict[_Name, float]:
-    """The least processor time, of all threads together, that each work took in many turns.
+    """Return for each work the smallest processor time, of all threads together, over many runs.
 
-    Not time by the clock: beside other processes that says who else was there, and two threads that must
-    wait for one another then look slower than one. Processor time hardly changes as long as threads wait
-    asleep, which they do here; what emptied caches add to it, the best of many turns leaves out.
+    Wall time would depend on other processes: two threads that must wait for each other then look slower than
+    one. Processor time hardly changes if threads sleep while they wait, as they do in this measurement. The
+    minimum over many runs excludes the cost of emptied caches.
 
     Args:
-        works: by name; a first turn of each is not timed. They take turns, each as often first as any other.
-        budget_s: time by the clock for all turns together, seconds; `FEWEST_TURNS` are made in any case.
+        works: functions by name; the first run of each is not timed. Each is equally often the first of a
+            round.
+        budget_s: wall time of all runs together, seconds; `FEWEST_TURNS` rounds are made in any case.
     """
     with asleep():
         for work in works.values():

@@ -1,1 +1,1 @@
-"""What an NVIDIA GPU does faster than plain torch: captured steps, compiled layers, kernels of its own."""
+"""Faster code for NVIDIA GPUs than plain torch: CUDA graphs, compiled layers and Triton kernels."""

@@ -1,5 +1,5 @@
 # pyright: standard
-"""Sampling in captured steps: several tokens between two looks at the rows; a finished row frees its pages.
+"""Sampling in captured steps, several tokens at a time; a finished row frees its pages.
 
 Shapes: R = rows, S = steps, V = vocabulary, W = width.
 """
@@ -31,14 +31,14 @@ class _Prompt:
     ids: tuple[int, ...]
     pages: list[int]
     end_W: Tensor
-    """What predicts the first token after it."""
+    """The hidden state that predicts the first token after the prompt."""
     rows: int = 0
-    """How many continue it."""
+    """Number of rows that continue it."""
 
 
 @dataclass(slots=True, eq=False)
 class _Seated:
-    """A row, and where its keys and values are."""
+    """A row with the pages of its keys and values."""
 
     row: Row
     prompt: _Prompt
@@ -46,25 +46,25 @@ class _Seated:
 
 
 class PagedBatch:
-    """Rows on their way; see `engine.Batch`."""
+    """A batch of rows whose KV cache is in pages; implements `engine.Batch`."""
 
     def __init__(self, engine: Engine, step: DecodeStep) -> None:
         self._engine, self._step = engine, step
         self._seated: list[_Seated] = []
         self._prompts: dict[tuple[int, ...], _Prompt] = {}
         self._fresh = 0
-        """So many of the last rows have no token yet."""
+        """Number of rows, at the end of the list, that have no token yet."""
         self._moved = True
-        """Whether the device does not know yet who is here."""
+        """Whether the rows have changed since their state was copied to the device."""
         self._remembered_bytes = 0
 
     @property
     def rows(self) -> list[Row]:
-        """Who is here."""
+        """The rows being sampled."""
         return [seated.row for seated in self._seated]
 
     def room(self, waiting: Sequence[Row]) -> int:
-        """How many of the waiting rows may come now; none until a quarter of the places is free."""
+        """Return how many of the waiting rows can be admitted now; 0 until a quarter of the batch is free."""
         most = min(self._engine.max_rows, self._step.rows)
         free, pages = most - len(self._seated), self._step.pool.free
         if free < max(1, most // 4):
@@ -86,7 +86,7 @@ class PagedBatch:
         return count
 
     def admit(self, rows: Sequence[Row]) -> None:
-        """Take in requests: their prompts go through the model, unless they are here already."""
+        """Add rows, and prefill those prompts that are not in the batch yet."""
         new = self._engine.unread(rows, self._prompts)
         if self._engine.read is not None:
             self._read(self._engine.read, [ids for ids, known in new.items() if known is None])
@@ -108,7 +108,7 @@ class PagedBatch:
         self._moved = True
 
     def _read(self, read: PrefillTree, prompts: Sequence[tuple[int, ...]]) -> None:
-        """Prompts through the model as a tree: what several begin with is read once, nothing is padded."""
+        """Prefill prompts as a tree: a shared beginning is processed once, and there is no padding."""
         pool = self._step.pool
         for piece in within_budget(prompts, self._engine.prefill_tokens, lambda ids: (ids, len(ids))):
             tree = TokenTree([Bundle(prompt_ids=ids) for ids in piece], self._engine.device)
@@ -123,7 +123,7 @@ class PagedBatch:
                 self._prompts[ids] = _Prompt(ids, own, end_W)
 
     def step(self) -> tuple[list[Row], int]:
-        """Tokens for each row; those that are done leave and are returned, with how many were drawn."""
+        """Sample tokens for each row; return the completed rows, which leave, and the token count."""
         rows = self.rows
         bound = any(row.matcher is not None for row in rows)
         cut = any(row.request.truncates for row in rows)
@@ -152,7 +152,7 @@ class PagedBatch:
         return self._collect(first, steps)
 
     def _hold(self, rows: Sequence[Row], scores: Tensor, first: int) -> None:
-        """Put what rows are held to where drawing looks for it, while the device is still at the scores."""
+        """Copy masks and minimum logits of constrained rows to the device, while it computes the logits."""
         state, at = self._step.state, slice(first, first + len(rows))
         bound = [(i, row.matcher) for i, row in enumerate(rows) if row.matcher is not None]
         mask = torch.full((len(rows), state.mask_RV.shape[1]), -1, dtype=torch.int32)
@@ -165,12 +165,12 @@ class PagedBatch:
             own = scores[: len(rows)][cut].float()
             own = own.masked_fill(is_forbidden(state.mask_RV[at][cut], own.shape[1]), float("-inf"))
             kept = truncated(own / state.temperature_R[at][cut][:, None], [rows[i].request for i in cut])
-            # before it is divided: no rounding decides whether the least probable token is in
+            # before division by the temperature, so that rounding does not exclude the least probable token
             least = own.masked_fill(kept == float("-inf"), float("inf")).amin(-1)
             state.least_R[torch.tensor(cut, device=own.device) + first] = least
 
     def _collect(self, first: int, steps: int) -> tuple[list[Row], int]:
-        """Read what was drawn, and let go of rows that are done."""
+        """Read the drawn tokens, and remove rows that are done."""
         count = 0
         going: list[_Seated] = []
         left: list[Row] = []
@@ -205,15 +205,18 @@ class PagedBatch:
             del self._prompts[prompt.ids]
 
     def close(self) -> None:
-        """Give all pages back, also those of a batch that was broken off."""
+        """Return all pages to the pool, including those of an interrupted batch."""
         self._step.pool.clear()
         self._seated = []
         self._prompts = {}
 
     def _remember(self, seated: _Seated) -> KeptCache | None:
-        """What the next turn of a row's conversation need not read again, where there is room for it."""
+        """Return a KV cache for the next turn of a row's conversation; None above the memory limit."""
         row, prompt = seated.row, seated.prompt
-        pool, ids = self._step.pool, (*prompt.ids, *row.ids[:-1])  # the last one was drawn and not read
+        pool, ids = (
+            self._step.pool,
+            (*prompt.ids, *row.ids[:-1]),
+        )  # the last token was drawn but has no KV yet
         kept_bytes = len(ids) * pool.bytes_per_token
         if self._remembered_bytes + kept_bytes > self._engine.memory_bytes:
             return None
@@ -240,7 +243,7 @@ def _seat(seated: _Seated) -> Seat:
 
 
 def _uniform(rows: Sequence[Row], steps: int) -> np.ndarray:
-    """[R, S] the next random numbers of each row's own stream."""
+    """Return [R, S] the next random numbers of each row's stream."""
     found = np.zeros((len(rows), steps), dtype=np.float32)
     for index, row in enumerate(rows):
         own = row.uniform[len(row.ids) : len(row.ids) + steps]

@@ -1,14 +1,15 @@
 # pyright: standard
-"""One token for many rows: the layers of a `FusedDecoder` as a step that is captured once and replayed.
+"""Decoding of one token for many rows as a step that is captured once in a CUDA graph and replayed.
 
-A step of a small model is a thousand operations of a few microseconds; started one by one from Python they
-take ten times as long. Here a layer is four matrix products and five kernels (`kernels`), and the whole step
-is one CUDA graph for each number of rows. An adapter's first matrix is behind the weights that read the same
-input, so its product is part of theirs; the second one is added by the kernel that comes next.
+A step of a small model is a thousand operations of a few microseconds; launched one by one from Python they
+take ten times as long. Here a layer of the `FusedDecoder` is four matrix products and five kernels
+(`kernels`), and the step for each batch size is one CUDA graph. An adapter's first matrix is appended to the
+weights that read the same input, so that one product computes both. The next kernel adds the second matrix's
+product.
 
     [y, a] = x [W, A]^T,   y + a B^T
 
-`captured_step` decides whether a model decodes so here, and with how much memory.
+`captured_step` decides whether a model uses this, and how much memory it gets.
 
 Shapes: R = rows, W = width, O = outputs, I = inputs, r = rank, V = vocabulary.
 """
@@ -29,7 +30,7 @@ from genenv.backends.local import hardware
 from genenv.backends.local.attention import Layout
 from genenv.backends.local.cuda.kv_pages import PAGE, PagePool, RowState, Seat, pages_for
 from genenv.backends.local.cuda.reference import TorchOps
-from genenv.backends.local.fused_decoder import FusedDecoder, Parts, Projection
+from genenv.backends.local.fused_decoder import FusedDecoder, Layer, Projection
 from genenv.backends.local.packing import Bundle, Packed
 from genenv.backends.settings import PolicyConfig
 from genenv.errors import first_line
@@ -38,46 +39,46 @@ from genenv.progress import advance
 log = logging.getLogger(__name__)
 
 ROPE_TYPES = frozenset({"default", "linear", "llama3", "yarn"})
-"""Kinds of rotary positions whose angles depend on the position alone."""
+"""Kinds of rotary positions whose angles depend only on the position."""
 HEAD_SIZES = frozenset({16, 32, 64, 128, 256})
-"""The kernels' heads: the halves of one are powers of two that matrix units take."""
+"""Supported head sizes: half of one must be a power of two that tensor cores accept."""
 
 
 class Ops(Protocol):
-    """What is done between matrix products. See `ops.TritonOps` and `reference.TorchOps`."""
+    """The operations between matrix products. Implemented by `ops.TritonOps` and `reference.TorchOps`."""
 
     def split(
         self, joint: Tensor, up: Tensor, norms: tuple[Tensor, Tensor, float] | None,
         angles: tuple[Tensor, Tensor], pages: tuple[Tensor, Tensor], state: RowState,
     ) -> Tensor:  # fmt: skip
-        """[R, H, D] queries of a joint product; keys and values go to their pages."""
+        """Split a joint QKV product: write keys and values to their pages, return queries [R, H, D]."""
         ...
 
     def attend(self, query: Tensor, pages: tuple[Tensor, Tensor], state: RowState, scale: float) -> Tensor:
-        """[R, H * D]: attention of each row to its prompt and to its own tokens."""
+        """Return [R, H * D]: attention of each row to its prompt and to its own tokens."""
         ...
 
     def embed(
         self, embedding: Tensor, state: RowState, residual: Tensor, norm: tuple[Tensor, float]
     ) -> Tensor:
-        """[R, W] normed embedding of each row's token, which becomes the residual."""
+        """Write the embeddings of the rows' tokens to the residual; return them normed, [R, W]."""
         ...
 
     def join(self, joint: Tensor, up: Tensor, residual: Tensor, norm: tuple[Tensor, float]) -> Tensor:
-        """[R, W] normed sum of residual and product, which becomes the residual."""
+        """Add a product to the residual, in place; return the normed residual, [R, W]."""
         ...
 
     def gate(self, joint: Tensor, up: Tensor, inner: int) -> Tensor:
-        """[R, I]: silu(gate) * up."""
+        """Return [R, I]: silu(gate) * up."""
         ...
 
     def draw(self, scores: Tensor, state: RowState, step: int, stop: int, first: int, *, held: bool) -> None:
-        """Draw a token for each row of scores [R, V], which are those of the rows from `first` on."""
+        """Draw a token for each row of scores [R, V]; these rows start at row `first` of the state."""
         ...
 
 
 class _Layer(NamedTuple):
-    """A layer's weights as its kernels want them."""
+    """A layer's weights in the form that the kernels expect."""
 
     qkv: _Joint
     out: _Joint
@@ -86,34 +87,34 @@ class _Layer(NamedTuple):
     before: tuple[Tensor, float]
     """Weight and epsilon of the norm before attention."""
     between: tuple[Tensor, float]
-    """Of the norm behind it."""
+    """Weight and epsilon of the norm after attention."""
     norms: tuple[Tensor, Tensor, float] | None
-    """Weights of the norms of queries and keys, and their epsilon."""
+    """Weights of the norms of queries and keys, and their epsilon; None: no such norms."""
     scale: float
-    """Factor of attention's scores."""
+    """Factor of the attention scores."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """For how much a step has memory."""
+    """The capacity of a decode step."""
 
     rows: int
-    """At once."""
+    """Maximum number of rows."""
     context_tokens: int
-    """Of the longest sequence."""
+    """Length of the longest sequence."""
     pages: int
-    """Of keys and values, see `PagePool`."""
+    """Number of KV pages, see `PagePool`."""
 
 
 class DecodeStep:
-    """The layers of a decoder, for one token a row.
+    """Runs the layers of a decoder for one token per row, with an adapter in place.
 
     Args:
-        fused: the decoder; its projections get room for the adapters behind them.
-        causal: the model that it is made of.
-        rank: the largest of an adapter.
-        room: for how much.
-        captured: whether steps are captured as CUDA graphs and run in Triton; else they run in torch.
+        fused: the decoder; its projections are enlarged to hold adapters.
+        causal: the model of the decoder.
+        rank: maximum rank of an adapter.
+        room: capacity.
+        captured: whether steps run as CUDA graphs of Triton kernels; else they run in torch.
     """
 
     def __init__(
@@ -142,7 +143,7 @@ class DecodeStep:
         self._layers = [_layer(layer, rank) for layer in fused.layers]
         self.pool = PagePool(len(self._layers), heads[1], heads[2], room.pages, self._dtype, self._device)
         self._buckets = buckets(room.rows)
-        # a prompt that does not fill its last page, and own tokens that do not
+        # one more page, as both the prompt and the row may fill their last page only in part
         most = pages_for(room.context_tokens) + 1
         self.state = RowState(
             self._buckets[-1], most, causal.config.get_text_config().vocab_size, tile, self._device
@@ -157,11 +158,11 @@ class DecodeStep:
         self._weights: Hashable = None
 
     def use(self, adapter: str | None, weights: Hashable) -> None:
-        """Put an adapter's matrices in place.
+        """Copy an adapter's matrices into the step's weights.
 
         Args:
             adapter: its name; None for the bare base.
-            weights: names its present values: equal ones are not copied again.
+            weights: identifies its present values; equal values are not copied again.
         """
         if weights == self._weights:
             return
@@ -172,20 +173,20 @@ class DecodeStep:
         self._weights = weights
 
     def forget(self) -> None:
-        """An adapter is gone: what has its name from now on is another one."""
+        """Forget which adapter is in place, because its name may now mean another one."""
         self._weights = None
 
     def fits(self, adapter: str | None) -> bool:
-        """Whether there is room for an adapter's rank."""
+        """Return whether an adapter's rank fits."""
         return all(joint.rank_of(adapter) <= self._rank for layer in self._layers[:1] for joint in layer[:4])
 
     def bucket(self, rows: int) -> int:
-        """On how many rows a step works that has so many."""
+        """Return the batch size of the step that serves this many rows."""
         return next(size for size in self._buckets if size >= rows)
 
     @torch.no_grad()
     def scores(self, rows: int) -> Tensor:
-        """[bucket, V] scores of what may follow each row's last token; the next call overwrites them."""
+        """Return [bucket, V] logits after each row's last token; the next call overwrites them."""
         size = self.bucket(rows)
         if not self._captured:
             return self._forward(size)
@@ -196,14 +197,14 @@ class DecodeStep:
         return scores
 
     def draw(self, scores: Tensor, step: int, stop: int, *, first: int = 0, held: bool = False) -> None:
-        """Draw from scores, and note tokens and log-probabilities as those of a step.
+        """Draw tokens from logits, and store tokens and log-probabilities in the state.
 
         Args:
-            scores: [n, V] of rows.
-            step: where they are noted, and which random number is used.
+            scores: [n, V] logits of rows.
+            step: index of the step, of its results and of its random numbers.
             stop: the token that ends a row.
-            first: the first of the rows.
-            held: whether something is not allowed to some: masks and least scores are in the state.
+            first: the first of these rows in the state.
+            held: whether to apply the masks and minimum logits in the state.
         """
         self._ops.draw(scores, self.state, step, stop, first, held=held)
 
@@ -211,7 +212,7 @@ class DecodeStep:
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            self._forward(size)  # compiles what is not yet
+            self._forward(size)  # compiles missing kernels
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._memory, capture_error_mode="thread_local"):
@@ -237,14 +238,14 @@ class DecodeStep:
 
 @dataclass(slots=True)
 class _Joint:
-    """Projections that read one input, with the first matrices of their adapters behind them."""
+    """Projections that read one input, with the first matrices of their adapters appended."""
 
     projection: Projection
     weight: Tensor
     """[O + k r, I] for k projections."""
     bias: Tensor | None
     up: Tensor
-    """[O, r] second matrices, scaled; [r, O] where `transposed`."""
+    """[O, r] the adapters' second matrices, scaled; [r, O] if `transposed`."""
     transposed: bool
     rank: int
     outputs: int
@@ -256,7 +257,7 @@ class _Joint:
         return max((len(down) for down, _, _, _ in self.projection.low_rank(adapter)), default=0)
 
     def put(self, adapter: str | None) -> None:
-        """Copy an adapter's matrices; zero where it has none."""
+        """Copy an adapter's matrices; layers without one get zeros."""
         self.weight[self.outputs :].zero_()
         up = self.up.T if self.transposed else self.up
         up.zero_()
@@ -267,18 +268,18 @@ class _Joint:
             up[columns, : up_Or.shape[1]].copy_(up_Or * scale)
 
 
-def _layer(parts: Parts, rank: int) -> _Layer:
+def _layer(layer: Layer, rank: int) -> _Layer:
     qkv, out, up, down = (
         _joint(part, rank, transposed=transposed)
-        for part, transposed in ((parts.qkv, False), (parts.out, True), (parts.up, False), (parts.down, True))
+        for part, transposed in ((layer.qkv, False), (layer.out, True), (layer.up, False), (layer.down, True))
     )
-    query, key = parts.head_norms
+    query, key = layer.head_norms
     return _Layer(
         qkv, out, up, down,
-        before=(parts.before.weight, float(parts.before.variance_epsilon)),
-        between=(parts.between.weight, float(parts.between.variance_epsilon)),
+        before=(layer.before.weight, float(layer.before.variance_epsilon)),
+        between=(layer.between.weight, float(layer.between.variance_epsilon)),
         norms=None if query is None else (query.weight, key.weight, float(query.variance_epsilon)),
-        scale=parts.scaling,
+        scale=layer.scaling,
     )  # fmt: skip
 
 
@@ -291,21 +292,20 @@ def _joint(projection: Projection, rank: int, *, transposed: bool) -> _Joint:
 
 
 def buckets(rows: int) -> Sequence[int]:
-    """Numbers of rows for which a step is captured, up to one that holds so many."""
+    """Return the batch sizes for which steps are captured; the largest holds this many rows."""
     found = [1]
     while found[-1] < rows:
         last = found[-1]
         power = 1 << (last.bit_length() - 1)
-        # beyond 16 rows two steps to the double: a step with a third of empty rows wastes time
+        # above 16 rows two sizes per doubling: a step with a third of empty rows wastes time
         found.append(last * 2 if last < 16 else (power * 3 // 2 if last == power else power * 2))
     return found
 
 
 def why_not(causal: Any, fused: FusedDecoder) -> str | None:  # noqa: ANN401
-    """What keeps a model from decoding here; None when nothing does."""
+    """Return why a model cannot decode in captured steps; None if it can."""
     config = causal.config.get_text_config()
-    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
-    kind = rope.get("rope_type", "default")
+    kind = config.rope_parameters.get("rope_type", "default")
     if kind not in ROPE_TYPES:
         return f"its rotary positions are of the kind {kind}"
     queries, keys, size = fused.heads
@@ -317,14 +317,14 @@ def why_not(causal: Any, fused: FusedDecoder) -> str | None:  # noqa: ANN401
 
 
 def bytes_of_a_page(heads: tuple[int, int, int], layers: int, dtype: torch.dtype) -> int:
-    """What a page of keys and values takes in all layers."""
+    """Return the bytes of one page of keys and values in all layers."""
     return 2 * layers * heads[1] * heads[2] * PAGE * dtype.itemsize
 
 
 _SHARE = 0.3
-"""Of the memory that is free, for keys and values: learning needs the rest."""
+"""Share of the free memory for KV pages; training needs the rest."""
 _TOKENS, _ROWS = 5, 20
-"""Of the sequence on which a step is compared with the model; and rows, of which kernels have variants."""
+"""Length of the sequence in the comparison with the model; and number of rows, as kernels vary with it."""
 
 
 def captured_step(
@@ -333,12 +333,12 @@ def captured_step(
     config: PolicyConfig,
     context_tokens: int,
 ) -> DecodeStep | None:
-    """A step that says what the model says; None, with a logged sentence, where there is none.
+    """Return a captured step if its results match the model's; else None, with a logged warning.
 
     Args:
         causal: the model.
-        fused: its layers.
-        config: has the rank of adapters, and how many rows there are at once.
+        fused: its fused decoder.
+        config: states the adapters' rank and the maximum number of rows.
         context_tokens: the longest sequence.
     """
     begun = time.monotonic()
@@ -367,7 +367,7 @@ def open_step(
     *,
     captured: bool,
 ) -> DecodeStep:
-    """A step with as many pages as all rows can need, or as the memory has room for."""
+    """Create a step with as many pages as all rows can need, or as fit into the memory."""
     rows = hardware.batch_rows(config.max_batch_rows, torch.device("cuda"))
     dtype = causal.get_output_embeddings().weight.dtype
     device = causal.get_output_embeddings().weight.device
@@ -387,7 +387,7 @@ def open_step(
 
 @torch.no_grad()
 def difference(step: DecodeStep, fused: FusedDecoder) -> float:
-    """Mean over tokens of the total difference between a step's distributions and the bare model's."""
+    """Return the mean L1 distance over tokens between the distributions of a step and of the bare model."""
     ids = [7 * i + 3 for i in range(_TOKENS)]
     packed = Packed([Bundle(prompt_ids=ids)], step.state.device)
     hidden = fused.hidden(packed.ids_1N, packed.positions_1N, Layout(packed=packed), None)
@@ -402,10 +402,10 @@ def difference(step: DecodeStep, fused: FusedDecoder) -> float:
                 token=token, drawn=drawn, left=1, prompt_tokens=0, pages=page,
                 prompt=None, temperature=1.0, choices=False,
             )  # fmt: skip
-            step.state.seat([seat] * rows, step.bucket(rows))  # they all write the same
+            step.state.seat([seat] * rows, step.bucket(rows))  # all rows write the same
             found.append(step.scores(rows)[rows - 1].float().clone())
         differences.append((torch.stack(found).softmax(-1) - expected).abs().sum(-1).mean().item())
-    for held in (False, True):  # what cannot be compiled is found out here
+    for held in (False, True):  # compile both variants now, so that failures show here
         step.draw(step.scores(1), 0, -1, held=held)
     step.pool.give(page)
     return max(differences)

@@ -1,8 +1,8 @@
 # pyright: basic, reportCallIssue=false, reportOperatorIssue=false, reportGeneralTypeIssues=false
-"""Triton kernels of a decode step: what lies between its matrix products, attention, and drawing.
+"""Triton kernels of a decode step: the operations between matrix products, attention, and drawing.
 
-Each is one launch that reads its inputs once. `step.Ops` chooses between these and their meaning in torch
-(`reference`), which is what the tests hold them to.
+Each is one launch that reads its inputs once. `ops` launches them. `reference` has the same operations in
+torch, with which tests compare them.
 
 Shapes: R = rows, W = width, I = inner width, O = outputs, r = rank of the adapters, H = query heads,
 K = key/value heads, D = head size, G = H / K, V = vocabulary, C = chunks of it, P = pages.
@@ -33,7 +33,7 @@ def heads_kernel(
     joint_stride, table_stride, page_stride, eps, H: tl.constexpr, K: tl.constexpr, D: tl.constexpr,
     rank: tl.constexpr, RP: tl.constexpr, PAGE: tl.constexpr, NORMS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Queries, keys and values of one token a row: adapters added, heads normed, turned; written to pages."""
+    """Queries, keys, values of one token per row: add adapters, norm heads, rotate, write to pages."""
     half: tl.constexpr = D // 2
     row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     head = tl.program_id(1)
@@ -41,7 +41,7 @@ def heads_kernel(
     d = tl.arange(0, half)
     inside = d < half
     dtype = joint.dtype.element_ty
-    # which of the three projections the head is of: its adapter stands there
+    # index of the head's projection, whose adapter product is at the end of joint
     part = (head >= H).to(tl.int32) + (head >= H + K).to(tl.int32)
     low = joint + (H + 2 * K) * D + part * rank
     column = head * D + d
@@ -95,7 +95,7 @@ def _attend_pages(
     q, m, l, acc, keys, values, table_row, page_stride, kv, first, last, tokens, mine_M, scale,
     D: tl.constexpr, PAGE: tl.constexpr,
 ):  # fmt: skip
-    """Go on with attention over the pages first..last - 1 of a sequence, which has so many tokens."""
+    """Continue attention over the pages first..last - 1 of a sequence with this many tokens."""
     t = tl.arange(0, PAGE)
     d = tl.arange(0, D)
     for block in range(first, last):
@@ -122,10 +122,10 @@ def attention_kernel(
     table_stride, page_stride, scale, H: tl.constexpr, K: tl.constexpr, D: tl.constexpr,
     PAGE: tl.constexpr, GR: tl.constexpr, M: tl.constexpr, SPLITS: tl.constexpr,
 ):  # fmt: skip
-    """Attention of a tile of rows that continue one prompt: to its pages together, to their own one by one.
+    """Attention of a tile of rows of one prompt: jointly to its pages, separately to their own pages.
 
-    A program has the queries of up to GR rows that share a key head: a prompt's keys are read once for them.
-    With SPLITS > 1 it has a part of the pages, and `merge_kernel` adds the parts up.
+    A program has the queries of up to GR rows that share a key head, so a prompt's keys are read once for
+    them. With SPLITS > 1 it processes a part of the pages, and `merge_kernel` combines the parts.
     """
     G: tl.constexpr = H // K
     tile = tl.program_id(0)
@@ -176,11 +176,11 @@ def merge_kernel(
     part_out, part_max, part_sum, out, table, table_stride,
     H: tl.constexpr, D: tl.constexpr, SPLITS: tl.constexpr,
 ):  # fmt: skip
-    """Add up the parts of a row's attention, a head each."""
+    """Combine the parts of a row's attention; one program per head."""
     row = tl.program_id(0)
     head = tl.program_id(1)
     if tl.load(table + row * table_stride) == 0:
-        return  # page 0 is nobody's: an empty row
+        return  # page 0 is never assigned: an empty row
     d = tl.arange(0, D)
     s = tl.arange(0, SPLITS)
     at = (row * SPLITS + s) * H + head
@@ -198,7 +198,7 @@ def join_kernel(
     joint, up, residual, weight, out, embedding, token_R, joint_stride, W, eps, rank: tl.constexpr,
     FIRST: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Residual + (product with its adapter), and its RMS norm; the first layer's residual is the embedding.
+    """Residual + (product with adapter), and its RMS norm; with FIRST the residual is the embedding.
 
     `up` is [r, W]: the adapter's second matrix, transposed.
     """
@@ -230,7 +230,7 @@ def gate_kernel(
     joint, up, out, rows, joint_stride, I, rank: tl.constexpr, RP: tl.constexpr, BLOCK: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """silu(gate) * up, of gate and up side by side with the adapters of both behind them."""
+    """silu(gate) * up, of gate and up side by side, followed by the adapters' first products."""
     row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     live, inside = row < rows, column < I
@@ -253,7 +253,7 @@ def chunk_kernel(
     scores, temperature_R, mask, least_R, top_RC, sum_RC, top_allowed_RC, sum_allowed_RC, V, C,
     scores_stride, mask_stride, HELD: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
-    """Of each chunk of the vocabulary: largest score, sum of exp(score - largest); of what is allowed too."""
+    """Per chunk of the vocabulary: largest score, sum of exp(score - largest); also of allowed tokens."""
     row = tl.program_id(0).to(tl.int64)
     chunk = tl.program_id(1)
     v = chunk * CHUNK + tl.arange(0, CHUNK)
@@ -281,9 +281,9 @@ def draw_kernel(
     mask_stride, uniform_stride, out_stride, HELD: tl.constexpr, CHUNK: tl.constexpr,
     CHUNKS: tl.constexpr,
 ):  # fmt: skip
-    """Draw a token of each row: a chunk by the chunks' sums, then a token in it; note its log-probability.
+    """Draw a token per row: first a chunk by its sum, then the token; store its log-probability.
 
-    A row without tokens left keeps what it has.
+    Rows that may draw no more tokens stay unchanged.
     """
     row = tl.program_id(0).to(tl.int64)
     c = tl.arange(0, CHUNKS)
@@ -308,7 +308,7 @@ def draw_kernel(
     last = tl.max(tl.where(possible, c, 0), 0)
     best = tl.min(tl.where(inside & (top_C == top), c, CHUNKS), 0)
     chunk = tl.where(greedy, best, tl.where(found < CHUNKS, found, last))
-    chunk = tl.minimum(chunk, C - 1)  # scores that are no numbers are found out by others
+    chunk = tl.minimum(chunk, C - 1)  # other code detects logits that are not finite
     before = tl.sum(tl.where(c < chunk, weight_C, 0.0), 0)
     t = tl.arange(0, CHUNK)
     v = chunk * CHUNK + t

@@ -1,12 +1,12 @@
 # pyright: standard
-"""What a captured decode step reads and writes: KV pages and the state of rows, at fixed addresses.
+"""The memory of captured decode steps, at fixed addresses: KV pages and the state of rows.
 
-Keys and values of sampled sequences are in pages of one store that is allocated once. A prompt has pages of
-its own, once for all completions of it; a completion has the pages that come after them. Page 0 belongs to
-nobody: what unused rows write goes there.
+Keys and values of sampled sequences are in pages of one store, which is allocated once. A prompt's pages are
+shared by all its completions; a completion's tokens are in separate pages after them. Page 0 is never
+assigned: unused rows write to it.
 
 Shapes: L = layers, P = pages (of the store, or of a row), K = key/value heads, D = head size, B = prompts,
-T = tokens, R = rows, S = steps between two looks at what was drawn, V = vocabulary.
+T = tokens, R = rows, S = steps between two reads of the drawn tokens, V = vocabulary.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from torch import Tensor, nn
 from genenv.backends.local.attention import PromptCache
 
 PAGE = 64
-"""Tokens of a page, and of one step of the attention kernel."""
+"""Tokens of a page, and of one iteration of the attention kernel."""
 
 
 def pages_for(tokens: int) -> int:
-    """How many pages hold so many tokens."""
+    """Return how many pages this many tokens need."""
     return -(-tokens // PAGE)
 
 
 class PagePool:
-    """The store, and which of its pages are free.
+    """The store of pages, and the list of free ones.
 
     Args:
-        layers: of the model.
-        heads: of keys in a layer.
+        layers: number of layers.
+        heads: key heads of a layer.
         size: of a head.
-        pages: how many there are, page 0 among them.
+        pages: number of pages, including page 0.
         dtype: of keys and values.
-        device: where they are.
+        device: of the store.
     """
 
     def __init__(
@@ -52,39 +52,39 @@ class PagePool:
         self.clear()
 
     def clear(self) -> None:
-        """All pages are free: one batch at a time has them."""
+        """Mark all pages free; only one batch at a time uses them."""
         self._free = list(range(self._pages - 1, 0, -1))
 
     @property
     def free(self) -> int:
-        """How many pages nobody has."""
+        """Number of free pages."""
         return len(self._free)
 
     @property
     def bytes_per_token(self) -> int:
-        """What a token takes in all layers."""
+        """Bytes of the keys and values of one token in all layers."""
         layers, _, heads, _, size = self.keys_LPKTD.shape
         return 2 * layers * heads * size * self.keys_LPKTD.element_size()
 
     def take(self, count: int) -> list[int]:
-        """Pages for somebody who gives them back.
+        """Take pages out of the free list; the caller must `give` them back.
 
         Raises:
-            IndexError: so many are not free.
+            IndexError: not enough pages are free.
         """
         if count > len(self._free):
             raise IndexError(f"{count} pages of keys and values are wanted, and {len(self._free)} are free")
         return [self._free.pop() for _ in range(count)]
 
     def give(self, pages: Sequence[int]) -> None:
-        """Take pages back."""
+        """Return pages to the free list."""
         self._free.extend(pages)
 
     def write(self, cache: PromptCache, pages_of_B: Sequence[Sequence[int]]) -> None:
         """Move prompts into their pages.
 
         Args:
-            cache: their keys and values, layer by layer; empty afterwards.
+            cache: keys and values of the prompts, layer by layer; empty afterwards.
             pages_of_B: the pages of each prompt, as many as its tokens need.
         """
         counts = [len(pages) for pages in pages_of_B]
@@ -99,16 +99,16 @@ class PagePool:
 
     @staticmethod
     def places(pages: Sequence[int], tokens: int) -> np.ndarray:
-        """[T] where the tokens of a sequence stand, counted through all pages."""
+        """Return [T] the places of a sequence's tokens in its pages: page * PAGE + offset."""
         at = np.arange(tokens)
         return np.asarray(pages)[at // PAGE] * PAGE + at % PAGE
 
     def keeper(self, at_T: Tensor, places_T: Tensor) -> Callable[[int, Tensor, Tensor], None]:
-        """A function that writes a layer's keys and values, [N, K, D] each.
+        """Return a function that writes a layer's keys and values, [N, K, D] each, into pages.
 
         Args:
-            at_T: which of the N tokens are written.
-            places_T: where to, see `places`.
+            at_T: indices of the tokens to write, among the N.
+            places_T: their places, see `places`.
         """
         page_T, inside_T = places_T // PAGE, places_T % PAGE
 
@@ -119,11 +119,11 @@ class PagePool:
         return keep
 
     def read(self, prompt: tuple[Sequence[int], int], own: tuple[Sequence[int], int]) -> Tensor:
-        """[L, 2, K, T, D] copies of the keys and values of a prompt and of what follows it.
+        """Return [L, 2, K, T, D] copies of the keys and values of a prompt and of the tokens after it.
 
         Args:
-            prompt: its pages, and how many tokens they hold.
-            own: the pages behind them, and how many tokens.
+            prompt: its pages and number of tokens.
+            own: the pages and number of the tokens after it.
         """
         pieces = [self._tokens(*part) for part in (prompt, own) if part[1]]
         return torch.cat(pieces, 3)
@@ -137,7 +137,7 @@ class PagePool:
 
 
 def _blocks(tensor_BKTD: Tensor, width: int) -> Tensor:
-    """[B * width, K, PAGE, D]: sequences cut into pages, padded or cut to so many each."""
+    """Cut sequences into pages, each padded or cut to `width` pages: [B * width, K, PAGE, D]."""
     rows, heads, length, size = tensor_BKTD.shape
     room = width * PAGE
     if length < room:
@@ -147,39 +147,39 @@ def _blocks(tensor_BKTD: Tensor, width: int) -> Tensor:
 
 
 STEPS = 8
-"""Tokens that are drawn on the device before the host looks: what is done leaves after at most so many."""
+"""Tokens drawn on the device before the host reads them; a finished row leaves after at most this many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seat:
-    """What the device must know of a row."""
+    """The state of one row, to be copied to the device."""
 
     token: int
-    """The last one that was drawn."""
+    """The last drawn token."""
     drawn: int
-    """How many were."""
+    """Number of drawn tokens."""
     left: int
-    """How many may follow."""
+    """Maximum number of further tokens."""
     prompt_tokens: int
     pages: Sequence[int]
-    """Of its prompt, then of its own."""
+    """The pages of the prompt, then those of the row."""
     prompt: object
-    """Rows of one prompt have the same."""
+    """Identity of the prompt, equal for all its rows."""
     temperature: float
-    """0: the most probable token."""
+    """Sampling temperature; 0: greedy."""
     choices: bool
-    """Whether its log-probabilities are those among what is allowed."""
+    """Whether log-probabilities are over the allowed tokens only, as for choices."""
 
 
 class RowState:
-    """The state of all rows.
+    """The state of all rows in device tensors that kernels read and write.
 
     Args:
-        rows: the most there can be.
-        pages: the most a row can have.
-        vocabulary: how many tokens there are.
-        rows_of_a_tile: so many rows of one prompt read it together.
-        device: where it all is.
+        rows: maximum number of rows.
+        pages: maximum number of pages per row.
+        vocabulary: size of the vocabulary.
+        rows_of_a_tile: number of rows of one prompt that attend to it together.
+        device: of the tensors.
     """
 
     def __init__(
@@ -193,24 +193,24 @@ class RowState:
         self.drawn_R, self.left_R, self.prompt_R = numbers(rows, value=1), numbers(rows), numbers(rows)
         self.table_RP = numbers(rows, pages)
         self.tiles_RM = numbers(rows, rows_of_a_tile, value=-1)
-        """Rows of one prompt; -1 where there are no more."""
+        """[R, M] rows of one prompt per tile; -1 at unused places."""
         self.temperature_R = numbers(rows, dtype=torch.float32, value=1)
         self.least_R = numbers(rows, dtype=torch.float32, value=float("-inf"))
-        """Scores below are not drawn."""
+        """Minimum logit of tokens that may be drawn."""
         self.greedy_R, self.among_R = numbers(rows), numbers(rows)
         self.uniform_RS = numbers(rows, STEPS, dtype=torch.float32)
         self.mask_RV = numbers(rows, -(-vocabulary // 32), value=-1)
-        """Bit masks of what may be drawn."""
+        """Bit masks of the tokens that may be drawn."""
         self.out_token_SR = numbers(STEPS, rows, value=-1)
-        """What was drawn; -1 where a row was done before."""
+        """Drawn tokens; -1 if the row was already done."""
         self.out_logprob_SR = numbers(STEPS, rows, dtype=torch.float32)
 
     def seat(self, seats: Sequence[Seat], rows: int) -> None:
-        """Give rows their places; the next ones up to `rows` are empty.
+        """Copy the state of rows to the device; the remaining rows up to `rows` become empty.
 
         Args:
-            seats: the rows, in order.
-            rows: how many a step works on.
+            seats: the state of each row, in order.
+            rows: number of rows that a step processes.
         """
         empty = rows - len(seats)
         self._put(self.token_R, [seat.token for seat in seats] + [0] * empty)
@@ -231,18 +231,18 @@ class RowState:
         tensor[: len(new)].copy_(new, non_blocking=True)
 
     def put_uniform(self, uniform_RS: np.ndarray) -> None:
-        """The random numbers of the next steps, [rows, steps]."""
+        """Copy the random numbers of the next steps, [rows, steps], to the device."""
         rows, steps = uniform_RS.shape
         self.uniform_RS[:rows, :steps].copy_(torch.from_numpy(uniform_RS), non_blocking=True)
 
     def drawn(self, rows: int, steps: int) -> tuple[list[list[int]], list[list[float]]]:
-        """Tokens and log-probabilities of the last steps, a list for each row; waits for the device."""
+        """Return tokens and log-probabilities of the last steps, a list per row; waits for the device."""
         tokens = self.out_token_SR[:steps, :rows].T.tolist()
         return tokens, self.out_logprob_SR[:steps, :rows].T.tolist()
 
 
 def _tiles(prompts: Sequence[object], rows: int, most: int) -> np.ndarray:
-    """[rows, most] rows of one prompt together."""
+    """Group rows by prompt into tiles, [rows, most]."""
     members: dict[int, list[int]] = {}
     for row, prompt in enumerate(prompts):
         members.setdefault(id(prompt), []).append(row)

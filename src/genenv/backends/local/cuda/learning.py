@@ -1,13 +1,13 @@
 # pyright: standard
-"""The decoder that a policy trains with on a GPU: compiled layers over a tree of tokens, and its scores.
+"""The decoder for training on a GPU: compiled layers over a tree of tokens, and compiled log-probabilities.
 
-The same weights and the same mathematics as `FusedDecoder`, whose joint projections it reads. The first
-update compiles the layers, which takes a minute or so on a new machine, and holds the result to the other
-decoder's. Where that fails, a sentence says why and training goes on there.
+It uses the joint projections of a `FusedDecoder`, and computes the same. The first update compiles the
+layers, which takes about a minute on a new machine, and compares the results with those of the
+`FusedDecoder`. If that fails, a warning is logged, and training uses the `FusedDecoder`.
 
-`compiled_scores` gives log-probabilities, KL and entropy as `token_logprobs` does, in compiled code. Scores
-of `ROWS` states at a time are read twice: for their sum, and for the derivative. That is written in their
-number format and read by the product that takes it back to the states.
+`compiled_scores` returns log-probabilities, KL and entropy like `token_logprobs`, in compiled code. Logits of
+`ROWS` states at a time are read twice: for the normalizer, and for the derivative. The derivative is stored
+in the logits' number format, and multiplied by the output layer to give the derivative by the states.
 
 Shapes: N = tokens in the flat row, M = tokens of completions (rows scored), R = rows of a piece, W = width,
 V = vocabulary.
@@ -41,7 +41,7 @@ from genenv.backends.local.cuda.tree_layers import (
     compiled,
     norm,
 )
-from genenv.backends.local.fused_decoder import FusedDecoder, Parts, Projection
+from genenv.backends.local.fused_decoder import FusedDecoder, Layer, Projection
 from genenv.backends.local.next_token import is_forbidden
 from genenv.backends.local.packing import Bundle, Packed, TokenTree
 from genenv.backends.local.token_logprobs import Scores, along, frozen_scores
@@ -51,9 +51,9 @@ from genenv.progress import advance
 log = logging.getLogger(__name__)
 
 ROWS = 2048
-"""Rows scored at a time: 1.2 GiB of scores and derivatives for a vocabulary of 150,000 in bfloat16."""
+"""Rows scored at a time: 1.2 GiB of logits and derivatives for a vocabulary of 150,000 in bfloat16."""
 _FEWEST = 2
-"""Fewer rows would be compiled as cases of their own."""
+"""The compiler would treat fewer rows as a special case."""
 
 
 def compiled_scores(  # noqa: PLR0913 - as `frozen_scores`
@@ -67,7 +67,7 @@ def compiled_scores(  # noqa: PLR0913 - as `frozen_scores`
     entropy: bool = False,
     compile: bool = True,
 ) -> Scores:
-    """What `frozen_scores` says, with the same arguments; without `compile` in plain torch, for tests."""
+    """See `frozen_scores`; `compile=False` runs in plain torch, for tests."""
     found = _Scored.apply(
         hidden_MW,
         head.weight.detach(),
@@ -85,13 +85,13 @@ def compiled_scores(  # noqa: PLR0913 - as `frozen_scores`
 def totals(
     scores_RV: Tensor, tokens_R: Tensor, allowed: Tensor | None, cooler: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Log-probabilities of tokens, and [R, 1] what makes log-probabilities of scores: log sum exp.
+    """Return log-probabilities of tokens, and [R, 1] the log-normalizer: log sum exp of the scaled logits.
 
     Args:
-        scores_RV: of the tokens of the vocabulary.
-        tokens_R: whose log-probabilities are wanted.
-        allowed: bit masks of what could be sampled; None: everything.
-        cooler: 1 / temperature, one number.
+        scores_RV: logits of the whole vocabulary.
+        tokens_R: tokens to score.
+        allowed: bit masks of the tokens that could be sampled; None: all.
+        cooler: 1 / temperature, as a tensor with one number.
     """
     cooled_RV = _cooled(scores_RV, allowed, cooler)
     most_R1 = cooled_RV.amax(-1, keepdim=True)  # with the sum in one pass, where it is compiled
@@ -102,9 +102,9 @@ def totals(
 def slope(
     scores_RV: Tensor, total_R1: Tensor, tokens_R: Tensor, allowed: Tensor | None, cooler: Tensor
 ) -> Tensor:
-    """[R, V] the derivatives of the log-probabilities by the scores, in their number format.
+    """Return [R, V] the derivatives of the log-probabilities by the logits, in the logits' number format.
 
-    A function of its own, so that the compiler has no log-probability of all tokens to keep.
+    This is a separate function so that the compiler does not store the log-probabilities of all tokens.
     """
     share_RV = (_cooled(scores_RV, allowed, cooler) - total_R1).exp()
     places_V = torch.arange(scores_RV.shape[1], device=scores_RV.device)
@@ -119,7 +119,7 @@ def divergence(
     allowed: Tensor | None,
     cooler: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """KL to the reference, and its derivatives by the policy's scores."""
+    """Return the KL to the reference, and its derivatives by the policy's logits."""
     own_RV = _cooled(scores_RV, allowed, cooler) - total_R1
     apart_RV = own_RV - (_cooled(reference_RV, allowed, cooler) - reference_total_R1)
     apart_RV = _zero_where_forbidden(apart_RV, allowed)
@@ -131,7 +131,7 @@ def divergence(
 def uncertainty(
     scores_RV: Tensor, total_R1: Tensor, allowed: Tensor | None, cooler: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Entropy, and its derivatives by the scores."""
+    """Return the entropy, and its derivatives by the logits."""
     own_RV = _cooled(scores_RV, allowed, cooler) - total_R1
     share_RV, terms_RV = own_RV.exp(), _zero_where_forbidden(own_RV, allowed)
     entropy_R1 = -(share_RV * terms_RV).sum(-1, keepdim=True)
@@ -210,22 +210,22 @@ class _Scored(torch.autograd.Function):
 
 
 _SHARE_OF_FREE = 0.75
-"""Of the free memory, for what a backward pass keeps; the rest is for what it works with."""
+"""Share of the free memory for activations of a backward pass; the rest is for temporary tensors."""
 _PRODUCTS = 4
-"""Of a layer: queries with keys and values, what attention gives, gate with up, down."""
+"""Products of a layer: queries with keys and values, attention output, gate with up, down."""
 _CLOSE_ENOUGH = {torch.float32: 1e-3, torch.bfloat16: 0.25}
-"""How far states and gradients may be from the other decoder's, relative."""
+"""Maximum relative difference of states and gradients from those of the `FusedDecoder`."""
 
 
 class TreeDecoder:
-    """Runs the layers of a fused decoder for learning.
+    """Runs the layers of a fused decoder for training over a tree of tokens.
 
     Args:
         decoder: has the weights.
-        activation_bytes: beyond so much a backward pass keeps the layers' inputs alone and computes the rest
-            again; 0: three quarters of the memory that is free.
-        compile: whether layers are compiled, and attention is flex attention. Without, all of it is plain
-            torch on any device, for tests.
+        activation_bytes: if a backward pass would keep more, only the layers' inputs are kept, and the rest
+            is recomputed; 0: three quarters of the free memory.
+        compile: whether layers are compiled, with flex attention. If not, all runs in plain torch on any
+            device, for tests.
     """
 
     def __init__(self, decoder: FusedDecoder, activation_bytes: float = 0.0, *, compile: bool = True) -> None:
@@ -233,15 +233,15 @@ class TreeDecoder:
         self._layers: list[TreeLayer] = []
         self._adapters: dict[str | None, Adapters] = {}
         self._seen: set[Hashable] = set()
-        """Passes that were made: with which adapter, whether it learned, whether layers ran twice."""
+        """Passes run so far, by adapter, whether with gradients, and whether with recomputation."""
         self._works: dict[bool, bool] = {}
 
     def works(self, adapter: str | None, *, learning: bool = True) -> bool:
-        """Whether compiled layers say what the decoder's own say; tried once, with one adapter.
+        """Return whether compiled layers give the fused decoder's results; tested once, with one adapter.
 
         Args:
-            adapter: which.
-            learning: whether their derivatives are wanted too.
+            adapter: its name; None for the bare base.
+            learning: whether to test derivatives too.
         """
         if learning not in self._works:
             self._works[learning] = not self.compile or self._tried(adapter, learning=learning)
@@ -255,13 +255,13 @@ class TreeDecoder:
         at: Tensor | None = None,
         keep: Callable[[int, Tensor, Tensor], None] | None = None,
     ) -> Tensor:
-        """[M, W] last hidden states.
+        """Return [M, W] last hidden states.
 
         Args:
             tree: the tokens.
-            adapter: which is used; None for none.
-            at: [M] of which tokens; None: those that predict the tree's completion tokens.
-            keep: takes each layer's index, keys and values, [N, K, D] each.
+            adapter: its name; None for the bare base.
+            at: [M] indices of the tokens; None: the tokens before each completion token of the tree.
+            keep: receives each layer's index, keys and values, [N, K, D] each.
         """
         adapters = self._adapters_of(adapter)
         x_NW: Tensor = self._decoder.embedded(tree.ids_N)
@@ -285,32 +285,25 @@ class TreeDecoder:
         return norm(x_NW.index_select(0, tree.at_M if at is None else at), last.weight, last.variance_epsilon)
 
     def forget(self, adapter: str) -> None:
-        """Let go of the matrices of an adapter that is no longer attached."""
+        """Free the cached matrices of a detached adapter."""
         self._adapters.pop(adapter, None)
         self._seen.clear()
 
     def forget_all(self) -> None:
-        """Look for all weights again."""
+        """Drop all references to weights, after they have moved in memory."""
         self._layers.clear()
         self._adapters.clear()
         self._seen.clear()
 
     def _adapters_of(self, adapter: str | None) -> Adapters:
         if adapter not in self._adapters:
-            self._adapters[adapter] = Adapters(self._projections(), adapter)
+            products = [part for layer in self._decoder.layers for part in layer.projections]
+            self._adapters[adapter] = Adapters(products, adapter)
         return self._adapters[adapter]
-
-    def _projections(self) -> list[Projection]:
-        """The products of all layers, `_PRODUCTS` each."""
-        return [
-            product
-            for parts in self._decoder.layers
-            for product in (parts.qkv, parts.out, parts.up, parts.down)
-        ]
 
     def _of_decoder(self) -> list[TreeLayer]:
         if not self._layers:
-            self._layers = [_layer(parts, compile=self.compile) for parts in self._decoder.layers]
+            self._layers = [_layer(layer, compile=self.compile) for layer in self._decoder.layers]
         return self._layers
 
     def _kept_bytes(self, x_NW: Tensor) -> float:
@@ -339,7 +332,7 @@ class TreeDecoder:
         return False
 
     def _off(self, adapter: str | None) -> float:
-        """How far states and gradients of a small tree are from those of the decoder, relative."""
+        """Return the relative difference of states and gradients from the fused decoder's, on small input."""
         device, vocabulary = self._decoder.last_norm.weight.device, self._decoder.vocabulary
         bundles = _small_tree(vocabulary)
         tree, packed = TokenTree(bundles, device), Packed(bundles, device)
@@ -360,7 +353,7 @@ class TreeDecoder:
         return max(apart, _relative(found, expected))
 
     def _scores_off(self, states_MW: Tensor, tokens_M: Tensor) -> float:
-        """How far log-probabilities in compiled code, and their derivatives, are from the usual ones."""
+        """Return the relative difference of compiled log-probabilities and derivatives from usual ones."""
         results: list[list[Tensor]] = []
         for scores in (functools.partial(compiled_scores, compile=self.compile), frozen_scores):
             own_MW = states_MW.detach().requires_grad_()
@@ -371,7 +364,7 @@ class TreeDecoder:
 
 @contextlib.contextmanager
 def _learning(matrices: Sequence[Tensor], learn: bool) -> Iterator[None]:
-    """Whether matrices have gradients, for the time being: those of a policy not in place have none."""
+    """Context manager: set `requires_grad` of matrices; an inactive policy's adapters have it off."""
     before = [matrix.requires_grad for matrix in matrices]
     try:
         for matrix in matrices:
@@ -383,7 +376,7 @@ def _learning(matrices: Sequence[Tensor], learn: bool) -> Iterator[None]:
 
 
 def _small_tree(vocabulary: int) -> list[Bundle]:
-    """Prompts that share a beginning, and completions over more than one block of tokens."""
+    """Return prompts with a shared beginning, and completions, over more than one block of tokens."""
 
     def ids(length: int, step: int) -> list[int]:
         return [(step * i + 3) % vocabulary for i in range(length)]
@@ -395,7 +388,7 @@ def _small_tree(vocabulary: int) -> list[Bundle]:
 
 
 def _relative(found: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
-    """The norm of all differences, by that of all that is expected."""
+    """Return the norm of the differences, relative to the norm of the expected values."""
     apart = sum(
         (a.detach().double() - b.detach().double()).square().sum()
         for a, b in zip(found, expected, strict=True)
@@ -405,47 +398,47 @@ def _relative(found: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
 
 
 def kept_values(width: int, queries: int, keys: int, inner: int) -> int:
-    """About how many numbers a token leaves in a layer for the backward pass.
+    """Estimate how many numbers per token a compiled layer keeps for the backward pass.
 
     Args:
         width: of the layer.
-        queries: of all heads of queries together.
-        keys: of all heads of keys together, and so of values.
-        inner: of what is between the two products behind attention.
+        queries: width of all query heads together.
+        keys: width of all key heads together, which is also that of the values.
+        inner: width between the two products of the MLP.
     """
     return 2 * width + 3 * (queries + keys) + 2 * inner
 
 
 def token_bytes(decoder: FusedDecoder, dtype: torch.dtype) -> float:
-    """About how much a token leaves in all layers for the backward pass."""
+    """Estimate the bytes per token that all layers keep for the backward pass."""
     values = 0
-    for parts in decoder.layers:
-        queries, keys, _ = parts.qkv.widths
-        values += kept_values(parts.down.outputs, queries, keys, parts.up.outputs // 2)
+    for layer in decoder.layers:
+        queries, keys, _ = layer.qkv.widths
+        values += kept_values(layer.down.outputs, queries, keys, layer.up.outputs // 2)
     return float(values * dtype.itemsize)
 
 
-def _layer(parts: Parts, *, compile: bool) -> TreeLayer:
-    """The layer of a fused decoder as arguments of functions."""
-    q_norm, k_norm = parts.head_norms
+def _layer(layer: Layer, *, compile: bool) -> TreeLayer:
+    """Convert a layer of a fused decoder to arguments of the functions in `tree_layers`."""
+    q_norm, k_norm = layer.head_norms
     before = Before(
-        norm_W=parts.before.weight.detach(),
-        eps=float(parts.before.variance_epsilon),
-        qkv=_linear(parts.qkv),
+        norm_W=layer.before.weight.detach(),
+        eps=float(layer.before.variance_epsilon),
+        qkv=_linear(layer.qkv),
         q_norm_D=None if q_norm is None else q_norm.weight.detach(),
         k_norm_D=None if k_norm is None else k_norm.weight.detach(),
         head_eps=0.0 if q_norm is None else float(q_norm.variance_epsilon),
-        size=parts.head_size,
-        widths=tuple(parts.qkv.widths),
+        size=layer.head_size,
+        widths=tuple(layer.qkv.widths),
     )
     after = After(
-        norm_W=parts.between.weight.detach(),
-        eps=float(parts.between.variance_epsilon),
-        out=_linear(parts.out),
-        up=_linear(parts.up),
-        down=_linear(parts.down),
+        norm_W=layer.between.weight.detach(),
+        eps=float(layer.between.variance_epsilon),
+        out=_linear(layer.out),
+        up=_linear(layer.up),
+        down=_linear(layer.down),
     )
-    return TreeLayer(before, after, parts.scaling, compile=compile)
+    return TreeLayer(before, after, layer.scaling, compile=compile)
 
 
 def _linear(projection: Projection) -> Linear:

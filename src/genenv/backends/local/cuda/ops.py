@@ -1,5 +1,5 @@
 # pyright: basic, reportCallIssue=false, reportArgumentType=false
-"""The kernels of a decode step as functions of tensors: each a launch with its block sizes.
+"""The kernels of a decode step as functions of tensors, which choose launch grids and block sizes.
 
 Shapes: see `kernels`.
 """
@@ -16,15 +16,15 @@ from genenv.backends.local.cuda.kv_pages import PAGE, RowState
 
 _LOG2_E = 1.4426950408889634
 _CHUNK = 1024
-"""Tokens of the vocabulary that one program adds up."""
+"""Tokens of the vocabulary that one program sums."""
 _ATTEND = {"num_warps": 4, "num_stages": 2}
 _PROGRAMS = 256
-"""Fewer than this leave much of a large GPU idle: attention is then split over the length."""
+"""Fewer programs than this leave much of a large GPU idle; attention is then split along the sequence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heads:
-    """How a layer's attention is cut into heads."""
+    """The head counts and head size of a layer's attention."""
 
     queries: int
     keys: int
@@ -32,22 +32,22 @@ class Heads:
 
     @property
     def grouped(self) -> int:
-        """Query heads of a key head."""
+        """Number of query heads per key head."""
         return self.queries // self.keys
 
     @property
     def places(self) -> int:
-        """Rows of the matrix of queries that one program has: 16 at least, for the matrix units."""
+        """Rows of a program's query matrix: at least 16, the minimum of tensor cores."""
         return max(16, _power(self.grouped))
 
     @property
     def rows_of_a_tile(self) -> int:
-        """Rows of one prompt that one program has."""
+        """Number of rows of one prompt per program."""
         return self.places // self.grouped
 
 
 class TritonOps:
-    """Launches on a CUDA device, or in Triton's interpreter."""
+    """The operations of `decode.Ops` as Triton kernels, on a CUDA device or in Triton's interpreter."""
 
     def __init__(self, heads: Heads, rank: int) -> None:
         self.heads, self.rank, self._padded = heads, rank, max(16, _power(rank))
@@ -56,7 +56,7 @@ class TritonOps:
         self, joint: Tensor, up: Tensor, norms: tuple[Tensor, Tensor, float] | None,
         angles: tuple[Tensor, Tensor], pages: tuple[Tensor, Tensor], state: RowState,
     ) -> Tensor:  # fmt: skip
-        """[R, H, D] queries of a joint product; keys and values go to their pages."""
+        """Split a joint QKV product: write keys and values to their pages, return queries [R, H, D]."""
         rows, own = len(joint), self.heads
         query = joint.new_empty(rows, own.queries, own.size)
         block = 16
@@ -71,7 +71,7 @@ class TritonOps:
         return query
 
     def attend(self, query: Tensor, pages: tuple[Tensor, Tensor], state: RowState, scale: float) -> Tensor:
-        """[R, H * D]: attention of each row to its prompt and to its own tokens."""
+        """Return [R, H * D]: attention of each row to its prompt and to its own tokens."""
         rows, own = len(query), self.heads
         out = query.new_empty(rows, own.queries * own.size)
         splits = 1
@@ -104,11 +104,11 @@ class TritonOps:
     def embed(
         self, embedding: Tensor, state: RowState, residual: Tensor, norm: tuple[Tensor, float]
     ) -> Tensor:
-        """[R, W] normed embedding of each row's token, which becomes the residual."""
+        """Write the embeddings of the rows' tokens to the residual; return them normed, [R, W]."""
         return self._join(residual, None, residual, norm, embedding, state.token_R, rank=0)
 
     def join(self, joint: Tensor, up: Tensor, residual: Tensor, norm: tuple[Tensor, float]) -> Tensor:
-        """[R, W] normed sum of residual and product, which becomes the residual."""
+        """Add a product to the residual, in place; return the normed residual, [R, W]."""
         return self._join(joint, up, residual, norm, residual, residual, rank=self.rank)
 
     def _join(  # noqa: PLR0913
@@ -125,7 +125,7 @@ class TritonOps:
         return out
 
     def gate(self, joint: Tensor, up: Tensor, inner: int) -> Tensor:
-        """[R, I]: silu(gate) * up."""
+        """Return [R, I]: silu(gate) * up."""
         rows = len(joint)
         out = joint.new_empty(rows, inner)
         block, columns = 16, 128 if rows > 16 else 64
@@ -136,7 +136,7 @@ class TritonOps:
         return out
 
     def draw(self, scores: Tensor, state: RowState, step: int, stop: int, first: int, *, held: bool) -> None:
-        """Draw a token for each row of scores [R, V], which are those of the rows from `first` on."""
+        """Draw a token for each row of scores [R, V]; these rows start at row `first` of the state."""
         rows, vocabulary = scores.shape
         chunks = _ceil(vocabulary, _CHUNK)
         parts = [scores.new_empty(rows, chunks, dtype=torch.float32) for _ in range(4 if held else 2)]
@@ -160,5 +160,5 @@ def _ceil(whole: int, part: int) -> int:
 
 
 def _power(number: int) -> int:
-    """The power of two that is no less."""
+    """Return the smallest power of two that is not smaller."""
     return 1 << (number - 1).bit_length()

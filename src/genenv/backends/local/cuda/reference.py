@@ -1,5 +1,5 @@
 # pyright: standard
-"""The kernels of a decode step in torch, for machines without CUDA and for tests.
+"""The kernels of a decode step in plain torch, for machines without CUDA and for tests.
 
 The functions of `ops.TritonOps`, with the same arguments.
 """
@@ -14,10 +14,10 @@ from genenv.backends.local.next_token import Odds, is_forbidden
 
 
 class TorchOps:
-    """The meaning of `TritonOps`, row by row where that is simplest.
+    """The reference implementation of `decode.Ops`, which defines the results of `TritonOps`.
 
     Args:
-        heads: (queries, keys, size) of a layer's attention.
+        heads: (query heads, key heads, head size) of a layer's attention.
         rank: of the adapters.
     """
 
@@ -29,7 +29,7 @@ class TorchOps:
         self, joint: Tensor, up: Tensor, norms: tuple[Tensor, Tensor, float] | None,
         angles: tuple[Tensor, Tensor], pages: tuple[Tensor, Tensor], state: RowState,
     ) -> Tensor:  # fmt: skip
-        """[R, H, D] queries of a joint product; keys and values go to their pages."""
+        """Split a joint QKV product: write keys and values to their pages, return queries [R, H, D]."""
         rows, size = len(joint), self.size
         widths = [self.queries * size, self.keys * size, self.keys * size]
         parts = self._adapted(joint, up, widths)
@@ -47,7 +47,7 @@ class TorchOps:
         return query.contiguous()
 
     def attend(self, query: Tensor, pages: tuple[Tensor, Tensor], state: RowState, scale: float) -> Tensor:
-        """[R, H * D]: attention of each row to its prompt and to its own tokens."""
+        """Return [R, H * D]: attention of each row to its prompt and to its own tokens."""
         out = torch.zeros_like(query)
         for row in sorted({int(row) for row in state.tiles_RM.flatten().tolist() if 0 <= row < len(query)}):
             prompt, own = int(state.prompt_R[row]), int(state.drawn_R[row])
@@ -69,24 +69,24 @@ class TorchOps:
     def embed(
         self, embedding: Tensor, state: RowState, residual: Tensor, norm: tuple[Tensor, float]
     ) -> Tensor:
-        """[R, W] normed embedding of each row's token, which becomes the residual."""
+        """Write the embeddings of the rows' tokens to the residual; return them normed, [R, W]."""
         residual.copy_(embedding[state.token_R[: len(residual)]])
         return _norm(residual, norm)
 
     def join(self, joint: Tensor, up: Tensor, residual: Tensor, norm: tuple[Tensor, float]) -> Tensor:
-        """[R, W] normed sum of residual and product, which becomes the residual."""
+        """Add a product to the residual, in place; return the normed residual, [R, W]."""
         width = residual.shape[1]
         (product,) = self._adapted(joint, up.T, [width])
         residual.add_(product)
         return _norm(residual, norm)
 
     def gate(self, joint: Tensor, up: Tensor, inner: int) -> Tensor:
-        """[R, I]: silu(gate) * up."""
+        """Return [R, I]: silu(gate) * up."""
         gate, value = self._adapted(joint, up, [inner, inner])
         return nn.functional.silu(gate) * value
 
     def _adapted(self, joint: Tensor, up: Tensor, widths: list[int]) -> list[Tensor]:
-        """Products with their adapters' share; the adapters' first products stand behind them in `joint`."""
+        """Return products with their adapters added; `joint` has the adapters' first products at its end."""
         done, start, total = [], 0, sum(widths)
         for index, width in enumerate(widths):
             low = joint[:, total + index * self.rank : total + (index + 1) * self.rank]
@@ -96,7 +96,7 @@ class TorchOps:
         return done
 
     def draw(self, scores: Tensor, state: RowState, step: int, stop: int, first: int, *, held: bool) -> None:
-        """Draw a token for each row of scores [R, V], which are those of the rows from `first` on."""
+        """Draw a token for each row of scores [R, V]; these rows start at row `first` of the state."""
         at = slice(first, first + len(scores))
         raw = scores.float()
         scores = raw / state.temperature_R[at, None]

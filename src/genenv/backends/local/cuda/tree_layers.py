@@ -1,25 +1,25 @@
 # pyright: standard
-"""Decoder layers for training over a tree of tokens, as steps of autograd with their own derivatives.
+"""Decoder layers for training over a tree of tokens, as autograd functions with hand-written derivatives.
 
-A layer before and after attention, forwards and backwards, is a function of tensors alone. Weights are
-arguments, so that one compilation serves all layers. Derivatives are written out, so that a layer keeps no
-more than it needs and a frozen weight costs no gradient. Nothing is changed in place. The functions run in
-`torch.compile`, once for any number of tokens; torch keeps what is compiled on disk. Attention is flex
-attention in compiled code, dense otherwise.
+The parts of a layer before and after attention, forward and backward, are pure functions of tensors. Weights
+are arguments, so that one compilation serves all layers. Derivatives are hand-written, so that a layer keeps
+only what they need, and frozen weights cost no gradient. Nothing is changed in place. `torch.compile`
+compiles the functions once for any number of tokens, and caches the code on disk. Attention is flex attention
+in compiled code, else dense.
 
-Low-rank adapters are part of the matrix products of the base, by a few more columns on the side that is
-the model's width:
+LoRA adapters become part of the base's matrix products, as a few more columns on the side that has the
+model's width:
 
     wide     y = [x, x A^T] [W, B]^T           [dx, dy B] = dy [W, B],  dx += (dy B) A        outputs > inputs
     narrow   [y, x A^T] = x [W; A]^T, y += (x A^T) B^T     dx = [dy, dy B] [W; A]             otherwise
              dA = (dy B)^T x,  dB = dy^T (x A^T)           the adapter's scale is in B
 
-Adapters of layers that are alike are stacked, cast and scaled together once in a pass, and so are their
-gradients. One by one they would cost more time than small updates have.
+Adapters of layers with equal shapes are stacked, converted and scaled together once per pass, and so are
+their gradients. One by one this would take longer than a small update.
 
-Shapes: N = tokens in the flat row, S = blocks of it, L = layers that are alike, W = width, I = inputs,
-O = outputs, R = ranks of all adapters of a product together, H = query heads, K = key/value heads,
-D = head size.
+Shapes: N = tokens in the flat row, S = blocks of it, L = layers of equal shapes, W = width, I = inputs,
+O = outputs, R = ranks of all adapters of a product together, H = query heads, K = key/value heads, D = head
+size.
 """
 
 from __future__ import annotations
@@ -34,20 +34,21 @@ from torch import Tensor, nn
 from torch._dynamo.exc import FailOnRecompileLimitHit
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
-from genenv.backends.local.fused_decoder import Projection
+from genenv.backends.local.fused_decoder import Part, Projection
 from genenv.backends.local.packing import BLOCK, Blocks, TokenTree
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _VARIANTS = 64
-"""Of one function: models, ranks of adapters, with masks and without."""
+"""Maximum number of compiled variants of a function, for different models, ranks and masks."""
 
 
 @functools.cache
 def compiled(function: _F) -> _F:
-    """A function compiled as a whole; the tensors that `any_length` marked may be of any length.
+    """Compile a function as one graph; dimensions marked by `any_length` stay dynamic.
 
-    What else differs between calls is compiled each time, up to a limit; then it runs as it is. Once a
-    function is compiled, tensors need no marks: calls that are alike but for those lengths find the code.
+    Any other difference between calls compiles a new variant, up to a limit; beyond it the function runs
+    uncompiled. After compilation, calls need no marks: they match a variant if only dynamic dimensions
+    differ.
     """
     torch._dynamo.config.recompile_limit = max(_VARIANTS, torch._dynamo.config.recompile_limit)
     fast = torch.compile(function, dynamic=False, fullgraph=True)
@@ -63,39 +64,39 @@ def compiled(function: _F) -> _F:
 
 
 def as_it_is(function: _F) -> _F:
-    """The function itself, where `compiled` is not wanted."""
+    """Return the function itself; used in place of `compiled`."""
     return function
 
 
 def any_length(tensor: Tensor, *dimensions: int) -> Tensor:
-    """The same tensor, whose length (first dimension, or those named) is not compiled into code."""
+    """Mark the first dimension of a tensor, or the given ones, as dynamic; return the tensor."""
     for dimension in dimensions or (0,):
         torch._dynamo.maybe_mark_dynamic(tensor, dimension)
     return tensor
 
 
 Gradients = tuple[Tensor | None, Tensor | None]
-"""By A and B of a product's adapters; None where it has none."""
+"""Gradients of A and B of a product's adapters; None if it has none."""
 
 
 class Linear(NamedTuple):
-    """A product with a frozen weight, and its adapters, in one number format."""
+    """A product with a frozen weight and its adapters, all in one number format."""
 
     weight_OI: Tensor
     bias_O: Tensor | None
     down_RI: Tensor | None = None
-    """A of all adapters, one below the other."""
+    """A of all adapters, stacked vertically."""
     up_OR: Tensor | None = None
-    """B of all adapters times their scales, each in its own rows and columns."""
+    """B of all adapters times their scales, each in separate rows and columns."""
 
 
 def _is_wide(linear: Linear) -> bool:
-    """Whether there are more outputs than inputs."""
+    """Return whether there are more outputs than inputs."""
     return linear.weight_OI.shape[0] > linear.weight_OI.shape[1]
 
 
 def forward(x_NI: Tensor, linear: Linear) -> tuple[Tensor, Tensor | None]:
-    """[N, O] outputs, and [N, R] x A^T, which `backward` needs; None without adapters."""
+    """Return [N, O] outputs, and [N, R] x A^T for `backward`; None instead without adapters."""
     weight_OI, bias_O, down_RI, up_OR = linear
     if down_RI is None or up_OR is None:
         return nn.functional.linear(x_NI, weight_OI, bias_O), None
@@ -110,7 +111,7 @@ def forward(x_NI: Tensor, linear: Linear) -> tuple[Tensor, Tensor | None]:
 
 
 def backward(dy_NO: Tensor, x_NI: Tensor, low_NR: Tensor | None, linear: Linear) -> tuple[Tensor, Gradients]:
-    """The derivatives by the inputs, [N, I], and by the adapters' matrices."""
+    """Return the derivatives by the inputs, [N, I], and by the adapters' matrices."""
     weight_OI, _, down_RI, up_OR = linear
     if low_NR is None or down_RI is None or up_OR is None:
         return dy_NO @ weight_OI, (None, None)
@@ -126,14 +127,14 @@ def backward(dy_NO: Tensor, x_NI: Tensor, low_NR: Tensor | None, linear: Linear)
 
 
 def norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """RMS norm over the last dimension, computed in float32."""
+    """Return the RMS norm over the last dimension, computed in float32."""
     wide = x.float()
     inverse = (wide.square().mean(-1, keepdim=True) + eps).rsqrt()
     return (wide * inverse).to(x.dtype) * weight
 
 
 def norm_back(x: Tensor, weight: Tensor, eps: float, dy: Tensor) -> Tensor:
-    """The derivative of `norm` by x, times dy."""
+    """Return the derivative of `norm` with respect to x, times dy."""
     wide, weighted = x.float(), (dy * weight).float()
     inverse = (wide.square().mean(-1, keepdim=True) + eps).rsqrt()
     share = (weighted * wide).mean(-1, keepdim=True) * inverse.pow(3)
@@ -141,19 +142,19 @@ def norm_back(x: Tensor, weight: Tensor, eps: float, dy: Tensor) -> Tensor:
 
 
 def rotate(x_NXD: Tensor, cos_N1D: Tensor, sin_N1D: Tensor) -> Tensor:
-    """Heads turned by the angles of their positions; turned back where the sines are negative."""
+    """Rotate half-split heads by the angles of their positions; negative sines rotate back."""
     left, right = x_NXD.chunk(2, -1)
     return torch.cat([left * cos_N1D - right * sin_N1D, right * cos_N1D + left * sin_N1D], -1)
 
 
 def swiglu(joint_N2I: Tensor) -> Tensor:
-    """[N, I]: silu(gate) * up, of gate and up side by side."""
+    """Return [N, I]: silu(gate) * up, from gate and up side by side."""
     gate, up = joint_N2I.chunk(2, -1)
     return nn.functional.silu(gate) * up
 
 
 def swiglu_back(joint_N2I: Tensor, dy_NI: Tensor) -> Tensor:
-    """The derivative of `swiglu`, times dy."""
+    """Return the derivative of `swiglu`, times dy."""
     gate, up = (part.float() for part in joint_N2I.chunk(2, -1))
     share = gate.sigmoid()
     d_gate = dy_NI.float() * up * share * (1 + gate * (1 - share))
@@ -162,7 +163,7 @@ def swiglu_back(joint_N2I: Tensor, dy_NI: Tensor) -> Tensor:
 
 
 class Before(NamedTuple):
-    """What of a layer comes before attention."""
+    """The weights and settings of a layer's part before attention."""
 
     norm_W: Tensor
     eps: float
@@ -171,13 +172,13 @@ class Before(NamedTuple):
     k_norm_D: Tensor | None
     head_eps: float
     size: int
-    """Of a head."""
+    """Size of a head."""
     widths: tuple[int, int, int]
-    """Of all query heads, all key heads, all value heads."""
+    """Widths of all query heads, all key heads, all value heads."""
 
 
 class After(NamedTuple):
-    """What of a layer comes after attention."""
+    """The weights and settings of a layer's part after attention."""
 
     norm_W: Tensor
     eps: float
@@ -189,7 +190,7 @@ class After(NamedTuple):
 def heads(
     x_NW: Tensor, cos_N1D: Tensor, sin_N1D: Tensor, part: Before
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
-    """Queries [N, H, D], keys and values [N, K, D]; and what `heads_back` needs."""
+    """Return queries [N, H, D], keys and values [N, K, D], and two tensors for `heads_back`."""
     joint, low_NR = forward(norm(x_NW, part.norm_W, part.eps), part.qkv)
     q, k, v = (each.unflatten(1, (-1, part.size)) for each in joint.split(part.widths, 1))
     kept: Tensor | None = None
@@ -211,7 +212,7 @@ def heads_back(  # noqa: PLR0913 - what the backward pass gets and what was kept
     low_NR: Tensor | None,
     part: Before,
 ) -> tuple[Tensor, Gradients]:
-    """The derivatives by the inputs of `heads`, added to what came past attention, and by its adapters."""
+    """Return the derivatives by the inputs of `heads`, plus `dx_NW`, and by its adapters."""
     dq, dk = rotate(dq_NHD, cos_N1D, -sin_N1D), rotate(dk_NKD, cos_N1D, -sin_N1D)
     if kept is not None and part.q_norm_D is not None and part.k_norm_D is not None:
         q, k = (each.unflatten(1, (-1, part.size)) for each in kept.split(part.widths[:2], 1))
@@ -225,7 +226,7 @@ def heads_back(  # noqa: PLR0913 - what the backward pass gets and what was kept
 def rest(
     x_NW: Tensor, mixed_NI: Tensor, part: After
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
-    """The layer's outputs [N, W] after attention; and what `rest_back` needs."""
+    """Return the layer's outputs [N, W] after attention, and the tensors for `rest_back`."""
     out_NW, out_low = forward(mixed_NI, part.out)
     between_NW = x_NW + out_NW
     joint_N2I, up_low = forward(norm(between_NW, part.norm_W, part.eps), part.up)
@@ -243,7 +244,7 @@ def rest_back(  # noqa: PLR0913 - what the backward pass gets and what was kept 
     down_low: Tensor | None,
     part: After,
 ) -> tuple[Tensor, Tensor, Gradients, Gradients, Gradients]:
-    """The derivatives by both inputs of `rest`, and by its adapters in the order of `After`."""
+    """Return the derivatives by both inputs of `rest`, and by its adapters in the order of `After`."""
     d_gated, of_down = backward(dy_NW, swiglu(joint_N2I), down_low, part.down)
     d_joint = swiglu_back(joint_N2I, d_gated)
     d_normed, of_up = backward(d_joint, norm(between_NW, part.norm_W, part.eps), up_low, part.up)
@@ -253,12 +254,12 @@ def rest_back(  # noqa: PLR0913 - what the backward pass gets and what was kept 
 
 
 KERNEL_OPTIONS: dict[str, Any] = {}
-"""Tiles and warps of flex attention's kernels, as torch documents them; empty: what torch chooses. Not
-`ROWS_GUARANTEED_SAFE`: the first block that a token looks at may hold nothing it attends to."""
+"""Tiles and warps of flex attention's kernels, as torch documents them; empty: torch's choice. Do not set
+`ROWS_GUARANTEED_SAFE`: a token may attend to nothing in the first block that is processed for it."""
 
 
 class TreeMask(NamedTuple):
-    """Who attends to whom, as flex attention wants it; one for all layers and both passes."""
+    """The attention mask of a `TokenTree` in flex attention's form, for all layers and both passes."""
 
     end_N: Tensor
     kv_counts: Tensor
@@ -272,7 +273,7 @@ class TreeMask(NamedTuple):
 
     @staticmethod
     def of(tree: TokenTree) -> TreeMask:
-        """That of a tree; nothing waits for the GPU."""
+        """Compute the mask of a tree on its device, without waiting for the GPU."""
         partly_SS, whole_SS = tree.partly_and_whole()
         parts = [Blocks.of(chosen_SS) for chosen_SS in (partly_SS, whole_SS, partly_SS.T, whole_SS.T)]
         tensors = [tensor for part in parts for tensor in (part.counts_S, part.indices_SS)]
@@ -280,7 +281,7 @@ class TreeMask(NamedTuple):
 
 
 def block_mask(mask: TreeMask) -> BlockMask:
-    """What `TreeMask` says, as an object of torch; may be part of compiled code."""
+    """Return the mask as torch's `BlockMask`; may be called in compiled code."""
     end_N = mask.end_N
 
     def attends(_batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
@@ -303,7 +304,7 @@ def block_mask(mask: TreeMask) -> BlockMask:
 
 
 def flex(q_SBHD: Tensor, k_SBKD: Tensor, v_SBKD: Tensor, mask: TreeMask, scale: float) -> Tensor:
-    """[S, B, H, D]; in blocks of B = `BLOCK` rows, so that the compiler knows they are whole."""
+    """Return [S, B, H, D] flex attention; B = `BLOCK` tells the compiler that blocks are whole."""
     q, k, v = (each.flatten(0, 1).transpose(0, 1)[None] for each in (q_SBHD, k_SBKD, v_SBKD))
     options: Any = dict(KERNEL_OPTIONS) or None
     mixed = flex_attention(
@@ -313,7 +314,7 @@ def flex(q_SBHD: Tensor, k_SBKD: Tensor, v_SBKD: Tensor, mask: TreeMask, scale: 
 
 
 def dense(q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, tree: TokenTree, scale: float) -> Tensor:
-    """[N, H, D]: the same in plain torch, which looks at all pairs of tokens."""
+    """Return [N, H, D]: the same attention in plain torch, which computes all pairs of tokens."""
     repeats = q_NHD.shape[1] // k_NKD.shape[1]
     k_NHD, v_NHD = (each.repeat_interleave(repeats, 1) for each in (k_NKD, v_NKD))
     q, k, v = (each.transpose(0, 1)[None] for each in (q_NHD, k_NHD, v_NHD))
@@ -321,53 +322,49 @@ def dense(q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, tree: TokenTree, scale: f
     return mixed[0].transpose(0, 1)
 
 
-_Found = tuple[Tensor, Tensor, float, slice]
-"""A and B of an adapter, its scale, and its columns of a joint result."""
-
-
 class Laid(NamedTuple):
-    """The adapters of a product: A and B as `Linear` has them."""
+    """The stacked adapters of a product: A and B as in `Linear`."""
 
     down_RI: Tensor
     up_OR: Tensor
     own: tuple[Tensor, Tensor]
-    """The same, which stand in no graph."""
+    """The same matrices, detached from the autograd graph."""
 
 
 class _Part(NamedTuple):
-    """The adapter of one of several joint projections, in all layers that are alike."""
+    """The adapter of one of several joint projections, in all layers of equal shapes."""
 
-    start: int
-    """First of its columns in the joint outputs."""
-    stop: int
+    columns: slice
+    """Of the joint outputs."""
     scale: float
     ranks: slice
 
 
 class _Alike(NamedTuple):
-    """Products with adapters of the same shape."""
+    """Products whose adapters have equal shapes."""
 
     places: list[int]
-    """Which."""
+    """Indices of these products."""
     outputs: int
     dtype: torch.dtype
-    """Of their weights."""
+    """Number format of their weights."""
     parts: tuple[_Part, ...]
     matrices: list[Tensor]
-    """Of the first part, A of every product and then B of every product; then of the second, and so on."""
+    """Of the first part, A of every product and then B of every product; then the same for each further
+    part."""
 
 
 class Adapters:
-    """The adapters of products with one name.
+    """The adapters of one name on all products.
 
     Args:
         projections: all products.
-        adapter: the name; None: there are no adapters.
+        adapter: the name; None: no adapters.
     """
 
     def __init__(self, projections: Sequence[Projection], adapter: str | None) -> None:
         self._products = len(projections)
-        found: dict[object, list[tuple[int, list[_Found]]]] = {}
+        found: dict[object, list[tuple[int, list[Part]]]] = {}
         for place, projection in enumerate(projections):
             pairs = list(projection.low_rank(adapter))
             if pairs:
@@ -379,7 +376,7 @@ class Adapters:
             place, first = members[0]
             parts, rank = list[_Part](), 0
             for down, _, scale, columns in first:
-                parts.append(_Part(columns.start, columns.stop, scale, slice(rank, rank + len(down))))
+                parts.append(_Part(columns, scale, slice(rank, rank + len(down))))
                 rank += len(down)
             matrices = list[Tensor]()
             for part in range(len(parts)):
@@ -391,11 +388,11 @@ class Adapters:
 
     @property
     def matrices(self) -> list[Tensor]:
-        """All of them, which learn."""
+        """All trained matrices of these adapters."""
         return [matrix for alike in self._alike for matrix in alike.matrices]
 
     def laid_out(self) -> list[Laid | None]:
-        """Those of each product, as they are now."""
+        """Return the present adapters of each product, stacked and scaled; None for products without one."""
         laid: list[Laid | None] = [None] * self._products
         for alike in self._alike:
             both: Any = _LaidOut.apply(alike, *alike.matrices)
@@ -408,7 +405,7 @@ class Adapters:
 
 
 class _LaidOut(torch.autograd.Function):
-    """[L, R, I] and [L, O, R]."""
+    """Stacks adapters of equal shapes into A [L, R, I] and scaled B [L, O, R]; differentiable."""
 
     @staticmethod
     def forward(ctx: Any, alike: _Alike, *matrices: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]  # noqa: ANN401
@@ -417,7 +414,7 @@ class _LaidOut(torch.autograd.Function):
         down_LRI = torch.cat(stacks[::2], 1).to(alike.dtype)
         up_LOR = down_LRI.new_zeros(count, alike.outputs, down_LRI.shape[1])
         for part, up in zip(alike.parts, stacks[1::2], strict=True):
-            up_LOR[:, part.start : part.stop, part.ranks] = up * part.scale
+            up_LOR[:, part.columns, part.ranks] = up * part.scale
         ctx.alike, ctx.dtype = alike, matrices[0].dtype
         return down_LRI, up_LOR
 
@@ -427,43 +424,43 @@ class _LaidOut(torch.autograd.Function):
         found: list[Tensor] = []
         for part in ctx.alike.parts:
             down = d_down_LRI[:, part.ranks].to(ctx.dtype)
-            up = d_up_LOR[:, part.start : part.stop, part.ranks].to(ctx.dtype) * part.scale
+            up = d_up_LOR[:, part.columns, part.ranks].to(ctx.dtype) * part.scale
             found.extend(down.contiguous().unbind())
             found.extend(up.contiguous().unbind())
         return None, *found
 
 
 Keep = Callable[[Tensor, Tensor], None]
-"""Takes a layer's keys and values, [N, K, D] each."""
+"""Callback that receives a layer's keys and values, [N, K, D] each."""
 
 
 class Row(NamedTuple):
-    """What all layers must know of a flat row."""
+    """The inputs that all layers of a pass share."""
 
     tree: TokenTree
     mask: TreeMask | None
-    """None: attention is dense."""
+    """The mask of flex attention; None: attention is dense."""
     cos_N1D: Tensor
     sin_N1D: Tensor
     kind: Hashable
-    """Of a pass over it."""
+    """Kind of the pass: adapter, gradients, recomputation."""
     seen: set[Hashable]
-    """Kinds of passes that were made: whatever they run is compiled."""
+    """Kinds of completed passes, whose code is all compiled."""
 
     @property
     def is_new(self) -> bool:
-        """Whether something may be compiled: then the compiler is told that lengths may differ."""
+        """Whether the pass may compile code, so that dynamic dimensions must be marked."""
         return self.kind not in self.seen
 
 
 class TreeLayer:
-    """One layer.
+    """One decoder layer.
 
     Args:
-        before: its part before attention, without adapters.
-        after: its part after it, likewise.
-        scale: factor of attention's scores.
-        compile: whether it runs in compiled code.
+        before: the part before attention, without adapters.
+        after: the part after attention, without adapters.
+        scale: factor of the attention scores.
+        compile: whether to run compiled code.
     """
 
     def __init__(self, before: Before, after: After, scale: float, *, compile: bool) -> None:
@@ -473,7 +470,7 @@ class TreeLayer:
     def __call__(
         self, x_NW: Tensor, row: Row, laid: Sequence[Laid | None], keep: Keep | None = None
     ) -> Tensor:
-        """[N, W] outputs, with adapters of its four products or with none; `keep` gets keys and values."""
+        """Return [N, W] outputs; `laid` has the four products' adapters, `keep` gets keys and values."""
         before = self._before._replace(qkv=_with(self._before.qkv, laid[0]))
         after = self._after._replace(
             out=_with(self._after.out, laid[1]),
@@ -487,7 +484,7 @@ class TreeLayer:
         return _Rest.apply(x_NW, mixed_NI, self, row, after, *_matrices(laid[1:]))  # type: ignore[return-value]
 
     def run(self, function: Callable[..., Any], row: Row, *arguments: Any) -> Any:  # noqa: ANN401
-        """A function of this module, compiled or not; tensors among the arguments have one row a token."""
+        """Run a function of this module, compiled or not; its tensors have one row per token."""
         if row.is_new:
             for x in arguments:
                 if isinstance(x, Tensor):
@@ -510,7 +507,7 @@ def _matrices(laid: Sequence[Laid | None]) -> list[Tensor | None]:
 
 
 class _Heads(torch.autograd.Function):
-    """Inputs as they are, queries, keys and values."""
+    """Autograd function of a layer's part before attention: returns its inputs, queries, keys, values."""
 
     @staticmethod
     def forward(  # type: ignore[override]
@@ -540,7 +537,7 @@ class _Heads(torch.autograd.Function):
 
 
 class _Rest(torch.autograd.Function):
-    """What comes after attention."""
+    """Autograd function of a layer's part after attention: returns the layer's outputs."""
 
     @staticmethod
     def forward(  # type: ignore[override]

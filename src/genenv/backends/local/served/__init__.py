@@ -1,1 +1,1 @@
-"""One base model on this machine for many clients: each learns an adapter of its own and samples with it."""
+"""One base model on this machine that serves many clients; each trains and samples with its own adapter."""

@@ -1,11 +1,11 @@
 # pyright: standard
-"""One client's adapter as it trains: losses by name, summed over tokens, as the Tinker protocol defines them.
+"""Training of one client's adapter: losses summed over tokens, as the Tinker protocol defines them.
 
-The formulas are `genenv.algorithms.losses.WIRE_LOSSES`, here on tensors. `logprobs` are those of the policy
-that sampled. Under all losses but `cross_entropy`, `weights` or `mask` multiply where they are given.
-Log-ratios are not bounded, as Thinking Machines documents for Tinker.
+The formulas are `genenv.algorithms.losses.WIRE_LOSSES`. `logprobs` are those of the policy that sampled. In
+all losses but `cross_entropy`, `weights` and `mask` are optional factors. Log-ratios are not bounded, as
+Thinking Machines documents for Tinker.
 
-Shapes: N = tokens of the flat row, M = targets, U = targets that differ, W = width.
+Shapes: N = tokens of the flat row, M = targets, U = distinct targets, W = width.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from genenv.backends.local.attention import Layout
 from genenv.backends.local.optimizer import Optimizer
 from genenv.backends.local.packing import Bundle, Packed, micro_batches, within_memory
 from genenv.backends.local.policy_weights import ServedWeights
-from genenv.backends.served import AdamParams, AdapterShape, Example, ForwardResult, Loss, Numbers
+from genenv.backends.served import AdamParams, Example, ForwardResult, Loss, Numbers
 from genenv.errors import UsageError, unknown_name
 
 _OF_SAMPLES = ("advantages", "logprobs")
@@ -33,26 +33,26 @@ _FACTORS = ("weights", "mask")
 
 
 class Learner:
-    """An adapter that learns."""
+    """Trains one adapter for a client of the Tinker server."""
 
-    def __init__(self, weights: ServedWeights, shape: AdapterShape) -> None:
-        self.weights, self.shape = weights, shape
+    def __init__(self, weights: ServedWeights) -> None:
+        self.weights = weights
         self.optimizer = Optimizer(
             [(name.replace(f".{weights.adapter}.", ".adapter."), own) for name, own in weights.parameters()],
-            OptimizerConfig(),  # every step states its own numbers
+            OptimizerConfig(),  # every step states its hyperparameters
         )
 
     @property
     def name(self) -> str:
-        """Of the adapter."""
+        """The adapter's name."""
         return str(self.weights.adapter)
 
     def forward(self, examples: Sequence[Example], loss: Loss, *, backward: bool) -> ForwardResult:
-        """Score examples; with `backward` the gradient of the loss adds to what has accumulated.
+        """Score examples; with `backward`, also accumulate the gradient of the loss.
 
         Raises:
-            UsageError: an example does not fit the model or the loss, or the loss is not finite; the gradient
-                is then as it was.
+            UsageError: an example does not fit the model or the loss, or the loss is not finite. The
+                accumulated gradient is then unchanged.
         """
         config = checked(loss)
         self._check(examples, loss)
@@ -82,26 +82,26 @@ class Learner:
         return ForwardResult(loss=total, logprobs=logprobs, losses=losses)
 
     def divide(self, by: int) -> None:
-        """Have so much less of the gradient that has accumulated."""
+        """Divide the accumulated gradient by a number."""
         for parameter in self.optimizer.parameters:
             if parameter.grad is not None and by != 1:
                 parameter.grad /= by
 
     def step(self, adam: AdamParams) -> float:
-        """One step of AdamW; returns the norm of the gradient. See `Optimizer.apply`."""
+        """Make one step of AdamW; return the norm of the gradient. See `Optimizer.apply`."""
         return self.optimizer.apply(adam)
 
     def save(self, folder: Path) -> None:
-        """Write the adapter and the moments of its optimizer; a gradient that has accumulated is not kept."""
+        """Write the adapter and the optimizer's moments; the accumulated gradient is not saved."""
         self.weights.save(folder)
         self.optimizer.save(folder)
 
     def save_adapter(self, folder: Path) -> None:
-        """Write the adapter alone, for samplers."""
+        """Write only the adapter, for samplers."""
         self.weights.save(folder)
 
     def load(self, folder: Path, *, optimizer: bool) -> None:
-        """Go on from what was written, with its moments or with none.
+        """Restore a saved adapter, with its moments or with zero moments.
 
         Raises:
             DataError: the folder is damaged, or of another model or shape.
@@ -113,7 +113,7 @@ class Learner:
             self.optimizer.load(folder)
 
     def _put_back(self, before: Sequence[Tensor | None], *, added: bool) -> None:
-        """The gradient as it was, plus what is there now where that is `added`."""
+        """Restore the earlier gradient; if `added`, add the new one to it."""
         for parameter, old in zip(self.optimizer.parameters, before, strict=True):
             if not added:
                 parameter.grad = old
@@ -145,7 +145,7 @@ class Learner:
         *,
         backward: bool,
     ) -> tuple[list[Numbers], list[Numbers]]:
-        """Log-probabilities of a micro-batch's targets, and the losses of those that count, row by row."""
+        """Return log-probabilities of a micro-batch's targets, and the losses of those with a gradient."""
         model = self.weights.model
         packed = Packed([bundle for bundle, _ in batch], model.device)
         at_M, ids_M = _places(packed, batch)
@@ -173,7 +173,10 @@ class Learner:
     def _logprobs(
         self, hidden_NW: Tensor, at_M: Tensor, ids_M: Tensor, counts_M: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """[M] without gradients, and those that count with them; what stands there twice is scored once."""
+        """Return [M] log-probabilities of all targets without gradient, and of counted ones with gradient.
+
+        Equal targets at the same place are scored once.
+        """
         vocabulary = self.weights.model.vocabulary
         which_U, of_M = torch.unique(at_M * vocabulary + ids_M, return_inverse=True)
         learned_U = torch.zeros(len(which_U), dtype=torch.bool, device=of_M.device)
@@ -181,9 +184,8 @@ class Learner:
         all_U = torch.empty(len(which_U), dtype=torch.float32, device=of_M.device)
 
         def scored(which: Tensor) -> Tensor:
-            return self.weights.token_logprobs(
-                hidden_NW.index_select(0, which // vocabulary), which % vocabulary
-            )
+            states = hidden_NW.index_select(0, which // vocabulary)
+            return self.weights.token_scores(states, which % vocabulary).logprobs_M
 
         own = scored(which_U[learned_U])
         all_U[learned_U] = own.detach().float()
@@ -195,23 +197,23 @@ class Learner:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """An example on its way."""
+    """An example with its index and the targets that have a gradient."""
 
     place: int
     example: Example
     counts: np.ndarray
-    """Which of its targets have a gradient."""
+    """Mask of the targets that have a gradient."""
 
     @property
     def prompt(self) -> tuple[int, ...]:
-        """Its tokens up to the first one whose target counts: others may begin with them, too."""
+        """The tokens up to the first counted target, which other examples may share."""
         counted = np.flatnonzero(self.counts.reshape(len(self.example.ids), -1).sum(1))
         first = int(counted[0]) if counted.size else len(self.example.ids) - 1
         return self.example.ids[: first + 1]
 
 
 def _bundled(rows: Sequence[_Row]) -> list[tuple[Bundle, list[_Row]]]:
-    """Examples that begin alike share their prompt."""
+    """Group examples by prompt."""
     by_prompt: dict[tuple[int, ...], list[_Row]] = {}
     for row in rows:
         by_prompt.setdefault(row.prompt, []).append(row)
@@ -222,14 +224,14 @@ def _bundled(rows: Sequence[_Row]) -> list[tuple[Bundle, list[_Row]]]:
 
 
 def _places(packed: Packed, batch: Sequence[tuple[Bundle, Sequence[_Row]]]) -> tuple[Tensor, Tensor]:
-    """[M] where in the flat row the state of each target is, and [M] the target, row after row."""
+    """Return [M] the index in the flat row of each target's state, and [M] the target, row after row."""
     continued = iter(zip(packed.row_at_RC.tolist(), packed.row_real_RC.sum(1).tolist(), strict=True))
     places: list[int] = []
     for b, (bundle, rows) in enumerate(batch):
         of_prompt = packed.prompt_at_BP[b, : len(bundle.prompt_ids)].tolist()
         for row in rows:
             own = of_prompt
-            if len(row.example.ids) > len(of_prompt):  # an empty continuation has no row there
+            if len(row.example.ids) > len(of_prompt):  # an empty completion has no row
                 at, length = next(continued)
                 own = own + at[:length]
             repeats = row.example.targets.size // len(own)
@@ -239,10 +241,10 @@ def _places(packed: Packed, batch: Sequence[tuple[Bundle, Sequence[_Row]]]) -> t
 
 
 def checked(loss: Loss) -> dict[str, float]:
-    """The numbers of a loss, with its defaults.
+    """Return the parameters of a loss, completed by default values.
 
     Raises:
-        UsageError: there is no such loss, or no such number of it.
+        UsageError: the loss or a parameter is unknown, or a value is not finite.
     """
     if loss.name not in WIRE_LOSSES:
         raise unknown_name("loss", loss.name, WIRE_LOSSES)
@@ -257,10 +259,10 @@ def checked(loss: Loss) -> dict[str, float]:
 
 
 def check_example(example: Example, loss: Loss, place: int) -> None:
-    """Hold an example to what its loss reads.
+    """Check that an example has exactly the inputs that its loss reads.
 
     Raises:
-        UsageError: something is missing, left over, of another shape or not finite; names it.
+        UsageError: an input is missing, unknown, of another shape or not finite; the message names it.
     """
     shape = example.targets.shape
     if shape[:1] != (len(example.ids),) or len(shape) > 2 or not example.targets.size:
@@ -287,7 +289,7 @@ def check_example(example: Example, loss: Loss, place: int) -> None:
 
 
 def counting(example: Example, loss: Loss) -> np.ndarray:
-    """Which targets have a gradient."""
+    """Return the mask of targets that have a gradient."""
     if loss.name == "cross_entropy":
         return _factor(example) != 0
     counts = _factor(example) != 0
@@ -295,7 +297,7 @@ def counting(example: Example, loss: Loss) -> np.ndarray:
 
 
 def _factor(example: Example) -> Numbers:
-    """What multiplies each target's loss."""
+    """Return the factor of each target's loss: the product of `weights` and `mask`."""
     factor = np.ones(example.targets.shape, dtype=np.float32)
     for name in _FACTORS:
         if name in example.inputs:
@@ -304,14 +306,14 @@ def _factor(example: Example) -> Numbers:
 
 
 class Terms:
-    """What the losses need of the targets of a micro-batch that count."""
+    """Collects the inputs of a loss for the counted targets of a micro-batch, and computes it."""
 
     def __init__(self, name: str, config: Mapping[str, float], device: torch.device) -> None:
         self.name, self._config, self._device = name, config, device
         self._columns: dict[str, list[np.ndarray]] = {}
 
     def add(self, example: Example, counts: np.ndarray) -> None:
-        """Take in an example; `counts` says which of its targets count."""
+        """Add an example; `counts` is the mask of its counted targets."""
         columns: dict[str, Numbers] = {"factor": _factor(example)}
         if self.name != "cross_entropy":
             columns |= {name: example.inputs[name] for name in _OF_SAMPLES}
@@ -324,7 +326,7 @@ class Terms:
             self._columns.setdefault(name, []).append(values[counts])
 
     def losses(self, logprobs_M: Tensor) -> Tensor:
-        """[M] what each target adds to the loss."""
+        """Return [M] the loss of each target."""
         column = {
             name: torch.from_numpy(np.concatenate(parts)).to(self._device)
             for name, parts in self._columns.items()

@@ -1,5 +1,5 @@
 # pyright: standard
-"""One base model on this machine with many adapters: clients train them, or load them from folders."""
+"""One base model on this machine with many adapters, which clients train or load from folders."""
 
 from __future__ import annotations
 
@@ -26,35 +26,35 @@ from genenv.errors import DataError, UsageError
 from genenv.sampling import Completion, SampleRequest
 
 _IDLE = "idle"
-"""An adapter that changes nothing: the bare base."""
+"""Name of an untrained adapter, which does not change the base."""
 _COPIES = 4
-"""An adapter that learns takes so many times its weights: gradient and two moments."""
+"""Memory of an adapter in training, relative to its weights: weights, gradient and two moments."""
 _SLOTS = 4
-"""Adapters kept in memory for sampling alone."""
+"""Maximum number of saved adapters kept in memory for sampling."""
 _MOST = 256
-"""Adapters that may be loaded from folders at a time."""
+"""Maximum number of adapters loaded from folders at a time."""
 _RANKS = range(1, 1025)
 
 
 class _AdapterBase:
-    """One base model, and adapters that come and go."""
+    """A base model on which adapters are attached and removed; base class of the two servers' models."""
 
     def __init__(self, source: str, config: PolicyConfig) -> None:
         """Load a model.
 
         Raises:
-            UsageError: it cannot be loaded or used here.
+            UsageError: the model cannot be loaded or used on this machine.
         """
         self.model = LocalModel(source, config)
         self._numbers = itertools.count()
 
     @property
     def context_tokens(self) -> int:
-        """The longest sequence."""
+        """The longest sequence, in tokens."""
         return self.model.context_tokens
 
     def _attach(self, lora: PolicyConfig, seed: int = 0) -> str:
-        """Attach a fresh adapter; returns its name in the model, as those of clients may be anything."""
+        """Attach a fresh adapter; return its internal name, as clients may choose any names."""
         name = f"served{next(self._numbers)}"
         self.model.add_adapter(name, seed=seed, lora=lora)
         return name
@@ -65,46 +65,46 @@ class _AdapterBase:
 
 
 class ServedBase(_AdapterBase):
-    """A base model on which each client trains an adapter and samples with it."""
+    """A base model on which each client trains an adapter and samples with it (`genenv tinker-server`)."""
 
     def __init__(self, source: str, config: PolicyConfig) -> None:
         """Load a model.
 
         Raises:
-            UsageError: it cannot be loaded or used here.
+            UsageError: the model cannot be loaded or used on this machine.
         """
         super().__init__(source, config)
         self._layers = _linear_layers(self.model.causal)
-        self._shapes: dict[str, AdapterShape] = {}
         idle = AdapterShape(rank=1)
         self.model.add_adapter(_IDLE, seed=0, lora=self._lora(idle))
         self._bare = ServedWeights(self.model, _IDLE, idle, seed=0)
         self._slots: OrderedDict[Path, ServedWeights] = OrderedDict()
         self.settled = settled_config(config, self.model)
-        """The settings with all decided that changes the last digits of what is computed."""
+        """The settings, with every automatic choice that affects the last digits of results replaced by its
+        value."""
 
     @property
     def tokenizer_place(self) -> str:
-        """The folder or the name of its tokenizer, as transformers understands it."""
+        """The folder or name of its tokenizer, for transformers."""
         return loading.resolve(self.model.source)
 
     def learner(self, shape: AdapterShape, seed: int | None) -> Learner:
-        """A fresh adapter that learns.
+        """Attach a fresh adapter and return its trainer.
 
         Raises:
-            UsageError: the model has no such layers, or there is no memory for it.
+            UsageError: the model has no such layers, or the memory is too small.
         """
         self._check_memory(shape, _COPIES)
-        return Learner(self._adapter(shape, seed), shape)
+        return Learner(self._adapter(shape, seed))
 
     def drop(self, learner: Learner) -> None:
-        """Let go of an adapter and its optimizer."""
+        """Free an adapter and its optimizer."""
         self._drop(learner.name)
 
     def answer(
         self, folder: Path | None, shape: AdapterShape, prompts: Sequence[PromptRequest]
     ) -> list[PromptResult]:
-        """Sample with an adapter that was written, or with the bare base.
+        """Sample with a saved adapter, or with the base if `folder` is None.
 
         Raises:
             UsageError: a request cannot be answered.
@@ -114,11 +114,11 @@ class ServedBase(_AdapterBase):
         return ServedSampler(weights).answer(prompts)
 
     def check(self, request: PromptRequest) -> None:
-        """Whether a request can be answered. Raises a UsageError that says why not."""
+        """Raise a UsageError with the reason if a request cannot be answered."""
         ServedSampler(self._bare).check(request)
 
     def forget(self, folder: Path) -> None:
-        """Let go of what was read from a folder."""
+        """Free the adapter that was loaded from a folder."""
         if folder in self._slots:
             self._drop(str(self._slots.pop(folder).adapter))
 
@@ -129,7 +129,7 @@ class ServedBase(_AdapterBase):
         weights: ServedWeights | None = None
         if len(self._slots) >= _SLOTS:
             _, oldest = self._slots.popitem(last=False)
-            if self._shapes[str(oldest.adapter)] == shape:
+            if oldest.shape == shape:
                 weights = oldest
             else:
                 self._drop(str(oldest.adapter))
@@ -146,13 +146,7 @@ class ServedBase(_AdapterBase):
 
     def _adapter(self, shape: AdapterShape, seed: int | None) -> ServedWeights:
         own = secrets.randbits(31) if seed is None else seed % 2**31
-        name = self._attach(self._lora(shape), own)
-        self._shapes[name] = shape
-        return ServedWeights(self.model, name, shape, own)
-
-    def _drop(self, name: str) -> None:
-        super()._drop(name)
-        del self._shapes[name]
+        return ServedWeights(self.model, self._attach(self._lora(shape), own), shape, own)
 
     def _lora(self, shape: AdapterShape) -> PolicyConfig:
         targets = "all-linear" if shape.mlp and shape.attention else ",".join(sorted(self._names(shape)))
@@ -190,13 +184,13 @@ class ServedBase(_AdapterBase):
 
 
 class LoadedBase(_AdapterBase):
-    """A base model that samples with adapters which others train and write into folders."""
+    """A base model that samples with adapters from folders, which others train (`genenv serve`)."""
 
     def __init__(self, source: str, config: PolicyConfig) -> None:
         """Load a model.
 
         Raises:
-            UsageError: it cannot be loaded or used here.
+            UsageError: the model cannot be loaded or used on this machine.
         """
         super().__init__(source, config)
         self.model.add_adapter(_IDLE, seed=0, lora=config.model_copy(update={"lora_rank": 1}))
@@ -204,12 +198,12 @@ class LoadedBase(_AdapterBase):
 
     @property
     def adapters(self) -> tuple[str, ...]:
-        """Names of what was loaded."""
+        """Names of the loaded adapters."""
         return tuple(self._by_name)
 
     @property
     def vocabulary(self) -> int:
-        """How many tokens there are."""
+        """Size of the vocabulary."""
         return self.model.vocabulary
 
     @property
@@ -218,10 +212,10 @@ class LoadedBase(_AdapterBase):
         return self.model.chat.end_id
 
     def load(self, name: str, folder: Path) -> None:
-        """Load an adapter in PEFT's format; one of that name is replaced, unless the new one is refused.
+        """Load an adapter in PEFT's format; it replaces one of the same name, unless it is refused.
 
         Raises:
-            UsageError: there is none, it does not fit the base, or there are too many.
+            UsageError: the folder holds no adapter, it does not fit the base, or too many are loaded.
         """
         if name not in self._by_name and len(self._by_name) >= _MOST:
             raise UsageError(f"there are {_MOST} adapters, as many as there may be; unload some")
@@ -238,7 +232,7 @@ class LoadedBase(_AdapterBase):
         self._by_name[name] = weights
 
     def unload(self, name: str) -> bool:
-        """Let go of an adapter; whether there was one."""
+        """Free an adapter; return whether it was loaded."""
         weights = self._by_name.pop(name, None)
         if weights is None:
             return False
@@ -249,7 +243,7 @@ class LoadedBase(_AdapterBase):
         """Refuse an adapter of embeddings or output layer, before the model is changed.
 
         Raises:
-            UsageError: it is one.
+            UsageError: the adapter has such targets.
         """
         ends = (self.model.causal.get_input_embeddings(), self.model.causal.get_output_embeddings())
         names = [path for path, module in self.model.causal.named_modules() if module in ends]
@@ -263,7 +257,7 @@ class LoadedBase(_AdapterBase):
         """Answer requests with an adapter, as one batch.
 
         Raises:
-            UsageError: it is not there.
+            UsageError: no adapter of this name is loaded.
         """
         if name not in self._by_name:
             raise UsageError(f"there is no adapter {name!r}")
@@ -271,7 +265,7 @@ class LoadedBase(_AdapterBase):
 
 
 def _linear_layers(causal: Any) -> dict[str, int]:  # noqa: ANN401
-    """Inputs plus outputs of the linear layers in between, by their paths."""
+    """Return inputs plus outputs of each linear layer but the output layer, by path."""
     end = causal.get_output_embeddings()
     return {
         path: module.in_features + module.out_features
@@ -285,10 +279,10 @@ def _is_of(path: str, *parts: str) -> bool:
 
 
 def _settings(folder: Path) -> dict[str, object]:
-    """What an adapter's own file says of it, as settings.
+    """Read an adapter's rank, alpha and targets from its settings file, as settings of the policies.
 
     Raises:
-        UsageError: it says nothing, or is no LoRA.
+        UsageError: the file is missing or damaged, or the adapter is not a LoRA adapter.
     """
     file = folder / "adapter_config.json"
     try:

@@ -1,7 +1,7 @@
 # pyright: standard
-"""Completions as clients of the Tinker server ask for them: stops, top-k, log-probabilities at temperature 1.
+"""Sampling for clients of the Tinker server: stop texts, top-k, and log-probabilities at temperature 1.
 
-Shapes: R = live rows, V = vocabulary, N = tokens of a prompt, K = likeliest tokens of a place.
+Shapes: R = live rows, V = vocabulary, N = tokens of a prompt, K = most probable tokens of a place.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from genenv.sampling import COLDEST, Completion, SampleRequest, sampling_params
 from genenv.seeding import stream
 
 NOT_SCORED = -99999.0
-"""The log-probability that the protocol gives for a likeliest token that is not there."""
+"""Log-probability in the protocol for a place without a prediction, such as the first."""
 _HEAD_ROWS = 256
 _EMPTY = Completion(token_ids=(), logprobs=(), text="", finished=False)
-"""Where the prompt leaves no room for a token."""
+"""The completion if the prompt leaves no room for a token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedRequest(SampleRequest):
-    """One completion wanted by a client."""
+    """A client's request for one completion."""
 
     top_k: int = -1
-    """Draw among so many tokens; -1: among all."""
+    """Draw among this many most probable tokens; -1: among all."""
     stops: Callable[[Sequence[int]], bool] = lambda ids: False
-    """Whether a completion ends with its last token."""
+    """Function that returns whether a completion ends with its last token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedEngine(Engine):
-    """Draws at any temperature and says log-probabilities at 1."""
+    """An engine that samples at any temperature and records log-probabilities at temperature 1."""
 
     def choose(self, live: list[Row], scores_RV: Tensor) -> Tensor:
-        """Draw the next token of each row and note its log-probability at temperature 1, among all tokens."""
+        """Draw the next token of each row; record its log-probability at temperature 1 over all tokens."""
         requests = [cast(ServedRequest, row.request) for row in live]
         odds = Odds(scores_RV, kernels=self.kernels)
         among_RV = truncated(_in_top_k(at_temperatures(scores_RV, live), requests), requests)
@@ -60,7 +60,7 @@ class ServedEngine(Engine):
 
 
 def _in_top_k(scores_RV: Tensor, requests: Sequence[ServedRequest]) -> Tensor:
-    """Scores where each row keeps its `top_k` likeliest tokens; the others are -inf."""
+    """Return scores in which all but the `top_k` most probable tokens of each row are -inf."""
     vocabulary = scores_RV.shape[1]
     most = [request.top_k if 0 < request.top_k < vocabulary else vocabulary for request in requests]
     if min(most) == vocabulary:
@@ -71,7 +71,7 @@ def _in_top_k(scores_RV: Tensor, requests: Sequence[ServedRequest]) -> Tensor:
 
 
 class ServedSampler(LocalSampler):
-    """Samples with an adapter as requests of Tinker clients state."""
+    """Samples with an adapter as clients of the Tinker server request."""
 
     _kind: ClassVar[type[Engine]] = ServedEngine
     _captured = False
@@ -84,7 +84,7 @@ class ServedSampler(LocalSampler):
         """Answer requests; all their completions run as one batch.
 
         Raises:
-            UsageError: one cannot be answered; see `check`.
+            UsageError: a request cannot be answered; see `check`.
         """
         requests = [drawn for one in prompts for drawn in self._requests(one)]
         sampled = iter(self.sample_all(requests) if requests else ())
@@ -97,10 +97,10 @@ class ServedSampler(LocalSampler):
         return answers
 
     def check(self, request: PromptRequest) -> None:
-        """Whether a request can be answered.
+        """Check that a request can be answered.
 
         Raises:
-            UsageError: it cannot; says why.
+            UsageError: it cannot; the message says why.
         """
         size, vocabulary = len(request.prompt_ids), self.model.vocabulary
         if not size:
@@ -127,18 +127,12 @@ class ServedSampler(LocalSampler):
         if not room:
             return []
         seed = secrets.randbits(62) if request.seed is None else request.seed
-        tokenizer = self.model.tokenizer
-        ends = frozenset({tokenizer.eos_token_id, *request.stop_ids})
-
-        def text(ids: Sequence[int]) -> str:
-            return str(
-                tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
-            )
+        ends = frozenset({self.model.tokenizer.eos_token_id, *request.stop_ids})
 
         def stops(ids: Sequence[int]) -> bool:
             if ids[-1] in ends:
                 return True
-            return any(wanted in text(ids[-4 * len(wanted) - 8 :]) for wanted in request.stop_texts)
+            return any(wanted in self.chat.raw(ids[-4 * len(wanted) - 8 :]) for wanted in request.stop_texts)
 
         return [
             ServedRequest(
@@ -156,7 +150,7 @@ class ServedSampler(LocalSampler):
     def _scored(
         self, prompts: Sequence[PromptRequest]
     ) -> dict[int, tuple[Numbers | None, tuple[np.ndarray, Numbers] | None]]:
-        """Log-probabilities of prompts, and the likeliest tokens of each place, by the request's identity."""
+        """Return log-probabilities and most probable tokens of prompts, by `id` of the request."""
         found: dict[int, tuple[Numbers | None, tuple[np.ndarray, Numbers] | None]] = {}
         order = sorted(prompts, key=lambda one: len(one.prompt_ids))
         most = self.model.prefill_tokens
@@ -185,5 +179,5 @@ class ServedSampler(LocalSampler):
 
 def _of_prompt(weights: ServedWeights, states: Tensor, request: PromptRequest) -> Numbers:
     targets = torch.tensor(request.prompt_ids[1:], dtype=torch.long, device=states.device)
-    own = weights.token_logprobs(states, targets).float().cpu().numpy()
+    own = weights.token_scores(states, targets).logprobs_M.float().cpu().numpy()
     return np.concatenate([np.array([np.nan], np.float32), own])

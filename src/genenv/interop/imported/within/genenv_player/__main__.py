@@ -1,5 +1,5 @@
 # pyright: basic, reportMissingImports=false
-"""Says whether attempts can be played; then plays them until the input ends."""
+"""Entry point: loads verifiers and the taskset, reports readiness, and runs rollouts until the input ends."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _LAST_S = 5.0
 
 
 def _loaded(told: Mapping[str, Any]) -> None:
-    """Import verifiers, and the taskset.
+    """Import verifiers and the taskset.
 
     Raises:
-        Cannot: one of them is not there.
+        Cannot: verifiers or the taskset cannot be imported, or the version is unsupported.
     """
     sys.path[:0] = [told["path"]] if told["path"] else []
     try:
@@ -71,11 +71,11 @@ async def _played(
 
 
 def main() -> None:
-    """Say whether attempts can be played; then play them until the input ends."""
+    """Report whether rollouts can be run, then run them until the input ends."""
     answers, orders = os.fdopen(os.dup(1), "w", encoding="utf-8"), os.fdopen(os.dup(0), encoding="utf-8")
     quiet = os.open(os.devnull, os.O_RDWR)
     os.dup2(quiet, 0)
-    os.dup2(2, 1)  # what tasksets print joins the log
+    os.dup2(2, 1)  # tasksets' prints go to the log
     logging.disable(logging.ERROR)
     lock = threading.Lock()
 
@@ -91,7 +91,7 @@ def main() -> None:
         tell({"refused": str(error)})
         os._exit(1)
     asyncio.run(_played(told, orders, tell))
-    os._exit(0)  # whatever threads a taskset has started
+    os._exit(0)  # do not wait for threads that a taskset has started
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # pyright: basic, reportMissingImports=false
-"""A harness without a process of its own: it asks, calls tools, and asks again until a reply has no calls."""
+"""A verifiers harness inside this process: requests a reply and runs its tool calls until there are none."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ import types
 from typing import Any
 
 REPLIES = "genenv_replies"
-"""The harness, as verifiers finds it: a module."""
+"""The name of the module by which verifiers imports the harness."""
 
 
 def said(error: BaseException) -> str:
-    """An error in one line."""
+    """Return an error as one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:400]
 
 
 def harness_module() -> types.ModuleType:
-    """The harness; verifiers is imported by then."""
+    """Return a module with the harness, for verifiers to import; verifiers must be importable."""
     import verifiers.v1 as vf
     from openai import AsyncOpenAI
     from verifiers.v1.dialects.chat import message_to_wire
     from verifiers.v1.harnesses.utils.mcp import connect_mcp
 
     class RepliesConfig(vf.HarnessConfig):
-        """Nothing to set."""
+        """The harness has no settings."""
 
     class RepliesHarness(vf.Harness[RepliesConfig]):
-        """Asks whoever plays for replies."""
+        """Requests replies from the model endpoint and runs their tool calls."""
 
         APPENDS_SYSTEM_PROMPT = True
         SUPPORTS_MCP = True
@@ -37,7 +37,7 @@ def harness_module() -> types.ModuleType:
         NEEDS_CONTAINER = False
 
         async def launch(self, ctx, trace, runtime, endpoint, secret, mcp_urls, data) -> Any:  # noqa: ANN001, ANN401, PLR0913
-            """One segment of a conversation."""
+            """Run the conversation until a reply has no tool calls."""
             del trace, runtime
             system, prompt = self.resolve_prompt(data)
             messages: list[Any] = [] if system is None else [{"role": "system", "content": system}]
@@ -74,7 +74,7 @@ def harness_module() -> types.ModuleType:
 
 
 async def _called(call: Any, where: Any, servers: Any) -> Any:  # noqa: ANN401 - of verifiers
-    """What a tool says."""
+    """Return the result of a tool call, or an error sentence."""
     from verifiers.v1.harnesses.utils.mcp import call_mcp
 
     if call["name"] not in where:

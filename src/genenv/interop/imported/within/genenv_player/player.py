@@ -1,5 +1,5 @@
 # pyright: basic, reportMissingImports=false
-"""Attempts in progress: a rollout of verifiers each, and what it asks on its way to whoever replies."""
+"""Runs verifiers rollouts: each model request becomes a line of output and waits for the reply."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from .harness import REPLIES, said
 
 
 class Cannot(Exception):
-    """What is asked for cannot be played. The message is a sentence."""
+    """Raised if a rollout cannot be run as ordered. The message is a sentence."""
 
 
 class Attempt:
-    """A conversation in progress."""
+    """A rollout in progress: its task and the reply that it waits for."""
 
     def __init__(self) -> None:
         self.task: asyncio.Task[None] | None = None
         self.reply: asyncio.Future[dict[str, Any]] | None = None
         self.said: list[Any] = []
-        """The conversation so far, in a form that can be compared."""
+        """The conversation so far, in the normalized form of `_plain`."""
         self.problem = ""
 
 
 class Rows:
-    """An environment of verifiers, and its tasks as far as they were asked for."""
+    """An opened verifiers environment, and its tasks as far as they were read."""
 
     def __init__(self, env: Any) -> None:  # noqa: ANN401 - vf.Env
         self.env = env
@@ -38,7 +38,7 @@ class Rows:
         self._more = iter(env.taskset)
 
     def upto(self, count: int) -> int:
-        """How many tasks there are, if there are so many."""
+        """Read tasks until there are `count`, and return how many of these there are."""
         while len(self._tasks) < count:
             try:
                 self._tasks.append(next(self._more))
@@ -47,18 +47,18 @@ class Rows:
         return min(count, len(self._tasks))
 
     def task(self, row: int) -> Any:  # noqa: ANN401 - vf.Task
-        """A task."""
+        """Return the task of a row."""
         if self.upto(row + 1) <= row:
             raise Cannot(f"There is no row {row}: the taskset has {len(self._tasks)}.")
         return self._tasks[row]
 
 
 class Player:
-    """Plays attempts.
+    """Executes the orders of genenv: starts rollouts, passes replies on, counts rows.
 
     Args:
-        told: the first line.
-        tell: writes an object.
+        told: the first line of the input, parsed.
+        tell: writes an object as a line of output.
     """
 
     def __init__(self, told: Mapping[str, Any], tell: Callable[[Mapping[str, Any]], None]) -> None:
@@ -68,7 +68,7 @@ class Player:
         self.url = ""
 
     async def serve(self) -> None:
-        """Listen on loopback for requests of harnesses."""
+        """Start the local model endpoint, to which harnesses send their requests."""
         from aiohttp import web
 
         app = web.Application(client_max_size=1 << 27)
@@ -81,7 +81,7 @@ class Player:
         self.url = f"http://127.0.0.1:{port}/v1"
 
     def order(self, order: Mapping[str, Any]) -> None:
-        """Begin what is asked for."""
+        """Execute an order."""
         what, name = order["op"], int(order["id"])
         if what == "begin":
             attempt = self._attempts[name] = Attempt()
@@ -98,7 +98,7 @@ class Player:
                 attempt.task.cancel()
 
     async def close(self) -> None:
-        """Let go of everything."""
+        """Cancel all rollouts and close all environments."""
         for attempt in self._attempts.values():
             if attempt.task is not None:
                 attempt.task.cancel()
@@ -109,10 +109,10 @@ class Player:
                 if rows.serving is not None:
                     await rows.serving
 
-    # attempts
+    # Rollouts.
 
     async def _attempted(self, name: int, attempt: Attempt, order: Mapping[str, Any]) -> None:
-        """One attempt, to its end."""
+        """Run one rollout and report its end."""
         import verifiers.v1 as vf
 
         try:
@@ -132,7 +132,7 @@ class Player:
             self._tell({"id": name, "ended": ended})
 
     async def _counted(self, order: Mapping[str, Any]) -> None:
-        """How many rows there are."""
+        """Report the number of rows."""
         try:
             rows = await self._opened(order["given"])
             self._tell({"id": order["id"], "count": rows.upto(order["most"])})
@@ -142,7 +142,7 @@ class Player:
             self._tell({"id": order["id"], "refused": f"its tasks cannot be loaded: {said(error)}"})
 
     async def _opened(self, given: Mapping[str, Any]) -> Rows:
-        """The environment with these settings of its taskset; it is opened once."""
+        """Return the environment for these settings of the taskset; each is opened once."""
         key = json.dumps(given, sort_keys=True)
         if key not in self._rows:
             self._rows[key] = asyncio.create_task(self._open(given))
@@ -169,7 +169,7 @@ class Player:
         return rows
 
     def _config(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Settings of the environment: one player, who is us."""
+        """Return the environment's settings, with runtime, turn limit and harness of its single agent."""
         from verifiers.v1.configs.agent import agent_config_fields
         from verifiers.v1.utils.loaders import default_harness_id, env_config_type
 
@@ -194,7 +194,7 @@ class Player:
         taskset = {"id": told["taskset"], **env.pop("taskset", {}), **given}
         return {**env, "taskset": taskset, seats[0]: seat}
 
-    # requests of a harness
+    # Requests of a harness.
 
     async def _completion(self, request: Any) -> Any:  # noqa: ANN401 - of aiohttp
         from aiohttp import web
@@ -211,7 +211,7 @@ class Player:
         return web.json_response(answer)
 
     async def _asked(self, name: int, attempt: Attempt, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The reply to a request, as an OpenAI-compatible server answers."""
+        """Return the reply to a request in the format of OpenAI's chat completions."""
         if body.get("stream"):
             raise Cannot(
                 "Its harness wants replies in pieces, which cannot be; choose another (environment.harness)."
@@ -245,7 +245,7 @@ class Player:
 
 
 def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
-    """A message in a form that can be compared: text, and calls by name and arguments."""
+    """Return a message in a normalized form: role, text, and calls by name and arguments."""
     content = message.get("content") or ""
     if isinstance(content, Sequence) and not isinstance(content, str):
         if any(part.get("type") not in ("text", "input_text") for part in content):
@@ -255,13 +255,13 @@ def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
     calls = [
         (call["function"]["name"], call["function"]["arguments"]) for call in message.get("tool_calls") or ()
     ]
-    # replies come back with spaces around them taken away, by some harnesses
+    # Some harnesses strip whitespace around replies.
     text = str(content).strip() if role == "assistant" else str(content)
     return {"role": "system" if role == "developer" else role, "content": text, "calls": calls}
 
 
 def _ended(episode: Any, problem: str) -> dict[str, Any]:  # noqa: ANN401 - vf.Episode
-    """How an attempt ended."""
+    """Return the result of a finished rollout: its reward and parts, or an error."""
     errors = [*episode.errors, *(error for trace in episode.traces for error in trace.errors)]
     if problem or errors:
         first = problem or f"{errors[0].type}: {' '.join(str(errors[0].message).split())}"

@@ -1,25 +1,25 @@
-"""What clients of a Tinker server send, in JSON and protobuf."""
+"""Requests of Tinker clients: their bodies, parsed from JSON and protobuf and checked against limits."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, cast
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, cast
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from genenv.backends.served import Example, Loss
 from genenv.errors import UsageError
 from genenv.http.parsing import read
 from genenv.sampling import SamplingFields
-from genenv.servers.tinker.replies import bytes_of, double_of, fields, int_of, ints_of, text_of
+from genenv.servers.tinker import messages
 
 Name = Annotated[str, Field(max_length=1000)]
 Number = Annotated[int, Field(ge=0, lt=2**63)]
-"""Of a request, a model or a sampler, as its client counts them."""
+"""The number that a client counts up for its requests, models or samplers."""
 Seed = Annotated[int, Field(ge=-(2**63), lt=2**64)]
 Seconds = Annotated[int, Field(ge=1, le=3_000_000_000)]
 Ids = Annotated[list[int], Field(fail_fast=True)]
@@ -31,18 +31,18 @@ _MOST_STOPS, _STOP_CHARS = 256, 200
 
 
 class Body(BaseModel, extra="ignore", protected_namespaces=()):
-    """A JSON body; what newer clients add is left unread."""
+    """The base of all JSON bodies; fields that newer clients add are ignored."""
 
 
 class Addressed(Body):
-    """A request to one model, in the order of `seq_id`."""
+    """The base of requests to one model, which are processed in the order of `seq_id`."""
 
     model_id: Name
     seq_id: Number | None = None
 
 
 class AdamParamsBody(Body, allow_inf_nan=False):
-    """A step of AdamW."""
+    """The hyperparameters of one AdamW step."""
 
     learning_rate: float = Field(default=1e-4, ge=0)
     beta1: float = Field(default=0.9, ge=0, lt=1)
@@ -53,13 +53,13 @@ class AdamParamsBody(Body, allow_inf_nan=False):
 
 
 class StepBody(Addressed):
-    """optim_step."""
+    """The body of optim_step."""
 
     adam_params: AdamParamsBody
 
 
 class LoraBody(Body):
-    """The adapter that create_model asks for."""
+    """The LoRA adapter that create_model requests."""
 
     rank: int = Field(ge=1, le=1024)
     seed: Seed | None = None
@@ -69,7 +69,7 @@ class LoraBody(Body):
 
 
 class SessionBody(Body):
-    """create_session."""
+    """The body of create_session."""
 
     tags: Annotated[list[Name], Field(fail_fast=True, max_length=1000)] = []
     user_metadata: Metadata | None = None
@@ -77,13 +77,13 @@ class SessionBody(Body):
 
 
 class HeartbeatBody(Body):
-    """session_heartbeat."""
+    """The body of session_heartbeat."""
 
     session_id: Name
 
 
 class ModelBody(Body):
-    """create_model."""
+    """The body of create_model."""
 
     session_id: Name
     model_seq_id: Number
@@ -93,13 +93,13 @@ class ModelBody(Body):
 
 
 class OfModelBody(Body):
-    """get_info and unload_model."""
+    """The body of get_info and unload_model."""
 
     model_id: Name
 
 
 class SaveBody(Addressed):
-    """save_weights and save_weights_for_sampler."""
+    """The body of save_weights and save_weights_for_sampler."""
 
     path: Name | None = None
     ttl_seconds: Seconds | None = None
@@ -108,7 +108,7 @@ class SaveBody(Addressed):
 
 
 class LoadBody(Body):
-    """load_weights: into a model, or into one that is made for it."""
+    """The body of load_weights, which loads into an existing model or creates a model for the weights."""
 
     model_id: Name | None = None
     seq_id: Number | None = None
@@ -121,7 +121,7 @@ class LoadBody(Body):
 
 
 class SamplerBody(Body):
-    """create_sampling_session."""
+    """The body of create_sampling_session."""
 
     session_id: Name
     sampling_session_seq_id: Number
@@ -130,19 +130,19 @@ class SamplerBody(Body):
 
 
 class ChunkBody(Body):
-    """A piece of a model's input."""
+    """A chunk of a model's input: tokens, or something that this server refuses."""
 
     type: Name = "encoded_text"
     tokens: Ids = []
 
 
 class InputBody(Body):
-    """A model's input."""
+    """A model's input as chunks."""
 
     chunks: Annotated[list[ChunkBody], Field(fail_fast=True, max_length=_MOST_CHUNKS)]
 
     def ids(self) -> tuple[int, ...]:
-        """Its tokens. Raises a UsageError where it is not text alone."""
+        """Return the input's token ids. Raises a UsageError if a chunk is not text."""
         for chunk in self.chunks:
             if chunk.type != "encoded_text":
                 raise not_text(chunk.type)
@@ -150,7 +150,7 @@ class InputBody(Body):
 
 
 class SamplingParamsBody(SamplingFields, Body):
-    """How completions are drawn."""
+    """The sampling parameters of asample."""
 
     max_tokens: int | None = Field(default=None, ge=0)
     seed: Seed | None = None
@@ -160,7 +160,7 @@ class SamplingParamsBody(SamplingFields, Body):
     @field_validator("stop", mode="before")
     @classmethod
     def _check_stops(cls, stop: object) -> object:
-        """Each token of a completion is held against all of them."""
+        """Limit the number and length of stops, since each sampled token is compared with all of them."""
         several = cast("list[object]", stop if isinstance(stop, list) else [stop])
         if len(several) > _MOST_STOPS:
             raise ValueError(f"there are more than {_MOST_STOPS} stops")
@@ -171,7 +171,7 @@ class SamplingParamsBody(SamplingFields, Body):
 
 
 class SampleBody(Body):
-    """asample."""
+    """The body of asample."""
 
     num_samples: int = Field(default=1, ge=1, le=4096)
     prompt: InputBody
@@ -185,47 +185,51 @@ class SampleBody(Body):
 
 
 class FetchBody(Body):
-    """retrieve_future."""
+    """The body of retrieve_future."""
 
     request_id: Name
     allow_metadata_only: bool = False
 
 
 class PathBody(Body):
-    """weights_info."""
+    """The body of weights_info."""
 
     tinker_path: Name
 
 
 class TtlBody(Body):
-    """How long a checkpoint stays; null: for good."""
+    """The body that sets how many seconds a checkpoint is kept; null keeps it forever."""
 
     ttl_seconds: Seconds | None = None
 
 
 def not_text(kind: str) -> UsageError:
-    """The error for an input that is not text."""
+    """Return the error for an input chunk that is not text."""
     return UsageError(f"an input holds a chunk of type {kind!r}; this server takes text alone (encoded_text)")
 
 
-_DTYPES: Mapping[int, npt.DTypeLike] = {1: np.float32, 2: np.int64, 3: np.int32}
-"""Number formats of tensors by their number in the protocol."""
+_DTYPES: Mapping[int, npt.DTypeLike] = {
+    messages.FLOAT32: np.float32,
+    messages.INT64: np.int64,
+    messages.INT32: np.int32,
+}
+"""The number formats of tensors, by their number in the protocol."""
 _NAMES: Mapping[str, npt.DTypeLike] = {"float32": np.float32, "int64": np.int64}
 _MOST_NUMBERS = 2**24
-"""Of one tensor, so that a shape alone cannot fill the memory."""
+"""The most numbers of one tensor, so that a shape without data cannot exhaust memory."""
 _MOST_DATA, _MOST_TENSORS = 16_384, 16
-"""Sequences of a request, and tensors of a sequence."""
+"""The most sequences of a request, and the most tensors of a sequence."""
 _MOST_TOKENS, _MOST_IN_ALL = 2**22, 2**26
-"""Tokens of all sequences of a request, and numbers of all tensors."""
+"""The most tokens and the most tensor elements of a request, over all its sequences."""
 _MOST_AXES = 8
 _EXACT = 2**53
-"""Whole numbers below are exact as JSON's numbers."""
+"""Integers below this bound are exact as JSON numbers (doubles)."""
 
 Array = npt.NDArray[np.generic]
 
 
 class TensorBody(Body):
-    """A tensor."""
+    """A dense or sparse tensor in JSON."""
 
     data: Annotated[list[float], Field(fail_fast=True)]
     dtype: Name
@@ -234,7 +238,7 @@ class TensorBody(Body):
     sparse_col_indices: Ids | None = None
 
     def array(self) -> Array:
-        """Its numbers. Raises a UsageError where they do not fit its shape."""
+        """Return the tensor as a dense array. Raises a UsageError if the numbers do not fit the shape."""
         if self.dtype not in _NAMES:
             raise UsageError(f"a tensor of {self.dtype!r}; this server reads {' and '.join(_NAMES)}")
         values = np.asarray(self.data, dtype=np.float64)
@@ -254,14 +258,14 @@ class TensorBody(Body):
 
 
 class DatumBody(Body):
-    """One sequence to learn from."""
+    """One training sequence: its tokens and the inputs of the loss."""
 
     model_input: InputBody
     loss_fn_inputs: Annotated[dict[Name, TensorBody], Field(max_length=_MOST_TENSORS)]
 
 
 class TrainInputBody(Body):
-    """What forward_backward learns from."""
+    """The training data of forward_backward and forward: sequences and a loss."""
 
     data: Annotated[list[DatumBody], Field(fail_fast=True, max_length=_MOST_DATA)]
     loss_fn: Name
@@ -269,7 +273,7 @@ class TrainInputBody(Body):
 
 
 class TrainBody(Addressed):
-    """forward_backward and forward, as older clients send them."""
+    """The JSON body of forward_backward and forward, sent by older clients."""
 
     forward_backward_input: TrainInputBody | None = None
     forward_input: TrainInputBody | None = None
@@ -277,7 +281,7 @@ class TrainBody(Addressed):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainRequest:
-    """Data to learn from, however they were sent."""
+    """A parsed request of forward or forward_backward, whether sent as JSON or as protobuf."""
 
     model_id: str
     seq_id: int | None
@@ -285,46 +289,37 @@ class TrainRequest:
     loss: Loss
     forward_only: bool
     size_bytes: int
-    """Of the body."""
+    """The size of the request's body."""
 
 
-class _Sizes:
-    """What a request may have of sequences, tokens and numbers."""
-
-    def __init__(self) -> None:
-        self._tokens = self._numbers = 0
-
-    def check(self, example: Example) -> Example:
-        """Count an example in.
-
-        Raises:
-            UsageError: it is too much.
-        """
-        self._tokens += len(example.ids)
-        self._numbers += example.targets.size + sum(values.size for values in example.inputs.values())
-        if self._tokens > _MOST_TOKENS or self._numbers > _MOST_IN_ALL:
+def _limited(examples: Iterable[Example]) -> list[Example]:
+    """The examples of a request. Raises a UsageError where they have more tokens or numbers than they may."""
+    found: list[Example] = []
+    tokens = numbers = 0
+    for example in examples:
+        tokens += len(example.ids)
+        numbers += example.targets.size + sum(values.size for values in example.inputs.values())
+        if tokens > _MOST_TOKENS or numbers > _MOST_IN_ALL:
             raise UsageError(
                 f"the request has more than {_MOST_TOKENS} tokens or {_MOST_IN_ALL} numbers; send fewer "
                 "data at a time"
             )
-        return example
+        found.append(example)
+    return found
 
 
 def learn_of_json(data: bytes, *, forward_only: bool) -> TrainRequest:
-    """Data to learn from, in JSON. Raises a UsageError where they are none."""
+    """Parse a training request in JSON. Raises a UsageError if the body is not a valid request."""
     body = read(TrainBody, data)
     given = body.forward_input or body.forward_backward_input
     if given is None:
         raise UsageError("the body has neither forward_backward_input nor forward_input")
-    sizes = _Sizes()
-    examples = [
-        sizes.check(
-            _example(
-                {name: one.array() for name, one in datum.loss_fn_inputs.items()}, datum.model_input.ids(), i
-            )
+    examples = _limited(
+        _example(
+            {name: one.array() for name, one in datum.loss_fn_inputs.items()}, datum.model_input.ids(), i
         )
         for i, datum in enumerate(given.data)
-    ]
+    )
     return TrainRequest(
         model_id=body.model_id,
         seq_id=body.seq_id,
@@ -336,90 +331,45 @@ def learn_of_json(data: bytes, *, forward_only: bool) -> TrainRequest:
 
 
 def learn_of_proto(data: bytes) -> TrainRequest:
-    """Data to learn from, in protobuf. Raises a UsageError where they are none."""
-    found, sizes = _Proto(), _Sizes()
-    for number, _, value in fields(data):
-        if number == 1:
-            found.model_id = text_of(value)
-        elif number == 2:
-            found.seq_id = int_of(value)
-        elif number == 3:
-            if len(found.examples) >= _MOST_DATA:
-                raise UsageError(f"the request has more than {_MOST_DATA} data; send fewer at a time")
-            found.examples.append(sizes.check(_datum(bytes_of(value), len(found.examples))))
-        elif number == 4:
-            found.loss_fn = text_of(value)
-        elif number == 5:
-            parts = {number: inner for number, _, inner in fields(bytes_of(value))}
-            found.config[text_of(parts.get(1, b""))] = double_of(parts.get(2, bytes(8)))
-        elif number == 6:
-            found.forward_only = bool(int_of(value))
+    """Parse a training request in protobuf. Raises a UsageError if the body is not a valid request."""
+    body = messages.ForwardBackwardRequest()
+    messages.parse(body, data)
+    if len(body.data) > _MOST_DATA:
+        raise UsageError(f"the request has more than {_MOST_DATA} data; send fewer at a time")
     return TrainRequest(
-        model_id=found.model_id,
-        seq_id=found.seq_id or None,
-        examples=found.examples,
-        loss=Loss(name=found.loss_fn, config=found.config),
-        forward_only=found.forward_only,
+        model_id=body.model_id,
+        seq_id=body.seq_id or None,
+        examples=_limited(_datum(one, place) for place, one in enumerate(body.data)),
+        loss=Loss(name=body.loss_fn, config=dict(body.loss_fn_config)),
+        forward_only=body.forward_only,
         size_bytes=len(data),
     )
 
 
-@dataclass
-class _Proto:
-    """A message that is being read."""
-
-    model_id: str = ""
-    seq_id: int = 0
-    examples: list[Example] = field(default_factory=list[Example])
-    loss_fn: str = ""
-    config: dict[str, float] = field(default_factory=dict[str, float])
-    forward_only: bool = False
+def _datum(sent: Any, place: int) -> Example:  # noqa: ANN401 - a message
+    chunks = [_tokens(chunk) for chunk in sent.model_input]
+    if len(sent.loss_fn_inputs) > _MOST_TENSORS or sum(map(len, chunks)) > _MOST_TOKENS:
+        raise UsageError(f"datum {place} has more than {_MOST_TENSORS} tensors or {_MOST_TOKENS} tokens")
+    ids = tuple(token for chunk in chunks for token in chunk.tolist())
+    return _example({name: _tensor(one) for name, one in sent.loss_fn_inputs.items()}, ids, place)
 
 
-def _datum(data: bytes, place: int) -> Example:
-    ids: list[int] = []
-    inputs: dict[str, Array] = {}
-    for number, _, value in fields(data):
-        inner = bytes_of(value)
-        if number == 1:
-            ids += _chunk(inner)
-        elif number == 2:
-            parts = {number: one for number, _, one in fields(inner)}
-            inputs[text_of(parts.get(1, b""))] = _tensor(bytes_of(parts.get(2, b"")))
-        if len(inputs) > _MOST_TENSORS or len(ids) > _MOST_TOKENS:
-            raise UsageError(f"datum {place} has more than {_MOST_TENSORS} tensors or {_MOST_TOKENS} tokens")
-    return _example(inputs, tuple(ids), place)
+def _tokens(chunk: Any) -> Array:  # noqa: ANN401 - a message
+    if not chunk.HasField("encoded_text"):
+        raise not_text(next((kind for kind in ("image", "dmel") if chunk.HasField(kind)), "unknown"))
+    return _numbers(chunk.encoded_text.tokens, np.int32)
 
 
-def _chunk(data: bytes) -> list[int]:
-    for number, _, value in fields(data):
-        if number != 1:
-            raise not_text({2: "image", 3: "dmel"}.get(number, "unknown"))
-        for inner, _, tokens in fields(bytes_of(value)):
-            if inner == 1:
-                return [int(one) for one in _numbers(bytes_of(tokens), np.int32)]
-    return []
-
-
-def _tensor(data: bytes) -> Array:
-    dense, sparse, dtype, shape = b"", None, 0, list[int]()
-    for number, kind, value in fields(data):
-        if number == 1:
-            dense = bytes_of(value)
-        elif number == 2:
-            sparse = {number: bytes_of(one) for number, _, one in fields(bytes_of(value))}
-        elif number == 3:
-            dtype = int_of(value)
-        elif number == 4:
-            shape += ints_of(kind, value)
-            if len(shape) > _MOST_AXES:
-                raise UsageError(f"a tensor with more than {_MOST_AXES} axes")
-    if dtype not in _DTYPES:
-        raise UsageError(f"a tensor of the number format {dtype}; this server reads {sorted(_DTYPES)}")
-    if sparse is None:
-        return _shaped(_numbers(dense, _DTYPES[dtype]), shape or None)
-    crow, col = (_numbers(sparse.get(n, b""), np.int64) for n in (2, 3))
-    return _dense(_numbers(sparse.get(1, b""), _DTYPES[dtype]), crow, col, shape)
+def _tensor(sent: Any) -> Array:  # noqa: ANN401 - a message
+    if len(sent.shape) > _MOST_AXES:
+        raise UsageError(f"a tensor with more than {_MOST_AXES} axes")
+    if sent.dtype not in _DTYPES:
+        raise UsageError(f"a tensor of the number format {sent.dtype}; this server reads {sorted(_DTYPES)}")
+    dtype, shape, sparse = _DTYPES[sent.dtype], list(sent.shape), sent.sparse_csr
+    if not sent.HasField("sparse_csr"):
+        return _shaped(_numbers(sent.dense, dtype), shape or None)
+    crow, col = (_numbers(one, np.int64) for one in (sparse.crow_indices, sparse.col_indices))
+    return _dense(_numbers(sparse.values, dtype), crow, col, shape)
 
 
 def _numbers(data: bytes, dtype: npt.DTypeLike) -> Array:
@@ -441,7 +391,7 @@ def _shaped(values: Array, shape: list[int] | None) -> Array:
 
 
 def _dense(values: Array, crow: Array, col: Array, shape: list[int]) -> Array:
-    """A tensor that was sent as compressed sparse rows."""
+    """Return the dense form of a tensor sent in compressed sparse row (CSR) format."""
     rows, columns = shape if len(shape) == 2 else (-1, -1)
     fits = min(rows, columns) >= 0 and rows * columns <= _MOST_NUMBERS and crow.size == rows + 1
     steps = np.diff(crow.astype(np.int64)) if fits else np.empty(0, np.int64)
@@ -472,13 +422,12 @@ def _example(inputs: Mapping[str, Array], ids: tuple[int, ...], place: int) -> E
 
 
 def addressed(data: bytes, *, proto: bool) -> Addressed | None:
-    """To which model a body goes, and in which turn; None where it does not say."""
-    with contextlib.suppress(UsageError):
+    """Return the model and sequence number that a body addresses, or None if they cannot be read."""
+    with contextlib.suppress(UsageError, ValidationError):
         if not proto:
             return read(Addressed, data)
-        found: dict[int, int | bytes] = {}
+        body = messages.ForwardBackwardRequest()
         with contextlib.suppress(UsageError):  # what comes later may be damaged
-            for number, _, value in fields(data):
-                found.setdefault(number, value)
-        return Addressed(model_id=text_of(found.get(1, b"")), seq_id=int_of(found.get(2, 0)) or None)
+            messages.parse(body, data)
+        return Addressed(model_id=body.model_id, seq_id=body.seq_id or None)
     return None
