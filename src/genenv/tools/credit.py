@@ -42,8 +42,7 @@ def _of_call(tool: Tool, wanted: Call, made: Call) -> float:
     """Return 1 for the same call, 0 for another tool, else 0.2 + 0.8 x the share of right arguments.
 
     An optional argument counts only if the two calls differ in it, or if the wanted value is not the default:
-    omitting it
-    earns nothing.
+    omitting it earns nothing.
     """
     if made.tool != wanted.tool:
         return 0.0

@@ -1,8 +1,7 @@
 """The grammar of programs that begin in the state of a seed: known plans, with values from this state.
 
 A program that fits the grammar can nearly always be executed. A bundle whose initial state is made by calls
-that
-the simulator writes has no such grammar (`Tools.spec_schema`).
+that the simulator writes has no such grammar (`Tools.spec_schema`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """A bundle's tools with all that is known of them: recipes, wordings, and rules for comparing states.
 
 Tasks are sampled, built, graded and audited with a `Toolbox`. Its subclass `Tools`, the environment, adds
-base data and
-episodes.
+base data and episodes.
 """
 
 from __future__ import annotations
@@ -185,7 +184,7 @@ class Toolbox:
         return program.model_dump(mode="json", exclude=None if self.has_gaps else {"gap"})
 
     def tools_in_prompt(self, seed: Seed) -> Mapping[str, Tool]:
-        """Return the tools in a simulator's prompt: those of the seed's groups, or all without groups."""
+        """Return the tools in a simulator's prompt: those of the seed's groups, or all tools."""
         groups = self.bundle.about.groups
         used = {step.tool for step in Program.model_validate(seed.spec).calls}
         near = {one for tools in groups.values() if not used.isdisjoint(tools) for one in tools}
@@ -193,7 +192,7 @@ class Toolbox:
         return {name: tool for name, tool in tools.items() if name in near | used} if groups else tools
 
     def options(self, subject: str) -> Options:
-        """Return all parameters of tasks whose first call is of a given tool."""
+        """Return all parameters of tasks that call a given tool, their subject."""
         if subject not in self._known_options:
             self._known_options[subject] = _options(self, subject)
         return self._known_options[subject]

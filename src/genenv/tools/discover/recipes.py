@@ -24,7 +24,7 @@ from genenv.types import Json, JsonObject
 FRESH = "new"
 """The source of values that are drawn from the schema and the parameter's name."""
 _AGAIN = 1 / 8
-"""Probability of drawing from all values, including those that always failed so far."""
+"""Probability of drawing from all values, including values that always failed so far."""
 
 _OF_ONE_RECORD = 3 / 4
 """Probability that the fields of a record in an argument all come from one record of the state."""
@@ -272,8 +272,7 @@ class CallStats:
     """Success statistics of calls, by the values of their arguments.
 
     If no value of an argument succeeded with the tool itself, statistics of other tools' parameters with the
-    same name and
-    source are used.
+    same name and source are used.
     """
 
     _own: dict[str, _ToolStats] = field(default_factory=lambda: defaultdict[str, _ToolStats](_ToolStats))

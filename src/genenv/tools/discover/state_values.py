@@ -115,8 +115,7 @@ def single_paths(value: Json) -> dict[str, tuple[tuple[str | int, ...], Json]]:
     """Return the path and value of each kind that occurs only once in a result.
 
     A value in a list of one item counts; keys of records do not, as a question cannot name them. Of several
-    fields with
-    the same name, only a single outermost one counts, as a question names only the field.
+    fields with the same name, only a single outermost one counts, as a question names only the field.
     """
     found: dict[str, list[tuple[tuple[str | int, ...], Json]]] = {}
 

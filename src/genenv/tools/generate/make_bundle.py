@@ -83,11 +83,11 @@ class Drawing:
 
     @property
     def subjects(self) -> Iterable[str]:
-        """Tools that tasks can begin with."""
+        """Tools that tasks can call: those with a recipe."""
         return self._env.graph.recipes
 
     def parameters(self) -> Iterator[ToolsParameters]:
-        """Yield random task parameters, each tool in turn as the first; none if no tool can be called."""
+        """Yield random task parameters, each tool in turn as the subject; none if there is no recipe."""
         while self._env.graph.recipes:
             for subject in self._env.graph.recipes:
                 one = self._rng.choice(list(self._env.options(subject)))
@@ -98,8 +98,7 @@ class Drawing:
         """Draw programs that pass the gate, until there are enough on both sides or no more are found.
 
         The keys of `asked` and of the result are False (training) and True (held-out). If the sides share
-        their states and
-        values, a hash of its calls decides to which side a program belongs.
+        their states and values, a hash of its calls decides to which side a program belongs.
         """
         found = self.found
         runs = [[False], [True]] if _differ(self._env.bundle) else [[False, True]]

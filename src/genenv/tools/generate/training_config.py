@@ -90,10 +90,8 @@ def training_toml(bundle: Bundle, folder: Path, *, most_calls: int = USUAL_CALLS
     """Return the text of `train.toml`.
 
     The run trains on all tasks of the bundle. Tasks are drawn uniformly, and a bandit over their kinds
-    chooses
-    among them. If tasks at the target success rate are rare, it did at least as well as a simulator that
-    learns,
-    and costs no tokens (docs/results/bandit.md).
+    chooses among them. If tasks at the target success rate are rare, the bandit did at least as well as a simulator
+    that learns, and costs no tokens (docs/results/bandit.md).
 
     Args:
         bundle: the bundle with its tasks.
@@ -125,8 +123,7 @@ def _tokens(programs: Iterable[Program]) -> int:
     """Return an upper bound of the tokens in the longest solution reply, capped at `_MOST_TOKENS`.
 
     The estimate holds for the embedded model: letters count in fours, all other characters singly. Ids take
-    many tokens, a
-    UUID 30.
+    many tokens, a UUID 30.
     """
     longest = 0
     for program in programs:

@@ -1,7 +1,7 @@
 """Let a model write wordings for the tools of a bundle, and keep those that pass all checks.
 
-Code checks each wording first (`Rules`, `Trial`). A round trip follows: in a new conversation, the same
-model must name the tool that the text asks for, twice, with the tools in two orders.
+Code checks each wording first (`Rules`, `Trial`). A round trip follows: in a new conversation, the same model
+must name the tool that the text asks for, twice, with the tools in two orders.
 """
 
 from __future__ import annotations
@@ -222,8 +222,7 @@ def write_wordings(folder: Path, wanted: Wanted, reporter: Reporter) -> list[Add
         The result for each tool that had too few; empty if every tool has enough.
 
     Raises:
-        UsageError: the folder is not a bundle, the model cannot be loaded, or none of its wordings
-            passes.
+        UsageError: the folder is not a bundle, the model cannot be loaded, or none of its wordings passes.
         GenenvError: the model stopped answering; wordings kept until then are in the file.
     """
     env = Tools(ToolsConfig(most_calls=8), folder)

@@ -4,8 +4,8 @@ Also requests that no call can fulfill, and the grading of replies to these.
 
 Nothing is parsed from English. A wording belongs to one tool, or to two of which the second uses a result of
 the first (`find_customer>open_ticket`). `{name}` inserts a value, `{due:words}` a value in words (see
-`spoken_values`). `{on=true}` inserts nothing: the wording is only for that value, stated by other words.
-A wording that ends in `.`, `?` or `!` is a whole utterance; any other is an order that can follow "please".
+`spoken_values`). `{on=true}` inserts nothing: the wording is only for that value, stated by other words. A
+wording that ends in `.`, `?` or `!` is a whole utterance; any other is an order that can follow "please".
 """
 
 from __future__ import annotations
@@ -186,8 +186,8 @@ def _imperative(word: str, rest: str, name: str) -> str | None:
     Args:
         word: the first word of a sentence.
         rest: the other words; a word before an article is taken for a verb.
-        name: the first word of the tool's name, which is taken for a verb if the sentence also begins
-            with it.
+        name: the first word of the tool's name, which is taken for a verb if the sentence also begins with
+            it.
     """
     ways = (word, word[:-1], word[:-2], f"{word[:-3]}y" if word.endswith("ies") else word)
     known = next((way for way in ways if way in VERBS), None)
@@ -445,8 +445,7 @@ def _both(
     """Return two calls in one wording for both; None if the two tools have no such wordings.
 
     Raises:
-        Refused: no such wording states these calls: an argument differs between them, or the second call
-            uses
+        Refused: no such wording states these calls: an argument differs between them, or the second call uses
             another value than the wordings are meant for.
     """
     first, second = steps

@@ -1,8 +1,7 @@
 """Wordings by a model: the prompts that ask for them, parsing of the replies, and checks by code.
 
 The checks examine form, blanks and verbs, not meaning. They are strict: they refuse some good wordings in
-order to
-let few wrong ones pass.
+order to let few wrong ones pass.
 """
 
 from __future__ import annotations

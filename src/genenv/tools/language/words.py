@@ -199,7 +199,7 @@ def day_phrases(today: Day, days: int) -> tuple[str, ...]:
 
 
 def _next_weekday(today: Day, days: int) -> tuple[str, ...]:
-    """Return "next" and the weekday if this week's such day is over, so that only one day can be meant."""
+    """Return "next" and the weekday if that weekday of this week is over; else it would be ambiguous."""
     day = today + timedelta(days=days)
     if today.weekday() != _SUNDAY and day.weekday() < today.weekday():
         return (f"next {day:%A}",)

@@ -1,9 +1,8 @@
 """Tool calling in eleven small apps: a bundle of tools that is included in the package.
 
 The apps are plain Python (`apps/`). All other parts are data (`bundle/`): wordings, values that users state,
-initial
-states, and the programs of the base data and of the held-out tasks. Base data and held-out tasks share no
-wording, no initial state, no value except closed choices, and no pair of tools in one task.
+initial states, and the programs of the base data and of the held-out tasks. Base data and held-out tasks
+share no wording, no initial state, no value except closed choices, and no pair of tools in one task.
 """
 
 from __future__ import annotations

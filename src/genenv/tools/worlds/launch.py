@@ -1,8 +1,7 @@
 """Starts a program of tools with limits: `python launch.py SETTINGS COMMAND ...`.
 
 SETTINGS is JSON from `Scratch.launched` in `processes`. The script does not import the package, so that a
-server starts
-a few milliseconds earlier.
+server starts a few milliseconds earlier.
 
 It forks. The child becomes the command: without network if the system allows that, and able to write only in
 some folders if the system has Landlock. The parent waits. It kills all processes that the command has started

@@ -44,8 +44,7 @@ class Scratch:
     """A private folder with a working folder `files` and one for temporary files.
 
     Only its owner can access it, and its path stays the same until it is closed. A lock shows that it is in
-    use; folders
-    that killed processes left are removed when the next `Scratch` is made.
+    use; folders that killed processes left are removed when the next `Scratch` is made.
 
     Args:
         original: the folder that will be copied to `files`; if it is small, the copy is in memory.

@@ -1,8 +1,8 @@
 """Remote services: responses are recorded while a bundle is made and replayed in training.
 
 The service's state is not visible. The set of writing calls represents it: two episodes that wrote the same
-end in the
-same state. Calls that read are recorded before any write; after a write in an episode they return an error.
+end in the same state. Calls that read are recorded before any write; after a write in an episode they return
+an error.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FILE = "recorded.json"
 _NOT_RECORDED = "This call was not recorded when the bundle was made, and the service is not asked now."
 _AFTER = "What the service finds after something was written was not recorded; look before you write."
 MOST_SENT, MOST_WRITTEN = 2000, 200
-"""Maximum number of different calls that are sent, and of those to tools that may write."""
+"""Maximum number of different calls that are sent, in total and to tools that may write."""
 _EACH, _IN_VAIN = 60, 20
 """Target number of successful calls per tool, and calls in a row without a new one that end the search."""
 _EXAMPLES = 64
@@ -125,7 +125,7 @@ class RecordedWorld:
 
     def __init__(self, recording: Recording) -> None:
         self.ended = recording.ended
-        """See `Recording`."""
+        """See `Recording.ended`."""
         self._answers = {
             _key(Call(tool=one.tool, args=one.args)): Outcome(result=one.result, error=one.error)
             for one in recording.answers

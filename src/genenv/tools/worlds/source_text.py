@@ -1,9 +1,8 @@
 """Write functions or a class from a notebook or program, with all that they use, to a Python file.
 
 The file is text, so that people can read and edit the bundle. From the modules that define the tools, it has
-the
-source of functions and classes and the present values of data. Data without a literal form are made again by
-their defining statement. All other objects are imported.
+the source of functions and classes and the present values of data. Data without a literal form are made again
+by their defining statement. All other objects are imported.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The `[source]` table of `bundle.toml`: which tools a bundle has, and how they are opened.
 
 Each kind of source is a class of this module and part of `Source`. Its counterpart in `origins` copies the
-files that it
-needs into a new bundle.
+files that it needs into a new bundle.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Apps around money: a shop, a bank, and trips. Amounts are stored in cents.
 
 For trips, only some flights are stored. The id of any other flight contains its route and day, and determines
-its price
-and time. So a search changes nothing, and its results can be booked.
+its price and time. So a search changes nothing, and its results can be booked.
 """
 
 from __future__ import annotations

@@ -224,7 +224,7 @@ Color = Literal["red", "yellow", "green"]
 
 
 def _hits(state: State, query: str) -> list[Found]:
-    """Return the messages that match, by ascending number."""
+    """Return the matching messages that are not archived, by ascending number."""
     return [
         {"email_id": int(number), "sender": mail["sender"], "subject": mail["subject"], "body": mail["body"]}
         for number, mail in sorted(state["inbox"].items(), key=lambda item: int(item[0]))

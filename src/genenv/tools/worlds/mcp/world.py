@@ -31,7 +31,7 @@ from genenv.types import Json
 
 _MOST_BYTES = 1 << 20
 _SPECIAL = b"\0 neither a file nor a link \0"
-"""Stands for the bytes of pipes, sockets and devices."""
+"""Used in place of the bytes of pipes, sockets and devices."""
 _NAMES = (FILES, FOLDERS, HIDDEN, TABLES)
 
 
@@ -358,8 +358,7 @@ class McpWorld:
         """See `World`. A call that ends the process fails, and so do all calls after it.
 
         The first execution continues from the longest cached prefix of the program; the second executes all
-        of it. If both have
-        equal outcomes, the cached outcome is used from then on.
+        of it. If both have equal outcomes, the cached outcome is used from then on.
         """
         key = _key(calls)
         known = self._known.get(key)

@@ -167,8 +167,7 @@ class Document:
         """Return the fields that are in a request or in a response.
 
         A read-only id is included in a request that would otherwise have no field: it then says which record
-        is
-        meant.
+        is meant.
         """
         schemas = {name: self.resolved(one) for name, one in properties.items()}
         nodes = {name: cast(Node, one) for name, one in schemas.items() if isinstance(one, Mapping)}

@@ -1,7 +1,7 @@
 """HTTP to and from an OpenAPI service: requests, secret headers, and responses as tool outcomes.
 
-The client sends one request at a time, up to a maximum, and honors `Retry-After`. The service is not
-trusted: redirects to other hosts are refused, and responses are limited in size and time.
+The client sends one request at a time, up to a maximum, and honors `Retry-After`. The service is not trusted:
+redirects to other hosts are refused, and responses are limited in size and time.
 """
 
 from __future__ import annotations
@@ -59,8 +59,7 @@ class Headers:
         environment: the environment variables.
 
     Raises:
-        UsageError: a header cannot be read, contains a secret literally, or names a variable that is not
-            set.
+        UsageError: a header cannot be read, contains a secret literally, or names a variable that is not set.
     """
 
     def __init__(self, typed: Sequence[str], environment: Mapping[str, str]) -> None:

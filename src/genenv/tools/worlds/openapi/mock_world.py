@@ -2,9 +2,7 @@
 
 Operations list, find, create, change and delete records, as their paths and methods suggest (`resources`).
 Nothing is sent to a service. Arguments satisfy the operation's schema, and records that they refer to must
-exist.
-When the world is made, each operation is checked against the document; one whose answer violates it is left
-out.
+exist. When the world is made, each operation is checked against the document; one that fails is left out.
 """
 
 from __future__ import annotations
@@ -143,8 +141,7 @@ class MockWorld:
         """Return how the mock tables violate the document for an operation; None if no violation is found.
 
         The operation is called with the ids of a record. Its parameters must accept these, and its answer
-        must
-        satisfy the declared response.
+        must satisfy the declared response.
         """
         action = self._actions[tool]
         call = self.sample(tool)

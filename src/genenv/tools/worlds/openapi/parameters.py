@@ -140,8 +140,7 @@ class Parameters:
         """Return the fields of a body that must be given for a call to make sense.
 
         Documents often require nothing. In that case, creating a record requires its references, and creating
-        a record or
-        setting a part requires at least one field. A key that users choose is always required.
+        a record or setting a part requires at least one field. A key that users choose is always required.
         """
         action, table = self._action, self._table
         required = {name for name, one in action.sent.items() if one.required}
@@ -207,11 +206,9 @@ def chosen(
 ) -> tuple[list[Action], dict[str, str]]:
     """Return the actions that become tools, in document order, and the reasons for leaving out the others.
 
-    Deprecated operations are left out unless `only` names them. If there are too many, the usual actions
-    (list,
-    read, create, update, delete) of the most connected tables come first, each by its shortest path, then the
-    other
-    actions in the same order.
+    Deprecated operations are left out unless `only` names them or all are. If there are too many, the usual
+    actions (list, read, create, update, delete) of the most connected tables come first, each by its shortest
+    path, then the other actions in the same order.
 
     Args:
         actions: all actions that were inferred.

@@ -1,8 +1,8 @@
 """Locate the fields of a record in request and response bodies.
 
-Services wrap records: `{"service": {...}}`, `{"data": {"type": ..., "attributes": {...}}}`,
-`{"items": [{"track": {...}}]}`. Fields are found inside such envelopes, so that tools take them by name.
-Responses are wrapped as the document declares.
+Services wrap records: `{"service": {...}}`, `{"data": {"type": ..., "attributes": {...}}}`, `{"items":
+[{"track": {...}}]}`. Fields are found inside such envelopes, so that tools take them by name. Responses are
+wrapped as the document declares.
 """
 
 from __future__ import annotations
@@ -83,8 +83,7 @@ def fields_of(schema: Schema | None, word: str, references: Collection[str] = ()
         schema: schema of an object.
         word: the part of the path that names such records, such as `services`.
         references: normalized names of objects that stand for another record; of these only the id is a
-            field,
-            `project_id` of `{"project": {"id": ...}}`.
+            field, `project_id` of `{"project": {"id": ...}}`.
     """
     found: dict[str, Field] = {}
     names = frozenset({plain(word), one_of(word)})
