@@ -150,8 +150,7 @@ class About(BaseModel, frozen=True, extra="forbid"):
     leave_out: tuple[str, ...] = ()
     """Tools that are never shown and that no task calls."""
     quoted: bool = True
-    """Whether texts in user requests are put in quotation marks; if not, wordings contain the marks they
-    want."""
+    """Whether texts in user requests are put in quotation marks; if not, wordings contain the marks."""
     today: str = ""
     """The top-level value of the state that is today's date; the agent's prompt states this date."""
     starts: Starts | None = None

@@ -27,8 +27,7 @@ class ToolsConfig(Settings, frozen=True):
     max_turns: int = Field(default=6, ge=2, le=32)
     """Maximum number of agent replies in a task that takes several turns."""
     descriptions: bool = True
-    """Add a one-sentence description of each tool to the prompt; if off, the agent sees only names and
-    parameters."""
+    """Describe each tool in one sentence; if off, the agent sees only names and parameters."""
     most_calls: int = Field(default=3, ge=1, le=8)
     """Maximum number of calls in the solution of a task."""
     call_s: float = Field(default=5.0, ge=0.01, le=600)

@@ -260,8 +260,7 @@ class Explorer:
     def __init__(self, world: World, rng: random.Random) -> None:
         self.world, self._rng = world, rng
         self.known: int | None = None
-        """Number of first calls after which the user knows no new values; None: users know the current
-        values."""
+        """Number of calls after which the user learns no new values; None: users know the current values."""
         self.also: Callable[[Json], Mapping[str, list[Json]]] | None = None
         """Returns additional values by kind for a state, such as values that users state."""
         self._recipes: dict[str, Recipe] = {}

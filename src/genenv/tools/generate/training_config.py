@@ -89,9 +89,9 @@ context_tokens = 2048
 def training_toml(bundle: Bundle, folder: Path, *, most_calls: int = USUAL_CALLS) -> str:
     """Return the text of `train.toml`.
 
-    The run trains on all tasks of the bundle. Tasks are drawn uniformly, and a bandit over their kinds chooses
-    among them. If tasks at the target success rate are rare, the bandit did at least as well as a simulator
-    that learns, and costs no tokens (docs/results/bandit.md).
+    The run trains on all tasks of the bundle. Tasks are drawn uniformly, and a bandit over their kinds
+    chooses among them. If tasks at the target success rate are rare, the bandit did at least as well as a
+    simulator that learns, and costs no tokens (docs/results/bandit.md).
 
     Args:
         bundle: the bundle with its tasks.

@@ -40,7 +40,7 @@ class Manner:
     """The style of a request: quotation marks or not, and the words between its parts."""
 
     quoted: bool = True
-    """Whether texts are put in quotation marks; if not, wordings contain the marks they want."""
+    """Whether texts are put in quotation marks; if not, wordings contain the marks."""
     openings: Sequence[str] = ("", "", "Please ", "Could you do this: ", "I need this: ", "Would you please ")
     next: Sequence[str] = (". Then ", ". After that, ", "; then ")
     also: Sequence[str] = ("Also, ", "Then ", "Please ")
@@ -186,8 +186,7 @@ def _imperative(word: str, rest: str, name: str) -> str | None:
     Args:
         word: the first word of a sentence.
         rest: the other words; a word before an article is taken for a verb.
-        name: the first word of the tool's name, which is taken for a verb if the sentence also begins with
-            it.
+        name: the first word of the tool's name; it is taken for a verb if the sentence begins with it, too.
     """
     ways = (word, word[:-1], word[:-2], f"{word[:-3]}y" if word.endswith("ies") else word)
     known = next((way for way in ways if way in VERBS), None)
@@ -398,8 +397,7 @@ class RequestStyle:
     in_words: Callable[[str, str, Json, str], Sequence[str]] = _request_no_words
     """Returns a value in words, given tool, parameter, value and form."""
     usual: Callable[[str, str, Use], bool] = _any_use
-    """Returns whether a wording for two tools is meant for the way in which the second uses the first one's
-    result."""
+    """Returns whether wordings for two tools fit how the second one uses the first one's result."""
 
 
 def said(tools: Mapping[str, Tool], program: Program, speech: RequestStyle, rng: random.Random) -> Request:

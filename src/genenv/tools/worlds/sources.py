@@ -102,8 +102,7 @@ class McpSource(BaseModel, frozen=True, extra="forbid"):
     env: tuple[str, ...] = ()
     """Additional environment variables, as `NAME=value`."""
     fresh: bool = True
-    """Start a new process for every rollout. Restoring the folder of a used process was found not to be
-    enough."""
+    """Start a new process for every rollout, as restoring the folder of a used one is not enough."""
     network: bool = False
     """Let the server reach the network, because it does not start without it."""
     may_write: tuple[str, ...] = ()
@@ -149,8 +148,7 @@ class RecordedSource(BaseModel, frozen=True, extra="forbid"):
     address: str
     """Address of the service when it was recorded."""
     headers: tuple[str, ...] = ()
-    """Headers that were sent, as the user typed them: `Authorization: Bearer $TOKEN`, never the variable's
-    value."""
+    """Headers as the user typed them: `Authorization: Bearer $TOKEN`, never the variable's value."""
 
     @property
     def label(self) -> str:
