@@ -125,7 +125,7 @@ def varied(schema: Mapping[str, Any]) -> dict[str, Any]:
 def valued(name: str, schema: Mapping[str, Any], rng: random.Random, depth: int = 0) -> Json:
     """Return a random value that a field's schema allows.
 
-    Dates with time are always `MOMENT`. Outer objects have all single fields, inner ones only required fields.
+    Dates with time are always `MOMENT`. Outer objects have all single fields, inner ones required ones.
     """
     if schema.get("format") == "date-time" and schema.get("type", "string") == "string":
         return MOMENT
