@@ -15,13 +15,13 @@ from genenv.tools.toolbox import Toolbox
 from genenv.tools.worlds.base import Call, play_uncached
 
 _TIMED = 20
-"""Programs that are timed."""
+"""Number of programs that are timed."""
 _SLOW_MS = 300.0
-"""A start of an attempt that takes longer is slow."""
+"""Starting a rollout is slow if it takes longer than this."""
 
 
 def check_tools(env: Toolbox) -> Iterator[Finding]:
-    """Look at a bundle's tools, and at all of its tasks.
+    """Check a bundle's tools and all of its tasks, and yield a finding for each aspect.
 
     Args:
         env: the bundle as an environment.
@@ -46,7 +46,7 @@ def _succeeding(env: Toolbox) -> Finding:
 
 
 def _sources(env: Toolbox) -> Finding:
-    """Ids that no state holds and no tool finds: an agent could only guess them."""
+    """Report id parameters that no state holds and no tool returns: an agent could only guess them."""
     blind = [
         f"{parameter} of {recipe.tool}"
         for recipe in env.graph.recipes.values()
@@ -58,7 +58,7 @@ def _sources(env: Toolbox) -> Finding:
 
 
 def _unseen(env: Toolbox) -> Finding | None:
-    """State that cannot be read: a change of it decides no verdict. None if there is none."""
+    """Report state that cannot be read, so that changing it affects no verdict; None if there is none."""
     unseen: Mapping[str, str] = getattr(env.world, "unseen", {})
     named = [f"{path} ({kind})" for path, kind in unseen.items()]
     return Finding(what="state that no check can see", state=POOR, seen=_few(named)) if named else None

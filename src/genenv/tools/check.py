@@ -1,8 +1,8 @@
-"""Grades a rollout by its end state and answers, and audits a task before it is used.
+"""Grade a rollout by its end state and answers, and audit a task before it is used.
 
-The agent's calls are graded by the episode's own session, or executed again in a fresh one: sessions begin
-alike, so equal replies get equal verdicts. Other
-calls with the same end state count as right.
+The agent's calls are executed in the session of the episode, or again in a fresh session. All sessions start
+from the same state, so equal replies get equal verdicts. Other calls that lead to the same end state are
+right.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from genenv.tools.worlds.base import Call, Outcome, World, play_uncached
 from genenv.types import Json, Rejection, RejectReason, Task, Verdict
 
 _DRAWS = 20
-"""Tries per call to draw one that is not in the solution."""
+"""Maximum number of tries per random call to draw a call that is not in the solution."""
 _NUMBER = re.compile(r"(?<![\w.-])-?\d+(?:,\d{3})*(?:\.\d+)?(?![\w])")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Executed:
-    """What an agent's calls led to."""
+    """The outcomes of an agent's calls, and the state after them."""
 
     outcomes: tuple[Outcome, ...]
-    """One for each call."""
+    """One outcome for each call."""
     state: Json
-    """At the end."""
+    """The state after the last call."""
 
 
 def calls_of(payload: Mapping[str, Json], key: str) -> list[Call]:
-    """Calls that a task keeps."""
+    """Return the calls that a task's payload stores under a key."""
     listed = cast("Sequence[Mapping[str, Any]]", payload[key])
     return [Call(tool=call["tool"], args=call["args"]) for call in listed]
 
 
 def _executed(world: World, shown: Sequence[str], before: Sequence[Call], calls: Sequence[Call]) -> Executed:
-    """Execute an agent's calls. A call that `refusal` refuses is an error and reaches no tool."""
+    """Execute an agent's calls. A call that `refusal` refuses gives an error and reaches no tool."""
     errors = [refusal(world, shown, call) for call in calls]
     valid = [call for call, error in zip(calls, errors, strict=True) if error is None]
     played = world.play([*before, *valid])
@@ -57,12 +57,12 @@ def _executed(world: World, shown: Sequence[str], before: Sequence[Call], calls:
 
 
 def refusal(world: World, shown: Sequence[str], call: Call) -> str | None:
-    """Why a call reaches no tool, in a sentence; None if it does.
+    """Return why a call must not reach a tool, as a sentence, or None if the call is valid.
 
     Args:
-        world: has the tools.
-        shown: the names of those that the task shows.
-        call: it.
+        world: the world that has the tools.
+        shown: the names of the tools that the task shows.
+        call: the agent's call.
     """
     if call.tool not in shown:
         return f"There is no tool {call.tool!r}."
@@ -70,15 +70,15 @@ def refusal(world: World, shown: Sequence[str], call: Call) -> str | None:
 
 
 def check(toolbox: Toolbox, task: Task, replies: Sequence[str], executed: Executed | None = None) -> Verdict:
-    """Grade a rollout, GenEnv eq. (1). Exact: 1 for the solution's end and all answers, else 0.
+    """Grade a rollout, GenEnv eq. (1). Exact: 1 for the solution's end state and all answers, else 0.
 
-    Soft: a rollout that is not right has the credit of its calls (`credit`).
+    Soft: a rollout that is not right gets the partial credit of its calls (`credit`).
 
     Args:
-        toolbox: of the environment.
-        task: it.
-        replies: of the agent.
-        executed: what its calls led to in the episode's own session; None: they are executed again.
+        toolbox: the tools of the environment.
+        task: the task of the rollout.
+        replies: the agent's replies, in order.
+        executed: the outcomes of its calls in the episode's session; None: execute the calls again.
     """
     read = [read_reply(reply, toolbox.settings.style, toolbox.known) for reply in replies]
     single = task.payload["mode"] == "single"
@@ -121,13 +121,13 @@ def check(toolbox: Toolbox, task: Task, replies: Sequence[str], executed: Execut
 
 
 def _taken(toolbox: Toolbox, task: Task, calls: Sequence[Call]) -> list[Call]:
-    """The calls that the tools shown take."""
+    """Return the calls that name a shown tool and have valid arguments."""
     shown = cast("Sequence[str]", task.payload["tools"])
     return [call for call in calls if refusal(toolbox.world, shown, call) is None]
 
 
 def _partly(toolbox: Toolbox, failed: Verdict, earned: float) -> Verdict:
-    """A verdict with the partial credit that the soft reward gives."""
+    """Return a failed verdict with the partial credit that the soft reward gives."""
     settings = toolbox.settings
     if settings.reward == "exact":
         return failed
@@ -135,7 +135,7 @@ def _partly(toolbox: Toolbox, failed: Verdict, earned: float) -> Verdict:
 
 
 def _until_end(read: Sequence[Reply]) -> Iterator[Reply]:
-    """The replies up to the first one that calls nothing, which ends an executed."""
+    """Yield the replies up to the first one that is malformed or has no calls, which ends the episode."""
     for reply in read:
         yield reply
         if reply.malformed or not reply.calls:
@@ -148,7 +148,7 @@ def _unlike(wanted: Json, found: Json) -> str | None:
 
 
 def difference(wanted: Json, found: Json, place: str = "") -> str | None:
-    """Where two states differ first, in a few words; None if they are equal."""
+    """Return the first difference of two states in a few words, or None if they are equal."""
     if isinstance(wanted, Mapping) and isinstance(found, Mapping):
         for key in [*wanted, *(key for key in found if key not in wanted)]:
             inner = f"{place}.{key}" if place else str(key)
@@ -181,7 +181,10 @@ def _unread(
     outcomes: Sequence[Outcome],
     task: Task,
 ) -> str | None:
-    """What the user asks to be looked up has to be, unless it is a mere means: then the end tells."""
+    """Return a complaint if the rollout never obtained a result that the user asks to look up, else None.
+
+    Results that a later call of the solution uses are not required: the end state shows that they were found.
+    """
     program = Program.model_validate(task.spec)
     means = {use.call for step in program.calls for use in step.uses}
     obtained = [outcome.result for outcome in outcomes if outcome.error is None]
@@ -203,7 +206,7 @@ def _unsaid(answers: Sequence[Json], words: str) -> str | None:
 
 
 def says(words: str, answer: Json) -> bool:
-    """Whether words state a value: a number as a number, a text as whole words, capitals and spaces aside."""
+    """Whether words state a value: a number as a number, text as whole words, ignoring case and spaces."""
     if isinstance(answer, int | float) and not isinstance(answer, bool):
         return any(abs(float(one.replace(",", "")) - answer) < 1e-9 for one in _NUMBER.findall(words))
     text = caseless(str(answer))
@@ -215,7 +218,7 @@ def _failed(explanation: str, *, readable: bool = True) -> Verdict:
 
 
 def audit(toolbox: Toolbox, task: Task) -> Rejection | None:
-    """None if all is well, else the first thing that is wrong."""
+    """Return the first problem of a task as a rejection, or None if the task is fine."""
     return (
         _plays_twice_alike(toolbox, task)
         or _needs_every_call(toolbox, task)
@@ -225,12 +228,12 @@ def audit(toolbox: Toolbox, task: Task) -> Rejection | None:
 
 
 def misstated(toolbox: Toolbox, task: Task) -> Rejection | None:
-    """What is wrong with a task's text: a value that is not in it, or an answer that is."""
+    """Return the problem of a task's text, or None: it lacks a needed value, or it gives away an answer."""
     return _states_every_value(toolbox, task) or _gives_nothing_away(task)
 
 
 def random_replies(toolbox: Toolbox, task: Task, rng: random.Random) -> tuple[str, ...]:
-    """Well-formed calls of shown tools with values drawn blindly; never by chance those of the solution."""
+    """Return replies with valid calls of shown tools and random values, none of which solves the task."""
     right = calls_of(task.payload, "calls")
     shown = [toolbox.world.tools[name] for name in cast("Sequence[str]", task.payload["tools"])]
     calls: list[Call] = []
@@ -260,9 +263,9 @@ def _plays_twice_alike(toolbox: Toolbox, task: Task) -> Rejection | None:
 
 
 def _needs_every_call(toolbox: Toolbox, task: Task) -> Rejection | None:
-    """Without any call that writes, or any item of a list in it, the end is another one.
+    """Reject a task whose end state stays the same without one of its writing calls or list items.
 
-    What is read is looked for by the check.
+    Calls that only read are verified by `check` instead.
     """
     if task.payload.get("gap", "none") != "none":
         return None
@@ -279,7 +282,7 @@ def _needs_every_call(toolbox: Toolbox, task: Task) -> Rejection | None:
 
 
 def _with_fewer(call: Call, unseen: Container[str]) -> Iterator[tuple[str, list[Call]]]:
-    """What may be idle, and what is called without it: the call, an item of a list in it that has several."""
+    """Yield each removable part of a call (all or a list item), and the calls that remain without it."""
     yield call.tool, []
     for name, value in call.args.items():
         for less in _with_less(value) if name not in unseen else ():
