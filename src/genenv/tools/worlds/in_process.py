@@ -222,12 +222,12 @@ def public_classes(module: ModuleType) -> dict[str, type]:
 
     A dataclass is one if there is no other class, and it can be made without arguments.
     """
+    classes: dict[str, type] = {name: value for name, value in _own(module) if isinstance(value, type)}
     found = {
-        name: cast(type, value)
-        for name, value in _own(module)
-        if isinstance(value, type)
-        and not issubclass(cast(type, value), BaseModel | enum.Enum | BaseException | tuple | dict)
-        and any(True for _ in methods(cast(type, value)))
+        name: made
+        for name, made in classes.items()
+        if not issubclass(made, BaseModel | enum.Enum | BaseException | tuple | dict)
+        and any(True for _ in methods(made))
     }
     plain = {name: one for name, one in found.items() if not dataclasses.is_dataclass(one)}
     return plain or {name: one for name, one in found.items() if _needs_no_argument(one)}
