@@ -46,7 +46,7 @@ def calls_of(payload: Mapping[str, Json], key: str) -> list[Call]:
     return [Call(tool=call["tool"], args=call["args"]) for call in listed]
 
 
-def _executed(world: World, shown: Sequence[str], before: Sequence[Call], calls: Sequence[Call]) -> Executed:
+def execute(world: World, shown: Sequence[str], before: Sequence[Call], calls: Sequence[Call]) -> Executed:
     """Execute an agent's calls. A call that `refusal` refuses gives an error and reaches no tool."""
     errors = [refusal(world, shown, call) for call in calls]
     valid = [call for call, error in zip(calls, errors, strict=True) if error is None]
@@ -96,7 +96,7 @@ def check(toolbox: Toolbox, task: Task, replies: Sequence[str], executed: Execut
     calls = tuple(call for reply in turns for call in reply.calls)
     if executed is None:
         shown = cast("Sequence[str]", task.payload["tools"])
-        executed = _executed(toolbox.world, shown, before, calls)
+        executed = execute(toolbox.world, shown, before, calls)
     wanted = toolbox.solved((*before, *oracle))
     extra = single and toolbox.counts_calls and len(calls) > len(oracle)
     problem = (

@@ -182,12 +182,8 @@ def _function_inside(holder: object, name: str, module: str) -> Callable[..., ob
     waiting, seen = deque([holder, *of_class]), {id(holder)}
     while waiting and len(seen) < _MOST_LOOKED_AT:
         value = waiting.popleft()
-        is_own = inspect.isfunction(value) and value.__module__ == module
-        if (
-            is_own
-            and next(iter(inspect.signature(cast("Callable[..., object]", value)).parameters), "") != "self"
-        ):
-            own.append(cast("Callable[..., object]", value))
+        if isinstance(value, FunctionType) and value.__module__ == module and not _wants_self(value):
+            own.append(value)
             continue
         for inner in _held_by(value):
             if id(inner) not in seen and not isinstance(inner, type | ModuleType):
@@ -217,23 +213,22 @@ def _held_by(value: object) -> list[object]:
     return found
 
 
-def public_classes(module: ModuleType) -> dict[str, type]:
+def public_classes(module: ModuleType) -> dict[str, type[object]]:
     """Classes that could hold tools: with public methods, and neither data nor errors.
 
     A dataclass is one if there is no other class, and it can be made without arguments.
     """
-    classes: dict[str, type] = {name: value for name, value in _own(module) if isinstance(value, type)}
-    found = {
-        name: made
-        for name, made in classes.items()
-        if not issubclass(made, BaseModel | enum.Enum | BaseException | tuple | dict)
-        and any(True for _ in methods(made))
-    }
+    no_tools = (BaseModel, enum.Enum, BaseException, tuple, dict)
+    found: dict[str, type[object]] = {}
+    for name, value in _own(module):
+        made = cast("type[object]", value)
+        if isinstance(value, type) and not issubclass(made, no_tools) and any(True for _ in methods(made)):
+            found[name] = made
     plain = {name: one for name, one in found.items() if not dataclasses.is_dataclass(one)}
     return plain or {name: one for name, one in found.items() if _needs_no_argument(one)}
 
 
-def _needs_no_argument(made: type) -> bool:
+def _needs_no_argument(made: type[object]) -> bool:
     return all(
         parameter.default is not parameter.empty
         or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
