@@ -10,12 +10,14 @@ import asyncio
 import contextlib
 import json
 import os
+import selectors
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -193,11 +195,16 @@ class PythonWorld:
     @contextlib.asynccontextmanager
     async def session(self) -> AsyncGenerator[Session]:
         """See `World`."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:  # somebody drives coroutines by hand: calls block, as nothing else waits
+            with contextlib.closing(self._connected()) as connection:
+                yield _PythonSession(self, connection)
+            return
         connection = await asyncio.to_thread(self._connected)
         reader, writer = await asyncio.open_connection(sock=connection.given_up(), limit=_MOST_BYTES)
-        session = _PythonSession(self, reader, writer, connection)
         try:
-            yield session
+            yield _PythonSession(self, connection, (reader, writer))
         finally:
             writer.close()
 
@@ -262,8 +269,6 @@ class PythonWorld:
 
 def _line_within(stream: Any, limit_s: float) -> bool:  # noqa: ANN401 - a pipe
     """Whether a process says a line in time."""
-    import selectors
-
     with selectors.DefaultSelector() as selector:
         selector.register(stream, selectors.EVENT_READ)
         return bool(selector.select(limit_s)) and bool(os.read(stream.fileno(), 64))
@@ -287,6 +292,7 @@ class _Connection:
             self._socket.connect(address)
             hello = self._read(limit_s)
             self.pid = int(hello["pid"])
+            weakref.finalize(self, self._socket.close)
         except BaseException:
             self._socket.close()
             raise
@@ -359,16 +365,22 @@ def too_large(file: str) -> EnvironmentCodeError:
 
 
 class _PythonSession:
-    """A session of a `PythonWorld` for one episode: calls wait without blocking anybody."""
+    """A session of a `PythonWorld` for one episode.
+
+    Args:
+        world: its tools.
+        connection: to the session's process.
+        streams: the connection's socket as asyncio's streams, by which others go on while a call waits; None:
+            calls block.
+    """
 
     def __init__(
         self,
         world: PythonWorld,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
         connection: _Connection,
+        streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None,
     ) -> None:
-        self._world, self._reader, self._writer, self._connection = world, reader, writer, connection
+        self._world, self._connection, self._streams = world, connection, streams
         self._turn = asyncio.Lock()
         self._made: list[Call] = []
         self._gone = False
@@ -398,14 +410,27 @@ class _PythonSession:
             if self._gone:
                 raise _Ended
             try:
-                self._writer.write(json.dumps(request).encode() + b"\n")
-                line = await asyncio.wait_for(self._reader.readline(), limit_s)
-            except (OSError, TimeoutError, ValueError) as error:
+                if self._streams is None:
+                    return self._connection.ask(request, limit_s)
+                return await self._asked(*self._streams, request, limit_s)
+            except _Ended:
                 self._gone = True
-                self._connection.kill()
-                raise _Ended from error
-            self._world.received += len(line)
-            if not line.endswith(b"\n"):
-                self._gone = True
-                raise _Ended
-            return parsed(line)
+                raise
+
+    async def _asked(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        request: Mapping[str, object],
+        limit_s: float,
+    ) -> dict[str, Any]:
+        try:
+            writer.write(json.dumps(request).encode() + b"\n")
+            line = await asyncio.wait_for(reader.readline(), limit_s)
+        except (OSError, TimeoutError, ValueError) as error:
+            self._connection.kill()
+            raise _Ended from error
+        self._world.received += len(line)
+        if not line.endswith(b"\n"):
+            raise _Ended
+        return parsed(line)

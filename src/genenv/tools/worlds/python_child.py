@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import enum
 import gc
 import importlib
 import importlib.machinery
@@ -38,17 +37,16 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, ModuleType
 from typing import Any, cast
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from genenv.tools.worlds.base import TOOK_TOO_LONG
 from genenv.tools.worlds.folder import SessionFolder, data_files
 from genenv.tools.worlds.in_process import (
     Described,
     NoTool,
-    decorated,
     described,
     methods,
     public_classes,
@@ -67,6 +65,7 @@ from genenv.tools.worlds.jsonable import (
     text_of,
 )
 from genenv.tools.worlds.launch import confine, die_with_parent, limit
+from genenv.tools.worlds.module_state import is_constant, state_of_module, without_second_names
 
 MOST_CHARS = 64_000
 """Of a result. More is an error for the agent, who could not read it."""
@@ -423,14 +422,14 @@ class Tools:
         modules = self._modules()
         for module_name, module in modules:
             prefix = "" if module is self._module else f"{module_name}."
-            for name, value in _state_of_module(module, prefix):
+            for name, value in state_of_module(module, prefix):
                 key = name if name not in found else f"{module_name}.{name}"
-                if _is_constant(name.rpartition(".")[2], value):
+                if is_constant(name.rpartition(".")[2], value):
                     if constants or key not in self._constants or self._constants[key] is not value:
                         found[key] = value
                 elif not constants:
                     found[key] = value
-        return found if constants else _once(found)
+        return found if constants else without_second_names(found)
 
     def _modules(self) -> list[tuple[str, ModuleType]]:
         """The imported file, then the modules of its folder that are loaded by now."""
@@ -470,67 +469,6 @@ class Tools:
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
         return {"result": result}
-
-
-def _once(values: Mapping[str, object]) -> dict[str, object]:
-    """Values without those that an earlier name has already: a name that was imported is not state twice."""
-    seen: set[int] = set()
-    kept: dict[str, object] = {}
-    for name, value in values.items():
-        if isinstance(value, str | int | float | bool | None) or id(value) not in seen:
-            kept[name] = value
-            seen.add(id(value))
-    return kept
-
-
-def _state_of_module(module: ModuleType, prefix: str) -> list[tuple[str, object]]:
-    """The values that a module's names, its classes and its functions hold, by name."""
-    found: list[tuple[str, object]] = []
-    tools = decorated(module)
-    for name, value in list(vars(module).items()):
-        if name in tools or name.startswith("__") or type(value).__module__ in ("__future__", "typing"):
-            continue
-        if not is_code(value):
-            found.append((f"{prefix}{name}", value))
-        elif isinstance(value, type) and value.__module__ == module.__name__:
-            attributes_of = _class_attributes(value)
-            found += [(f"{prefix}{name}.{key}", one) for key, one in attributes_of]
-        elif isinstance(value, FunctionType) and value.__module__ == module.__name__:
-            found += [(f"{prefix}{name}.{key}", one) for key, one in _held_by(value)]
-    return found
-
-
-def _class_attributes(made: type[object]) -> list[tuple[str, object]]:
-    if issubclass(made, BaseModel | enum.Enum):
-        return []
-    return [
-        (name, value)
-        for name, value in vars(made).items()
-        if not name.startswith(("__", "_abc_"))
-        and not is_code(value)
-        and not hasattr(cast(object, type(value)), "__get__")  # properties, slots
-    ]
-
-
-def _held_by(function: FunctionType) -> list[tuple[str, object]]:
-    """Containers that a function keeps between calls: mutable defaults, and variables of a closure."""
-    found = [
-        (f"default {place}", value)
-        for place, value in enumerate(
-            (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
-        )
-    ]
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
-        with contextlib.suppress(ValueError):  # a cell that is still empty
-            found.append((name, cell.cell_contents))
-    return [(name, value) for name, value in found if isinstance(value, list | dict | set | bytearray)]
-
-
-def _is_constant(name: str, value: object) -> bool:
-    """Whether a value cannot change, and its name does not say that it will be bound anew."""
-    if isinstance(value, str | int | float | bool):
-        return name.isupper()
-    return value is None or isinstance(value, bytes | tuple | frozenset)
 
 
 def _bound(function: Callable[..., object], made: type | None, name: str) -> Callable[..., object]:
