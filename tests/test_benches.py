@@ -57,6 +57,7 @@ SLOW: dict[str, tuple[str, ...]] = {
     "samplers": ("ahead", "--rounds", "2", "--tasks", "4", "--latency", "0.05", "--learning", "0.05"),
     "growth": ("--rounds", "3", "--distinct", "20", "--asked", "2"),
     "kill_resume": ("{scripted}", "--kills", "1", "--out", "{out}", "--command", "{program}"),
+    "sessions": ("--repeats", "5"),
     "parity_alfworld": ("--games", "1", "--random", "2"),
     "parity_api_bank": (),
     "parity_bamboogle": (),

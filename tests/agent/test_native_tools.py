@@ -133,18 +133,19 @@ def test_an_agents_native_calls_are_checked_as_those_it_meant(env: ToolCalling, 
 
 
 def test_an_escape_of_half_a_character_becomes_text_that_can_be_written(
-    env: ToolCalling, tasks: list[Task], monkeypatch: pytest.MonkeyPatch
+    env: ToolCalling, tasks: list[Task]
 ) -> None:
-    """A call can spell half of a surrogate pair as an escape: the check and the trace see the same text."""
-    checked: list[str] = []
-    check = env.check
-    monkeypatch.setattr(env, "check", lambda task, replies: checked.extend(replies) or check(task, replies))
+    """A call can spell half of a surrogate pair as an escape: the trace holds the text that was graded."""
     call = r'[{"name": "send", "parameters": {"to": "\ud800"}}]'
     sampler = ScriptedSampler(lambda prompt, rng: call)
     (group,) = asyncio.run(roll_out(env, sampler, tasks[:1], rollouts=1, sampling=SAMPLING))
-    assert checked
-    assert all('"to": "\ufffd"' in reply for reply in checked)
-    assert group.traces[0].replies == tuple(checked)
+    (trace,) = group.traces
+    assert trace.replies
+    assert all('"to": "\ufffd"' in reply for reply in trace.replies)
+    assert (trace.success, trace.explanation) == (
+        (verdict := env.check(tasks[0], trace.replies)).success,
+        verdict.explanation,
+    )
 
 
 def test_a_template_without_tools_ends_the_run_in_a_sentence(

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from genenv.errors import UsageError
+from genenv.tools.worlds.folder import content_of
 from genenv.tools.worlds.mcp.world import EpisodeFolder
 from genenv.tools.worlds.origins import PythonOrigin
-from genenv.tools.worlds.python import PythonWorld, content_of
+from genenv.tools.worlds.python import PythonWorld
 
 
 def database(path: Path, *statements: str) -> bytes:

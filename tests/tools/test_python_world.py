@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import sqlite3
 import subprocess
@@ -78,13 +77,13 @@ def test_what_a_tool_raises_is_an_outcome(desk: PythonWorld) -> None:
     assert played.outcomes[1].text == '{"error":"it is too late for that"}'
 
 
-def test_an_attempt_starts_in_under_a_millisecond(desk: PythonWorld) -> None:
+def test_a_session_takes_milliseconds(desk: PythonWorld) -> None:
     took: list[float] = []
-    for _ in range(200):
+    for _ in range(50):
         start = time.perf_counter()
         desk.play([])
         took.append(time.perf_counter() - start)
-    assert min(took) < 0.001
+    assert min(took) < 0.02
 
 
 def test_global_variables_are_state_also_where_they_are_bound_anew(tmp_path: Path) -> None:
@@ -166,7 +165,6 @@ def test_what_is_printed_left_behind_or_half_a_character_spoils_no_answer(hostil
         ("import os\nos._exit(1)", "tools.py cannot be imported: it ends the process"),
         ("class A:\n def f(self): pass\nclass B:\n def f(self): pass", "tools.py has several classes (A, B)"),
         ("class A:\n def __init__(self, x): pass\n def f(self): pass", "A() fails: "),
-        ("held = open(__file__)\ndef f(): pass", "what cannot be copied ("),
     ],
 )
 def test_a_file_that_gives_no_tools_is_refused_in_a_sentence(tmp_path: Path, text: str, said: str) -> None:
@@ -277,19 +275,54 @@ def test_a_connection_that_an_object_holds_is_state(tmp_path: Path) -> None:
             assert played.state == {"db": {"items": [{"id": "kettle"}]}}
 
 
+ADD = """
+def add(item: str) -> str:
+    'Add an item.'
+    DB.execute('insert into items values (?)', (item,))
+    return item
+"""
+
+
 @pytest.mark.parametrize(
-    ("opened", "named"),
+    "opened",
     [
-        ("DB.create_function('shout', 1, str.upper)", "the function 'shout' of a connection to SQLite"),
-        ("DB.execute(\"attach ':memory:' as other\")", "the attached database 'other'"),
-        ("DB.execute('create temp table t (id text)')", "temporary tables of a database"),
-        ("lines = (line for line in 'ab')", "cannot pickle 'generator' object"),
+        "DB.create_function('shout', 1, str.upper)",
+        "DB.execute(\"attach ':memory:' as other\")",
+        "DB.execute('create temp table t (id text)')",
+        "held = open(__file__)",
     ],
 )
-def test_what_a_copy_of_the_state_would_lose_is_named(tmp_path: Path, opened: str, named: str) -> None:
-    text = f"import sqlite3\nDB = sqlite3.connect(':memory:')\n{opened}\n{textwrap.dedent(SELL)}"
-    with pytest.raises(UsageError, match=re.escape(named)):
-        world_of(tmp_path, text)
+def test_what_no_copy_could_hold_is_there_in_every_session(tmp_path: Path, opened: str) -> None:
+    begin = "import sqlite3\nDB = sqlite3.connect(':memory:', isolation_level=None)\n"
+    begin += "DB.execute('create table items (id text)')\n"
+    with closing(world_of(tmp_path, f"{begin}{opened}\n{ADD}")) as world:
+        for _ in range(2):
+            played = world.play([call("add", item="kettle")], watch=True)
+            assert [one.changed for one in played.outcomes] == [True]
+            assert played.state["DB"]["items"] == [{"id": "kettle"}]
+
+
+def test_tables_beside_the_main_database_are_state(tmp_path: Path) -> None:
+    text = (
+        "import sqlite3\nDB = sqlite3.connect(':memory:')\nDB.execute(\"attach ':memory:' as other\")\n"
+        "DB.execute('create temp table notes (id text)')\nDB.execute('create table other.log (id text)')\n"
+        "def note(item: str) -> str:\n"
+        "    'Note an item.'\n"
+        "    DB.execute('insert into notes values (?)', (item,))\n"
+        "    DB.execute('insert into other.log values (?)', (item,))\n"
+        "    return item\n"
+    )
+    with closing(world_of(tmp_path, text)) as world:
+        played = world.play([call("note", item="kettle")], watch=True)
+        row = [{"id": "kettle"}]
+        assert played.outcomes[0].changed
+        assert played.state["DB"] == {"temp.notes": row, "other.log": row}
+
+
+def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
+    text = "lines = (line for line in 'ab')\ndef take() -> str:\n    'Take one.'\n    return next(lines)\n"
+    with closing(world_of(tmp_path, text)) as world:
+        assert world.unseen == {"lines": "builtins.generator"}
 
 
 def test_what_is_no_text_in_an_error_or_a_path_ends_no_process(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from genenv.api.environment import Environment, named, words
 from genenv.chat.assistant import Assistant, ChatMessage, Reply
 from genenv.cli.progress import ConsoleReporter
 from genenv.config.run import RunConfig, load_config
-from genenv.environments.base import failed
+from genenv.environments.base import failed, verdict_of
 from genenv.errors import RolloutError, UsageError
 from genenv.evaluation.config import load_evaluation_config
 from genenv.evaluation.held_out import Conversation, Limits
@@ -109,13 +109,14 @@ class Agent:
         async def one(task: Task) -> Attempted:
             talk = self._assistant.talk(next(self._conversations), many_turns=many)
             held = Conversation(talk, self._limits)
+            episode = world.episode(task)
             try:
                 async with free:
-                    await held.run(world.episode(task))
+                    await held.run(episode)
             except RolloutError as error:
                 return Attempted(task, tuple(held.replies), failed(str(error)))
             cut = UNFINISHED[StopReason.LENGTH]
-            verdict = failed(cut) if held.cut else world.check(task, held.replies)
+            verdict = failed(cut) if held.cut else verdict_of(world, task, episode, held.replies)
             return Attempted(task, tuple(held.replies), verdict)
 
         return list(await asyncio.gather(*(one(task) for task in tasks)))

@@ -62,6 +62,17 @@ class OffersChoices(Protocol):
         ...
 
 
+class HasVerdict(Protocol):
+    """An episode that grades itself by what it has become, so that nothing is executed a second time.
+
+    Its verdict is the one that `Environment.check` gives for the same replies.
+    """
+
+    def verdict(self) -> Verdict:
+        """Grade the episode. Called once, after `run` has returned, or has raised `OutOfTurns`."""
+        ...
+
+
 def tools_of(episode: Episode) -> Sequence[JsonObject]:
     """The tools that the model's chat template is to offer; none where messages describe them."""
     tools: Sequence[JsonObject] = getattr(episode, "tools", ())  # isinstance of a protocol takes 30 us
@@ -159,6 +170,12 @@ class Environment(Protocol):
         tasks; if all tasks share one wording, it must not be the wording.
         """
         ...
+
+
+def verdict_of(env: Environment, task: Task, episode: Episode | None, replies: Sequence[str]) -> Verdict:
+    """Return the verdict on an episode that has ended: its own (`HasVerdict`), or else the environment's."""
+    own: Callable[[], Verdict] | None = getattr(episode, "verdict", None)
+    return own() if own is not None else env.check(task, replies)
 
 
 @runtime_checkable

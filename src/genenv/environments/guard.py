@@ -20,7 +20,7 @@ from typing import Any, Self, cast
 from genenv.environments import promises
 from genenv.environments.base import Ask, Environment, EnvironmentWrapper, Episode, OutOfTurns
 from genenv.errors import EnvironmentCodeError, GenenvError, first_line
-from genenv.types import Message, Task
+from genenv.types import Message, Task, Verdict
 
 _OWN = Path(__file__).parents[1]
 """The folder of genenv's code. A user's clone of genenv may have the same name, so paths are compared."""
@@ -180,6 +180,21 @@ class _GuardedEpisode:
                 return promises.choices(self._episode)
         except Exception as error:  # the user's code may raise anything
             raise self._wrong(error) from error
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the user's own verdict
+        """`verdict`, guarded, if the user's episode has it (`HasVerdict`)."""
+        if name != "verdict":
+            raise AttributeError(name)
+        given = getattr(self._episode, name)
+
+        def verdict() -> Verdict:
+            try:
+                with Watch(self._limit_s):
+                    return promises.verdict(given())
+            except Exception as error:  # the user's code may raise anything
+                raise self._wrong(error) from error
+
+        return verdict
 
     async def run(self, ask: Ask) -> None:
         """See `Episode`."""

@@ -13,7 +13,16 @@ from dataclasses import dataclass, field
 from genenv.chat.reasoning import CLOSING, answer_of
 from genenv.chat.sampler import encode_choices, forced_places
 from genenv.chat.tool_calls import normalize_tool_calls
-from genenv.environments.base import Ask, Environment, Episode, OutOfTurns, choices_of, failed, tools_of
+from genenv.environments.base import (
+    Ask,
+    Environment,
+    Episode,
+    OutOfTurns,
+    choices_of,
+    failed,
+    tools_of,
+    verdict_of,
+)
 from genenv.errors import RolloutError
 from genenv.progress import advance
 from genenv.sampling import Completion, Conversation, Sampler, SampleRequest, blocked_s
@@ -106,9 +115,11 @@ class _Conversation:
     """For each turn: start of its prompt, end of its prompt, end of its reply."""
     left_out: list[LeftOut] = field(default_factory=list)
     prompt_tokens: int = 0
+    episode: Episode | None = None
 
     def begin(self, episode: Episode) -> Episode:
         """Know what an episode offers, and return it."""
+        self.episode = episode
         self.max_turns = episode.max_turns
         self.tools = tools_of(episode)
         self.possible = functools.partial(choices_of, episode)
@@ -318,7 +329,7 @@ async def _episode(env: Environment, sampler: Sampler, task: Task, name: str, sa
     except RolloutError as error:
         reason, problem = StopReason.ERROR, str(error)
     if reason in GRADED:
-        verdict = env.check(task, conversation.replies)
+        verdict = verdict_of(env, task, conversation.episode, conversation.replies)
     else:
         verdict = failed(UNFINISHED.get(reason, problem))
     return Trace(

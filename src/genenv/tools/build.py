@@ -1,4 +1,4 @@
-"""From a program to a task: play it, choose the tools that are shown, say it in words."""
+"""Build a task from a program: execute the program, choose the tools to show, write the user's request."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from genenv.tools.worlds.base import Call, Outcome, Tool
 from genenv.types import Json, Lineage, Message, Origin, Rejection, RejectReason, Task
 
 _COMPLETIONS = 12
-"""So many values at most are tried for one that is left out."""
+"""Maximum number of values that are tried for the argument that a request omits."""
 _HOW: dict[tuple[bool, Style], str] = {
     (False, "python"): "Answer with tool calls only, one a line, like tool(name=value).",
     (
@@ -48,7 +48,7 @@ _HELD_OUT_SAME = "these calls are kept for measuring, or for training"
 
 
 def skills_of(program: Program, groups: Mapping[str, Sequence[str]] | None = None) -> tuple[str, ...]:
-    """What a program exercises: its tools or their groups, the number of calls, what makes it special."""
+    """Return the skills of a program: its tools or their groups, its number of calls, special features."""
     group_of = {tool: name for name, tools in (groups or {}).items() for tool in tools}
     tools = dict.fromkeys(group_of.get(step.tool, step.tool)[:64] for step in program.calls)
     special = [
@@ -62,7 +62,7 @@ def skills_of(program: Program, groups: Mapping[str, Sequence[str]] | None = Non
 def build(
     toolbox: Toolbox, program: Program, *, task_id: str, lineage: Lineage, rng: random.Random
 ) -> Task | Rejection:
-    """Play a program, and say in words what it does. Equal programs, ids, random states: equal tasks."""
+    """Execute a program and write its request; equal programs, ids and random states give equal tasks."""
     settings = toolbox.settings
     measuring = lineage.origin is Origin.HELD_OUT
     try:
@@ -100,7 +100,7 @@ def build(
 
 
 def _meet(toolbox: Toolbox, program: Program, *, measuring: bool) -> None:
-    """Refuse tools that do not meet in tasks of this side."""
+    """Refuse a program whose tools may not occur together in a training or held-out task (`measuring`)."""
     together = toolbox.bundle.about.together
     tools = {step.tool for step in program.calls}
     if together is not None and not together.allows(tools, measuring=measuring):
@@ -110,10 +110,10 @@ def _meet(toolbox: Toolbox, program: Program, *, measuring: bool) -> None:
 
 
 def _played(toolbox: Toolbox, program: Program, settings: ToolsConfig) -> tuple[list[Call], list[Json]]:
-    """The program's calls with the values that they use, and the answers to its questions.
+    """Return the program's calls with the values that they use, and the answers to its questions.
 
     Raises:
-        Refused: it is not what its difficulty says, or a call fails.
+        Refused: the program contradicts its difficulty fields, or a call fails.
     """
     world = toolbox.world
     _consistent(toolbox, program, settings)
@@ -140,7 +140,7 @@ def _played(toolbox: Toolbox, program: Program, settings: ToolsConfig) -> tuple[
 
 
 def _incomplete(toolbox: Toolbox, program: Program) -> None:
-    """Refuse a program that lacks no value that its call needs, more than one, or that none completes."""
+    """Refuse a program unless its call lacks exactly one value and succeeds with some value in its place."""
     step, tool = program.calls[0], toolbox.world.tools[program.calls[0].tool]
     if len(absent(tool, step)) != 1:
         raise Refused(RejectReason.INCONSISTENT, f"gap is missing_info, and {step.tool} lacks not one value")
@@ -203,7 +203,7 @@ def _literal(steps: Sequence[Step]) -> list[Call]:
 
 
 def _shown(toolbox: Toolbox, program: Program, rng: random.Random) -> list[str]:
-    """The tools that are needed and others, in any order; two in three of the same groups, if any."""
+    """Return the needed tools and others, shuffled; two thirds of the others share a group with them."""
     about = toolbox.bundle.about
     named = list(dict.fromkeys(step.tool for step in program.calls))
     needed = [] if program.gap == "no_tool" else named
@@ -227,14 +227,14 @@ def _shown(toolbox: Toolbox, program: Program, rng: random.Random) -> list[str]:
 def opening(
     toolbox: Toolbox, request: str, shown: Sequence[str], *, multi: bool, today: Day | None = None
 ) -> tuple[Message, ...]:
-    """How a conversation begins.
+    """Return the first messages of an episode: system prompt and user request.
 
     Args:
-        toolbox: whose tools they are, and how calls are written.
-        request: what the user says.
-        shown: names of tools.
-        multi: whether results of calls come back.
-        today: the day that it is, where that is known.
+        toolbox: the tools, and the format of calls.
+        request: the user's request.
+        shown: the names of the tools that are shown.
+        multi: whether the agent gets the results of its calls.
+        today: the current date, if there is one.
     """
     return (
         Message(role="system", content=_system(toolbox, shown, multi=multi, today=today)),

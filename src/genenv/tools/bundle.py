@@ -1,13 +1,13 @@
 """A bundle: the folder that holds an environment made of your own tools. All files in it can be edited.
 
-bundle.toml    where the tools come from; what of their state does not count
+bundle.toml    the source of the tools, and the parts of the state that checks ignore
 files/         the tools' own files
-graph.json     how each tool can be called, as it was found out
-wordings.toml  how each tool is asked for; wordings-measuring.toml: in held-out tasks, where that is otherwise
-values.toml    what people say of their own, where that is given; values-measuring.toml: in held-out tasks
+graph.json     the recipes and links of the tools
+wordings.toml  how users ask for each tool; wordings-measuring.toml: in held-out tasks, if these differ
+values.toml    values that users state, if given; values-measuring.toml: in held-out tasks
 tasks/         base data and held-out tasks, one program a line
-train.toml     settings of a run on it, to begin with
-README.md      what was found
+train.toml     initial settings of a training run
+README.md      a summary of what exploration found
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ class Starts(BaseModel, frozen=True, extra="forbid"):
     measuring: int = Field(ge=1)
 
     def call(self, state: int) -> Call:
-        """The call that starts in a state."""
+        """Return the call that sets the initial state to a numbered one."""
         return Call(tool=self.tool, args={self.argument: state})
 
     def states(self, *, measuring: bool = False) -> range:
-        """The numbers of the states of one side."""
+        """Return the numbers of the states for training or for held-out tasks (`measuring`)."""
         return range(self.training, self.training + self.measuring) if measuring else range(self.training)
 
     def state_of(self, program: Program) -> int | None:
-        """In which state a program starts; None: it does not say so."""
+        """Return the number of the state that a program starts in; None if its calls set no known state."""
         first = program.before[0] if program.before else None
         if first is None or first.tool != self.tool:
             return None
@@ -69,13 +69,13 @@ class Starts(BaseModel, frozen=True, extra="forbid"):
 
 
 class ToolCircles(BaseModel, frozen=True, extra="forbid"):
-    """Circles: groups of tools that plausibly occur in one request. A task of several calls stays in one.
+    """Circles: groups of tools that plausibly occur in one request. All calls of a task are of one circle.
 
     Two tools of a held-out circle never occur together in a training task.
     """
 
     training: tuple[str, ...] = ()
-    """Names with a space between them."""
+    """Each circle as tool names separated by spaces."""
     measuring: tuple[str, ...] = ()
 
     @cached_property
@@ -85,21 +85,21 @@ class ToolCircles(BaseModel, frozen=True, extra="forbid"):
         )
 
     def allows(self, tools: Collection[str], *, measuring: bool = False) -> bool:
-        """Whether tools may meet in a task of one side."""
+        """Whether tools may occur together in a training task, or in a held-out task (`measuring`)."""
         pairs = [frozenset(pair) for pair in itertools.combinations(sorted(set(tools)), 2)]
         return all((pair in self._kept) is measuring for pair in pairs)
 
     def groups(
         self, subject: str, n: int, rng: random.Random, *, most: int, measuring: bool = False
     ) -> list[list[str]]:
-        """So many tools that may meet, with one of them given, in any order.
+        """Return groups of `n` tools that may occur together, each with a given tool and in random order.
 
         Args:
-            subject: that one.
-            n: of how many tools.
-            rng: picks some where there are many, and orders them.
-            most: groups.
-            measuring: of which side.
+            subject: the tool that is in every group.
+            n: number of tools in a group.
+            rng: samples groups if there are more than `most`, and shuffles each.
+            most: maximum number of groups.
+            measuring: whether the groups are for held-out tasks.
         """
         found = list(dict.fromkeys(self._groups(subject, n, measuring=measuring)))
         picked = rng.sample(found, min(most, len(found)))
@@ -117,7 +117,7 @@ class ToolCircles(BaseModel, frozen=True, extra="forbid"):
 
 
 def companions(together: ToolCircles, chain: Sequence[str], *, measuring: bool = False) -> list[str]:
-    """Tools that may meet both of a chain, of circles with one of them."""
+    """Return the tools that share a circle with a tool of a chain and may occur with the whole chain."""
     circles = [one.split() for one in (together.measuring if measuring else together.training)]
     names = dict.fromkeys(one for circle in circles if not set(chain).isdisjoint(circle) for one in circle)
     return [
@@ -137,38 +137,39 @@ class StateRules(BaseModel, frozen=True, extra="forbid"):
     """Kinds of values that may differ, such as `tickets.*.created_at`; `tickets.#`: names of records;
     `files.logs/`: all files of a folder."""
     results: tuple[str, ...] = ()
-    """`TOOL.KIND`: values in what tools find that may differ, such as `get_time.now`."""
+    """`TOOL.KIND`: values in the results of tools that may differ, such as `get_time.now`."""
 
 
 class About(BaseModel, frozen=True, extra="forbid"):
-    """What `bundle.toml` holds."""
+    """The content of `bundle.toml`."""
 
     version: int = Field(default=VERSION, ge=1, le=VERSION)
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
     source: Source
     state: StateRules = StateRules()
     leave_out: tuple[str, ...] = ()
-    """Tools that nobody is shown, and no task calls."""
+    """Tools that are never shown and that no task calls."""
     quoted: bool = True
-    """Texts stand in quotation marks in what users say; else wordings have them where they are wanted."""
+    """Whether texts in user requests are put in quotation marks; if not, wordings contain the marks."""
     today: str = ""
-    """The value at the top of the state that is today's date; agents are told it."""
+    """The top-level value of the state that is today's date; the agent's prompt states this date."""
     starts: Starts | None = None
-    """Several states that attempts start in."""
+    """Initial states of rollouts, if there are several."""
     groups: dict[str, tuple[str, ...]] = {}
-    """Tools that belong together, such as those of an app. They are told together, and are a skill."""
+    """Groups of related tools, such as those of an app. A simulator's prompt shows a group together, and each
+    group is a skill."""
     alike: tuple[tuple[str, ...], ...] = ()
-    """Tools that can pass for each other: where one of them is withheld, the others are not shown either.
-    Where there are some, there are tasks whose tool is withheld."""
+    """Tools that can replace each other: if one of them is withheld, the others are not shown either. Tasks
+    whose tool is withheld exist only if this is set."""
     shown: tuple[Size, ...] = SIZES
-    """How many tools a task may show."""
+    """Numbers of tools that a task may show."""
     together: ToolCircles | None = None
-    """Which tools meet in one task; else any do."""
+    """Tools that may occur together in a task; None: any tools."""
 
 
 @cache
 def _say_that_nothing_confines() -> None:
-    """Once in a process."""
+    """Warn once per process that tools are not confined to their folder."""
     _LOG.warning(
         "this system cannot keep tools from writing outside their folder (it has no Landlock): what they "
         "are asked to write or delete elsewhere, they do"
@@ -176,7 +177,7 @@ def _say_that_nothing_confines() -> None:
 
 
 def as_typed(folder: Path) -> str:
-    """The path of a bundle so that it is not taken for the name of an environment."""
+    """Return the path of a bundle in a form that is not mistaken for an environment name."""
     return str(folder) if "/" in str(folder) else f"./{folder}"
 
 
@@ -184,8 +185,8 @@ class Bundle:
     """A bundle on disk.
 
     Args:
-        path: its folder.
-        about: what its first file says.
+        path: the folder of the bundle.
+        about: the content of its `bundle.toml`.
     """
 
     def __init__(self, path: Path, about: About) -> None:
@@ -194,10 +195,10 @@ class Bundle:
 
     @classmethod
     def open(cls, path: Path) -> Bundle:
-        """Read a bundle's first file.
+        """Open a bundle and read its `bundle.toml`.
 
         Raises:
-            UsageError: there is none, or it is not as it should be.
+            UsageError: the file is missing or not valid.
         """
         file = path / FOLDER_MARK
         if not file.is_file():
@@ -214,7 +215,7 @@ class Bundle:
             raise UsageError(f"{file}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
 
     def world(self, call_s: float) -> World:
-        """The tools, ready to be called.
+        """Return the tools, ready to be called.
 
         Raises:
             UsageError: they cannot be loaded.
@@ -227,7 +228,7 @@ class Bundle:
         return LimitedWorld(opened, hidden) if hidden else opened
 
     def opened_before(self) -> bool:
-        """Whether it was opened on this machine before as it is now; from now on it was."""
+        """Whether this machine opened the bundle before with the same files; also record that it does now."""
         digest = hashlib.sha256(cast(Any, self.about.source).model_dump_json().encode())
         files = self.path / "files"
         for file in sorted(path for path in files.rglob("*") if path.is_file()):
@@ -240,12 +241,12 @@ class Bundle:
             mark.touch(exist_ok=False)
         except FileExistsError:
             return True
-        except (OSError, RuntimeError):  # there is no home, or nothing can be written there
+        except (OSError, RuntimeError):  # no home directory, or it is not writable
             return False
         return False
 
     def _say_that_it_is_code(self) -> None:
-        """Say what of it is run on this machine; once, until it is another."""
+        """Warn that the bundle runs code on this machine, once for each content of its files."""
         source = self.about.source
         if not isinstance(source, PythonSource | McpSource) or self.opened_before():
             return
@@ -260,29 +261,29 @@ class Bundle:
 
     @cached_property
     def graph(self) -> Graph:
-        """How each tool can be called."""
+        """The recipe of each tool, and the links between tools."""
         return _read(self.path / "graph.json", Graph)
 
     @cached_property
     def wordings(self) -> dict[str, list[str]]:
-        """How each tool is asked for."""
+        """The wordings of each tool."""
         return _toml(self.path / "wordings.toml", dict[str, list[str]], "lists of wordings by tool")
 
     @cached_property
     def measuring_wordings(self) -> dict[str, list[str]] | None:
-        """How each is asked for in tasks for measuring; None: as in those for training."""
+        """The wordings of each tool in held-out tasks; None: those of training tasks."""
         file = self.path / "wordings-measuring.toml"
         return _toml(file, dict[str, list[str]], "lists of wordings by tool") if file.is_file() else None
 
     @cached_property
     def spoken_values(self) -> SpokenValues:
-        """What people say of their own in tasks for training, and words for all values."""
+        """The values that users state in training tasks, and words for all values."""
         own, other = (self._spoken_values(name) for name in ("values", "values-measuring"))
         return with_words_of(own, other)
 
     @cached_property
     def measuring_spoken_values(self) -> SpokenValues:
-        """What people say of their own in tasks for measuring."""
+        """The values that users state in held-out tasks."""
         return self._spoken_values("values-measuring")
 
     def _spoken_values(self, name: str) -> SpokenValues:
@@ -291,12 +292,12 @@ class Bundle:
 
     @cached_property
     def base(self) -> dict[str, Program]:
-        """Programs for training, by id."""
+        """Training programs by id."""
         return self._programs("base")
 
     @cached_property
     def held_out(self) -> dict[str, Program]:
-        """Programs for measuring, by id."""
+        """Held-out programs by id."""
         return self._programs("held-out")
 
     def _programs(self, which: str) -> dict[str, Program]:
@@ -316,18 +317,18 @@ class Bundle:
         return found
 
     def comparable(self, state: Json) -> Json:
-        """A state without what is declared volatile."""
+        """Return a state without the values that the bundle declares volatile."""
         return comparable(state, frozenset(self.about.state.volatile)) if self.about.state.volatile else state
 
     def found(self, tool: str, result: Json) -> Json:
-        """What a tool found, without what is declared to differ."""
+        """Return a tool's result without the values that the bundle declares volatile."""
         own = (one.removeprefix(f"{tool}.") for one in self.about.state.results if one.startswith(f"{tool}."))
         kinds = frozenset(own)
         return comparable(parsed_result(result), kinds) if kinds else result
 
 
 def comparable(state: Json, volatile: frozenset[str], kind: str = "") -> Json:
-    """A state without volatile values; records with volatile names are a list, ordered by what they hold."""
+    """Return a state without volatile values; records with volatile names become a list sorted by content."""
 
     def inner(name: str) -> str:
         return f"{kind}.{name}" if kind else name
@@ -350,7 +351,7 @@ def comparable(state: Json, volatile: frozenset[str], kind: str = "") -> Json:
 
 
 def _is_record(kind: str, key: str, volatile: frozenset[str]) -> bool:
-    """Whether what stands at a key is named `*` in the kinds that are volatile."""
+    """Whether the volatile kinds name the value at a key `*`, and not by the key itself."""
     here, literal = f"{kind}.{ANY}" if kind else ANY, f"{kind}.{key}" if kind else key
     starts = any(one.startswith(f"{here}.") for one in volatile)
     return starts and not any(one == literal or one.startswith(f"{literal}.") for one in volatile)
@@ -374,12 +375,12 @@ def _read(file: Path, kind: type[T]) -> T:
 
 
 def graph_json(graph: Graph) -> str:
-    """What is known of tools, as it is kept."""
+    """Return the graph of recipes and links as the text of `graph.json`."""
     return json.dumps(dataclasses.asdict(graph), ensure_ascii=False, indent=1) + "\n"
 
 
 def about_toml(about: About) -> str:
-    """What `bundle.toml` holds, with a line for each setting."""
+    """Return the text of `bundle.toml`, with a line for each setting."""
     told = {key: json.dumps(value) for key, value in about.model_dump().items()}
     source = "\n".join(f"{key} = {json.dumps(value)}" for key, value in about.source.model_dump().items())
     return f"""# A bundle of tools, made by `genenv env new`. All of it can be edited.
@@ -401,7 +402,7 @@ results = {json.dumps(about.state.results)}
 
 
 def wordings_toml(wordings: Mapping[str, Sequence[str]]) -> str:
-    """Wordings as TOML, with a line that says how to edit them."""
+    """Return the text of `wordings.toml`, with a comment on how to edit it."""
     lines = [
         "# How a user asks for each tool. {name} stands for the value of a parameter, {arguments} for all",
         "# values that have no blank of their own. Add your own, such as:",
@@ -416,11 +417,11 @@ def wordings_toml(wordings: Mapping[str, Sequence[str]]) -> str:
 
 
 def toml_key(name: str) -> str:
-    """A tool's name as a key of TOML."""
+    """Return a tool's name as a TOML key."""
     bare = name.replace("_", "").replace("-", "").isalnum() and name.isascii()
     return name if bare else json.dumps(name)
 
 
 def program_line(program: Program) -> str:
-    """A program as one line."""
+    """Return a program as one line of JSON."""
     return cast(Any, program).model_dump_json(exclude_defaults=True)

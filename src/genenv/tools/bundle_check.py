@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
 
 from genenv.evaluation.environment_check import GOOD, POOR, Finding
@@ -15,13 +15,13 @@ from genenv.tools.toolbox import Toolbox
 from genenv.tools.worlds.base import Call, play_uncached
 
 _TIMED = 20
-"""Programs that are timed."""
+"""Number of programs that are timed."""
 _SLOW_MS = 300.0
-"""A start of an attempt that takes longer is slow."""
+"""Starting a rollout is slow if it takes longer than this."""
 
 
 def check_tools(env: Toolbox) -> Iterator[Finding]:
-    """Look at a bundle's tools, and at all of its tasks.
+    """Check a bundle's tools and all of its tasks, and yield a finding for each aspect.
 
     Args:
         env: the bundle as an environment.
@@ -29,6 +29,8 @@ def check_tools(env: Toolbox) -> Iterator[Finding]:
     programs = [*env.bundle.base.values(), *env.bundle.held_out.values()]
     yield _succeeding(env)
     yield _sources(env)
+    if (unseen := _unseen(env)) is not None:
+        yield unseen
     yield _coverage(env, programs)
     yield _spread(programs)
     yield _speed(env, programs)
@@ -44,7 +46,7 @@ def _succeeding(env: Toolbox) -> Finding:
 
 
 def _sources(env: Toolbox) -> Finding:
-    """Ids that no state holds and no tool finds: an agent could only guess them."""
+    """Report id parameters that no state holds and no tool returns: an agent could only guess them."""
     blind = [
         f"{parameter} of {recipe.tool}"
         for recipe in env.graph.recipes.values()
@@ -53,6 +55,13 @@ def _sources(env: Toolbox) -> Finding:
     ]
     seen = f"{_few(blind)} could only be guessed" if blind else "all can be found in the state"
     return Finding(what="ids that tools ask for", state=POOR if blind else GOOD, seen=seen)
+
+
+def _unseen(env: Toolbox) -> Finding | None:
+    """Report state that cannot be read, so that changing it affects no verdict; None if there is none."""
+    unseen: Mapping[str, str] = getattr(env.world, "unseen", {})
+    named = [f"{path} ({kind})" for path, kind in unseen.items()]
+    return Finding(what="state that no check can see", state=POOR, seen=_few(named)) if named else None
 
 
 def _coverage(env: Toolbox, programs: Sequence[Program]) -> Finding:

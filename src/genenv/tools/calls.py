@@ -2,11 +2,11 @@ r"""Write and parse tool calls as text, in two formats. Nothing is evaluated.
 
 python: one call a line, `create_event(title="Dentist", date="2025-03-17", start="09:30")`. Compact, for small
 models. json: Hermes and Qwen blocks, `<tool_call>\n{"name": "create_event", "arguments":
-{...}}\n</tool_call>`. A third, native, is the second here: the model's own form, which is put into that one
-before a reply comes here (`genenv.environments.base.OffersTools`).
+{...}}\n</tool_call>`. A third style, native, is parsed as json: the model's own format is converted to json
+before a reply is read (`genenv.environments.base.OffersTools`).
 
-A reply is read as calls, or as words, or as malformed: text that looks like a call and cannot be read is
-never taken for words, so that a broken call cannot pass for a refusal.
+A reply is read as calls, as words, or as malformed. Text that looks like a call and cannot be parsed is
+malformed, never words, so that a broken call cannot pass for a refusal.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from genenv.tools.worlds.base import Call
 from genenv.types import Json
 
 Known = Mapping[str, Sequence[str]]
-"""The tools there are, and the names of their parameters in order."""
+"""The tools, with their parameter names in order."""
 
 MAX_REPLY_CHARS = 20_000
-"""A longer reply is malformed without being read."""
+"""Maximum length of a reply; a longer one is malformed."""
 MAX_LINE_CHARS = 4_000
 MAX_CALLS = 32
 MAX_DEPTH = 8
-"""Brackets inside brackets, over all of a call's text."""
+"""Maximum nesting depth of brackets in a call."""
 MAX_NUMBER = 1e15
-"""Beyond it a float no longer tells neighboring integers apart."""
+"""Maximum absolute value of a number; beyond it, a float cannot distinguish neighboring integers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,17 +42,17 @@ class Reply:
 
     calls: tuple[Call, ...] = field(default=())
     malformed: str | None = None
-    """Why it cannot be read, as the end of a sentence; None if it can."""
+    """Why the reply cannot be parsed, as the end of a sentence; None if it can be."""
     words: str = ""
-    """What it says next to or instead of calls, where a person can read it."""
+    """Readable text besides or instead of calls."""
 
 
 class _Unreadable(Exception):
-    """Text that looks like a call but is none. The message ends a sentence."""
+    """Raised for text that looks like a call but is not a valid one. The message ends a sentence."""
 
 
 def format_calls(calls: Iterable[Call], style: Style) -> str:
-    """Write calls the way the agent is asked to; `parse_calls` reads them back unchanged."""
+    """Return calls as text in a given style; `parse_calls` reads them back unchanged."""
     if style == "python":
         return "\n".join(_python_call(call) for call in calls)
     blocks = (json.dumps({"name": c.tool, "arguments": dict(c.args)}, ensure_ascii=False) for c in calls)
@@ -60,17 +60,17 @@ def format_calls(calls: Iterable[Call], style: Style) -> str:
 
 
 def parse_calls(text: str, style: Style, known: Known) -> list[Call]:
-    """The calls of a reply; none when it is words or malformed."""
+    """Return the calls of a reply; none if the reply is words or malformed."""
     return list(read_reply(text, style, known).calls)
 
 
 def read_reply(text: str, style: Style, known: Known) -> Reply:
-    """Read an assistant reply. Never raises, whatever the text.
+    """Parse an assistant reply. Never raises, whatever the text.
 
     Args:
         text: the reply.
-        style: how calls are to be written.
-        known: the tools there are.
+        style: the format of calls.
+        known: the tools and their parameters.
     """
     if len(text) > MAX_REPLY_CHARS:
         return Reply(malformed=f"it is longer than {MAX_REPLY_CHARS} characters")
@@ -86,7 +86,7 @@ def read_reply(text: str, style: Style, known: Known) -> Reply:
 
 
 def python_literal(value: Json) -> str:
-    """A JSON value as a Python literal with double-quoted strings, on one line."""
+    """Return a JSON value as a Python literal with double-quoted strings, on one line."""
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, Mapping):
@@ -105,12 +105,12 @@ def _python_call(call: Call) -> str:
 
 _LINE_CALL = re.compile(r"\[?\s*([A-Za-z_]\w*)\s*\(", re.ASCII)
 _WHOLE_CALL = re.compile(r"\[?[A-Za-z_]\w*\(.*\)\]?", re.ASCII)
-"""A call of whatever tool that fills its line; "Sorry (no tool fits)" is words."""
+"""A call of any name that fills its line; "Sorry (no tool fits)" does not match."""
 _INNER_CALL = re.compile(r"(?<!\w)([A-Za-z_]\w*)\(", re.ASCII)
 
 
 def _looks_like_call(text: str, known: Known) -> bool:
-    """Whether words contain something that only a caller writes; "event(s)" and "(sorry)" are words."""
+    """Whether text contains something that looks like a call; "event(s)" and "(sorry)" do not."""
     if "tool_call>" in text or re.search(r'[{,]\s*"(?:name|arguments)"\s*:', text):
         return True
     return any(_is_tool_like(match[1], known) for match in _INNER_CALL.finditer(text))
@@ -136,7 +136,7 @@ def _read_python(text: str, known: Known) -> tuple[list[Call], str]:
 
 
 def _python_calls(line: str, known: Known) -> list[Call]:
-    """The calls of one line: `f(x=1)`, `f(x=1); g(y=2)` or `[f(x=1), g(y=2)]`."""
+    """Return the calls of one line: `f(x=1)`, `f(x=1); g(y=2)` or `[f(x=1), g(y=2)]`."""
     if len(line) > MAX_LINE_CHARS or _depth(line) > MAX_DEPTH:
         raise _Unreadable("a call in it is too long or too deeply nested")
     try:
@@ -158,7 +158,7 @@ def _python_calls(line: str, known: Known) -> list[Call]:
 
 
 def _depth(text: str) -> int:
-    """Deepest nesting of brackets, strings not told apart; an upper bound is enough."""
+    """Return the maximum nesting depth of brackets, including those in strings (an upper bound)."""
     depth = deepest = 0
     for char in text:
         if char in "([{":
@@ -210,7 +210,7 @@ def _literal(node: ast.expr) -> Json:
 
 
 def _checked(value: object) -> Json:
-    """A scalar that JSON can hold, or _Unreadable."""
+    """Return a scalar that JSON can hold, else raise `_Unreadable`."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int | float):

@@ -1,7 +1,8 @@
-"""Grades a rollout by its end state and answers, and audits a task before it is used.
+"""Grade a rollout by its end state and answers, and audit a task before it is used.
 
-Both the agent's calls and the solution's are executed afresh, so equal replies get equal verdicts. Other
-calls with the same end state count as right.
+The agent's calls are executed in the session of the episode, or again in a fresh session. All sessions start
+from the same state, so equal replies get equal verdicts. Other calls that lead to the same end state are
+right.
 """
 
 from __future__ import annotations
@@ -21,51 +22,63 @@ from genenv.tools.language.wording import names_tool, unsolvable_verdict
 from genenv.tools.language.words import FORMS
 from genenv.tools.spec import Program
 from genenv.tools.toolbox import Toolbox
-from genenv.tools.worlds.base import Call, Outcome, Played, World
+from genenv.tools.worlds.base import Call, Outcome, World, play_uncached
 from genenv.types import Json, Rejection, RejectReason, Task, Verdict
 
 _DRAWS = 20
-"""Tries per call to draw one that is not in the solution."""
+"""Maximum number of tries per random call to draw a call that is not in the solution."""
 _NUMBER = re.compile(r"(?<![\w.-])-?\d+(?:,\d{3})*(?:\.\d+)?(?![\w])")
 
 
-@dataclass(frozen=True, slots=True)
-class _Executed:
-    """What the agent's calls led to."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Executed:
+    """The outcomes of an agent's calls, and the state after them."""
 
-    calls: tuple[Call, ...]
     outcomes: tuple[Outcome, ...]
+    """One outcome for each call."""
     state: Json
-    words: str
-    """Of its last reply, without calls."""
+    """The state after the last call."""
 
 
 def calls_of(payload: Mapping[str, Json], key: str) -> list[Call]:
-    """Calls that a task keeps."""
+    """Return the calls that a task's payload stores under a key."""
     listed = cast("Sequence[Mapping[str, Any]]", payload[key])
     return [Call(tool=call["tool"], args=call["args"]) for call in listed]
 
 
-def carried_out(world: World, shown: Sequence[str], before: Sequence[Call], calls: Sequence[Call]) -> Played:
-    """Play an agent's calls. What is not shown, or has wrong arguments, is an error and reaches no tool."""
-    errors = [_refusal(world, shown, call) for call in calls]
+def execute(world: World, shown: Sequence[str], before: Sequence[Call], calls: Sequence[Call]) -> Executed:
+    """Execute an agent's calls. A call that `refusal` refuses gives an error and reaches no tool."""
+    errors = [refusal(world, shown, call) for call in calls]
     valid = [call for call, error in zip(calls, errors, strict=True) if error is None]
     played = world.play([*before, *valid])
     outcomes = iter(played.outcomes[len(before) :])
     shown_outcomes = tuple(next(outcomes) if error is None else Outcome(error=error) for error in errors)
-    return Played(outcomes=shown_outcomes, state=played.state)
+    return Executed(outcomes=shown_outcomes, state=played.state)
 
 
-def _refusal(world: World, shown: Sequence[str], call: Call) -> str | None:
+def refusal(world: World, shown: Sequence[str], call: Call) -> str | None:
+    """Return why a call must not reach a tool, as a sentence, or None if the call is valid.
+
+    Args:
+        world: the world that has the tools.
+        shown: the names of the tools that the task shows.
+        call: the agent's call.
+    """
     if call.tool not in shown:
         return f"There is no tool {call.tool!r}."
     return world.tools[call.tool].problem(call.args)
 
 
-def check(toolbox: Toolbox, task: Task, replies: Sequence[str]) -> Verdict:
-    """Grade a rollout, GenEnv eq. (1). Exact: 1 for the solution's end and all answers, else 0.
+def check(toolbox: Toolbox, task: Task, replies: Sequence[str], executed: Executed | None = None) -> Verdict:
+    """Grade a rollout, GenEnv eq. (1). Exact: 1 for the solution's end state and all answers, else 0.
 
-    Soft: a rollout that is not right has the credit of its calls (`credit`).
+    Soft: a rollout that is not right gets the partial credit of its calls (`credit`).
+
+    Args:
+        toolbox: the tools of the environment.
+        task: the task of the rollout.
+        replies: the agent's replies, in order.
+        executed: the outcomes of its calls in the episode's session; None: execute the calls again.
     """
     read = [read_reply(reply, toolbox.settings.style, toolbox.known) for reply in replies]
     single = task.payload["mode"] == "single"
@@ -81,15 +94,16 @@ def check(toolbox: Toolbox, task: Task, replies: Sequence[str]) -> Verdict:
         return _failed("Nothing is called.", readable=False)
     before, oracle = calls_of(task.payload, "before"), calls_of(task.payload, "calls")
     calls = tuple(call for reply in turns for call in reply.calls)
-    played = carried_out(toolbox.world, cast("Sequence[str]", task.payload["tools"]), before, calls)
-    executed = _Executed(calls, played.outcomes, played.state, turns[-1].words)
-    wanted = toolbox.world.play([*before, *oracle])
+    if executed is None:
+        shown = cast("Sequence[str]", task.payload["tools"])
+        executed = execute(toolbox.world, shown, before, calls)
+    wanted = toolbox.solved((*before, *oracle))
     extra = single and toolbox.counts_calls and len(calls) > len(oracle)
     problem = (
         (f"It calls more than it was asked to: {len(calls)} calls, not {len(oracle)}." if extra else None)
         or _unlike(toolbox.comparable(wanted.state), toolbox.comparable(executed.state))
-        or _unread(toolbox, wanted.outcomes[len(before) :], oracle, executed, task)
-        or _unsaid(cast("Sequence[Json]", task.payload["answers"]), executed.words)
+        or _unread(toolbox, wanted.outcomes[len(before) :], oracle, executed.outcomes, task)
+        or _unsaid(cast("Sequence[Json]", task.payload["answers"]), turns[-1].words)
     )
     if problem is None:
         return Verdict(
@@ -107,13 +121,13 @@ def check(toolbox: Toolbox, task: Task, replies: Sequence[str]) -> Verdict:
 
 
 def _taken(toolbox: Toolbox, task: Task, calls: Sequence[Call]) -> list[Call]:
-    """The calls that the tools shown take."""
+    """Return the calls that name a shown tool and have valid arguments."""
     shown = cast("Sequence[str]", task.payload["tools"])
-    return [call for call in calls if _refusal(toolbox.world, shown, call) is None]
+    return [call for call in calls if refusal(toolbox.world, shown, call) is None]
 
 
 def _partly(toolbox: Toolbox, failed: Verdict, earned: float) -> Verdict:
-    """A verdict with the partial credit that the soft reward gives."""
+    """Return a failed verdict with the partial credit that the soft reward gives."""
     settings = toolbox.settings
     if settings.reward == "exact":
         return failed
@@ -121,7 +135,7 @@ def _partly(toolbox: Toolbox, failed: Verdict, earned: float) -> Verdict:
 
 
 def _until_end(read: Sequence[Reply]) -> Iterator[Reply]:
-    """The replies up to the first one that calls nothing, which ends an executed."""
+    """Yield the replies up to the first one that is malformed or has no calls, which ends the episode."""
     for reply in read:
         yield reply
         if reply.malformed or not reply.calls:
@@ -134,7 +148,7 @@ def _unlike(wanted: Json, found: Json) -> str | None:
 
 
 def difference(wanted: Json, found: Json, place: str = "") -> str | None:
-    """Where two states differ first, in a few words; None if they are equal."""
+    """Return the first difference of two states in a few words, or None if they are equal."""
     if isinstance(wanted, Mapping) and isinstance(found, Mapping):
         for key in [*wanted, *(key for key in found if key not in wanted)]:
             inner = f"{place}.{key}" if place else str(key)
@@ -161,12 +175,19 @@ def _short(value: Json) -> str:
 
 
 def _unread(
-    toolbox: Toolbox, wanted: Sequence[Outcome], oracle: Sequence[Call], executed: _Executed, task: Task
+    toolbox: Toolbox,
+    wanted: Sequence[Outcome],
+    oracle: Sequence[Call],
+    outcomes: Sequence[Outcome],
+    task: Task,
 ) -> str | None:
-    """What the user asks to be looked up has to be, unless it is a mere means: then the end tells."""
+    """Return a complaint if the rollout never obtained a result that the user asks to look up, else None.
+
+    Results that a later call of the solution uses are not required: the end state shows that they were found.
+    """
     program = Program.model_validate(task.spec)
     means = {use.call for step in program.calls for use in step.uses}
-    obtained = [outcome.result for outcome in executed.outcomes if outcome.error is None]
+    obtained = [outcome.result for outcome in outcomes if outcome.error is None]
     for number, (call, outcome) in enumerate(zip(oracle, wanted, strict=True)):
         reads = number not in means and not toolbox.graph.recipes[call.tool].writes
         wants = _canonical(toolbox.bundle.found(call.tool, outcome.result))
@@ -185,7 +206,7 @@ def _unsaid(answers: Sequence[Json], words: str) -> str | None:
 
 
 def says(words: str, answer: Json) -> bool:
-    """Whether words state a value: a number as a number, a text as whole words, capitals and spaces aside."""
+    """Whether words state a value: a number as a number, text as whole words, ignoring case and spaces."""
     if isinstance(answer, int | float) and not isinstance(answer, bool):
         return any(abs(float(one.replace(",", "")) - answer) < 1e-9 for one in _NUMBER.findall(words))
     text = caseless(str(answer))
@@ -197,7 +218,7 @@ def _failed(explanation: str, *, readable: bool = True) -> Verdict:
 
 
 def audit(toolbox: Toolbox, task: Task) -> Rejection | None:
-    """None if all is well, else the first thing that is wrong."""
+    """Return the first problem of a task as a rejection, or None if the task is fine."""
     return (
         _plays_twice_alike(toolbox, task)
         or _needs_every_call(toolbox, task)
@@ -207,12 +228,12 @@ def audit(toolbox: Toolbox, task: Task) -> Rejection | None:
 
 
 def misstated(toolbox: Toolbox, task: Task) -> Rejection | None:
-    """What is wrong with a task's text: a value that is not in it, or an answer that is."""
+    """Return the problem of a task's text, or None: it lacks a needed value, or it gives away an answer."""
     return _states_every_value(toolbox, task) or _gives_nothing_away(task)
 
 
 def random_replies(toolbox: Toolbox, task: Task, rng: random.Random) -> tuple[str, ...]:
-    """Well-formed calls of shown tools with values drawn blindly; never by chance those of the solution."""
+    """Return replies with valid calls of shown tools and random values, none of which solves the task."""
     right = calls_of(task.payload, "calls")
     shown = [toolbox.world.tools[name] for name in cast("Sequence[str]", task.payload["tools"])]
     calls: list[Call] = []
@@ -232,7 +253,7 @@ def random_replies(toolbox: Toolbox, task: Task, rng: random.Random) -> tuple[st
 def _plays_twice_alike(toolbox: Toolbox, task: Task) -> Rejection | None:
     calls = [] if task.payload.get("gap") == "missing_info" else calls_of(task.payload, "calls")
     program = [*calls_of(task.payload, "before"), *calls]
-    first, again = toolbox.world.play(program), toolbox.world.play(program)
+    first, again = toolbox.world.play(program), play_uncached(toolbox.world, program)
     place = difference(toolbox.comparable(first.state), toolbox.comparable(again.state))
     if place is not None:
         return Rejection(RejectReason.CHECKS_DISAGREE, f"Played twice, the states differ at {place}.")
@@ -242,9 +263,9 @@ def _plays_twice_alike(toolbox: Toolbox, task: Task) -> Rejection | None:
 
 
 def _needs_every_call(toolbox: Toolbox, task: Task) -> Rejection | None:
-    """Without any call that writes, or any item of a list in it, the end is another one.
+    """Reject a task whose end state stays the same without one of its writing calls or list items.
 
-    What is read is looked for by the check.
+    Calls that only read are verified by `check` instead.
     """
     if task.payload.get("gap", "none") != "none":
         return None
@@ -261,7 +282,7 @@ def _needs_every_call(toolbox: Toolbox, task: Task) -> Rejection | None:
 
 
 def _with_fewer(call: Call, unseen: Container[str]) -> Iterator[tuple[str, list[Call]]]:
-    """What may be idle, and what is called without it: the call, an item of a list in it that has several."""
+    """Yield each removable part of a call (all or a list item), and the calls that remain without it."""
     yield call.tool, []
     for name, value in call.args.items():
         for less in _with_less(value) if name not in unseen else ():

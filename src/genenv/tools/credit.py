@@ -1,4 +1,4 @@
-"""The soft reward: partial credit for a wrong rollout, by how near its calls are to the solution's."""
+"""The soft reward: partial credit for a wrong rollout, by the similarity of its calls to the solution's."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from genenv.tools.worlds.base import Call, Tool
 from genenv.types import Json
 
 NAME_CREDIT = 0.2
-"""Share of a call's credit that the right tool earns; the rest is for its arguments."""
+"""Share of a call's credit that the right tool earns; the arguments earn the other share."""
 EXTRA_CALL_COST = 0.2
 MAX_PARTIAL = 0.95
 """Maximum credit of a rollout that is not right."""
 
 
 def credit(wanted: Sequence[Call], made: Sequence[Call], tools: Mapping[str, Tool]) -> float:
-    """Mean credit of the calls that solve a task, less the cost of calls beyond them; in [0, MAX_PARTIAL].
+    """Return the mean credit of the solution's calls, minus a cost per extra call, in [0, MAX_PARTIAL].
 
     Args:
-        wanted: the calls that solve it.
-        made: those of the attempt that its tools take; each counts for one of the others at most.
-        tools: by name.
+        wanted: the calls of the solution.
+        made: the valid calls of the rollout; each is matched with at most one call of the solution.
+        tools: the tools by name.
     """
     scored = sorted(
         (-_of_call(tools[one.tool], one, other), i, j)
@@ -39,10 +39,10 @@ def credit(wanted: Sequence[Call], made: Sequence[Call], tools: Mapping[str, Too
 
 
 def _of_call(tool: Tool, wanted: Call, made: Call) -> float:
-    """1 for the same call; else 0.2 for the tool + 0.8 x the share of right arguments; 0 for another tool.
+    """Return 1 for the same call, 0 for another tool, else 0.2 + 0.8 x the share of right arguments.
 
-    Optional arguments count where the two differ, or where the wanted value is not the default: leaving them
-    alone is no merit.
+    An optional argument counts only if the two calls differ in it, or if the wanted value is not the default:
+    omitting it earns nothing.
     """
     if made.tool != wanted.tool:
         return 0.0

@@ -9,17 +9,18 @@ from typing import Any, ClassVar, cast
 from pydantic import BaseModel
 
 from genenv.environments.base import Ask, Episode, Options, OutOfTurns
-from genenv.environments.common import OneQuestion, Refused, held_out_tasks, request
+from genenv.environments.common import Refused, held_out_tasks, request
 from genenv.environments.simulator_prompts import asked_for
 from genenv.evaluation.environment_check import Finding
 from genenv.tools.build import build, skills_of
 from genenv.tools.bundle_check import check_tools
-from genenv.tools.calls import read_reply
-from genenv.tools.check import audit, calls_of, carried_out, check, random_replies
+from genenv.tools.calls import Reply, read_reply
+from genenv.tools.check import Executed, audit, calls_of, check, random_replies, refusal
 from genenv.tools.grammar import schema_from_state
 from genenv.tools.settings import ToolsConfig
 from genenv.tools.spec import AND, THEN, Program, ToolsParameters
 from genenv.tools.toolbox import Toolbox
+from genenv.tools.worlds.base import Call, Outcome, Session
 from genenv.types import (
     JsonObject,
     Lineage,
@@ -33,7 +34,7 @@ from genenv.types import (
 )
 
 _DRAWS = 8
-"""Programs that are drawn for parameters until one is for training."""
+"""Maximum number of programs drawn for given parameters until one is not reserved for held-out tasks."""
 
 
 class Tools(Toolbox):
@@ -41,7 +42,7 @@ class Tools(Toolbox):
 
     Args:
         settings: see `ToolsConfig`.
-        folder: of the bundle.
+        folder: the folder of the bundle.
     """
 
     spec: ClassVar[type[BaseModel]] = Program
@@ -51,23 +52,23 @@ class Tools(Toolbox):
     def build(
         self, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
     ) -> Task | Rejection:
-        """Run a program, and say in words what it does."""
+        """Execute a program and write the user's request for it; return the task, or why it is rejected."""
         return build(self, cast(Program, spec), task_id=task_id, lineage=lineage, rng=rng)
 
     def audit(self, task: Task, rng: random.Random) -> Rejection | None:
-        """Each call is needed, each value stated, nothing given away."""
+        """Reject a task with a needless call, an unstated value, or a text that gives away an answer."""
         return audit(self, task)
 
     def check(self, task: Task, replies: Sequence[str]) -> Verdict:
-        """Grade the end state and the answers, GenEnv eq. (1)."""
+        """Grade the end state and the answers of a rollout, GenEnv eq. (1)."""
         return check(self, task, replies)
 
     def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:
-        """Well-formed calls of shown tools with values drawn blindly."""
+        """Return replies with valid calls of shown tools and random values."""
         return random_replies(self, task, rng)
 
     def seeds(self) -> Sequence[Seed]:
-        """The base data: programs of the bundle that can be played in this mode."""
+        """The base data: the bundle's training programs that these settings allow."""
         groups = self.bundle.about.groups
         return [
             Seed(id=name, environment=self.name, spec=self.dumped(one), skills=skills_of(one, groups))
@@ -75,11 +76,11 @@ class Tools(Toolbox):
         ]
 
     def held_out(self) -> Sequence[Task]:
-        """Tasks for measuring only: their calls, with these arguments, are in no task for training."""
+        """Held-out tasks: their calls, with these arguments, are in no training task."""
         return held_out_tasks(self, self.playable(self.bundle.held_out))
 
     def playable(self, programs: Mapping[str, Program]) -> list[tuple[str, Program]]:
-        """Programs that can be played in this mode, with the tools there are."""
+        """Return the programs that these settings allow and whose tools exist, with their ids."""
         single, most = self.settings.mode == "single", self.settings.most_calls
         known = self.world.tools
         return [
@@ -91,12 +92,12 @@ class Tools(Toolbox):
         ]
 
     def findings(self) -> Iterator[Finding]:
-        """What `genenv check` says of tools beside what it says of every environment."""
+        """Yield the findings of `genenv check` that are specific to tools."""
         return check_tools(self)
 
     @property
     def omitted(self) -> str | None:
-        """How many tasks of the bundle these settings leave out, and why; None where it is none."""
+        """How many of the bundle's tasks these settings leave out, and why; None if none is left out."""
         sides = {"training": self.bundle.base, "measuring": self.bundle.held_out}
         kept = {side: len(self.playable(programs)) for side, programs in sides.items()}
         lost = [
@@ -113,9 +114,9 @@ class Tools(Toolbox):
         return f"{' and '.join(lost)} are left out: {'; '.join(why)}" if lost else None
 
     def spec_schema(self, seed: Seed) -> JsonObject:
-        """The schema of programs, in which calls are of tools there are, with arguments of their schemas.
+        """Return the JSON schema of programs that call existing tools with arguments of the tools' schemas.
 
-        Where there are several states to begin in, programs begin as the seed does.
+        If the bundle has several initial states, the programs begin in the state of the seed.
         """
         if self.bundle.about.starts is not None:
             own = parameters_of(Program.model_validate(seed.spec))
@@ -146,7 +147,7 @@ class Tools(Toolbox):
         return schema
 
     def simulator_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
-        """The job, the tools, how the agent does, and the seed as an example."""
+        """Return the simulator's prompt: instructions, tools, the agent's success rates, and the seed."""
         lines = "\n".join(tool.heading for tool in self.tools_in_prompt(seed).values())
         system = (
             "Write tasks for an assistant with tools, as JSON: difficulty, then the calls that solve it. "
@@ -155,7 +156,7 @@ class Tools(Toolbox):
         return request(system, seed.spec, profile, seed.skills, thing="task")
 
     def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
-        """Another program with the seed's tools and difficulty."""
+        """Return a random program with the seed's tools and difficulty, or the seed's if none is found."""
         program, starts = Program.model_validate(seed.spec), self.bundle.about.starts
         state = starts.state_of(program) if starts else None
         try:
@@ -163,14 +164,14 @@ class Tools(Toolbox):
         except Refused:
             return self.dumped(program)
 
-    # by parameters
+    # task parameters (`HasParameters`)
 
     def parameter_options(self, seed: Seed) -> Options:
-        """See `HasParameters`: the seed's first tool is the subject."""
+        """See `HasParameters`. The subject is the first tool of the seed."""
         return self.options(Program.model_validate(seed.spec).calls[0].tool)
 
     def parameter_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
-        """The prompt of a simulator that sets parameters."""
+        """Return the prompt of a simulator that sets task parameters."""
         names = ", ".join(name for name in self.graph.recipes if name in self.tools_in_prompt(seed))
         gap = "gap (none, missing_info, no_tool), " if self.has_gaps else ""
         system = (
@@ -197,23 +198,20 @@ class Tools(Toolbox):
         raise Refused(RejectReason.HELD_OUT, f"of {parameters.tools} all that is found is kept for measuring")
 
     def offered(self, task: Task) -> Sequence[JsonObject]:
-        """The tools of a task in the form of the OpenAI chat API."""
+        """Return the tools of a task in the format of the OpenAI chat API."""
         return [self.world.tools[name].schema for name in cast("Sequence[str]", task.payload["tools"])]
 
     def episode(self, task: Task) -> Episode:
-        """A fresh episode."""
+        """Return a fresh episode of a task."""
         native = self.settings.style == "native"
-        tools = self.offered(task) if native else ()
-        return (
-            OneQuestion(task, tools) if task.payload["mode"] == "single" else ToolsEpisode(self, task, tools)
-        )
+        return ToolsEpisode(self, task, self.offered(task) if native else ())
 
     def steps(self, task: Task) -> int:
-        """Calls that solve it."""
+        """Return the number of calls in the solution."""
         return int(str(task.spec["n_calls"]))
 
     def surface(self, task: Task) -> str:
-        """The text by which tasks are compared for novelty: the user's words, and the calls."""
+        """Return the text by which tasks are compared for novelty: the user's words and the calls."""
         calls = "; ".join(
             f"{call.tool}({', '.join(map(str, call.args.values()))})"
             for call in calls_of(task.payload, "calls")
@@ -222,7 +220,7 @@ class Tools(Toolbox):
 
 
 def parameters_of(program: Program) -> ToolsParameters:
-    """What a program is like."""
+    """Return the difficulty parameters of a program."""
     tools = program.calls[0].tool
     for step in program.calls[1:]:
         tools += (THEN if step.uses else AND) + step.tool
@@ -231,25 +229,71 @@ def parameters_of(program: Program) -> ToolsParameters:
 
 
 class ToolsEpisode:
-    """A conversation in which the agent's calls change a state of its own."""
+    """An episode in which the agent's calls are executed in a separate session of the world.
+
+    In a one-reply task (`mode = "single"`), the calls of that reply are executed, and the episode ends.
+
+    Args:
+        env: the environment that has the tools.
+        task: the task of the episode.
+        tools: the tools that the model's chat template lists; empty if the messages describe them.
+    """
 
     def __init__(self, env: Tools, task: Task, tools: Sequence[JsonObject] = ()) -> None:
         self._env, self._task, self.tools = env, task, tools
-        self.max_turns = env.settings.max_turns
+        self._single = task.payload["mode"] == "single"
+        self.max_turns = 1 if self._single else env.settings.max_turns
+        self._replies: list[str] = []
+        self._executed: Executed | None = None
 
     async def run(self, ask: Ask) -> None:
-        """Converse until the episode ends: at a reply without calls, or after `max_turns`."""
-        env, payload = self._env, self._task.payload
-        messages: Sequence[Message] = self._task.messages
-        calls: list[Any] = []
-        for _ in range(self.max_turns):
-            reply = read_reply(await ask(messages), env.settings.style, env.known)
+        """Run the episode until a reply without calls, or for `max_turns` replies."""
+        env = self._env
+        reply = Reply()
+        if self._single:
+            reply = await self._asked(ask, self._task.messages)
             if reply.malformed or not reply.calls:
                 return
-            calls += reply.calls
-            shown = cast("Sequence[str]", payload["tools"])
-            played = carried_out(env.world, shown, calls_of(payload, "before"), calls)
-            messages = [
-                Message(role="tool", content=one.text) for one in played.outcomes[-len(reply.calls) :]
-            ]
+        async with env.world.session() as session:
+            for call in calls_of(self._task.payload, "before"):
+                await session.call(call)
+            outcomes: list[Outcome] = []
+            try:
+                if self._single:
+                    await self._act(session, reply.calls, outcomes)
+                else:
+                    await self._converse(session, ask, outcomes)
+            except OutOfTurns:
+                self._executed = Executed(outcomes=tuple(outcomes), state=await session.state())
+                raise
+            self._executed = Executed(outcomes=tuple(outcomes), state=await session.state())
+
+    async def _converse(self, session: Session, ask: Ask, outcomes: list[Outcome]) -> None:
+        messages: Sequence[Message] = self._task.messages
+        for _ in range(self.max_turns):
+            reply = await self._asked(ask, messages)
+            if reply.malformed or not reply.calls:
+                return
+            made = await self._act(session, reply.calls, outcomes)
+            messages = [Message(role="tool", content=one.text) for one in made]
         raise OutOfTurns
+
+    async def _asked(self, ask: Ask, messages: Sequence[Message]) -> Reply:
+        self._replies.append(await ask(messages))
+        return read_reply(self._replies[-1], self._env.settings.style, self._env.known)
+
+    async def _act(
+        self, session: Session, calls: Sequence[Call], outcomes: list[Outcome]
+    ) -> Sequence[Outcome]:
+        """Execute calls; a call of a tool that is not shown, or with wrong arguments, reaches no tool."""
+        shown = cast("Sequence[str]", self._task.payload["tools"])
+        made: list[Outcome] = []
+        for call in calls:
+            error = refusal(self._env.world, shown, call)
+            made.append(await session.call(call) if error is None else Outcome(error=error))
+        outcomes += made
+        return made
+
+    def verdict(self) -> Verdict:
+        """Grade the session's end state without executing calls again. See `check`."""
+        return check(self._env, self._task, self._replies, self._executed)

@@ -1,7 +1,7 @@
-"""The grammar of programs that begin in the state of a seed: plans there are, values that this state has.
+"""The grammar of programs that begin in the state of a seed: known plans, with values from this state.
 
-So what is written can nearly always be played, though words and numbers are chosen from lists. A bundle whose
-state is made by calls that a simulator writes itself has no such grammar (`Tools.spec_schema`).
+A program that fits the grammar can nearly always be executed. A bundle whose initial state is made by calls
+that the simulator writes has no such grammar (`Tools.spec_schema`).
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _BOUNDS = (
 )
 _MOST_NUMBER = 2**53
 _MOST_VALUES = 64
-"""A longer list of values is not written down: what the tool's own schema allows may be written."""
+"""Maximum number of values that the grammar lists for a parameter; with more, the tool's schema decides."""
 
 
 def schema_from_state(toolbox: Toolbox, seed: Seed, own: ToolsParameters) -> JsonObject:
-    """The schema of programs that begin as a seed does.
+    """Return the JSON schema of programs that begin in the state of a seed.
 
     Args:
-        toolbox: whose programs they are.
-        seed: it.
-        own: the parameters of its program, which are among those that can be written.
+        toolbox: the tools that the programs call.
+        seed: the seed whose state they begin in.
+        own: the parameters of the seed's program, which the schema always allows.
     """
     program = Program.model_validate(seed.spec)
     steps = _Steps(toolbox, program)
@@ -69,14 +69,14 @@ def _program(
 
 
 class _Steps:
-    """How each call is written, once for all programs."""
+    """Builds the schema of each call once, as a definition that all programs share."""
 
     def __init__(self, toolbox: Toolbox, program: Program) -> None:
         self._toolbox, self._values = toolbox, toolbox.values(program)
         self.definitions: dict[str, Json] = {}
 
     def ways(self, plan: Plan, gap: str) -> list[list[Json]]:
-        """The calls of a plan, in each way in which its links can be followed."""
+        """Return the calls of a plan as schemas, one list for each combination of its links."""
         if gap == "missing_info":
             tool = self._toolbox.world.tools[plan.tools[0]]
             return [[self._step(tool.name, without=one)] for one in left_out(tool, self._toolbox.wordings)]
@@ -107,7 +107,7 @@ class _Steps:
         without: str = "",
         reads_for: Link | None = None,
     ) -> Json:
-        """A reference to how a call is written; `reads_for`: how the next one uses what it finds."""
+        """Return a reference to a call's schema; `reads_for` links the next call to the result."""
         fixed = dict(reads_for.first) if reads_for else {}
         key = f"{name}.{link.parameter}.{number}" if link else f"{name}.{without}" if without else name
         key += f".{reads_for.user}.{reads_for.parameter}" if reads_for and fixed else ""
@@ -135,7 +135,7 @@ class _Steps:
         return {"$ref": f"#/$defs/{key}"}
 
     def _value(self, name: str, parameter: str) -> Json:
-        """What can be given: what the state has, or what people say; else what the tool's schema allows."""
+        """Return the schema of an argument: values from the state or from users, else the tool's schema."""
         tool = self._toolbox.world.tools[name]
         known = self._values.get(self._toolbox.graph.recipes[name].ways.get(parameter, ""), ())
         if 0 < len(known) <= _MOST_VALUES:
@@ -144,12 +144,12 @@ class _Steps:
 
 
 def writable(schema: JsonObject) -> JsonObject:
-    """A parameter's schema without what grammars cannot hold to, such as bounds that leave nothing.
+    """Return a parameter's schema without the parts that grammars do not support, such as empty ranges.
 
-    What is written is checked against the whole schema afterwards.
+    The simulator's output is validated against the complete schema afterwards.
 
     Args:
-        schema: a plain one.
+        schema: a schema without references.
     """
     kept = {name: one for name, one in schema.items() if name not in _ABOUT}
     for low, high in _BOUNDS:

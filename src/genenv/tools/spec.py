@@ -1,4 +1,4 @@
-"""The spec of a tool-use task: difficulty, the calls that solve it, and the questions to answer."""
+"""The spec of a tool-use task: its difficulty, the calls that solve it, and the questions to answer."""
 
 from __future__ import annotations
 
@@ -8,62 +8,62 @@ from pydantic import BaseModel, Field, JsonValue
 
 Size = Literal[1, 2, 3, 4, 6, 8, 12, 16]
 SIZES: tuple[Size, ...] = (1, 2, 3, 4, 6, 8, 12, 16)
-"""How many tools can be shown."""
+"""Allowed numbers of tools that a task shows to the agent."""
 
 AND, THEN = "+", ">"
-"""Between the tools of a plan; `>`: the second one uses a value that the first one returned."""
+"""Separators between the tools of a plan. After `>`, a tool uses a value that the tool before it returned."""
 
 Gap = Literal["none", "missing_info", "no_tool"]
 
 
 class Use(BaseModel, frozen=True, extra="forbid"):
-    """A value that an earlier call finds."""
+    """A reference to a value in the result of an earlier call, which a later call takes as an argument."""
 
     parameter: str
-    """Of this call."""
+    """The parameter of the later call that takes the value."""
     call: int = Field(ge=0)
-    """Number of the earlier call, from 0 on."""
+    """Index of the earlier call in the program, from 0 on."""
     path: tuple[str | int, ...] = Field(max_length=16)
-    """Where it stands in its result."""
+    """Path of the value in the result of the earlier call."""
 
 
 class Step(BaseModel, frozen=True, extra="forbid"):
-    """One call."""
+    """One tool call of a program, with literal arguments and references to earlier results (`uses`)."""
 
     tool: str
     args: dict[str, JsonValue]
-    """Literal ones."""
+    """Literal arguments by parameter name."""
     uses: tuple[Use, ...] = ()
 
 
 class Question(BaseModel, frozen=True, extra="forbid"):
-    """A value that the user wants to be told."""
+    """A value in the result of a call that the agent has to state in its last reply."""
 
     call: int = Field(ge=0)
     path: tuple[str | int, ...] = Field(max_length=16)
 
 
 class Program(BaseModel, frozen=True, extra="forbid"):
-    """A task before it is played. There are no words in it: the runtime writes them."""
+    """The spec of a task: the calls that solve it. It has no text; the runtime writes the user's request."""
 
     n_calls: int = Field(ge=1, le=8)
     chained: bool
-    """A later call uses the result of an earlier one."""
+    """Whether a later call uses the result of an earlier one."""
     answer: bool
-    """The user wants to be told something."""
+    """Whether the user asks for an answer."""
     n_tools: Size
-    """How many tools the agent is shown."""
+    """Number of tools that the agent is shown."""
     gap: Gap = "none"
-    """Nothing solves it. missing_info: the user leaves out a value that the call needs. no_tool: the tool
-    that is called is not shown. The right answer is to change nothing, and to say so."""
+    """Why the task has no solution. none: it has one. missing_info: the user omits a value that the call
+    needs. no_tool: the called tool is not shown. For a gap, the right reply changes nothing and says so."""
     calls: tuple[Step, ...] = Field(min_length=1, max_length=8)
     questions: tuple[Question, ...] = Field(default=(), max_length=4)
     before: tuple[Step, ...] = Field(default=(), max_length=8)
-    """Calls that make the state in which the task begins; the agent does not see them."""
+    """Calls that set up the initial state of the task; the agent does not see them."""
 
 
 class ToolsParameters(BaseModel, frozen=True, extra="forbid"):
-    """What a task is to be like; the rest is drawn."""
+    """Difficulty parameters of a task; a program that fits them is sampled at random."""
 
     n_calls: int = Field(ge=1, le=8)
     chained: bool
@@ -71,4 +71,4 @@ class ToolsParameters(BaseModel, frozen=True, extra="forbid"):
     n_tools: Size
     gap: Gap = "none"
     tools: str
-    """Names with `+` between them; `a>b` where b uses what a finds."""
+    """Tool names joined by `+`, or by `>` if the second tool uses a value that the first one returns."""

@@ -1,6 +1,7 @@
-"""A bundle's tools and all that is known of them: how they can be called, asked for and compared.
+"""A bundle's tools with all that is known of them: recipes, wordings, and rules for comparing states.
 
-Tasks are drawn, built, graded and audited from this. The environment (`Tools`) adds base data and episodes.
+Tasks are sampled, built, graded and audited with a `Toolbox`. Its subclass `Tools`, the environment, adds
+base data and episodes.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date as Day
@@ -35,21 +37,23 @@ from genenv.tools.spec import Gap, Program, Use
 from genenv.tools.worlds.base import Call, Played, Tool, World
 from genenv.types import Json, JsonObject, Seed
 
+_KEPT_SOLUTIONS = 256
+"""Maximum number of task solutions whose end states are cached."""
 _HELD_OUT_PARTS = 5
-"""One program in this many, by its calls, is for measuring alone."""
+"""One program in this many, by a hash of its calls, is reserved for held-out tasks."""
 
 
 class Toolbox:
-    """A bundle's tools under one environment's settings.
+    """A bundle's tools under one environment's settings; the base class of the environment `Tools`.
 
     Args:
         settings: see `ToolsConfig`.
-        folder: of the bundle.
+        folder: the folder of the bundle.
     """
 
     name: ClassVar[str] = "tools"
     counts_calls: ClassVar[bool] = False
-    """Whether more calls than the solution has fail where there is one reply, though they do no harm."""
+    """Whether a one-reply rollout fails if it makes more calls than the solution, even if they do no harm."""
 
     def __init__(self, settings: ToolsConfig | None = None, folder: Path | str = "") -> None:
         self.settings = settings or ToolsConfig()
@@ -62,7 +66,7 @@ class Toolbox:
 
     @cached_property
     def graph(self) -> Graph:
-        """How they can be called; nobody calls what makes the states to begin in."""
+        """The recipes and links of the tools, without the hidden tool that sets the initial state."""
         graph, starts = self.bundle.graph, self.bundle.about.starts
         if starts is None or starts.tool not in graph.recipes:
             return graph
@@ -72,23 +76,23 @@ class Toolbox:
 
     @property
     def wordings(self) -> Mapping[str, Sequence[str]]:
-        """How each is asked for, in tasks for training."""
+        """The wordings of each tool in training tasks."""
         return self.bundle.wordings
 
     def wordings_of(self, *, measuring: bool) -> Mapping[str, Sequence[str]]:
-        """How each is asked for in tasks of one side; those for measuring may have wordings of their own."""
+        """Return the wordings of each tool; held-out tasks (`measuring`) may have separate wordings."""
         other = self.bundle.measuring_wordings if measuring else None
         return self.wordings if other is None else other
 
     @cached_property
     def has_gaps(self) -> bool:
-        """Whether there are tasks that nothing solves."""
+        """Whether there are tasks without a solution."""
         return bool(self.bundle.about.alike) or any(
             left_out(tool, self.wordings) for tool in self.world.tools.values()
         )
 
     def is_for_measuring(self, program: Program) -> bool:
-        """Whether a program may only be a held-out task: by its state, or by its calls."""
+        """Whether a program is reserved for held-out tasks, by its initial state or by its calls."""
         starts = self.bundle.about.starts
         if starts is None:
             return is_for_measuring(program)
@@ -97,7 +101,7 @@ class Toolbox:
 
     @cached_property
     def kept_texts(self) -> frozenset[str]:
-        """Texts that people give in tasks for measuring alone."""
+        """Texts that users state only in held-out tasks."""
         measuring, training = (
             {text for texts in spoken_values.kinds(None).values() for text in texts if isinstance(text, str)}
             for spoken_values in (self.bundle.measuring_spoken_values, self.bundle.spoken_values)
@@ -106,12 +110,12 @@ class Toolbox:
 
     @property
     def beginning(self) -> tuple[Call, ...]:
-        """Calls that make a state to begin in, where no program says which: the first one there is."""
+        """Calls that set a default initial state if no program selects one: the first state of the bundle."""
         starts = self.bundle.about.starts
         return (starts.call(0),) if starts else ()
 
     def today(self, before: Program | Sequence[Call]) -> Day | None:
-        """The day on which a program begins, or that it is after some calls, where that is known."""
+        """Return the date in the state at a program's start or after some calls; None if none is known."""
         name = self.bundle.about.today
         if not name:
             return None
@@ -119,18 +123,31 @@ class Toolbox:
         return day_of(played.state, name)
 
     def begun(self, program: Program) -> Played:
-        """What the calls before a program come to."""
+        """Execute the calls that set up a program's initial state; return their outcomes and the state."""
         return self.world.play([Call(tool=one.tool, args=dict(one.args)) for one in program.before])
 
+    def solved(self, calls: tuple[Call, ...]) -> Played:
+        """Execute a task's solution, and cache the result for the other rollouts of the task."""
+        key = repr(calls)
+        if key not in self._solved:
+            self._solved[key] = self.world.play(calls)
+            if len(self._solved) > _KEPT_SOLUTIONS:
+                self._solved.popitem(last=False)
+        return self._solved[key]
+
+    @cached_property
+    def _solved(self) -> OrderedDict[str, Played]:
+        return OrderedDict()
+
     def values(self, program: Program) -> Mapping[str, list[Json]]:
-        """What there is to be named when a program begins, by kind: of the state, and of what people say."""
+        """Return the values that arguments can take when a program begins, by kind (state and users)."""
         state, bundle = self.begun(program).state, self.bundle
         other = bundle.measuring_spoken_values
         spoken_values = other if other.values and self.is_for_measuring(program) else bundle.spoken_values
         return {**leaves(state), **spoken_values.kinds(day_of(state, bundle.about.today))}
 
     def speech(self, program: Program, *, measuring: bool = False) -> RequestStyle:
-        """How a program is asked for."""
+        """Return how the request for a program is worded."""
         bundle, today, spoken_values = self.bundle, self.today(program), self.bundle.spoken_values
         wordings = self.wordings_of(measuring=measuring)
         manner = Manner(
@@ -150,24 +167,24 @@ class Toolbox:
         return RequestStyle(wordings=wordings, manner=manner, in_words=in_words, usual=usual)
 
     def said(self, program: Program, rng: random.Random, *, measuring: bool = False) -> Request:
-        """What a user says who wants a program done."""
+        """Return the user's request for a program."""
         return said(self.world.tools, program, self.speech(program, measuring=measuring), rng)
 
     @cached_property
     def known(self) -> Known:
-        """The tools, and their parameters in order."""
+        """The tools, with their parameter names in order."""
         return {name: list(tool.properties) for name, tool in self.world.tools.items()}
 
     def comparable(self, state: Json) -> Json:
-        """A state without what is declared volatile."""
+        """Return a state without the values that the bundle declares volatile."""
         return self.bundle.comparable(state)
 
     def dumped(self, program: Program) -> JsonObject:
-        """A program as a spec; where every task has a solution it does not say so."""
+        """Return a program as a spec; the field `gap` is omitted if every task has a solution."""
         return program.model_dump(mode="json", exclude=None if self.has_gaps else {"gap"})
 
     def tools_in_prompt(self, seed: Seed) -> Mapping[str, Tool]:
-        """The tools in a simulator's prompt: of the seed's groups, where there are some, else all."""
+        """Return the tools in a simulator's prompt: those of the seed's groups, or all tools."""
         groups = self.bundle.about.groups
         used = {step.tool for step in Program.model_validate(seed.spec).calls}
         near = {one for tools in groups.values() if not used.isdisjoint(tools) for one in tools}
@@ -175,7 +192,7 @@ class Toolbox:
         return {name: tool for name, tool in tools.items() if name in near | used} if groups else tools
 
     def options(self, subject: str) -> Options:
-        """All parameters of tasks that begin with a call of one tool."""
+        """Return all parameters of tasks that call a given tool, their subject."""
         if subject not in self._known_options:
             self._known_options[subject] = _options(self, subject)
         return self._known_options[subject]
@@ -185,7 +202,7 @@ class Toolbox:
         return {}
 
     def walker(self, *, measuring: bool = False) -> ProgramSampler:
-        """Draws programs, for training or for measuring."""
+        """Return a sampler of programs for training or for held-out tasks (`measuring`)."""
         bundle, about = self.bundle, self.bundle.about
         around = DrawingContext(
             starts=about.starts,
@@ -198,9 +215,9 @@ class Toolbox:
 
 
 def is_for_measuring(program: Program) -> bool:
-    """Whether a program may only be a held-out task: by its calls, whatever the state before them.
+    """Whether a program is reserved for held-out tasks, by a hash of its calls.
 
-    What leaves something out has few calls that differ: of that the state counts, too.
+    Tasks with a gap have few distinct calls, so the hash of these also covers the calls before the task.
     """
     steps = program.calls if program.gap == "none" else (*program.before, *program.calls)
     text = json.dumps([step.model_dump(mode="json") for step in steps], sort_keys=True)
@@ -230,7 +247,7 @@ def _options(toolbox: Toolbox, subject: str) -> Options:
 
 
 def _gaps(toolbox: Toolbox, subject: str) -> Sequence[Gap]:
-    """In which ways a call of a tool can have no solution."""
+    """Return the gaps that a task of one call of a tool can have."""
     withheld: Sequence[Gap] = ("no_tool",) if toolbox.bundle.about.alike else ()
     incomplete = left_out(toolbox.world.tools[subject], toolbox.wordings)
     return (*withheld, *(("missing_info",) if incomplete else ()))

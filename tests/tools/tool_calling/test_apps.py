@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from genenv.tools.check import carried_out
+from genenv.tools.check import execute
 from genenv.tools.tool_calling.apps.whole import Apps
 from genenv.tools.tool_calling.environment import ToolCalling
 from genenv.tools.worlds.base import Call, World
@@ -33,7 +33,7 @@ def call(phone: Apps, name: str, /, **args: Any) -> dict[str, Any]:
 
 def told(world: World, name: str, args: dict[str, Any]) -> str:
     """What an agent is told that calls a tool."""
-    (outcome,) = carried_out(world, [name], [BEGIN], [Call(tool=name, args=args)]).outcomes
+    (outcome,) = execute(world, [name], [BEGIN], [Call(tool=name, args=args)]).outcomes
     return outcome.error or ""
 
 

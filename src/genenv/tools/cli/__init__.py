@@ -1,1 +1,1 @@
-"""Commands for tools of your own: make an environment of them, and ask a trained agent."""
+"""Commands for your own tools: make an environment of them, and try a trained agent on them."""

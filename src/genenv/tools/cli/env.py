@@ -27,7 +27,7 @@ from genenv.tools.worlds.recorded import MOST_SENT
 
 
 class Action(StrEnum):
-    """What can be done."""
+    """The actions of `genenv env`."""
 
     NEW = "new"
     WORDS = "words"
@@ -222,10 +222,10 @@ def env(  # noqa: PLR0913 - each is an option
 
 
 def _new(folder: Path, wanted: make_bundle.Wanted) -> None:
-    """Make a bundle, and say at the end what came of it.
+    """Make a bundle, and print the result.
 
     Raises:
-        typer.Exit: it was stopped (status 130 or 143), or has no tasks (status 1).
+        typer.Exit: the user stopped it (status 130 or 143), or the bundle has no tasks (status 1).
     """
     with stoppable(f"nothing of {folder} is kept, and the same command begins anew"):
         made = make_bundle.make(folder, wanted, examined, ConsoleReporter())
@@ -247,10 +247,10 @@ def _new(folder: Path, wanted: make_bundle.Wanted) -> None:
 
 
 def _check(action: Action, name: Path, *, of_new: bool, by: str, of_words: bool) -> None:
-    """Refuse options of another action than the one that is asked for.
+    """Refuse options that belong to another action than the requested one.
 
     Raises:
-        UsageError: there is one, or it is not said who writes.
+        UsageError: there is such an option, or `--by` is missing.
     """
     if action is not Action.NEW and of_new:
         raise UsageError(
@@ -266,7 +266,7 @@ def _check(action: Action, name: Path, *, of_new: bool, by: str, of_words: bool)
 
 
 def _tasks(folder: Path, asked: make_bundle.Asked) -> None:
-    """Draw them, and say what came of it."""
+    """Draw the tasks of a bundle again, and print the result."""
     begin(f"drawing the tasks of {folder} anew")
     with stoppable(f"the tasks of {folder} are as they were"):
         done = make_bundle.redraw(folder, asked, examined, ConsoleReporter())
@@ -280,7 +280,7 @@ def _tasks(folder: Path, asked: make_bundle.Asked) -> None:
 
 
 def _words(folder: Path, wanted: Wanted) -> None:
-    """Have wordings written, and say what came of each."""
+    """Let a model write wordings, and print the result for each tool."""
     begin(f"asking {wanted.by} for wordings")
     with stoppable("what passed is kept, and the same command goes on"):
         done = write_wordings(folder, wanted, ConsoleReporter())

@@ -65,19 +65,19 @@ def try_agent(run: Run, policy: Policy = "", yes: Yes = False) -> None:
 
 
 class _Session:
-    """A state that lasts, and one conversation after the other about it."""
+    """A persistent state, and a separate conversation for each request."""
 
     def __init__(self, env: Tools, asked: Assistant, *, yes: bool) -> None:
         self._env, self._assistant, self._yes = env, asked, yes
         self.requests = 0
-        """What was asked for so far."""
+        """Number of requests so far."""
         self._done: list[Call] = list(env.beginning)
         self._multi = env.settings.mode != "single"
         native = env.settings.style == "native"
         self._tools = [tool.schema for tool in env.world.tools.values()] if native else []
 
     async def held(self) -> None:
-        """Answer until nothing is asked for; in a pipe, where empty lines mean nothing, until its end."""
+        """Answer requests until an empty line; if the input is a pipe, until its end."""
         person = sys.stdin.isatty()
         while (request := next_line("\n> ")) is not None:
             if request.strip():
@@ -124,7 +124,7 @@ class _Session:
 
 
 def _is_wanted() -> bool:
-    """Whether the person wants a call that is shown to them; nobody there wants none."""
+    """Ask the person whether to run the call that is shown; the end of the input means no."""
     said = next_line("Enter runs it, n does not: ")
     if said is None:
         typer.echo(f"the input has ended, so this call does not run: {_EXPECTED}, or --yes runs all")

@@ -1,1 +1,1 @@
-"""Find out how tools can be called: which arguments succeed, what they read and change."""
+"""Explore how tools can be called: which arguments succeed, and what the calls read and change."""

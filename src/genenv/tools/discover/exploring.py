@@ -1,7 +1,7 @@
 """Find out by experiment how tools can be called, which results feed other tools, and what varies.
 
 Names of parameters suggest where their values come from (`state_values.wanted`). Each suggestion is tried on
-copies of the state, and the one that succeeds most often is kept.
+copies of the state. The suggestion that succeeds most often is kept.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ from genenv.tools.worlds.base import Call, Outcome, Played, Tool, World
 from genenv.types import Json
 
 _TRIES, _MORE_TRIES = 3, 9
-"""How often one way to call a tool is tried: at first, and where the first tries differ."""
+"""Tries of one combination of argument sources: at first, and again if any of the first succeeded."""
 _MOST_COMBINATIONS = 24
 _LAST = 4
-"""Kinds of told values that are tried for a parameter that goes by its name with none."""
+"""Number of kinds of result values that are tried for a parameter whose name suggests none."""
 _FEW = 6
-"""So many distinct values at most make a category, if they look like one."""
+"""Maximum number of distinct values of a category."""
 _CATEGORY = re.compile(r"[A-Za-z]+(?:[_-][a-z]+)*")
 _QUARTER = 4
-"""Rates are compared by quarters: a few tries tell no more."""
+"""Success rates are rounded to quarters before they are compared: a few tries are no more precise."""
 IDLE = "it is said to write, and nothing that can be seen changed"
-"""What is said of a tool whose calls go well and do nothing."""
+"""Failure message of a tool that is declared to write, but whose calls change nothing visible."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Tried:
-    """What some tries of one combination came to."""
+    """The outcome of some tries of one combination of argument sources."""
 
     rate: float
-    """Share that succeeded, of those without a value that always fails."""
+    """Share of tries that succeeded, without failed tries that used a value known to fail."""
     writes: bool
     good: tuple[Outcome, ...]
 
@@ -68,12 +68,12 @@ class Probe:
     """Finds a recipe for one tool by calling it in a given state.
 
     Args:
-        world: whose tool it is.
-        tool: it.
-        before: calls that make the state in which it is tried.
-        held: what that state holds.
+        world: the world that has the tool.
+        tool: the tool to explore.
+        before: calls that set up the state in which the tool is tried.
+        held: the values in that state.
         rng: draws arguments.
-        luck: what values have come to so far.
+        call_stats: success statistics of argument values so far.
     """
 
     def __init__(
@@ -88,10 +88,10 @@ class Probe:
         self._world, self._tool, self._rng, self._luck = world, tool, rng, call_stats
         self._before, self._state, self._values = before, held, held.values
         self.said = "it was given no value that there is"
-        """What the last call that failed said; or that calls go well, and do nothing."""
+        """The last error of a call, or `IDLE` if calls succeed without changing anything."""
 
     def recipe(self) -> Recipe | None:
-        """How the tool can be called; None if it never succeeds."""
+        """Return the tool's recipe, or None if the tool never succeeds."""
         tool = self._tool
         choices = [
             [(name, way) for way in self._ways(name)]
@@ -111,7 +111,7 @@ class Probe:
                     found.append(((round(tried.rate * _QUARTER), suits), ways, tried))
         if not found:
             return None
-        # what changed nothing was no success of a tool that can
+        # if some calls write, a call that changed nothing did not succeed
         writing = [one for one in found if one[2].writes]
         _, ways, tried = max(writing or found, key=lambda one: one[0])
         optional, changed = self._optional(ways, tried)
@@ -131,7 +131,7 @@ class Probe:
         )
 
     def _ways(self, name: str) -> list[str]:
-        """Ways of an argument, or of a field of a record in one."""
+        """Return the candidate sources of an argument, or of a field of a record in an argument."""
         tool = self._tool
         if name not in tool.properties:
             outer, _, field = name.partition(".")
@@ -171,7 +171,11 @@ class Probe:
         return _Tried(len(good) / max(1, tries - avoided), writes, good)
 
     def _suits(self, name: str, way: str, *, writes: bool) -> float:
-        """Of ways that succeed alike: reads ask for what there is, writes name it and say what is new."""
+        """Return a score that ranks sources of equal success rate.
+
+        Tools that read prefer existing values. Tools that write prefer existing ids and categories, and fresh
+        other values.
+        """
         if way == FRESH:
             return 0.5 if writes else 0.0
         rank = 1 - 0.1 * self._ways(name).index(way)
@@ -186,9 +190,9 @@ class Probe:
         )
 
     def _optional(self, ways: Mapping[str, str], without: _Tried) -> tuple[dict[str, str], bool]:
-        """Optional arguments that can be given without spoiling the call, and make a difference.
+        """Return the sources of optional arguments that make a difference and do not make calls fail.
 
-        Also whether with one of them it writes: what changes a record changes nothing where nothing is given.
+        Also return whether the tool writes if one of them is given: an update without values changes nothing.
         """
         tool, found, writes = self._tool, dict[str, str](), False
         for name in tool.properties:
@@ -207,9 +211,9 @@ class Probe:
         return found, writes
 
     def _matters(self, name: str, ways: Mapping[str, str], tried: _Tried, tool: Tool | None = None) -> bool:
-        """Whether another value of an argument makes another end, or of a tool that reads another result.
+        """Whether another value of an argument changes the end state, or the result of a tool that reads.
 
-        Where there is no other value, or none that succeeds, nothing speaks against it.
+        Return True if no other value can be compared.
         """
         compared = False
         for _ in range(_MORE_TRIES):
@@ -242,12 +246,12 @@ class Probe:
 
 _PASSES = 4
 _SETUPS = 6
-"""How many other states, made by random writes, each pass looks at."""
+"""Number of states, made by random writes, that each later pass tries."""
 _LONGEST_SETUP = 4
 _SAME = 2
-"""So often a call is tried with the same values of the state and others that are new."""
+"""Maximum tries of a call with the same state values and different fresh values."""
 _ASKED = 3
-"""So many different calls of a tool say what it tells."""
+"""Number of distinct calls of a tool whose results provide values for other tools."""
 
 
 class Explorer:
@@ -256,9 +260,9 @@ class Explorer:
     def __init__(self, world: World, rng: random.Random) -> None:
         self.world, self._rng = world, rng
         self.known: int | None = None
-        """After so many calls a user knows the values there are, and can name none that is made later."""
+        """Number of calls after which the user learns no new values; None: users know the current values."""
         self.also: Callable[[Json], Mapping[str, list[Json]]] | None = None
-        """Values beside those of the state that calls led to, by kind."""
+        """Returns additional values by kind for a state, such as values that users state."""
         self._recipes: dict[str, Recipe] = {}
         self._failures: dict[str, str] = {}
         self._held: dict[str, Held] = {}
@@ -267,7 +271,7 @@ class Explorer:
 
     @classmethod
     def of(cls, world: World, graph: Graph, rng: random.Random) -> Explorer:
-        """One that knows already what another one found out."""
+        """Return an explorer that starts with the recipes of a graph."""
         made = cls(world, rng)
         made._recipes = dict(graph.recipes)
         for recipe in graph.recipes.values():
@@ -275,9 +279,10 @@ class Explorer:
         return made
 
     def explore(self) -> Graph:
-        """Try every tool on the first state, and those that never succeed after random writes.
+        """Try every tool in the first state, then retry those that never succeeded after random writes.
 
-        Those are also given what tools that succeed tell. The stage around it counts tools of the first pass.
+        Retries also use values from the results of other tools. The progress bar counts tools of the first
+        pass only.
         """
         for number in range(_PASSES):
             setups = [(), *(self.setup() for _ in range(_SETUPS * bool(number)))]
@@ -305,7 +310,7 @@ class Explorer:
         return Graph(learned, links, self._failures)
 
     def setup(self, longest: int = _LONGEST_SETUP) -> tuple[Call, ...]:
-        """Random writes that succeed one after the other."""
+        """Return random writing calls that succeed one after the other."""
         writers = [one for one in self._ordered().values() if one.writes]
         calls: list[Call] = []
         for _ in range(self._rng.randint(1, longest) if writers else 0):
@@ -321,7 +326,7 @@ class Explorer:
         rng: random.Random,
         given: Mapping[str, Json] | None = None,
     ) -> Call | None:
-        """A call that succeeds after others, if one is found in a few tries; some arguments may be given."""
+        """Return a call that succeeds after others, or None after some tries; `given` fixes arguments."""
         held = self.held(before[: self.known])
         failed = Counter[str]()
         for _ in range(_MORE_TRIES):
@@ -344,11 +349,11 @@ class Explorer:
         return draw_arguments(self.world.tools[recipe.tool], recipe.ways, held, rng, fails)
 
     def held(self, before: Sequence[Call], *, everything: bool = False) -> Held:
-        """What the state holds after some calls, and what tools tell of it.
+        """Return the values in the state after some calls, and in the results of tools that read.
 
         Args:
             before: the calls.
-            everything: whether all that tools tell is wanted, or what other tools are known to take.
+            everything: whether to include the results of all tools, or only those that recipes use.
         """
         readers = [name for name, one in self._recipes.items() if not one.writes] if everything else ()
         sources = dict.fromkeys(
@@ -368,7 +373,7 @@ class Explorer:
         return self._held[key]
 
     def _said(self, reader: str, before: Sequence[Call], above: frozenset[str]) -> dict[str, list[Json]]:
-        """What a tool tells after some calls, which may need what another one tells."""
+        """Return the values in a tool's results after some calls, as the tools it depends on provide them."""
         key = reader, repr([call.json for call in before])
         recipe = self._recipes.get(reader)
         if recipe is None or recipe.writes or reader in above:
@@ -387,17 +392,17 @@ class Explorer:
             self._told[key] = result_values(reader, (one.result for one in outcomes if one.error is None))
         return self._told[key]
 
-    # pairs
+    # links
 
     def _links(self) -> Iterator[Link]:
-        """What readers show that other tools can use, each one tried."""
+        """Yield the links from tools that read to other tools; each link was executed successfully."""
         readers = [one for one in self._ordered().values() if not one.writes and one.ways]
         for reader, user in itertools.product(readers, self._ordered().values()):
             if reader.tool == user.tool:
                 continue
             for parameter, way in user.ways.items():
                 if way == FRESH or parameter not in self.world.tools[user.tool].properties:
-                    continue  # what is said anew need not be found
+                    continue  # a fresh value does not come from a result
                 for kind in _fitting(parameter, way, reader, user.tool):
                     if self.linked(
                         Link(reader=reader.tool, user=user.tool, parameter=parameter, kind=kind),
@@ -409,9 +414,9 @@ class Explorer:
     def linked(
         self, link: Link, before: Sequence[Call], rng: random.Random
     ) -> tuple[Call, tuple[str | int, ...], Call] | None:
-        """Both calls, and where in the first one's result the second one's value stands, if they succeed.
+        """Return two linked calls that succeed, and the path of the value in the first result; else None.
 
-        A value that the first call's arguments hold already is not found by it.
+        A value that is already an argument of the first call does not count.
         """
         reader, user = self._recipes[link.reader], self._recipes[link.user]
         tool = self.world.tools[link.user]
@@ -443,7 +448,7 @@ class Explorer:
 
 
 def _fitting(parameter: str, way: str, reader: Recipe, user: str) -> list[str]:
-    """The kind of what a reader shows that a parameter may take: by its name, or as it was found to."""
+    """Return at most one kind of a reader's values for a parameter, by its recipe or its name."""
     if source_of(way) == reader.tool:
         return [kind for kind in reader.shows if result_kind(reader.tool, kind) == way][:1]
     return wanted(parameter, user, reader.shows)[:1]
@@ -451,9 +456,9 @@ def _fitting(parameter: str, way: str, reader: Recipe, user: str) -> list[str]:
 
 _PLAYED_TWICE = 8
 _EACH_TWICE, _MOST_PROGRAMS = 3, 8
-"""So many programs that end with a call of each tool, in so many tries."""
+"""Programs per tool that end with a call of the tool, and the maximum number of tries to find them."""
 _FEW_FILES = 12
-"""So many files that differ are named one by one; where there are more, none of them counts."""
+"""Maximum number of differing files that are listed by name; if more differ, all files are ignored."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -461,18 +466,18 @@ class Nondeterminism:
     """Values that differ between equal executions, which checks must ignore."""
 
     state: tuple[str, ...]
-    """Kinds of values of states."""
+    """Kinds of values in the state."""
     results: tuple[str, ...]
-    """`TOOL.KIND`, of what tools find; `TOOL.` alone: all of it."""
+    """Kinds of values in results, as `TOOL.KIND`; `TOOL.` without a kind means the whole result."""
 
 
 def find_nondeterminism(explorer: Explorer, again: World, graph: Graph, rng: random.Random) -> Nondeterminism:
     """Find nondeterministic values: execute programs in two worlds, a second apart.
 
     Args:
-        explorer: of the one world.
-        again: the other one, opened anew.
-        graph: what is known of the tools.
+        explorer: the explorer of the first world.
+        again: the second world, newly opened.
+        graph: the recipes of the tools.
         rng: draws the programs.
     """
     programs = [explorer.setup() for _ in range(_PLAYED_TWICE)]
@@ -498,15 +503,15 @@ def find_nondeterminism(explorer: Explorer, again: World, graph: Graph, rng: ran
 
 
 def _hidden_files(state: Json) -> Mapping[str, Json]:
-    """The hidden files of a folder's state."""
+    """Return the hidden files of a folder's state."""
     held = cast("Mapping[str, Json]", state).get(HIDDEN) if isinstance(state, Mapping) else None
     return cast("Mapping[str, Json]", held) if isinstance(held, Mapping) else {}
 
 
 def _by_folder(kind: str, steady_ones: Iterable[str]) -> str:
-    """The folder of a hidden file that differs, where nothing below it changes alike both times.
+    """Return the folder of a hidden file that differs, unless a file in it changes equally both times.
 
-    Files that are not there yet, such as the log of a new branch, differ as those beside them do.
+    Files that do not exist yet, such as the log of a new branch, are covered by their folder.
     """
     folder, slash, _ = kind.rpartition("/")
     inside = f"{folder.removeprefix(f'{HIDDEN}.')}/"
@@ -516,7 +521,7 @@ def _by_folder(kind: str, steady_ones: Iterable[str]) -> str:
 
 
 def _each(explorer: Explorer, graph: Graph, rng: random.Random) -> Iterator[tuple[Call, ...]]:
-    """Programs that end with a call of each tool, after others that write."""
+    """Yield programs that end with a call of each tool; some begin with random writes."""
     for recipe in graph.recipes.values():
         found = 0
         for number in range(_MOST_PROGRAMS):
@@ -539,7 +544,7 @@ def _results(program: Sequence[Call], one: Played, other: Played, graph: Graph) 
 
 
 def _without_inner(kinds: Iterable[str]) -> Iterator[str]:
-    """Kinds without those of records whose names differ already."""
+    """Yield the kinds without values of records whose keys differ."""
     keys = [one for one in kinds if one.endswith(KEY)]
     yield from (
         kind for kind in kinds if not any(kind.startswith(f"{one.removesuffix(KEY)}{ANY}") for one in keys)
@@ -547,7 +552,7 @@ def _without_inner(kinds: Iterable[str]) -> Iterator[str]:
 
 
 def differing(one: Json, other: Json) -> list[str]:
-    """Kinds of values that differ; files, of which each is a kind of its own, by their names."""
+    """Return the kinds of values that differ between two states; files are listed by name."""
     left, right = leaves(one), leaves(other)
     found: list[str] = []
     for kind in left | right:
@@ -560,14 +565,14 @@ def differing(one: Json, other: Json) -> list[str]:
 
 
 def _files(one: Json, other: Json, table: str) -> list[str]:
-    """Files that both have, and that hold something else; none if there are many."""
+    """Return the files that differ in content; none if there are many or the sets of files differ."""
     left, right = (cast("Mapping[str, Mapping[str, Json]]", state).get(table, {}) for state in (one, other))
     named = [name for name in left if name in right and left[name] != right[name]]
     return named if len(named) <= _FEW_FILES and set(left) == set(right) else []
 
 
 def without_nondeterminism(graph: Graph, found: Nondeterminism) -> Graph:
-    """What is known of tools, without what they find that differs, or tools that find nothing else."""
+    """Return the graph without nondeterministic values, and without tools that read nothing else."""
     shifting: dict[str, set[str]] = {}
     for one in found.results:
         tool = next(name for name in graph.recipes if one.startswith(f"{name}."))

@@ -1,4 +1,4 @@
-"""Recipes: for each tool, where values of its arguments come from so that calls succeed.
+"""Recipes: for each tool, the sources of argument values with which calls succeed.
 
 A value is drawn fresh from the schema (`FRESH`), or taken from a kind of values in the state or in results.
 """
@@ -22,36 +22,36 @@ from genenv.tools.worlds.base import Call, Outcome, Tool
 from genenv.types import Json, JsonObject
 
 FRESH = "new"
-"""A value that is drawn by schema and name."""
+"""The source of values that are drawn from the schema and the parameter's name."""
 _AGAIN = 1 / 8
-"""How often values are drawn from all, though some of them failed whenever they were tried."""
+"""Probability of drawing from all values, including values that always failed so far."""
 
 _OF_ONE_RECORD = 3 / 4
-"""How often what an argument's record holds is of one record of the state; else it meets by chance."""
+"""Probability that the fields of a record in an argument all come from one record of the state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """How to call a tool."""
+    """How to call a tool successfully: the sources of its argument values, and what calls do."""
 
     tool: str
     writes: bool
     """Whether a successful call changes the state."""
     ways: Mapping[str, str]
-    """For each argument `FRESH` or a kind of value; optional ones that do not spoil it are among them.
+    """Source of each argument's values: `FRESH` or a kind. Safe optional arguments are included.
 
-    `lines.product_id`: of a field of an argument that is a record, or a list of records.
+    `lines.product_id` is a field of an argument that is a record or a list of records.
     """
     success: float
     """Share of tries that succeeded, in [0, 1]."""
     shows: tuple[str, ...] = ()
-    """Kinds of single values in its results."""
+    """Kinds of single values in the tool's results."""
     told: tuple[str, ...] = ()
-    """Those of them that are worth asking for: they are not the same every time."""
+    """Kinds of result values that are worth asking for, because they vary between calls."""
     unseen: tuple[str, ...] = ()
-    """Arguments of a tool that writes that leave no trace in the state: no check sees them."""
+    """Arguments of a tool that writes that leave no trace in the state, so that no check sees them."""
     fails: Mapping[str, tuple[JsonValue, ...]] = field(default_factory=dict[str, tuple[JsonValue, ...]])
-    """Values that never succeeded where others of the same argument did: they are seldom drawn."""
+    """Values by argument that always failed while other values succeeded; they are seldom drawn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,11 +62,11 @@ class Link:
     user: str
     parameter: str
     kind: str
-    """Of the value in the reader's result."""
+    """Kind of the value in the reader's result."""
     first: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
-    """Arguments of the reader without which this makes no sense."""
+    """Arguments that the call of the reader must have for the link to make sense."""
     shared: tuple[str, ...] = ()
-    """Arguments of the second call that are those of the first one."""
+    """Arguments that the second call copies from the first one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +76,18 @@ class Graph:
     recipes: Mapping[str, Recipe] = field(default_factory=dict[str, Recipe])
     links: tuple[Link, ...] = ()
     failures: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Tools that never succeeded, and what they said last."""
+    """Tools that never succeeded, with their last error."""
 
 
 def succeeded(outcome: Outcome, *, writes: bool) -> bool:
-    """Whether a call did something: changed the state, or found something."""
+    """Whether a call had an effect: a tool that writes changed the state, another tool returned something."""
     if outcome.error is not None:
         return False
     return outcome.changed if writes else outcome.result is not False and not _is_empty(outcome.result)
 
 
 def _is_empty(result: Json) -> bool:
-    """Whether a result holds nothing: lists that could hold something, and do not."""
+    """Whether a result is empty, or a record whose fields are all empty and include a list or record."""
     if result in (None, "", [], {}):
         return True
     held = list(result.values()) if isinstance(result, Mapping) else []
@@ -97,14 +97,14 @@ def _is_empty(result: Json) -> bool:
 
 
 class Records:
-    """The records of a state, found when they are first asked for."""
+    """The records of a state, computed on first use."""
 
     def __init__(self, state: Json = None) -> None:
         self._state = state
 
     @cached_property
     def by_kind(self) -> Mapping[str, Sequence[Mapping[str, Sequence[Json]]]]:
-        """Values of theirs by kind, by the kind of the record."""
+        """The records by kind; each record is a mapping of kinds to its values."""
         return records(self._state)
 
 
@@ -113,12 +113,12 @@ class Held:
     """Values that arguments can be drawn from: of the state, and of tool results."""
 
     values: Mapping[str, Sequence[Json]]
-    """By kind."""
+    """Values by kind."""
     records: Records = field(default_factory=Records)
-    """Whose values belong together."""
+    """Records of the state, for values that must come from the same record."""
 
     def with_results(self, told: Mapping[str, Sequence[Json]]) -> Held:
-        """The same with what tools tell, too."""
+        """Return these values together with values of tool results."""
         return replace(self, values={**self.values, **told})
 
 
@@ -129,13 +129,15 @@ def draw_arguments(
     rng: random.Random,
     fails: Mapping[str, Sequence[Json]] | None = None,
 ) -> dict[str, Json] | None:
-    """Arguments by their ways; of the optional ones each with one chance in two. None: no such value there.
+    """Draw arguments from their sources; None if a source has no value or the arguments are not valid.
+
+    Each optional argument is given with probability 1/2.
 
     Args:
-        tool: whose arguments they are.
-        ways: see `Recipe`.
-        held: the state.
-        rng: draws.
+        tool: the tool to call.
+        ways: the source of each argument, see `Recipe`.
+        held: the values to draw from.
+        rng: random numbers.
         fails: values that are seldom drawn, by parameter.
     """
     args: dict[str, Json] = {}
@@ -151,7 +153,7 @@ def draw_arguments(
             if name not in tool.required and args[name] == tool.properties[name].get("default"):
                 del args[name]
         elif values.get(way):
-            if match := COLUMN.fullmatch(way):  # columns of one row go together
+            if match := COLUMN.fullmatch(way):  # all columns come from one row
                 one = values[way][rows.setdefault(match[1], rng.randrange(len(values[way])))]
             else:
                 one = _chosen(values[way], (fails or {}).get(name, ()), rng)
@@ -172,13 +174,13 @@ def draw_arguments(
 
 
 def _chosen(values: Sequence[Json], fails: Sequence[Json], rng: random.Random) -> Json:
-    """One of some values; those that fail as a rule seldom, as the state may be another one now."""
+    """Return a random value. Values that failed so far are seldom drawn, as the state may have changed."""
     better = [one for one in values if one not in fails] if fails else []
     return rng.choice(better if better and rng.random() >= _AGAIN else values)
 
 
 def inner_fields(tool: Tool, name: str) -> dict[str, Json]:
-    """What a record in an argument has to hold, texts, numbers and lists, as `name.field`: their schemas."""
+    """Return the schemas of required text, integer and list fields of a record argument, as `name.field`."""
     schema = tool.resolved(tool.properties[name])
     if schema.get("type") == "array":
         schema = tool.resolved(cast(JsonObject, schema.get("items", {})))
@@ -192,7 +194,7 @@ def inner_fields(tool: Tool, name: str) -> dict[str, Json]:
 
 
 def _place(argument: Json, fields: Mapping[str, str], held: Held, rng: random.Random) -> None:
-    """Put values of the state into the records of an argument, as a rule those of one record of the state."""
+    """Put values of the state into the records of an argument, usually all from one record of the state."""
     alike = _together(fields.values(), held)
     left = rng.sample(alike, len(alike)) if alike else []
     for record in cast("Sequence[Any]", argument if isinstance(argument, list) else [argument]):
@@ -204,7 +206,7 @@ def _place(argument: Json, fields: Mapping[str, str], held: Held, rng: random.Ra
 
 
 def _together(ways: Collection[str], held: Held) -> list[Mapping[str, Sequence[Json]]]:
-    """The records of the state that have a value of each of several kinds."""
+    """Return the records of the state that have a value of each of several kinds."""
     if len(ways) < 2:
         return []
     for _, alike in sorted(held.records.by_kind.items(), key=lambda pair: -len(pair[0])):
@@ -214,17 +216,17 @@ def _together(ways: Collection[str], held: Held) -> list[Mapping[str, Sequence[J
 
 
 _OFTEN = 2
-"""A value that failed so often, and never succeeded where another one did, is avoided."""
+"""Number of failures after which a value without success is avoided, if other values succeeded."""
 _KEPT = 64
-"""So many of them are kept for an argument."""
+"""Maximum number of avoided values per argument."""
 _CALLS = 512
-"""So many different calls that failed are remembered, of a tool and of all."""
+"""Maximum number of distinct failed calls that are stored, per tool and for all tools."""
 
 
 _Way = tuple[str, str]
-"""A parameter and where its value comes from."""
+"""A parameter and the source of its values."""
 _Named = tuple[_Way, str]
-"""A value of it, in writing."""
+"""A parameter with its source, and a value as its `repr`."""
 
 
 @dataclass(slots=True)
@@ -234,24 +236,24 @@ class _ToolStats:
     good: dict[_Way, set[str]] = field(default_factory=lambda: defaultdict[_Way, set[str]](set))
     bad: Counter[tuple[_Named, ...]] = field(default_factory=Counter[tuple[_Named, ...]])
     known: dict[_Way, set[str]] = field(default_factory=lambda: defaultdict[_Way, set[str]](set))
-    """Values that fail, as a recipe says."""
+    """Failing values that a recipe lists."""
 
     def alone(self) -> set[_Named]:
-        """Values that were often the only one in a call that failed which has never succeeded."""
+        """Return the values that were often the only value without success in a failed call."""
         return _often((suspects, times) for suspects, times in self._suspects() if len(suspects) == 1)
 
     def poor(self, faults: set[_Named]) -> set[_Named]:
-        """Values that failed often, and that nothing else in their calls explains.
+        """Return the values that failed often, not counting failures that a known faulty value explains.
 
         Args:
-            faults: values that explain why a call fails; it is held against no other then.
+            faults: known faulty values; other values in the same call are not blamed.
         """
         rest = ((suspects, times) for suspects, times in self._suspects() if faults.isdisjoint(suspects))
         told = {(way, value) for way, held in self.known.items() for value in held}
         return faults | _often(rest) | told
 
     def _suspects(self) -> Iterator[tuple[Sequence[_Named], int]]:
-        """Those values of each call that failed which have never succeeded."""
+        """Yield for each failed call its values without any success, and its number of failures."""
         for call, times in self.bad.items():
             if suspects := [(way, value) for way, value in call if value not in self.good[way]]:
                 yield suspects, times
@@ -269,8 +271,8 @@ def _often(calls: Iterable[tuple[Sequence[_Named], int]]) -> set[_Named]:
 class CallStats:
     """Success statistics of calls, by the values of their arguments.
 
-    What a tool has not succeeded with itself is told by others whose parameter is called alike and takes the
-    same kind of value.
+    If no value of an argument succeeded with the tool itself, statistics of other tools' parameters with the
+    same name and source are used.
     """
 
     _own: dict[str, _ToolStats] = field(default_factory=lambda: defaultdict[str, _ToolStats](_ToolStats))
@@ -278,7 +280,7 @@ class CallStats:
     _values: dict[str, Json] = field(default_factory=dict[str, Json])
 
     def note(self, call: Call, ways: Mapping[str, str], *, good: bool) -> None:
-        """Remember what a call came to."""
+        """Record whether a call succeeded."""
         named: list[_Named] = []
         for name, way in ways.items():
             if way != FRESH and name in call.args:
@@ -293,7 +295,7 @@ class CallStats:
                 of.bad[tuple(named)] += 1
 
     def fails(self, tool: str, ways: Mapping[str, str]) -> dict[str, tuple[Json, ...]]:
-        """Values that are better avoided, by parameter: of those where others have succeeded."""
+        """Return the values to avoid by parameter, for parameters with which other values succeeded."""
         own, found = self._own[tool], dict[str, tuple[Json, ...]]()
         faults = self._shared.alone()
         own_poor, shared_poor = own.poor(own.alone() | faults), self._shared.poor(faults)
@@ -306,22 +308,22 @@ class CallStats:
         return found
 
     def recall(self, recipe: Recipe) -> None:
-        """Take over what a recipe knows."""
+        """Add the failing values that a recipe lists."""
         own = self._own[recipe.tool]
         for name, values in recipe.fails.items():
             way = (name, recipe.ways[name])
-            own.good[way].add("")  # others do succeed
+            own.good[way].add("")  # other values succeeded
             own.known[way] |= {repr(value) for value in values}
             self._values |= {repr(value): value for value in values}
 
 
 def single(value: Json) -> Json:
-    """What was drawn for an argument: lists hold one value of the state."""
+    """Return the item of a list of one, else the value itself: arguments wrap state values in lists."""
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
 RESULT_OF = "()."
-"""Between the tool and the kind of what it finds: `list_branches().#`."""
+"""Separator between a tool and the kind of a value in its result, as in `list_branches().#`."""
 _LINE = re.compile(r"\s*([A-Za-z][\w -]{0,30}?):[ \t]+(\S.*?)\s*")
 _WHOLE = re.compile(r"-?(?:0|[1-9]\d{0,14})")
 _ITEM = re.compile(r"[\s*+•-]*(\S{1,64})\s*")
@@ -330,7 +332,7 @@ _LEAST_FIELDS = 2
 
 
 def parsed_result(result: Json) -> Json:
-    """A result as its fields: a text of lines `name: value` is a record, or a list of them."""
+    """Return a result in which text of `name: value` lines is parsed into a record or a list of records."""
     if isinstance(result, str):
         return _records(result) or result
     if isinstance(result, Mapping):
@@ -339,7 +341,7 @@ def parsed_result(result: Json) -> Json:
 
 
 def _records(text: str) -> Json:
-    """Its records; None if there is a line that is no field. A first line `heading:` is none."""
+    """Parse a text into records; None if a line is not a field. A first line `heading:` is skipped."""
     records: list[dict[str, Json]] = [{}]
     for number, line in enumerate(line for line in text.splitlines() if line.strip()):
         match = _LINE.fullmatch(line)
@@ -357,7 +359,7 @@ def _records(text: str) -> Json:
 
 
 def result_values(tool: str, results: Iterable[Json]) -> dict[str, list[Json]]:
-    """The single values in what a tool found, by kind."""
+    """Return the single values in a tool's results by kind."""
     found: dict[str, dict[str, Json]] = {}
     for result in results:
         for kind, value in _values(parsed_result(result)):
@@ -378,26 +380,26 @@ def _values(result: Json) -> Iterator[tuple[str, Json]]:
 
 
 def _items(text: str) -> list[str]:
-    """The lines of a text that are a word each, as lists of names are printed."""
+    """Return the lines of a text that are single words, as lists of names are printed."""
     return [match[1] for line in text.splitlines() if (match := _ITEM.fullmatch(line))]
 
 
 def result_kind(tool: str, kind: str) -> str:
-    """How a kind of a tool's result is called as a source of values."""
+    """Return the source name of a kind of result values, such as `list_branches().#`."""
     return f"{tool}{RESULT_OF}{kind_without_lists(kind)}"
 
 
 def kind_without_lists(kind: str) -> str:
-    """A kind without its lists: `*.commit` of a list is `commit` of its only record."""
+    """Return a kind without list markers: `*.commit` becomes `commit`."""
     return ".".join(part for part in kind.split(".") if part != ANY)
 
 
 def source_of(way: str) -> str | None:
-    """The tool that tells values of a kind; None: the state holds them."""
+    """Return the tool whose results have the values of a source; None if the state has them."""
     tool, mark, _ = way.partition(RESULT_OF)
     return tool if mark else None
 
 
 def sources_of(recipe: Recipe) -> list[str]:
-    """The tools that tell values of a recipe's arguments."""
+    """Return the tools whose results provide argument values of a recipe."""
     return [source for way in recipe.ways.values() if (source := source_of(way)) is not None]

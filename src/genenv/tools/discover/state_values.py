@@ -1,7 +1,8 @@
 """Values in a state or a result by kind (a path with wildcards), and kinds that suit a parameter.
 
 `{"orders": {"O-1": {"price": 3}}}` has a value `O-1` of the kind `orders.#` (the key of a record) and 3 of
-the kind `orders.*.price`. The parameter `order_id` wants the first one: by its name, and then by probing.
+the kind `orders.*.price`. The parameter `order_id` takes the first one; its name suggests it, and trial calls
+confirm it.
 """
 
 from __future__ import annotations
@@ -13,35 +14,35 @@ from typing import cast
 from genenv.types import Json
 
 KEY = "#"
-"""Stands in a kind for the key of a record."""
+"""Marks the key of a record in a kind."""
 ANY = "*"
-"""Stands in a kind for a record of a table or an item of a list."""
+"""Marks a record of a table or an item of a list in a kind."""
 _NAMING = frozenset({"id", "key", "name", "number", "no", "code", "title", "slug", "ref", "path"})
-"""Words by which a record is named."""
+"""Words for fields that name a record."""
 _SPOKEN = frozenset({"name", "title"})
-"""Those of names that people say; the key of a record seldom is one."""
+"""Words for names that people say; the key of a record is seldom one of these."""
 _SEARCHED = frozenset({"q", "query", "search", "keyword", "term", "text", "phrase"})
-"""Those of parameters by which records are looked for: by what people call them."""
+"""Words of parameters that search records by the names that people say."""
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 FILES, FOLDERS, HIDDEN, TABLES = "files", "folders", "hidden", "tables"
-"""In the state of a folder: what there is by its name, whatever the names look like."""
+"""Tables in a folder's state whose entries are always records by name, whatever the names look like."""
 _BY_NAME = frozenset({FILES, FOLDERS, HIDDEN, TABLES})
 PATHS = frozenset({"path", "file", "filename", "filepath", "source", "destination"})
 """Words of parameters that name a file or a folder."""
 PLACES = frozenset({"folder", "directory", "dir", "root", "repo", "repository", "workspace"})
-"""Those of parameters and tools that name a folder."""
+"""Words of parameters and tools that name a folder."""
 _SEARCHES = frozenset({"query", "keyword", "search", "term", "pattern"})
 MOST_WANTED = 3
-"""Kinds that are tried for a parameter."""
+"""Maximum number of kinds that are tried for a parameter."""
 
 
 def words_of(name: str) -> tuple[str, ...]:
-    """The words of an identifier, lower-cased and in the singular: `orderIds` is order, id."""
+    """Return the words of an identifier, lower-cased and in the singular: `orderIds` is order, id."""
     return tuple(singular(word.lower()) for word in _WORD.findall(name))
 
 
 def singular(word: str) -> str:
-    """A noun in the singular, as far as its letters tell."""
+    """Return a noun in the singular, as far as its spelling shows."""
     if word == "ids":
         return "id"
     if len(word) > 4 and word.endswith("ies"):
@@ -54,7 +55,7 @@ def singular(word: str) -> str:
 
 
 def stands_at(path: Sequence[str | int], kind: str) -> bool:
-    """Whether a path in a result is that of a kind of value."""
+    """Whether a path in a result matches a kind of value."""
     parts = kind.split(".")
     return len(parts) == len(path) and all(
         part == ANY or part == str(key) for part, key in zip(parts, path, strict=True)
@@ -62,7 +63,7 @@ def stands_at(path: Sequence[str | int], kind: str) -> bool:
 
 
 def leaves(value: Json) -> dict[str, list[Json]]:
-    """All single values by kind, each once, in the order in which they are found."""
+    """Return all single values by kind, without duplicates, in order of appearance."""
     found: dict[str, dict[str, Json]] = {}
     for kind, leaf in _walk(value, ()):
         found.setdefault(kind, {}).setdefault(repr(leaf), leaf)
@@ -70,7 +71,7 @@ def leaves(value: Json) -> dict[str, list[Json]]:
 
 
 def records(value: Json) -> dict[str, list[dict[str, list[Json]]]]:
-    """The records of tables and lists by kind, such as `orders.*`: each one's values by kind, and its key."""
+    """Return the records of tables and lists by kind, such as `orders.*`, as values and keys by kind."""
     found: dict[str, list[dict[str, list[Json]]]] = {}
 
     def note(record: Json, kind: tuple[str, ...], own: dict[str, list[Json]]) -> None:
@@ -97,10 +98,10 @@ def records(value: Json) -> dict[str, list[dict[str, list[Json]]]]:
 
 
 def at(value: Json, path: Sequence[str | int]) -> Json:
-    """What stands at a path of keys and numbers.
+    """Return the value at a path of keys and indices.
 
     Raises:
-        LookupError: nothing does.
+        LookupError: there is no such path.
     """
     for part in path:
         try:
@@ -111,10 +112,10 @@ def at(value: Json, path: Sequence[str | int]) -> Json:
 
 
 def single_paths(value: Json) -> dict[str, tuple[tuple[str | int, ...], Json]]:
-    """Values that a result holds in one place only, by kind: where, and what.
+    """Return the path and value of each kind that occurs only once in a result.
 
-    A list of one item counts, and its length does not show; keys of records do not: they are not named. Of
-    values in fields of one name the outermost counts alone, as a field is all by which one is told.
+    A value in a list of one item counts; keys of records do not, as a question cannot name them. Of several
+    fields with the same name, only a single outermost one counts, as a question names only the field.
     """
     found: dict[str, list[tuple[tuple[str | int, ...], Json]]] = {}
 
@@ -142,7 +143,7 @@ def single_paths(value: Json) -> dict[str, tuple[tuple[str | int, ...], Json]]:
 
 
 def _field(kind: str) -> str:
-    """The last name in a kind."""
+    """Return the last name in a kind."""
     return next((part for part in reversed(kind.split(".")) if part != ANY), "")
 
 
@@ -161,7 +162,7 @@ def _walk(value: Json, kind: tuple[str, ...]) -> Iterator[tuple[str, Json]]:
 
 
 def _is_table(value: Mapping[str, Json], kind: tuple[str, ...]) -> bool:
-    """Whether a mapping holds records by their keys, and is not a record itself."""
+    """Whether a mapping is a table of records by key, not a record itself."""
     if not value or not kind:
         return False
     inner = list(value.values())
@@ -178,12 +179,12 @@ def _is_table(value: Mapping[str, Json], kind: tuple[str, ...]) -> bool:
 
 
 def wanted(parameter: str, tool: str, kinds: Sequence[str]) -> list[str]:
-    """The kinds that a parameter could want, by its name, the likeliest first.
+    """Return the kinds that a parameter's name suggests, likeliest first.
 
     Args:
-        parameter: its name.
-        tool: the name of its tool, which may say of what: the `name` that `find_customer` wants.
-        kinds: those there are.
+        parameter: the name of the parameter.
+        tool: the name of its tool, which may add words: the `name` of `find_customer` is a customer's.
+        kinds: the kinds to choose from.
     """
     name, around = words_of(parameter), set(words_of(tool))
     scored = [
@@ -196,7 +197,7 @@ def wanted(parameter: str, tool: str, kinds: Sequence[str]) -> list[str]:
 
 
 def _likeness_of_path(name: tuple[str, ...], tool: set[str], kind: str) -> float:
-    """How well a file or a folder of the state goes with a parameter, by names that any tool has for them."""
+    """Return a score for file and folder names of the state, by common words for files and folders."""
     asked = set(name)
     if kind not in (f"{FILES}.{KEY}", f"{FOLDERS}.{KEY}") or not asked & (PATHS | PLACES):
         return 0.0
@@ -205,7 +206,7 @@ def _likeness_of_path(name: tuple[str, ...], tool: set[str], kind: str) -> float
 
 
 def _last_resort(name: tuple[str, ...], kind: str) -> float:
-    """What could be meant where nothing is called alike: the name of something, also to search for."""
+    """Return a score for kinds of names and titles, used if no kind resembles the parameter's name."""
     last = words_of(kind.rsplit(".", 1)[-1])[-1:]
     if last == name[-1:] and last and last[0] in _NAMING:
         return 0.6
@@ -213,7 +214,7 @@ def _last_resort(name: tuple[str, ...], kind: str) -> float:
 
 
 def _likeness(name: tuple[str, ...], tool: set[str], kind: str) -> float:
-    """How well a kind goes with a parameter's name; 0: not at all."""
+    """Return how well a kind suits a parameter's name; 0: not at all."""
     parts = [part for part in kind.split(".") if part != ANY]
     key = () if parts and parts[-1] == KEY else words_of(parts[-1] if parts else "")
     around = {word for part in parts[:-1] for word in words_of(part)}
@@ -223,9 +224,7 @@ def _likeness(name: tuple[str, ...], tool: set[str], kind: str) -> float:
     if name == key:
         return 3.0 if len(name) > 1 or not asked <= _NAMING or around & tool else 1.5
     head = [word for word in name if word not in _NAMING]
-    if set(key) <= _NAMING and (
-        not key or not asked & _NAMING or asked & set(key)
-    ):  # what a record is called
+    if set(key) <= _NAMING and (not key or not asked & _NAMING or asked & set(key)):  # the name of a record
         if not head:
             return 2.2 if around & tool and not key else 0.0
         if set(head) <= around:

@@ -1,1 +1,1 @@
-"""Draw tasks for tools: typed programs of calls, and the folder that holds them."""
+"""Sample tasks for tools as programs of calls, and write the folder that holds them."""

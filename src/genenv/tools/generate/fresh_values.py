@@ -31,23 +31,23 @@ from genenv.untrusted.patterns import BadPattern, TookTooLong
 _FIRST_DAY = Day(2026, 1, 5)
 _DEEPEST = 4
 _MOST_ITEMS, _MOST_CHARS, _MOST_NUMBER = 100, 4000, 10**15
-"""Of values that are drawn; what has to be larger is no value that a task can be about."""
+"""Maximum list length, text length and absolute number that are drawn; tasks with more are impractical."""
 _AS_QUOTED = 3 / 4
-"""How often a value is one that the description of its parameter names."""
+"""Probability of drawing a value that the parameter's description quotes."""
 _FORMATS = frozenset({"date-time", "time", "date", "email", "uri", "url"})
-"""Formats of texts that are drawn as such, whatever pattern there is; of others the pattern tells more."""
+"""Text formats that are drawn by format even if there is a pattern; else the pattern decides."""
 _ANY_DIGITS = re.compile(r"\\d[+*]")
-"""Of a pattern: three are enough."""
+"""An unbounded run of digits in a pattern; three digits are drawn for it."""
 _IN_QUOTES = re.compile(r"""(?<!\w)(['"`])([^\s'"`]{1,40})\1""")
 
 
 def fresh(tool: Tool, parameter: str, rng: random.Random) -> Json:
-    """A new value that the schema allows; as a rule it is one that people would say."""
+    """Return a random value that the schema allows, usually one that people would say."""
     return _value(tool, tool.properties[parameter], parameter, rng, 0)
 
 
 def is_closed(tool: Tool, parameter: str) -> bool:
-    """Whether the schema lists all the values there are."""
+    """Whether the schema lists all allowed values."""
     schema = tool.resolved(tool.properties[parameter])
     return "enum" in schema or "const" in schema or schema.get("type") == "boolean"
 
@@ -82,7 +82,7 @@ def _value(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth:
 
 
 def _quoted(description: str) -> list[str]:
-    """Words in quotation marks, as descriptions list what can be given: 'local', 'remote'."""
+    """Return the quoted words of a description, which often lists the allowed values: 'local', 'remote'."""
     return list(dict.fromkeys(match[2] for match in _IN_QUOTES.finditer(description)))
 
 
@@ -131,7 +131,7 @@ def _number(schema: JsonObject, name: str, rng: random.Random, *, whole: bool) -
 
 
 def _within(bound: float) -> float:
-    """A bound of numbers, no larger than what a float tells apart."""
+    """Return a bound of numbers, clipped to integers that a float represents exactly."""
     return float(min(max(bound, -_MOST_NUMBER), _MOST_NUMBER))
 
 
@@ -168,7 +168,7 @@ def _string(schema: JsonObject, name: str, rng: random.Random, tool: set[str]) -
 
 
 def _of_pattern(pattern: str, schema: JsonObject, name: str, rng: random.Random, tool: set[str]) -> str:
-    """What people say where that has the form that is asked for; else any text of the form."""
+    """Return a natural value if it matches the pattern, else a random match of the pattern."""
     said = _string({key: one for key, one in schema.items() if key != "pattern"}, name, rng, tool)
     with contextlib.suppress(BadPattern, TookTooLong):
         if patterns.engine(pattern)(said):
@@ -178,7 +178,7 @@ def _of_pattern(pattern: str, schema: JsonObject, name: str, rng: random.Random,
 
 
 def _is_path(words: set[str], tool: set[str]) -> bool:
-    """Whether a parameter names a file or a folder; a source or destination may be anything elsewhere."""
+    """Whether a parameter names a file or a folder; `source` and `destination` need a tool about files."""
     return bool(words & (PATHS - {"source", "destination"})) or bool(
         words & (PATHS | PLACES) and tool & (PATHS | PLACES)
     )

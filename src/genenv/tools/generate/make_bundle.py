@@ -41,14 +41,14 @@ from genenv.tools.worlds.recorded import RecordedWorld
 from genenv.types import Lineage, Origin, Rejection, RejectReason, Task
 
 Examine = Callable[[Environment, Task, random.Random], Rejection | None]
-"""The gate: what is wrong with a task by itself (`genenv.gate.gate.examined`)."""
+"""The gate: returns a rejection for a bad task, else None (`genenv.gate.gate.examined`)."""
 
 
 _TRIES_PER_TASK = 12
 _MOST_BARREN = 400
-"""After so many tries in a row that found no program that is new, there are hardly any left."""
+"""Number of tries in a row without a new program after which drawing stops."""
 _FILES = {False: "base", True: "held-out"}
-"""Of each side, for measuring or not."""
+"""File name of the programs for training (False) and for held-out tasks (True)."""
 
 
 _ADVICE: Mapping[str, str] = {
@@ -63,7 +63,7 @@ _ADVICE: Mapping[str, str] = {
     RejectReason.LEAK: "texts give the solution away: change wordings.toml, or the tools' documentation",
     RejectReason.HELD_OUT: "what there is belongs to the other side: let the tools begin with more records",
 }
-"""What may help where most of what was drawn is refused for a reason."""
+"""Advice by rejection reason, for the reason that rejected the most programs."""
 
 
 class Drawing:
@@ -73,21 +73,21 @@ class Drawing:
         self._env, self._examine, self._rng = env, examine, rng
         self._known: set[str] = set()
         self.found: dict[bool, list[Program]] = {False: [], True: []}
-        """Programs that passed so far, for measuring or not."""
+        """Accepted programs, for training (False) and for held-out tasks (True)."""
         self.is_over: Callable[[], bool] = lambda: False
-        """Whether no more is to be drawn."""
+        """Returns whether drawing has to stop."""
         self.refused = Counter[str]()
-        """Drawn programs that are no tasks, by reason."""
+        """Number of refused programs by reason."""
         self.refused_of: dict[str, Counter[str]] = {}
-        """The same for each tool that they call."""
+        """Number of refused programs by reason, for each tool that they call."""
 
     @property
     def subjects(self) -> Iterable[str]:
-        """Tools that tasks can be about."""
+        """Tools that tasks can call: those with a recipe."""
         return self._env.graph.recipes
 
     def parameters(self) -> Iterator[ToolsParameters]:
-        """Parameters at random, the tools in turn; none where no tool can be called."""
+        """Yield random task parameters, each tool in turn as the subject; none if there is no recipe."""
         while self._env.graph.recipes:
             for subject in self._env.graph.recipes:
                 one = self._rng.choice(list(self._env.options(subject)))
@@ -95,9 +95,10 @@ class Drawing:
                 yield ToolsParameters.model_validate(chosen)
 
     def sides(self, asked: Mapping[bool, int], reporter: Reporter) -> dict[bool, list[Program]]:
-        """Programs that pass the gate, for measuring and not, as many as are asked for or as are found.
+        """Draw programs that pass the gate, until there are enough on both sides or no more are found.
 
-        Where the two have nothing of their own, such as states or values, a program's calls tell which it is.
+        The keys of `asked` and of the result are False (training) and True (held-out). If the sides share
+        their states and values, a hash of its calls decides to which side a program belongs.
         """
         found = self.found
         runs = [[False], [True]] if _differ(self._env.bundle) else [[False, True]]
@@ -121,7 +122,7 @@ class Drawing:
         return found
 
     def passing(self, parameters: ToolsParameters, *, measuring: bool = False) -> Program | None:
-        """A new program that passes the gate, with the states and the values of one side."""
+        """Return a new program that passes the gate, drawn for one side; None if it is refused."""
         program = self._examined(parameters, measuring=measuring)
         if isinstance(program, Program):
             return program
@@ -131,7 +132,7 @@ class Drawing:
         return None
 
     def _examined(self, parameters: ToolsParameters, *, measuring: bool) -> Program | RejectReason:
-        """A new program that passes, or why what was drawn does not."""
+        """Return a new program that passes the gate, or the reason for refusing what was drawn."""
         env, rng = self._env, self._rng
         try:
             program = env.walker(measuring=measuring).drawn(parameters, rng)
@@ -148,7 +149,7 @@ class Drawing:
 
 
 def _differ(bundle: Bundle) -> bool:
-    """Whether tasks for measuring have states, values, wordings or circles of tools of their own."""
+    """Whether held-out tasks have separate states, values, wordings or circles of tools."""
     about = bundle.about
     own = bundle.measuring_spoken_values.values or bundle.measuring_wordings
     return bool(about.starts or about.together or own)
@@ -159,23 +160,23 @@ class Drawn:
     """How many tasks were drawn, and why programs were refused."""
 
     base: int = 0
-    """How many there are for training."""
+    """Number of training tasks."""
     held_out: int = 0
-    """How many for measuring."""
+    """Number of held-out tasks."""
     asked: tuple[int, int] = (0, 0)
-    """How many of each were wanted."""
+    """Requested numbers of training tasks and held-out tasks."""
     refused: Counter[str] = field(default_factory=Counter[str])
-    """Drawn programs that are no tasks, by reason."""
+    """Number of refused programs by reason."""
     unused: Mapping[str, Counter[str]] = field(default_factory=dict[str, Counter[str]])
-    """Tools that can be called and are in no task; by reason, programs with them that are no tasks."""
+    """Tools that have a recipe but are in no task, with their numbers of refused programs by reason."""
 
     @classmethod
     def of(cls, drawing: Drawing, asked: tuple[int, int]) -> Drawn:
-        """Count what there is.
+        """Count the results of a drawing.
 
         Args:
-            drawing: it.
-            asked: how many tasks for training, and for measuring, were wanted.
+            drawing: the finished drawing.
+            asked: the requested numbers of training and held-out tasks.
         """
         found, refused = drawing.found, drawing.refused_of
         used = {step.tool for side in found.values() for program in side for step in program.calls}
@@ -189,7 +190,7 @@ class Drawn:
 
     @property
     def lacking(self) -> str | None:
-        """Why nothing can be trained or measured on what was drawn, and what to change; None if it can."""
+        """Why the bundle cannot be used, and what to change; None if it has training and held-out tasks."""
         if self.base and self.held_out:
             return None
         side = "training" if not self.base else "measuring"
@@ -197,7 +198,7 @@ class Drawn:
 
     @property
     def warnings(self) -> list[str]:
-        """What somebody should know who trains on this: sentences, none where all is well."""
+        """Warnings about the tasks, as sentences, for users who train on them; may be empty."""
         sides = zip((self.base, self.held_out), self.asked, ("training", "measuring"), strict=True)
         few = [f"{found} of {asked} for {side}" for found, asked, side in sides if found < asked / 2]
         said = (
@@ -211,7 +212,7 @@ class Drawn:
 
     @staticmethod
     def _why(reasons: Counter[str]) -> str:
-        """What became of programs that were tried, and what may help."""
+        """Return a count of the reasons for refusing programs, and advice."""
         if not reasons:
             return "no program of calls could be drawn"
         (most, _), *_ = reasons.most_common(1)
@@ -220,7 +221,7 @@ class Drawn:
 
 
 def write_tasks(bundle: Bundle, found: Mapping[bool, Sequence[Program]]) -> None:
-    """Write the tasks of both sides, in the stead of those that are there."""
+    """Write the programs of both sides to the bundle, replacing the existing files."""
     folder = bundle.path / "tasks"
     folder.mkdir(exist_ok=True)
     for side, name in _FILES.items():
@@ -235,11 +236,11 @@ _COUNTS = re.compile(r"\d+ tasks for training and \d+ for measuring")
 
 @dataclass(slots=True)
 class Made:
-    """A new bundle, and what was found out about its tools."""
+    """A new bundle, and the findings about its tools."""
 
     bundle: Bundle
     left_out: dict[str, str]
-    """Functions that are no tools, and why."""
+    """Functions that cannot be tools, with the reasons."""
     graph: Graph
     network: bool
     """Whether the tools can reach the network."""
@@ -248,25 +249,25 @@ class Made:
     confined: bool = True
     """Whether the tools can write in their own folder only."""
     out_of_time: bool = False
-    """Whether no more tasks were drawn because the time was over."""
+    """Whether the time limit ended the drawing of tasks."""
     ended: str = ""
-    """Why a service was asked no more before all was recorded."""
+    """Why recording of a service ended early; empty if it was complete."""
     drawn: Drawn = field(default_factory=Drawn)
-    """Its tasks."""
+    """Counts of the drawn tasks."""
     stopped: bool = False
-    """Whether somebody stopped it while tasks were drawn."""
+    """Whether the user interrupted the drawing of tasks."""
     seconds: float = 0.0
     remarks: Sequence[str] = ()
-    """Where the tools say or do less than the document that they come from, a sentence each."""
+    """Sentences about what the tools omit of their document."""
 
     @property
     def base(self) -> int:
-        """How many tasks for training it has."""
+        """Number of training tasks."""
         return self.drawn.base
 
     @property
     def held_out(self) -> int:
-        """How many tasks for measuring it has."""
+        """Number of held-out tasks."""
         return self.drawn.held_out
 
 
@@ -275,15 +276,15 @@ class Asked:
     """How many tasks to draw, from which seed, within which limits."""
 
     base: int = 200
-    """How many for training."""
+    """Number of training tasks."""
     held_out: int = 100
-    """How many for measuring."""
+    """Number of held-out tasks."""
     seed: int = 0
-    """Of all that is drawn."""
+    """Seed of all random draws."""
     most_calls: int = USUAL_CALLS
-    """So many calls at most solve one of them."""
+    """Maximum number of calls in a task's solution."""
     limits: Limits = USUAL
-    """What all of it may take."""
+    """Limits of time and received bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,7 +292,7 @@ class Wanted(Asked):
     """How a new bundle is to be made: the tools' origin, and settings for drawing tasks."""
 
     origin: ToolOrigin
-    """Where the tools are to be had."""
+    """The origin that provides the tools."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,20 +301,20 @@ class RedrawResult:
 
     drawn: Drawn
     tokens: int
-    """So many new tokens `train.toml` should allow."""
+    """The number of new tokens that `train.toml` should allow per reply."""
 
 
 def make(folder: Path, wanted: Wanted, examine: Examine, reporter: Reporter) -> Made:
-    """Make a bundle. Where no tasks are found, or somebody stops it while they are drawn, it is kept, too.
+    """Make a bundle. The folder is kept even if no tasks are found or the user interrupts drawing.
 
     Args:
-        folder: where; it must not be there yet.
-        wanted: of what.
-        examine: the gate that its tasks have to pass.
-        reporter: is told how far it is.
+        folder: the new folder, which must not exist.
+        wanted: the tools' origin and the drawing settings.
+        examine: the gate that tasks have to pass.
+        reporter: shows the progress.
 
     Raises:
-        UsageError: the folder is there already, or there are no tools that can be called.
+        UsageError: the folder exists, or no tool can be called.
     """
     start, budget = time.monotonic(), Budget(wanted.limits)
     if folder.exists():
@@ -321,7 +322,7 @@ def make(folder: Path, wanted: Wanted, examine: Examine, reporter: Reporter) -> 
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", folder.name).strip("-.") or "tools"
     with filled(folder) as aside:
         made = _made(aside, name, wanted, reporter, budget)
-        made.bundle.opened_before()  # whoever makes it knows what it runs
+        made.bundle.opened_before()  # suppresses the warning about code: the maker knows the code
         _draw(made, wanted, examine, reporter, budget)
         made.seconds = time.monotonic() - start
         (aside / "README.md").write_text(readme(made), encoding="utf-8")
@@ -371,7 +372,7 @@ def _made(folder: Path, name: str, wanted: Wanted, reporter: Reporter, budget: B
 def _explored(
     world: LoadedWorld, wanted: Wanted, reporter: Reporter, budget: Budget
 ) -> tuple[Explorer, Graph]:
-    """Find out how the tools of a world can be called."""
+    """Explore the tools of a world, and return the explorer and the graph."""
     explorer = Explorer(BoundedWorld(world, budget), random.Random(f"{wanted.seed} probing"))
     with staged(reporter, "trying the tools", items=len(world.tools), unit="tools"):
         return explorer, explorer.explore()
@@ -385,7 +386,7 @@ def _unsteady(explorer: Explorer, again: World, graph: Graph, seed: int) -> Nond
 
 
 def _draw(made: Made, wanted: Wanted, examine: Examine, reporter: Reporter, budget: Budget) -> None:
-    """Programs that pass the gate, as many as are asked for or as are found, or until somebody stops it."""
+    """Draw and write the bundle's tasks until there are enough, none are left, or the user interrupts."""
     write_tasks(made.bundle, {False: [], True: []})
     with _drawing(made.bundle, wanted, examine, budget) as drawing:
         try:
@@ -409,16 +410,16 @@ def _drawing(bundle: Bundle, wanted: Asked, examine: Examine, budget: Budget) ->
 
 
 def redraw(folder: Path, wanted: Asked, examine: Examine, reporter: Reporter) -> RedrawResult:
-    """Draw the tasks of a bundle anew, by what its files say now; those that were there are gone then.
+    """Draw the tasks of a bundle again from its current files, replacing its existing tasks.
 
     Args:
         folder: the bundle.
-        wanted: how many.
-        examine: the gate that they have to pass.
-        reporter: is told how far it is.
+        wanted: the numbers of tasks, the seed and the limits.
+        examine: the gate that tasks have to pass.
+        reporter: shows the progress.
 
     Raises:
-        UsageError: no task is found for training, or none for measuring.
+        UsageError: no training task or no held-out task is found.
         DataError: a file of the bundle is damaged.
     """
     bundle = Bundle.open(folder)
@@ -436,7 +437,7 @@ def redraw(folder: Path, wanted: Asked, examine: Examine, reporter: Reporter) ->
 
 
 def _retell(readme: Path, base: int, held_out: int) -> None:
-    """Say in a bundle's README how many tasks there are, where it says so."""
+    """Update the numbers of tasks in a bundle's README, if it states them."""
     if readme.is_file():
         told = f"{base} tasks for training and {held_out} for measuring"
         text = readme.read_text(encoding="utf-8")
@@ -444,7 +445,7 @@ def _retell(readme: Path, base: int, held_out: int) -> None:
 
 
 def readme(made: Made) -> str:
-    """What was found out, for people."""
+    """Return the text of the bundle's README: the recipes and the findings."""
     graph, name = made.graph, made.bundle.name
     tools = "1 tool" if len(graph.recipes) == 1 else f"{len(graph.recipes)} tools"
     lines = [
@@ -466,7 +467,7 @@ def readme(made: Made) -> str:
 
 
 def _no_tools(left_out: Mapping[str, str]) -> Iterator[str]:
-    """What is no tool, a line for each reason."""
+    """Yield a line for each reason why functions cannot be tools."""
     for why in dict.fromkeys(left_out.values()):
         named = [f"`{tool}`" for tool, one in left_out.items() if one == why]
         if len(named) == 1:
@@ -476,7 +477,7 @@ def _no_tools(left_out: Mapping[str, str]) -> Iterator[str]:
 
 
 def warnings(made: Made) -> list[str]:
-    """What somebody should know who trains on a bundle: sentences, none where all is well."""
+    """Return warnings about a bundle, as sentences, for users who train on it; may be empty."""
     failed = [tool for tool in made.graph.failures if tool not in made.graph.recipes]
     never = (
         f"{len(failed)} of {len(failed) + len(made.graph.recipes)} tools never succeeded: {', '.join(failed)}"

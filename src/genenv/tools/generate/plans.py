@@ -1,4 +1,4 @@
-"""Plans (which tools a program calls, in which order), and programs drawn from them by execution."""
+"""Plans (which tools a program calls, in which order), and programs drawn from plans by execution."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from genenv.types import Json, RejectReason
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Which tools a program calls, in order, and which links it follows."""
+    """Which tools a program calls, in order, and which calls use the result of the call before."""
 
     tools: tuple[str, ...]
     links: frozenset[int]
-    """Numbers of calls that use what the call before them found."""
+    """Indices of calls that use the result of the call before them."""
 
     @classmethod
     def read(cls, text: str) -> Plan:
-        """A plan as it is written in parameters: `find_customer>list_orders+close_ticket`."""
+        """Parse a plan as task parameters contain it: `find_customer>list_orders+close_ticket`."""
         tools: list[str] = []
         links: set[int] = set()
         for part in text.split(AND):
@@ -45,25 +45,25 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """Which plans there are."""
+    """Restrictions on which plans exist."""
 
     most_calls: int
     each: int = 12
-    """So many at most of each number of calls, chained or not."""
+    """Maximum number of plans for each number of calls, chained or not."""
     together: ToolCircles | None = None
-    """Which tools may meet; None: any."""
+    """Tools that may occur together; None: any."""
     measuring: bool = False
-    """Whether they are for measuring."""
+    """Whether the plans are for held-out tasks."""
 
 
 def plans(graph: Graph, subject: str, rng: random.Random, rules: Rules) -> dict[tuple[int, bool], list[str]]:
-    """Plans that call a tool, by their number of calls and whether they chain.
+    """Return the plans that call a tool, by their number of calls and whether they chain.
 
     Args:
-        graph: what is known of the tools.
+        graph: the recipes and links of the tools.
         subject: the tool.
-        rng: picks some where there are many.
-        rules: which there are.
+        rng: samples plans if there are many.
+        rules: restrictions on plans.
     """
     if rules.together is not None:
         return _plans_of(graph, subject, rng, rules, rules.together)
@@ -95,7 +95,7 @@ def plans(graph: Graph, subject: str, rng: random.Random, rules: Rules) -> dict[
 def _plans_of(
     graph: Graph, subject: str, rng: random.Random, rules: Rules, together: ToolCircles
 ) -> dict[tuple[int, bool], list[str]]:
-    """Plans of tools that may meet; those that a chain could join do not meet without it."""
+    """Return plans of tools that may occur together; tools with a link between them occur only as a chain."""
     linked = sorted({(link.reader, link.user) for link in graph.links})
     chains = [pair for pair in linked if together.allows(pair, measuring=rules.measuring)]
     known = {frozenset(pair) for pair in linked}
@@ -125,13 +125,13 @@ def _shuffled(names: list[str], rng: random.Random) -> list[str]:
 
 
 def reads_last(graph: Graph, plan: str) -> bool:
-    """Whether the last call of a plan finds something that could be asked for."""
+    """Whether the result of a plan's last call has values that are worth asking for."""
     last: Recipe = graph.recipes[Plan.read(plan).tools[-1]]
     return bool(last.told)
 
 
 def sizes_shown(n_tools: int, least: int, sizes: Sequence[int] = SIZES) -> list[int]:
-    """How many tools can be shown: enough for the calls, and no more than there are."""
+    """Return the allowed numbers of shown tools: at least the number of calls, at most all tools."""
     return [size for size in sizes if least <= size <= n_tools] or [
         max(size for size in SIZES if size <= n_tools)
     ]
@@ -139,29 +139,29 @@ def sizes_shown(n_tools: int, least: int, sizes: Sequence[int] = SIZES) -> list[
 
 _LONGEST_ANSWER = 60
 _WAYS = 8
-"""How many ways a plan is tried in."""
+"""Number of tries to find a program for given parameters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawingContext:
-    """What `ProgramSampler` needs besides a world and its graph."""
+    """Bundle settings that `ProgramSampler` needs besides a world and its graph."""
 
     starts: Starts | None = None
     today: str = ""
-    """The value of the state that is today's date."""
+    """Name of the state's value that is today's date."""
     spoken_values: SpokenValues = field(default_factory=SpokenValues)
     wordings: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
-    """Tell what users leave out."""
+    """Wordings by tool; these determine which values a request can omit."""
     measuring: bool = False
-    """Whether they are for measuring."""
+    """Whether the programs are for held-out tasks."""
 
     def kinds(self, state: Json) -> Mapping[str, list[Json]]:
-        """What people say of their own, by kind."""
+        """Return the values that users state, by kind."""
         return self.spoken_values.kinds(day_of(state, self.today))
 
 
 def day_of(state: Json, name: str) -> Day | None:
-    """Today, as a state has it under a name; None where it has no date there."""
+    """Return the date that a state has under a name; None if there is no date."""
     told = state.get(name) if isinstance(state, Mapping) else None
     return Day.fromisoformat(told) if isinstance(told, str) and told else None
 
@@ -173,15 +173,15 @@ class ProgramSampler:
         self._world, self._graph, self._around = world, graph, around or DrawingContext()
 
     def drawn(self, parameters: ToolsParameters, rng: random.Random, state: int | None = None) -> Program:
-        """A program with these parameters.
+        """Draw a program with given parameters.
 
         Args:
-            parameters: what it is like.
-            rng: the only source of chance.
-            state: number of the state that it starts in, where there are several; left out, any of its side.
+            parameters: the difficulty and the tools.
+            rng: the only source of randomness.
+            state: number of the initial state, if there are several; None: a random one.
 
         Raises:
-            Refused: none is found.
+            Refused: no program is found.
         """
         plan = Plan.read(parameters.tools)
         if unknown := [name for name in plan.tools if name not in self._graph.recipes]:
@@ -210,7 +210,7 @@ class ProgramSampler:
         raise Refused(RejectReason.EXECUTION, f"no way is found to play {parameters.tools}")
 
     def _before(self, explorer: Explorer, state: int | None, rng: random.Random) -> tuple[Call, ...]:
-        """The calls that make the state."""
+        """Return calls that set up a random initial state, or the given one."""
         starts = self._around.starts
         if starts is None:
             return explorer.setup() if rng.random() < 0.5 else ()
@@ -221,7 +221,7 @@ class ProgramSampler:
     def _said(
         self, walked: Sequence[tuple[Step, Call]], parameters: ToolsParameters, rng: random.Random
     ) -> tuple[Step, ...]:
-        """The steps as the user says them, one value left out where that is wanted; none if none can be."""
+        """Return the steps, without one value for a missing-info task; empty if no value can be omitted."""
         steps = tuple(step for step, _ in walked)
         if parameters.gap != "missing_info":
             return steps
@@ -236,7 +236,7 @@ class ProgramSampler:
     def _walk(
         self, explorer: Explorer, plan: Plan, before: Sequence[Call], rng: random.Random
     ) -> list[tuple[Step, Call]] | None:
-        """Steps, with the calls that they come to; None if one does not succeed."""
+        """Return the steps of a plan with their calls; None if a call does not succeed."""
         walked: list[tuple[Step, Call]] = []
         for number, name in enumerate(plan.tools):
             played = [*before, *(call for _, call in walked)]
@@ -275,7 +275,7 @@ class ProgramSampler:
     def _questions(
         self, walked: Sequence[tuple[Step, Call]], before: Sequence[Call], rng: random.Random
     ) -> tuple[Question, ...]:
-        """A value of the last call's result to ask for; none if nothing there is worth asking."""
+        """Return a question about the last call's result; empty if no value is worth asking for."""
         calls = [call for _, call in walked]
         last = self._world.play([*before, *calls]).outcomes[-1].result
         tool = self._world.tools[calls[-1].tool]
@@ -291,13 +291,13 @@ class ProgramSampler:
             for kind, (path, value) in found
             if kind in varied
             and _can_be_told(value, known)
-            and not any(one in str(value) for one in echoed)  # "wrote a.txt" is no news
+            and not any(one in str(value) for one in echoed)  # "wrote a.txt" repeats an argument
         ]
         return (Question(call=len(calls) - 1, path=rng.choice(worth)),) if worth else ()
 
 
 def step_of(call: Call, *uses: Use) -> Step:
-    """A call as a step of a program; what it uses is no literal."""
+    """Return a call as a step of a program; arguments that `uses` provide are omitted."""
     found = {use.parameter for use in uses}
     literal = {name: value for name, value in call.args.items() if name not in found}
     return Step(tool=call.tool, args=cast("dict[str, JsonValue]", literal), uses=uses)
@@ -305,5 +305,5 @@ def step_of(call: Call, *uses: Use) -> Step:
 
 def _can_be_told(value: Json, known: set[str]) -> bool:
     if value is None or isinstance(value, bool) or value == 0 or repr(value) in known:
-        return False  # "nothing" is a right answer to what is 0
+        return False  # for a 0, the agent may rightly answer "nothing"
     return len(str(value)) <= _LONGEST_ANSWER and str(value).strip() != "" and "\n" not in str(value)

@@ -16,10 +16,10 @@ from genenv.tools.worlds.base import Call
 TRAINING = "train.toml"
 USUAL_CALLS = ToolsConfig().most_calls
 _TOKENS = 88
-"""Of a reply with the usual number of calls, at least."""
+"""Minimum number of tokens for a reply with the usual number of calls."""
 _MOST_TOKENS = 512
 _PIECE = re.compile(r"[A-Za-z]{1,4}|[^A-Za-z\s]")
-"""What takes a token of a small vocabulary, or more often less than one."""
+"""Text that takes at most one token, even with a small vocabulary."""
 
 _TEMPLATE = """\
 # A run on these tools: genenv train {file} --out runs/{run}
@@ -87,16 +87,16 @@ context_tokens = 2048
 
 
 def training_toml(bundle: Bundle, folder: Path, *, most_calls: int = USUAL_CALLS) -> str:
-    """What `train.toml` holds.
+    """Return the text of `train.toml`.
 
-    All tasks of the bundle are trained on. Tasks are drawn uniformly, and a bandit over their kinds chooses
-    among them: where tasks at the target success rate are rare it did at least as well as a simulator that
-    learns, and costs no tokens (docs/results/bandit.md).
+    The run trains on all tasks of the bundle. Tasks are drawn uniformly, and a bandit over their kinds
+    chooses among them. If tasks at the target success rate are rare, the bandit did at least as well as a
+    simulator that learns, and costs no tokens (docs/results/bandit.md).
 
     Args:
-        bundle: whose tasks are there.
-        folder: where it is going to be, as it was typed.
-        most_calls: how many calls solve one of its tasks at most.
+        bundle: the bundle with its tasks.
+        folder: the final folder of the bundle, as the user typed it.
+        most_calls: maximum number of calls in a task's solution.
     """
     name = json.dumps(as_typed(folder), ensure_ascii=False)
     return _TEMPLATE.format(
@@ -110,20 +110,20 @@ def training_toml(bundle: Bundle, folder: Path, *, most_calls: int = USUAL_CALLS
 
 
 def tokens_needed(bundle: Bundle, *, most_calls: int = USUAL_CALLS) -> int:
-    """So many new tokens a reply is allowed: no task may need more.
+    """Return the number of new tokens that a reply is allowed, enough for the solution of every task.
 
     Args:
-        bundle: whose tasks are there.
-        most_calls: how many calls solve one of its tasks at most.
+        bundle: the bundle with its tasks.
+        most_calls: maximum number of calls in a task's solution.
     """
     return max(_TOKENS, _TOKENS * most_calls // USUAL_CALLS, _tokens(bundle.base.values()))
 
 
 def _tokens(programs: Iterable[Program]) -> int:
-    """How long a reply may have to be: no task may need more than it is given.
+    """Return an upper bound of the tokens in the longest solution reply, capped at `_MOST_TOKENS`.
 
-    The estimate of tokens is an upper bound for the embedded model's: letters by fours, all else one by
-    one. Ids take many, a UUID 30 of them.
+    The estimate holds for the embedded model: letters count in fours, all other characters singly. Ids take
+    many tokens, a UUID 30.
     """
     longest = 0
     for program in programs:

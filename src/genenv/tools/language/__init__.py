@@ -1,1 +1,1 @@
-"""Turn programs into user requests: wordings of tools, values and dates in words."""
+"""Turn programs into user requests: wordings of tools, and values and dates in words."""

@@ -1,7 +1,7 @@
 """Let a model write wordings for the tools of a bundle, and keep those that pass all checks.
 
-Code checks each wording first (`Rules`, `Trial`). Then comes a round trip: in a new conversation the same
-model must name the tool that the text asks for, twice, with the tools in two orders.
+Code checks each wording first (`Rules`, `Trial`). A round trip follows: in a new conversation, the same model
+must name the tool that the text asks for, twice, with the tools in two orders.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ _KEY = re.compile(
 
 
 def with_more(text: str, tool: str, more: Sequence[str]) -> str:
-    """The file's text with wordings added to a tool's.
+    """Return the text of a wordings file with wordings added to a tool.
 
     Args:
-        text: lists of texts by name, as TOML that was read without error.
-        tool: whose wordings they are; one that is not there yet comes last.
-        more: new ones.
+        text: valid TOML that maps tool names to lists of wordings.
+        tool: the tool; if it has no list yet, one is appended.
+        more: the new wordings.
     """
     if not more:
         return text
@@ -73,7 +73,7 @@ def with_more(text: str, tool: str, more: Sequence[str]) -> str:
 
 
 def _list_of(text: str, tool: str) -> tuple[int, int, int] | None:
-    """Where a tool's list begins, where the last text in it ends, and where its closing bracket is."""
+    """Return the start of a tool's list, the end of its last text, and its closing bracket, or None."""
     place = 0
     while match := _KEY.match(text, place):
         ours = tomllib.loads(f"{match[1]} = 0").popitem()[0] == tool
@@ -102,7 +102,7 @@ class Trial:
     """Checks a new wording on the tasks of a bundle: the gate must accept their new texts.
 
     Args:
-        env: the bundle; it has to take all of its programs.
+        env: the bundle's environment, whose settings must allow all of its programs.
     """
 
     def __init__(self, env: Tools) -> None:
@@ -111,11 +111,11 @@ class Trial:
 
     @property
     def size(self) -> int:
-        """How many tasks there are to play."""
+        """Number of tasks that `play` executes."""
         return len(self._env.bundle.base) + len(self._env.bundle.held_out)
 
     def play(self) -> None:
-        """Play all tasks, once; those count whose text the gate lets pass in the tools' first wordings."""
+        """Execute all tasks once, and keep those whose text the gate accepts with the default wordings."""
         self._tasks = list(self._played())
 
     def _played(self) -> Iterator[tuple[Program, Task]]:
@@ -129,11 +129,11 @@ class Trial:
                     yield program, task
 
     def problem(self, name: str, wording: str) -> str | None:
-        """Why the gate refuses a task that is said so; None if it refuses none.
+        """Return why the gate refuses a task with this wording; None if it accepts all tasks.
 
         Args:
-            name: of the tool.
-            wording: of it.
+            name: the tool.
+            wording: the wording of the tool.
         """
         for program, task in self._tasks:
             if any(step.tool == name for step in program.calls):
@@ -150,12 +150,12 @@ class Trial:
         return dataclasses.replace(task, messages=messages, payload=payload)
 
     def sample(self, name: str, wording: str, rng: random.Random) -> str:
-        """What a user says who asks for one call so: values of the bundle's own tasks in the blanks.
+        """Return a request for one call in this wording, with values of the bundle's tasks in the blanks.
 
         Args:
-            name: of the tool.
-            wording: of it.
-            rng: chooses the values.
+            name: the tool.
+            wording: the wording of the tool.
+            rng: samples the values.
         """
         tool = self._env.world.tools[name]
         known: list[Mapping[str, Json]] = [
@@ -178,22 +178,22 @@ _TEMPERATURE = 0.7
 _TOKENS_EACH, _TOKENS_BESIDE = 48, 128
 _TOKENS_OF_A_NAME = 256
 _MORE = 2
-"""So many times what was asked for is looked at; a reply of ten thousand lines is not."""
+"""Multiple of the requested number of wordings that is checked; longer replies are cut."""
 _EXAMPLES = 2
 
 
 @dataclass(slots=True)
 class Added:
-    """Wordings written for one tool: how many were read, kept and refused."""
+    """The result for one tool: how many wordings the model wrote, and which were kept or refused."""
 
     tool: str
     before: int = 0
-    """How many it had."""
+    """Number of wordings that the tool had before."""
     read: int = 0
-    """How many the model wrote."""
+    """Number of wordings that the model wrote."""
     kept: list[str] = field(default_factory=list[str])
     refused: list[tuple[str, Refusal]] = field(default_factory=list[tuple[str, Refusal]])
-    """Wordings that are not kept, and why."""
+    """Refused wordings with the reasons."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,29 +201,29 @@ class Wanted:
     """Settings of `write_wordings`: which model writes, and how many wordings."""
 
     by: str
-    """Who writes: as for `genenv.load_agent`, or `BASE_URL#MODEL`."""
+    """The model that writes, as for `genenv.load_agent`, or `BASE_URL#MODEL`."""
     each: int = 6
-    """So many wordings each tool is to have; those that are there count."""
+    """Number of wordings that each tool should have, including existing ones."""
     seed: int = 0
-    """Of all that is drawn."""
+    """Seed of all random draws."""
     overrides: Sequence[str] = ()
-    """Settings of how the model is loaded and asked, `key=value` each."""
+    """Settings of the model and its sampling, as `key=value`."""
 
 
 def write_wordings(folder: Path, wanted: Wanted, reporter: Reporter) -> list[Added]:
-    """Have wordings written for the tools of a bundle that have too few, and keep those that pass.
+    """Let a model write wordings for tools of a bundle that have too few, and keep those that pass.
 
     Args:
         folder: the bundle.
-        wanted: by whom, and how many.
-        reporter: is told how far it is.
+        wanted: the model, and how many wordings.
+        reporter: shows the progress.
 
     Returns:
-        What came of it, by tool; empty where every tool has enough.
+        The result for each tool that had too few; empty if every tool has enough.
 
     Raises:
-        UsageError: it is no bundle, the model cannot be had, or nothing that it wrote passes.
-        GenenvError: it stopped answering; what was kept until then is in the file.
+        UsageError: the folder is not a bundle, the model cannot be loaded, or none of its wordings passes.
+        GenenvError: the model stopped answering; wordings kept until then are in the file.
     """
     env = Tools(ToolsConfig(most_calls=8), folder)
     try:
@@ -240,7 +240,7 @@ def write_wordings(folder: Path, wanted: Wanted, reporter: Reporter) -> list[Add
 
 
 def reasons(done: Sequence[Added]) -> Counter[Reason]:
-    """How many wordings were refused, by reason."""
+    """Return the number of refused wordings by reason."""
     return Counter(refusal.reason for one in done for _, refusal in one.refused)
 
 
@@ -251,14 +251,14 @@ def _told(done: Sequence[Added]) -> str:
 
 
 class _Work:
-    """Asks for the wordings of some tools at a time."""
+    """Writes the wordings of several tools concurrently."""
 
     _assistant: Assistant
     _rules: Rules
     _free: asyncio.Semaphore
-    """Of questions."""
+    """Limits the number of concurrent questions to the model."""
     _places: asyncio.Semaphore
-    """Of tools: some are done early, whatever becomes of the others."""
+    """Limits the number of concurrent tools, so that the first ones are finished early."""
 
     def __init__(self, env: Tools, wanted: Wanted, reporter: Reporter) -> None:
         self._env, self._wanted, self._reporter = env, wanted, reporter
@@ -272,10 +272,10 @@ class _Work:
             for name in env.graph.recipes
             if name in env.world.tools and len(known.get(name, ())) < wanted.each
         ]
-        """Tools that have too few."""
+        """Tools with fewer wordings than requested."""
 
     def done(self) -> list[Added]:
-        """All that is lacking, as far as the model has it."""
+        """Load the model, execute the tasks, and write the lacking wordings; return the result by tool."""
         by, given = as_policy(self._wanted.by), self._wanted.overrides
         usual = (f"sampling.temperature={_TEMPERATURE}", 'endpoint.tools="text"')
         settings = load_evaluation_config([*usual, *given])
@@ -308,7 +308,7 @@ class _Work:
         return done
 
     async def _tool(self, added: Added, done: Sequence[Added]) -> None:
-        """One tool; where the model stops answering, it is not asked again."""
+        """Write the wordings of a tool; note the error if the model stops answering."""
         async with self._places:
             try:
                 await self._one(added)
@@ -318,7 +318,7 @@ class _Work:
                 advance(items=1, note=f"{sum(len(one.kept) for one in done)} kept")
 
     async def _one(self, added: Added) -> None:
-        """The wordings of a tool; those that pass are written to the file, whatever becomes of the others."""
+        """Ask for wordings of a tool, check them, and write those that pass to the file."""
         name, each = added.tool, self._wanted.each
         present = self._known().get(name, [])
         added.before = len(present)
@@ -337,7 +337,7 @@ class _Work:
         added.refused += [(text, beyond) for text in (*waiting, *found[_MORE * each :])]
 
     def _good(self, added: Added, waiting: list[str], room: int) -> list[str]:
-        """The next wordings that code finds nothing wrong with; they and those before them wait no longer."""
+        """Remove wordings from `waiting` until `room` of them pass the checks by code; return those."""
         known, name = self._known(), added.tool
         for tool, texts in self._tried.items():
             known[tool] = [*known.get(tool, ()), *texts]
@@ -354,10 +354,10 @@ class _Work:
         return good
 
     async def _try(self, added: Added, good: Sequence[str]) -> None:
-        """Put wordings to the round trip, and those that pass into the file.
+        """Test wordings by the round trip, and write those that pass to the file.
 
         Raises:
-            RolloutError: there was no answer to one of them.
+            RolloutError: the model did not answer for a wording.
         """
         asked = [self._round_trip(added.tool, text) for text in good]
         verdicts = await asyncio.gather(*asked, return_exceptions=True)
@@ -373,18 +373,18 @@ class _Work:
                 raise verdict
 
     def _known(self) -> dict[str, list[str]]:
-        """What the file says now: somebody may edit it meanwhile."""
+        """Return the current wordings in the file, which the user may edit meanwhile."""
         return Bundle(self._env.bundle.path, self._env.bundle.about).wordings
 
     def _problem(self, name: str, text: str, known: Mapping[str, Sequence[str]]) -> Refusal | None:
-        """What code finds wrong with a wording."""
+        """Return the refusal of a wording by the checks in code, or None."""
         refusal = self._rules.problem(name, text, known)
         if refusal is None and (why := self._trial.problem(name, text)) is not None:
             return Refusal(reason=Reason.GATE, why=why)
         return refusal
 
     async def _round_trip(self, name: str, wording: str) -> Refusal | None:
-        """Whether the model itself takes what a user would say for a request for this tool, twice."""
+        """Return a refusal unless the model twice names this tool for a request in this wording."""
         rng = generator(self._wanted.seed, "round trip", name, wording)
         tools = list(self._env.world.tools.values())
         rng.shuffle(tools)
@@ -398,10 +398,10 @@ class _Work:
         return None
 
     async def _asked(self, request: str, max_tokens: int, *names: object) -> str:
-        """The answer to a question in a conversation of its own.
+        """Return the model's answer to a question in a new conversation.
 
         Raises:
-            RolloutError: there is none.
+            RolloutError: there is no answer.
         """
         talk = self._assistant.talk(stream(self._wanted.seed, "words", *names))
         async with self._free:
@@ -416,5 +416,5 @@ class _Closes(Protocol):
 
 
 def as_policy(by: str) -> str:
-    """The name of a policy; an address needs no `openai:` before it."""
+    """Return a model as a policy name: an address gets the prefix `openai:`."""
     return f"{ENDPOINT}{by}" if by.startswith(("http://", "https://")) else by

@@ -1,11 +1,11 @@
 """User requests for programs: wordings with blanks that are filled with argument values.
 
-Also requests that no call can fulfill, and how replies to them are graded.
+Also requests that no call can fulfill, and the grading of replies to these.
 
 Nothing is parsed from English. A wording belongs to one tool, or to two of which the second uses a result of
-the first (`find_customer>open_ticket`). `{name}` is a value as it is, `{due:words}` one in words (see
-`spoken_values`). `{on=true}` adds nothing: the wording is for that value alone, and its other words say it.
-What ends in `.`, `?` or `!` is a whole utterance; anything else is an order that can follow "please".
+the first (`find_customer>open_ticket`). `{name}` inserts a value, `{due:words}` a value in words (see
+`spoken_values`). `{on=true}` inserts nothing: the wording is only for that value, stated by other words. A
+wording that ends in `.`, `?` or `!` is a whole utterance; any other is an order that can follow "please".
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from genenv.tools.worlds.base import Tool
 from genenv.types import Json, RejectReason, Verdict
 
 ARGUMENTS = "arguments"
-"""The blank for all values that have no blank of their own."""
+"""The blank for all values without a separate blank."""
 _BLANK = re.compile(r"\{([A-Za-z_][\w.-]*)(?::([a-z]+)|=([^{}]*))?\}")
 _ENDS = (".", "?", "!")
 _IDENTIFIER = re.compile(r"[\W\d_]|[a-z][A-Z]")
-"""In a tool's name: what makes it no plain word."""
+"""Characters in a tool's name that a plain word does not have."""
 _LONGEST_TOLD = 120
-"""So many characters of documentation at most are taken into a task's text."""
+"""Maximum length in characters of a documentation sentence that becomes a wording."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,14 +40,14 @@ class Manner:
     """The style of a request: quotation marks or not, and the words between its parts."""
 
     quoted: bool = True
-    """Texts stand in quotation marks; without, a wording has them where it wants them."""
+    """Whether texts are put in quotation marks; if not, wordings contain the marks."""
     openings: Sequence[str] = ("", "", "Please ", "Could you do this: ", "I need this: ", "Would you please ")
     next: Sequence[str] = (". Then ", ". After that, ", "; then ")
     also: Sequence[str] = ("Also, ", "Then ", "Please ")
-    """Before an order that comes after a whole utterance."""
+    """Words between a whole utterance and an order that follows it."""
 
     def text(self, value: Json) -> str:
-        """A value as it stands in an instruction."""
+        """Return a value as text in a request."""
         return value if isinstance(value, str) and not self.quoted else value_text(value)
 
 
@@ -56,7 +56,7 @@ MEASURING_MANNERS: Mapping[str, Sequence[str]] = {
     "next": (". Next, ", ". Once that is done, ", "; next, "),
     "also": ("Besides, ", "One more thing: ", "In addition, "),
 }
-"""What stands between the parts of tasks for measuring, where these have wordings of their own."""
+"""Words between the parts of held-out requests, if held-out tasks have separate wordings."""
 
 
 def _no_words(_name: str, _form: str) -> Sequence[str]:
@@ -70,28 +70,28 @@ class Said:
     tool: Tool
     args: Mapping[str, Json]
     found: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Arguments that the call before finds: parameter, and how that is named."""
+    """For arguments from the result of the call before: the phrase that refers to the value."""
     manner: Manner = field(default_factory=Manner)
     in_words: Callable[[str, str], Sequence[str]] = _no_words
-    """Ways to say an argument in words, by its name and the form."""
+    """Returns an argument in words, given its name and the form."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """One call in words, which begin with a small letter where they are an order."""
+    """One call in words; an order begins in lower case."""
 
     text: str
     implied: frozenset[str] = frozenset()
-    """Arguments that fixed words say."""
+    """Arguments that fixed words of the wording state."""
 
 
 def label(name: str) -> str:
-    """An identifier as words: `orderId` is `order id`."""
+    """Return an identifier as words: `orderId` is `order id`."""
     return " ".join(re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+", name)).lower() or name
 
 
 def value_text(value: Json) -> str:
-    """A value as it stands in an instruction; a text stands in quotation marks."""
+    """Return a value as text in a request; strings are in quotation marks."""
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, bool):
@@ -104,28 +104,28 @@ def value_text(value: Json) -> str:
 
 
 def first_sentence(tool: Tool) -> str:
-    """The first sentence of a tool's documentation."""
+    """Return the first sentence of a tool's documentation."""
     return re.split(r"(?<=[a-z)])[.;](?:\s|$)", tool.description.strip(), maxsplit=1)[0].strip().rstrip(".")
 
 
 def blanks_of(wording: str) -> list[str]:
-    """The names in its blanks, in order."""
+    """Return the names in a wording's blanks, in order."""
     return [match[1] for match in _BLANK.finditer(wording)]
 
 
 def without_blanks(wording: str) -> str:
-    """A wording's own words."""
+    """Return a wording without its blanks."""
     return _BLANK.sub(" ", wording)
 
 
 def first_wordings(tool: Tool, *, writes: bool | None = None) -> tuple[str, ...]:
-    """Wordings to begin with: what a tool's documentation says, else the words of its name.
+    """Return default wordings of a tool from its documentation, or else from its name.
 
-    A wording does not quote the tool's identifier: which tool is meant is for the agent to find out.
+    A wording does not quote the tool's identifier: the agent has to find the tool.
 
     Args:
-        tool: to be asked for.
-        writes: whether a successful call changes the state; None: as its author says.
+        tool: the tool.
+        writes: whether a successful call changes the state; None: as its author declares.
     """
     writes = tool.writes is True if writes is None else writes
     order = _from_documentation(tool, writes=writes) or _from_name(tool, writes=writes)
@@ -133,11 +133,11 @@ def first_wordings(tool: Tool, *, writes: bool | None = None) -> tuple[str, ...]
 
 
 def beginnings(tools: Mapping[str, Tool], writing: Mapping[str, bool]) -> dict[str, tuple[str, ...]]:
-    """Wordings to begin with for each of several tools; no two have the same words, and none names a tool.
+    """Return default wordings of several tools; no two have the same words, and none names a tool.
 
     Args:
-        tools: all of them.
-        writing: those to be asked for, and whether each changes the state.
+        tools: all tools, whose names must not occur.
+        writing: the tools that need wordings, and whether each changes the state.
     """
     made = {name: first_wordings(tools[name], writes=writes) for name, writes in writing.items()}
     times = Counter(words_of(one) for wordings in made.values() for one in wordings)
@@ -150,19 +150,19 @@ def beginnings(tools: Mapping[str, Tool], writing: Mapping[str, bool]) -> dict[s
 
 
 def is_documented(tool: Tool) -> bool:
-    """Whether its documentation says in a sentence what it does; else its name alone is there to ask by."""
+    """Whether the tool's documentation has a usable first sentence; else wordings come from its name."""
     return _from_documentation(tool, writes=False) is not None
 
 
 def names_tool(text: str, name: str) -> bool:
-    """Whether a text has a tool's identifier in it: one that no plain text has, or a plain word in quotes."""
+    """Whether a text contains a tool's identifier; a plain word counts only in quotes."""
     if _IDENTIFIER.search(name):
         return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) is not None
     return re.search(rf"""(['"`]){re.escape(name)}\1""", text) is not None
 
 
 def _from_documentation(tool: Tool, *, writes: bool) -> str | None:
-    """An order made of the first sentence of a tool's documentation; None: there is none that can be used."""
+    """Return an order made of the first sentence of a tool's documentation; None if it is not usable."""
     told = first_sentence(tool)
     if not told or len(told) > _LONGEST_TOLD or _BLANK.search(told) or names_tool(told, tool.name):
         return None
@@ -175,18 +175,18 @@ def _from_documentation(tool: Tool, *, writes: bool) -> str | None:
 
 
 def _from_name(tool: Tool, *, writes: bool) -> str:
-    """An order made of the words of a tool's name."""
+    """Return an order made of the words of a tool's name."""
     name = label(tool.name)
     return name if writes or name.split()[0] in VERBS else f"tell me the {name}"
 
 
 def _imperative(word: str, rest: str, name: str) -> str | None:
-    """A verb as one says it to somebody: `returns` is return. None: the word is no verb, as far as is known.
+    """Return a verb in the imperative: `returns` becomes `return`. None if the word is not a known verb.
 
     Args:
-        word: with which a sentence begins.
-        rest: of the sentence: what comes before an article is a verb.
-        name: the first word of the tool's name, which is a verb where the sentence begins with it, too.
+        word: the first word of a sentence.
+        rest: the other words; a word before an article is taken for a verb.
+        name: the first word of the tool's name; it is taken for a verb if the sentence begins with it, too.
     """
     ways = (word, word[:-1], word[:-2], f"{word[:-3]}y" if word.endswith("ies") else word)
     known = next((way for way in ways if way in VERBS), None)
@@ -199,13 +199,13 @@ def _imperative(word: str, rest: str, name: str) -> str | None:
 
 
 def clause(said: Said, wordings: Sequence[str], rng: random.Random) -> Clause:
-    """One call in words: a wording that fits, or what the tool's documentation says."""
+    """Return a call in a random wording that fits its arguments, or in the default wording."""
     fitting = [one for one in wordings if _fits(one, said)]
     return _filled(rng.choice(fitting or list(first_wordings(said.tool))), said, rng)
 
 
 def only_fitting(said: Said, wordings: Sequence[str], rng: random.Random) -> Clause | None:
-    """A call, or what two calls take together, in a wording that fits; None where none does."""
+    """Return one or two calls in a random wording that fits their arguments; None if none fits."""
     fitting = [one for one in wordings if _fits(one, said)]
     return _filled(rng.choice(fitting), said, rng) if fitting else None
 
@@ -253,7 +253,7 @@ def _is(value: Json, fixed: str) -> bool:
 def instruction(
     clauses: Sequence[str], questions: Sequence[str], rng: random.Random, manner: Manner | None = None
 ) -> str:
-    """Clauses and questions as what a user says."""
+    """Return a user request made of clauses and questions."""
     manner, asked = manner or Manner(), [*clauses]
     if questions:
         asked.append(f"tell me {' and '.join(questions)}")
@@ -271,13 +271,13 @@ def instruction(
 
 
 def found_text(path: Sequence[str | int], otherwise: str) -> str:
-    """How a value in the result of the call before is named: by its field."""
+    """Return a phrase for a value in the result of the call before, by its field."""
     named = next((str(part) for part in reversed(path) if isinstance(part, str)), otherwise)
     return f"the {label(named)} that this gives"
 
 
 def same_words(one: str, other: str) -> bool:
-    """Whether two wordings differ in their blanks alone."""
+    """Whether two wordings differ only in their blanks."""
     return words_of(_BLANK.sub("", one)) == words_of(_BLANK.sub("", other))
 
 
@@ -296,32 +296,32 @@ _ASKS = re.compile(
     re.IGNORECASE,
 )
 _POLITE = re.compile(r"[^.!?]*\b(?:else|more|anything|further)\b[^.!?]*(?:[.!?]|$)", re.IGNORECASE)
-"""Sentences that ask for nothing, such as "Let me know if you need anything else."."""
+"""Sentences that are only polite, such as "Let me know if you need anything else."."""
 
 
 def without(tool: str, parameter: str) -> str:
-    """The name under which `wordings.toml` has how a tool is asked for without a value that it needs."""
+    """Return the key in `wordings.toml` of wordings that omit a value that the tool needs."""
     return f"{tool}{_WITHOUT}{parameter}"
 
 
 def left_out(tool: Tool, wordings: Iterable[str]) -> list[str]:
-    """The parameters without which a tool is asked for in some wordings, by the names of these."""
+    """Return the parameters of a tool that some wordings omit, by the keys of the wordings."""
     return [name for name in tool.properties if without(tool.name, name) in wordings]
 
 
 def absent(tool: Tool, step: Step) -> list[str]:
-    """The parameters that a call needs and does not give."""
+    """Return the parameters that a call requires and does not give."""
     given = {*step.args, *(use.parameter for use in step.uses)}
     return [name for name in tool.properties if name in tool.required and name not in given]
 
 
 def alike(names: Collection[str], groups: Iterable[Sequence[str]]) -> set[str]:
-    """Tools that could do the job of one of these, by groups of such tools."""
+    """Return the tools that can replace one of the given tools, by groups of such tools."""
     return {one for group in groups if not set(names).isdisjoint(group) for one in group} - set(names)
 
 
 def known_answer(gap: Gap, tool: Tool, step: Step) -> str:
-    """A correct reply to a task that nothing solves."""
+    """Return a correct reply to a task that has no solution."""
     if gap == "no_tool":
         return "I cannot do that: none of my tools fits."
     return f"I cannot do that yet: what is the {label(absent(tool, step)[0])}?"
@@ -335,14 +335,14 @@ def unsolvable_verdict(
     single: bool,
     lacking: Collection[str] = (),
 ) -> Verdict:
-    """Grade a rollout of a task that nothing solves: it must decline, or ask for the value, in English.
+    """Grade a rollout of a task without a solution: it must decline, or ask for the value, in English.
 
     Args:
-        gap: what is missing.
-        turns: the replies.
-        writes: which tools write, by name: none of these may be called.
-        single: whether there is one reply, which may then call nothing at all.
-        lacking: the tools for which a value is missing: to call one is to guess.
+        gap: the kind of gap, `missing_info` or `no_tool`.
+        turns: the parsed replies.
+        writes: for each tool, whether it writes; such tools must not be called.
+        single: whether the task has one reply, which then must not call any tool.
+        lacking: the tools for which a value is missing, which must not be called with a guess.
     """
 
     def failed(explanation: str, *, readable: bool = True) -> Verdict:
@@ -375,7 +375,7 @@ class Request:
 
     text: str
     implied: tuple[tuple[str, ...], ...]
-    """Of each call the arguments that fixed words say, not their values."""
+    """For each call, the arguments that are stated by fixed words instead of their values."""
 
 
 def _any_use(_reader: str, _user: str, _use: Use) -> bool:
@@ -388,26 +388,26 @@ def _request_no_words(_tool: str, _name: str, _value: Json, _form: str) -> Seque
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestStyle:
-    """The wordings and values in words that requests are written with."""
+    """The wordings and the values in words with which requests are written."""
 
     wordings: Mapping[str, Sequence[str]]
-    """Of tools, and of two of which one uses what the other finds; one without any is asked for by its
-    documentation and name."""
+    """By tool, or by two tools of which the second uses the first one's result. A tool without wordings is
+    asked for by its documentation or name."""
     manner: Manner
     in_words: Callable[[str, str, Json, str], Sequence[str]] = _request_no_words
-    """Ways to say a value in words: by tool, parameter, value and form."""
+    """Returns a value in words, given tool, parameter, value and form."""
     usual: Callable[[str, str, Use], bool] = _any_use
-    """Whether wordings for two tools are meant for what the second one uses of the first one's result."""
+    """Returns whether wordings for two tools fit how the second one uses the first one's result."""
 
 
 def said(tools: Mapping[str, Tool], program: Program, speech: RequestStyle, rng: random.Random) -> Request:
     """Write the user request for a program.
 
     Args:
-        tools: those that it calls.
-        program: which.
-        speech: how.
-        rng: chooses among wordings.
+        tools: the tools that it calls.
+        program: the program.
+        speech: the wordings and the style.
+        rng: samples wordings.
     """
     steps, clauses, implied = program.calls, list[str](), list[tuple[str, ...]]()
     number = 0
@@ -440,11 +440,11 @@ def _one(tools: Mapping[str, Tool], step: Step, gap: str, speech: RequestStyle, 
 def _both(
     tools: Mapping[str, Tool], steps: Sequence[Step], speech: RequestStyle, rng: random.Random
 ) -> Clause | None:
-    """Two calls in words for both; None where there are none.
+    """Return two calls in one wording for both; None if the two tools have no such wordings.
 
     Raises:
-        Refused: there are some, and they would say something else: an argument is another one in each, or
-            what is used is not what they are meant for.
+        Refused: no such wording states these calls: an argument differs between them, or the second call uses
+            another value than the wordings are meant for.
     """
     first, second = steps
     wordings = speech.wordings.get(f"{first.tool}{THEN}{second.tool}", ())

@@ -1,7 +1,7 @@
 """Wordings by a model: the prompts that ask for them, parsing of the replies, and checks by code.
 
-The checks look at form, blanks and verbs, not at meaning. They would rather refuse a good wording than let a
-wrong one pass.
+The checks examine form, blanks and verbs, not meaning. They are strict: they refuse some good wordings in
+order to let few wrong ones pass.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _CHANGING, _READING = _stems(CHANGING), _stems(READING)
 
 
 def verbs_of(tool: Tool) -> frozenset[str]:
-    """The stems of the verbs that say what a tool does: of its name, and the first of its documentation."""
+    """Return the stems of a tool's verbs, from its name and the start of its documentation."""
     named, told = label(tool.name).split(), first_sentence(tool).split()
     known = [word for word in named if stem(word) in _KNOWN]
     own = known[:1] if known and known[0] == named[0] else known
@@ -51,11 +51,11 @@ def verbs_of(tool: Tool) -> frozenset[str]:
 
 
 def otherwise(tool: Tool, words: Sequence[str], *, writes: bool) -> str | None:
-    """The word of a wording that asks for something else than a tool does; None: there is none.
+    """Return the word of a wording that asks for something else than the tool does, or None.
 
     Args:
-        tool: whose wording it is.
-        words: of the wording, lower-cased, without its blanks.
+        tool: the tool of the wording.
+        words: the words of the wording in lower case, without its blanks.
         writes: whether a successful call changes the state.
     """
     verbs, named = verbs_of(tool), label(tool.name).split()
@@ -84,7 +84,7 @@ def otherwise(tool: Tool, words: Sequence[str], *, writes: bool) -> str | None:
 
 
 def _other_particle(named: Sequence[str], words: Sequence[str]) -> str | None:
-    """`off` where the tool's name says `on`, and the wording does not."""
+    """Return `off` if the tool's name has `on` and the wording has `off` instead, and so for other pairs."""
     for pair in PARTICLES:
         for own, other in (pair, pair[::-1]):
             if own in named and other not in named and other in words and own not in words:
@@ -94,7 +94,7 @@ def _other_particle(named: Sequence[str], words: Sequence[str]) -> str | None:
 
 SHORTEST, LONGEST = 8, 160
 _SIGNS = re.compile(r"[{}\[\]<>|\"“”„«»`*_\\=~^]|(?<![\w])['’‘]\w|https?:|[.?!;…](?:\s|$)")
-"""What no wording has outside its blanks: braces, markup, quotation marks, names of code, more sentences."""
+"""Signs that are not allowed outside of blanks: braces, markup, quotation marks, code, sentence ends."""
 _GLUED = re.compile(r"[^\s($€£#]\{|\}[^\s,:)%'’]")
 _WORD = re.compile(r"\w+(?:['’]\w+)*")
 _EMPTY_LAST = re.compile(rf"[:,] ?\{{{ARGUMENTS}\}}$")
@@ -116,7 +116,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A wording that is not kept."""
+    """The refusal of a wording, with its reason."""
 
     reason: Reason
     why: str
@@ -124,12 +124,12 @@ class Refusal:
 
 
 class Rules:
-    """The rules of a world's wordings.
+    """Checks of new wordings for the tools of a world.
 
     Args:
-        tools: all there are.
-        graph: how they can be called.
-        state: as it is at the start; none of its values may stand in a wording.
+        tools: all tools by name.
+        graph: the recipes of the tools.
+        state: the initial state; wordings must not contain its values.
     """
 
     def __init__(self, tools: Mapping[str, Tool], graph: Graph, state: Json) -> None:
@@ -137,17 +137,17 @@ class Rules:
         self._phrases, self._names = _values(state)
 
     def parameters(self, name: str) -> tuple[str, ...]:
-        """The parameters of a tool that tasks give."""
+        """Return the parameters of a tool that tasks can give."""
         tool, ways = self._tools[name], self._graph.recipes[name].ways
         return tuple(one for one in tool.properties if one in ways or one in tool.required)
 
     def problem(self, name: str, wording: str, known: Mapping[str, Sequence[str]]) -> Refusal | None:
-        """What is wrong with a wording; None if nothing is that code can tell.
+        """Return the refusal of a wording, or None if code finds no problem.
 
         Args:
-            name: of its tool.
-            wording: with blanks.
-            known: all wordings there are, by tool.
+            name: the tool of the wording.
+            wording: the wording with its blanks.
+            known: all existing wordings by tool.
         """
         if why := self._form(name, wording) or self._foreign(name, wording):
             return Refusal(reason=Reason.FORM, why=why)
@@ -160,7 +160,7 @@ class Rules:
         return None if verb is None else Refusal(reason=Reason.OPPOSITE, why=f"{name} does not {verb}")
 
     def _form(self, name: str, wording: str) -> str | None:
-        """What is wrong with its signs and blanks."""
+        """Return the problem of a wording's signs and blanks, or None."""
         tool, blanks, rest = self._tools[name], blanks_of(wording), without_blanks(wording)
         named = set(blanks) - {ARGUMENTS}
         if not SHORTEST <= len(wording) <= LONGEST:
@@ -205,7 +205,7 @@ class Rules:
         return None
 
     def _foreign(self, name: str, wording: str) -> str | None:
-        """A value in it, of the state, of the tool's own lists, or of the model's own making."""
+        """Return a complaint about a value in a wording (of the state, a schema, or invented), or None."""
         tool = self._tools[name]
         told = _own_words(tool)
         listed, named = _values(_listed(tool))[0], label(tool.name).split()
@@ -227,12 +227,12 @@ class Rules:
 
     @cached_property
     def _bundle_words(self) -> frozenset[str]:
-        """All words in names and documentation."""
+        """All words in names and documentation of the tools."""
         return frozenset(word for tool in self._tools.values() for word in _own_words(tool))
 
 
 def _own_words(tool: Tool) -> list[str]:
-    """The words of a tool's name, its parameters and the first sentence of its documentation."""
+    """Return the words of a tool's name, its parameters and the first sentence of its documentation."""
     spoken = f"{label(tool.name)} {' '.join(map(label, tool.properties))} {first_sentence(tool)}"
     return re.findall(r"\w+", spoken.lower())
 
@@ -242,7 +242,7 @@ def _within(phrase: tuple[str, ...], told: Sequence[str]) -> bool:
 
 
 def _listed(tool: Tool) -> Json:
-    """The values that a tool's schema names: a wording that says one of them asks for it."""
+    """Return the values in a tool's schema; a wording must not state one of these."""
     found: list[Json] = []
     for one in tool.properties.values():
         schema: JsonObject = {**one, **tool.resolved(one)}
@@ -256,7 +256,7 @@ def _listed(tool: Tool) -> Json:
 
 
 def _values(state: Json) -> tuple[frozenset[tuple[str, ...]], frozenset[str]]:
-    """The texts in a state, as their words; and the words that are parts of names, such as Ada."""
+    """Return the texts in a state as tuples of words, and the capitalized words of short texts."""
     phrases, names = set[tuple[str, ...]](), set[str]()
     texts = (value for values in leaves(state).values() for value in values if isinstance(value, str))
     for number, text in enumerate(texts):
@@ -275,13 +275,13 @@ _LONGEST_LINE = 200
 
 
 def writing(tool: Tool, parameters: Sequence[str], examples: Sequence[str], number: int) -> str:
-    """The request for wordings of a tool.
+    """Return the prompt that asks for wordings of a tool.
 
     Args:
-        tool: which.
-        parameters: that may have a blank, in order.
-        examples: wordings that there are.
-        number: how many are wanted.
+        tool: the tool.
+        parameters: the parameters that may have a blank, in order.
+        examples: existing wordings.
+        number: the number of wordings to write.
     """
     properties = {name: tool.properties[name] for name in parameters}
     schema = {**tool.parameters, "properties": properties}
@@ -310,11 +310,11 @@ def writing(tool: Tool, parameters: Sequence[str], examples: Sequence[str], numb
 
 
 def naming(request: str, tools: Sequence[Tool]) -> str:
-    """The question which tool a request asks for.
+    """Return the prompt that asks which tool a request is for.
 
     Args:
-        request: what a user says.
-        tools: in the order in which they are listed.
+        request: the user's request.
+        tools: the tools in the order in which they are listed.
     """
     listed = [f"{tool.name}: {' '.join(tool.description.split())[:_LONGEST_LINE]}" for tool in tools]
     return "\n".join(
@@ -330,11 +330,11 @@ def naming(request: str, tools: Sequence[Tool]) -> str:
 
 
 def named(reply: str, tools: Mapping[str, Tool]) -> str | None:
-    """The tool that a reply names; None if it names none, or several without saying which.
+    """Return the tool that a reply names; None if it names no tool or several.
 
     Args:
-        reply: what the model answered.
-        tools: those there are.
+        reply: the model's reply.
+        tools: the tools by name.
     """
     bare = reply.strip().strip("`\"'*_.: \n").removesuffix("()")
     if bare in tools:
@@ -361,11 +361,11 @@ _PAIRS = {'"': '"', "'": "'", "`": "`", "“": "”", "‘": "’", "«": "»", 
 
 
 def proposed(reply: str, parameters: Iterable[str]) -> list[str]:
-    """The wordings in a reply, in order, each once.
+    """Return the wordings in a reply, in order, without duplicates.
 
     Args:
-        reply: what the model wrote, whatever it is.
-        parameters: of the tool; what looks like a blank for one becomes one.
+        reply: any text that the model wrote.
+        parameters: the parameters of the tool; text that looks like a blank for one becomes a blank.
     """
     names = {words_of(name): name for name in (*parameters, ARGUMENTS)}
     text = reply[:_LONGEST_REPLY]
@@ -387,7 +387,7 @@ def _items(text: str) -> list[str]:
 
 
 def _fenced(lines: list[str]) -> list[str]:
-    """The lines within fences; none if there are no fences."""
+    """Return the lines within code fences; none if there are no fences."""
     inside, found = False, list[str]()
     for line in lines:
         if _FENCE.match(line):
@@ -398,7 +398,7 @@ def _fenced(lines: list[str]) -> list[str]:
 
 
 def _json(text: str) -> list[str]:
-    """The texts of a JSON value that is all of a text, or a list within it; none if there is none."""
+    """Return the texts of a JSON value that is the whole text or a list in it; none if there is no JSON."""
     start, end = text.find("["), text.rfind("]")
     for part in (text, text[start : end + 1] if 0 <= start < end else ""):
         try:
@@ -420,7 +420,7 @@ def _texts(value: object, depth: int = 0) -> Iterator[str]:
 
 
 def _tidy(line: str, names: Mapping[tuple[str, ...], str]) -> str:
-    """A line without quotation marks around it, `please` and a full stop; its blanks in their own form."""
+    """Return a line without enclosing quotes, polite phrases and full stop, with blanks in our format."""
     text = _BLANK.sub(lambda match: _blank(match, names), _bare(" ".join(line.split())))
     text = _bare(text)
     first = re.match(r"[^\W\d_]+", text)
@@ -440,7 +440,7 @@ def _bare(text: str) -> str:
 
 
 def _blank(match: re.Match[str], names: Mapping[tuple[str, ...], str]) -> str:
-    """A blank of a parameter in its own form; anything else stays as it stands."""
+    """Return a blank for a parameter in our format, and any other match unchanged."""
     inner = next(part for part in match.groups() if part)
     name = inner if inner in names.values() else names.get(words_of(inner))
     return match[0] if name is None else f"{{{name}}}"

@@ -44,7 +44,7 @@ second reminder; customer was not at home; leave at the door; part is missing; p
 """.replace("\n", ";").split(";")
     if line.strip()
 )
-"""Short remarks."""
+"""Short remarks, for text arguments."""
 TEXT_WORDS = frozenset(
     _listed("""
 note message text body reason comment description content detail resolution summary answer reply memo
@@ -71,21 +71,21 @@ retrieve return run save schedule search send set ship show start stop store sub
 switch tag take tell transfer turn undo unlock update upload validate view withdraw write
 """)
 )
-"""What tools do."""
+"""Verbs for what tools do."""
 
 ARTICLES = frozenset(
     _listed("""
 a all an another any both each every its no one several some that the their these this those two
 """)
 )
-"""Before a noun: what comes before one of them at the start of a sentence is a verb, as a rule."""
+"""Words before a noun; at the start of a sentence, a word before one of them is usually a verb."""
 NO_VERBS = ARTICLES | frozenset(
     _listed("""
 about and are as at by for from given how if in is it not of on or per to what when where whether which who
 whom whose why with without
 """)
 )
-"""A sentence that begins with one of them is no order, whatever follows."""
+"""Words that are not verbs; a sentence that begins with one of them is not an order."""
 
 
 def _sides(text: str) -> tuple[tuple[frozenset[str], frozenset[str]], ...]:
@@ -123,22 +123,22 @@ cancel | restore reopen confirm
 delete remove | restore recover keep
 encode encrypt compress | decode decrypt decompress
 """)
-"""Verbs, and those that undo them; each side is the opposite of the other."""
+"""Verbs, and verbs that undo them; each side is the opposite of the other."""
 CHANGING = frozenset(
     _listed("""
 add append archive assign book buy cancel change create delete edit erase insert modify overwrite pay refund
 remove rename replace reserve send set submit update upload withdraw write
 """)
 )
-"""What is not asked of a tool that only reads."""
+"""Verbs that do not ask for a tool that only reads."""
 READING = frozenset(_listed("describe display fetch find list look read search see show tell view"))
-"""With which nothing is changed."""
+"""Verbs that do not ask for a change."""
 PARTICLES = (("on", "off"), ("in", "out"), ("up", "down"))
-"""Turn on and turn off, check in and check out."""
+"""Opposite particles, as in turn on and turn off, check in and check out."""
 DENIALS = frozenset(
     _listed("avoid cannot except instead never no nor not nothing revert undo unless without")
 )
-"""Words that take back what else is said; so does what ends in n't."""
+"""Words that negate a request, in addition to words that end in n't."""
 NO_REQUEST = frozenset(
     _listed("""
 a an the this that these those there here it its he she they them his her their i me my mine we us our you
@@ -148,7 +148,7 @@ yes no hi hello hey dear thanks thank sorry example user assistant tool first
 second third fourth fifth sixth last next finally option another
 """)
 )
-"""With which no order begins: `please` cannot stand before it."""
+"""Words with which no order begins: they cannot follow `please`."""
 
 
 _NUMBERS = [
@@ -171,7 +171,7 @@ _SUNDAY = 6
 
 
 def day_names(today: Day, days: int) -> tuple[str, ...]:
-    """Ways to call the day so many days after today that can follow "for" or "until"; none for most days."""
+    """Return names of a day that can follow "for" or "until", such as "tomorrow"; empty for most days."""
     weekday = f"{today + timedelta(days=days):%A}"
     near = {0: ("today",), 1: ("tomorrow",), 2: ("the day after tomorrow",)}.get(days, ())
     if 2 <= days <= 6:
@@ -183,9 +183,9 @@ def day_names(today: Day, days: int) -> tuple[str, ...]:
 
 
 def day_phrases(today: Day, days: int) -> tuple[str, ...]:
-    """Ways to say when something is that happens so many days after today, none of them ambiguous.
+    """Return unambiguous ways to say when a day is, a number of days after today.
 
-    "Next Friday" is said only across the end of a week, and "on Friday" never a week ahead.
+    "Next Friday" is used only for a day of next week, and "on Friday" only for the next six days.
     """
     if days == 0:
         return ("today",)
@@ -199,7 +199,7 @@ def day_phrases(today: Day, days: int) -> tuple[str, ...]:
 
 
 def _next_weekday(today: Day, days: int) -> tuple[str, ...]:
-    """The weekday with "next" before it, where this week's is over, so that only one day can be meant."""
+    """Return "next" and the weekday if that weekday of this week is over; else it would be ambiguous."""
     day = today + timedelta(days=days)
     if today.weekday() != _SUNDAY and day.weekday() < today.weekday():
         return (f"next {day:%A}",)
@@ -207,7 +207,7 @@ def _next_weekday(today: Day, days: int) -> tuple[str, ...]:
 
 
 def time_phrases(time: str) -> tuple[str, ...]:
-    """A time HH:MM in words, which follow "at" or "for"; none where it is no quarter of an hour."""
+    """Return a time HH:MM in words that can follow "at" or "for"; empty if not a daytime quarter hour."""
     hour, minute = map(int, time.split(":"))
     if not 5 <= hour <= 21 or minute % 15:
         return ()
@@ -220,15 +220,15 @@ def time_phrases(time: str) -> tuple[str, ...]:
 
 
 SAID = "said."
-"""Begins the kinds that are no part of a state."""
+"""Prefix of kinds of values that users state, which are not in the state."""
 FORMS = ("words", "day")
-"""Ways in which a value is said in words."""
+"""Forms of a value in words."""
 COLUMN = re.compile(r"(.+)\[(\d+)\]")
 _DATE, _TIME = re.compile(r"\d{4}-\d{2}-\d{2}"), re.compile(r"\d{2}:\d{2}")
 
 
 class Dates(BaseModel, frozen=True, extra="forbid"):
-    """Dates that come after today."""
+    """Dates in a number of days after today."""
 
     days: tuple[int | tuple[int, ...], ...]
 
@@ -239,14 +239,14 @@ class SpokenValues(BaseModel, frozen=True, extra="forbid"):
         [values]
         person = ["Nora Lind", "Omar Haddad"]
         mail = [["Lunch plans", "Shall we try the new place?"], ["Keys", "They are with the neighbor"]]
-        date = { days = [2, 4, 6] }    # so many days after today
+        date = { days = [2, 4, 6] }    # numbers of days after today
 
         [words.minutes]
         30 = "half an hour"
 
-    Each list is a kind of values that a recipe can name, `said.person`. Of rows each column is a kind,
-    `said.mail[0]`, and the columns that one call takes are of the same row. Dates and times have words
-    anyway.
+    Each list is a kind of values that a recipe can name, `said.person`. For a list of rows, each column is a
+    kind, `said.mail[0]`, and all columns that one call takes come from the same row. Dates and times have
+    built-in words.
     """
 
     values: Mapping[str, Dates | tuple[JsonValue, ...]] = {}
@@ -263,10 +263,10 @@ class SpokenValues(BaseModel, frozen=True, extra="forbid"):
         return self
 
     def kinds(self, today: Day | None) -> dict[str, list[Json]]:
-        """The values by kind.
+        """Return the values by kind.
 
         Args:
-            today: that dates come after; without it there are none.
+            today: the current date; None: omit kinds of dates.
         """
         found: dict[str, list[Json]] = {}
         for name, listed in self.values.items():
@@ -279,13 +279,13 @@ class SpokenValues(BaseModel, frozen=True, extra="forbid"):
         return found
 
     def in_words(self, kind: str, value: Json, form: str, today: Day | None) -> tuple[str, ...]:
-        """Ways to say a value in words.
+        """Return ways to say a value in words.
 
         Args:
-            kind: of value.
-            value: it.
-            form: `words`, or of a date also `day`: so that it can follow "for" or "until".
-            today: that dates are relative to.
+            kind: the kind of the value.
+            value: the value.
+            form: `words`, or for a date also `day`, which can follow "for" or "until".
+            today: the current date, to which dates are relative.
         """
         if isinstance(value, str) and _DATE.fullmatch(value):
             say = {"day": day_names, "words": day_phrases}.get(form)
@@ -301,7 +301,7 @@ class SpokenValues(BaseModel, frozen=True, extra="forbid"):
 
 
 def with_words_of(one: SpokenValues, other: SpokenValues) -> SpokenValues:
-    """The values of one, with the words for those of another as well."""
+    """Return the values of the first, with the words of both."""
     kinds = {**one.words, **other.words}
     words = {kind: {**one.words.get(kind, {}), **other.words.get(kind, {})} for kind in kinds}
     return SpokenValues(values=one.values, words=words)

@@ -1,8 +1,8 @@
-"""Tool calling in eleven small apps: a bundle of tools like any other, which comes along.
+"""Tool calling in eleven small apps: a bundle of tools that is included in the package.
 
-The apps are plain Python (`apps/`), all else is data (`bundle/`): how they are asked for, what people say, in
-which states a day begins, and the programs of the base data and of the held-out tasks, which share no value
-but closed choices, no wording, no state and no two tools that come together in one task.
+The apps are plain Python (`apps/`). All other parts are data (`bundle/`): wordings, values that users state,
+initial states, and the programs of the base data and of the held-out tasks. Base data and held-out tasks
+share no wording, no initial state, no value except closed choices, and no pair of tools in one task.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class ToolCallingConfig(ToolsConfig, frozen=True):
     """Settings of the tool-calling environment."""
 
     apps: tuple[App, ...] = Field(default=get_args(App), min_length=3, strict=False)
-    """The apps whose tools there are, three at least: no task asks for, or shows, a tool of another one."""
+    """Apps whose tools are available, at least three. No task asks for or shows a tool of another app."""
 
 
 BUNDLE = Path(__file__).parent / "bundle"
 N_MAIN = 200
-"""Held-out tasks of a lot."""
+"""Number of held-out tasks in the main set, which an evaluation uses by default."""
 
 
 class ToolCalling(Tools):
@@ -48,7 +48,7 @@ class ToolCalling(Tools):
     name: ClassVar[str] = "tool_calling"
     config: ClassVar[type[BaseModel]] = ToolCallingConfig
     counts_calls: ClassVar[bool] = True
-    """Else to call `get_balance` for every account there is would answer whichever was asked for."""
+    """Otherwise calling `get_balance` for every account would answer a question about any of them."""
 
     def __init__(self, settings: ToolCallingConfig | None = None) -> None:
         self.settings = settings or ToolCallingConfig()
@@ -56,7 +56,7 @@ class ToolCalling(Tools):
 
     @cached_property
     def _others(self) -> frozenset[str]:
-        """The tools of apps that are not there."""
+        """The tools of apps that the settings leave out."""
         apps = self.settings.apps
         return frozenset(
             name for app, tools in self.bundle.about.groups.items() if app not in apps for name in tools
@@ -64,12 +64,12 @@ class ToolCalling(Tools):
 
     @cached_property
     def world(self) -> World:
-        """The tools of the apps there are, ready to be called."""
+        """The tools of the selected apps, ready to be called."""
         return LimitedWorld(_world(), self._others) if self._others else _world()
 
     @cached_property
     def graph(self) -> Graph:
-        """How they can be called."""
+        """The recipes and links of the selected apps' tools."""
         whole, others = self.bundle.graph, self._others
         return replace(
             whole,
@@ -78,16 +78,16 @@ class ToolCalling(Tools):
         )
 
     def comparable(self, state: Json) -> Json:
-        """A state in which texts are the same whatever their case, spaces and last full stop."""
+        """Return a state in which texts ignore case, spacing and a final full stop or exclamation mark."""
         return _loose(super().comparable(state))
 
     def held_out(self) -> Sequence[Task]:
-        """Tasks for measuring only: 1,000, less those of other apps; in single mode without chained ones."""
+        """Held-out tasks: 1,000, without tasks of other apps; in single mode without several-turn tasks."""
         return list(_held_out(self.settings))
 
     @property
     def main_held_out(self) -> int:
-        """The first lot of held-out tasks, 200 of them: what a measurement takes unasked."""
+        """Number of held-out tasks in the main set (the first 200, if the settings allow them all)."""
         first = dict(list(self.bundle.held_out.items())[:N_MAIN])
         return len(self.playable(first))
 
@@ -102,18 +102,18 @@ def _loose(value: Json) -> Json:
 
 @functools.cache
 def _opened() -> Bundle:
-    """One for all: it is not changed."""
+    """Return the bundle, which all environments share, as it is immutable."""
     return Bundle.open(BUNDLE)
 
 
 @functools.cache
 def _world() -> World:
-    """One for all: it has no state of its own."""
+    """Return the world, which all environments share, as it has no state between programs."""
     return _opened().world(CALL_S)
 
 
 @functools.lru_cache(maxsize=4)
 def _held_out(settings: ToolCallingConfig) -> tuple[Task, ...]:
-    """Making them takes a second; a process may open many runs."""
+    """Return the held-out tasks, cached because building them takes a second."""
     env = ToolCalling(settings)
     return tuple(held_out_tasks(env, env.playable(env.bundle.held_out)))

@@ -1,1 +1,1 @@
-"""Where tools run: Python files, MCP servers, OpenAPI documents, recordings; each session has own state."""
+"""Runtimes of tools (Python files, MCP servers, OpenAPI documents, recordings); sessions share no state."""

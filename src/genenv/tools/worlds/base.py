@@ -7,7 +7,9 @@ cache programs that it has executed; results are the same with and without the c
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol, cast, runtime_checkable
@@ -163,6 +165,22 @@ def usable(listed: Mapping[str, Callable[[], Tool]]) -> tuple[dict[str, Tool], d
     return tools, left_out
 
 
+class Session(Protocol):
+    """One run of a world's tools, from the first state on. No other session sees what it does."""
+
+    async def call(self, call: Call) -> Outcome:
+        """Make one call. A failed call is an outcome, not an exception.
+
+        Args:
+            call: with arguments that the tool's schema allows.
+        """
+        ...
+
+    async def state(self) -> Json:
+        """The state that the calls so far have led to."""
+        ...
+
+
 class World(Protocol):
     """A tool environment: tools, and a state that they read and change."""
 
@@ -178,6 +196,10 @@ class World(Protocol):
             calls: with arguments that the tools' schemas allow.
             watch: whether to look after each call if it changed the state.
         """
+        ...
+
+    def session(self) -> AbstractAsyncContextManager[Session]:
+        """A fresh session; leaving the context ends it."""
         ...
 
     def close(self) -> None:
@@ -228,6 +250,65 @@ def play_uncached(world: World, calls: Sequence[Call]) -> Played:
     return world.play_uncached(calls) if isinstance(world, CachingWorld) else world.play(calls)
 
 
+class ReplayingSession:
+    """A session of a world that can only execute whole programs: each call executes all calls so far.
+
+    Args:
+        world: caches programs, so that little is executed twice.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world, self._calls = world, list[Call]()
+
+    async def call(self, call: Call) -> Outcome:
+        """See `Session`."""
+        self._calls.append(call)
+        return self._world.play(self._calls).outcomes[-1]
+
+    async def state(self) -> Json:
+        """See `Session`."""
+        return self._world.play(self._calls).state
+
+
+@asynccontextmanager
+async def replaying_session(world: World) -> AsyncGenerator[Session]:
+    """A session of a world that has no processes of its own for sessions."""
+    yield ReplayingSession(world)
+
+
+class KnownPrograms:
+    """The latest programs that a world executed, with what they came to (least recently used go first).
+
+    Args:
+        most: how many are kept.
+        most_chars: of their outcomes and states together, about.
+    """
+
+    def __init__(self, most: int = 4096, most_chars: int = 64 << 20) -> None:
+        self._most, self._most_chars, self._chars = most, most_chars, 0
+        self._known: OrderedDict[str, tuple[Played, int]] = OrderedDict()
+
+    def play(self, calls: Sequence[Call], watch: bool, execute: Callable[[], Played]) -> Played:
+        """The outcome of a program, which is executed if it is not known.
+
+        Args:
+            calls: the program.
+            watch: see `World.play`.
+            execute: executes it.
+        """
+        key = repr([(call.tool, call.args) for call in calls]) + "!" * watch
+        if key in self._known:
+            self._known.move_to_end(key)
+            return self._known[key][0]
+        played = execute()
+        size = len(repr(played))
+        self._known[key] = played, size
+        self._chars += size
+        while len(self._known) > self._most or self._chars > self._most_chars:
+            self._chars -= self._known.popitem(last=False)[1][1]
+        return played
+
+
 class LimitedWorld:
     """A world with some of its tools hidden."""
 
@@ -242,6 +323,10 @@ class LimitedWorld:
     def play_uncached(self, calls: Sequence[Call]) -> Played:
         """See `CachingWorld`."""
         return play_uncached(self._world, calls)
+
+    def session(self) -> AbstractAsyncContextManager[Session]:
+        """See `World`."""
+        return self._world.session()
 
     def close(self) -> None:
         """See `World`."""

@@ -5,15 +5,17 @@ Only tools of installed packages are trusted to run here; a user's own file runs
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 import importlib
 import inspect
 import json
 import typing
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import ModuleType
+from contextlib import AbstractAsyncContextManager
+from types import FunctionType, ModuleType
 from typing import Any, cast
 
 import docstring_parser
@@ -21,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 
 from genenv.errors import UsageError
-from genenv.tools.worlds.base import Call, Outcome, Played, Tool
+from genenv.tools.worlds.base import Call, KnownPrograms, Outcome, Played, Session, Tool, replaying_session
 from genenv.tools.worlds.jsonable import result_of
 from genenv.types import Json, JsonObject
 
@@ -123,7 +125,13 @@ def _properties(found: object) -> Any:  # noqa: ANN401 - JSON
 
 
 def public_functions(module: ModuleType) -> dict[str, Callable[..., object]]:
-    """Functions that a module defines: those of `__all__`, else all without a leading underscore."""
+    """The functions of a module that can be tools, by name.
+
+    If a framework's decorators made tools of some functions (`decorated`), these; else the functions of
+    `__all__`; else all functions without a leading underscore.
+    """
+    if found := decorated(module):
+        return {one.name: one.function for one in found.values()}
     return {
         name: value
         for name, value in _own(module)
@@ -131,16 +139,101 @@ def public_functions(module: ModuleType) -> dict[str, Callable[..., object]]:
     }
 
 
-def public_classes(module: ModuleType) -> dict[str, type]:
-    """Classes that could hold tools: with public methods, and neither data nor errors."""
-    return {
-        name: value
-        for name, value in _own(module)
-        if isinstance(value, type)
-        and not dataclasses.is_dataclass(value)
-        and not issubclass(cast(type, value), BaseModel | enum.Enum | BaseException | tuple | dict)
-        and any(True for _ in methods(cast(type, value)))
-    }
+@dataclasses.dataclass(frozen=True, slots=True)
+class Decorated:
+    """A tool object that some agent framework made of a function."""
+
+    name: str
+    function: Callable[..., object]
+
+
+def decorated(module: ModuleType) -> dict[str, Decorated]:
+    """Objects that hold one of the module's functions under its name, with a description, by variable.
+
+    So the tools of LangChain, smolagents, pydantic-ai, the OpenAI agents SDK and the like are known by what
+    they are: no framework is imported or named here.
+    """
+    found: dict[str, Decorated] = {}
+    for variable, value in list(vars(module).items()):
+        name = getattr(value, "name", None)
+        if isinstance(value, type | ModuleType) or inspect.isroutine(value) or not isinstance(name, str):
+            continue
+        if not isinstance(getattr(value, "description", None), str):
+            continue
+        function = _function_inside(value, name, module.__name__)
+        if function is not None:
+            found[variable] = Decorated(name, function)
+    return found
+
+
+_MOST_LOOKED_AT = 500
+
+
+def _function_inside(holder: object, name: str, module: str) -> Callable[..., object] | None:
+    """The function of a module that an object holds, as an attribute or in a closure; None if there is none.
+
+    Args:
+        holder: the object.
+        name: the function is wanted that has this name, or else the only one.
+        module: name of the module that defines the function.
+    """
+    own: list[Callable[..., object]] = []
+    of_class = [getattr(one, "__wrapped__", None) for one in vars(type(holder)).values()]  # without `self`
+    waiting, seen = deque([holder, *of_class]), {id(holder)}
+    while waiting and len(seen) < _MOST_LOOKED_AT:
+        value = waiting.popleft()
+        if isinstance(value, FunctionType) and value.__module__ == module and not _wants_self(value):
+            own.append(value)
+            continue
+        for inner in _held_by(value):
+            if id(inner) not in seen and not isinstance(inner, type | ModuleType):
+                seen.add(id(inner))
+                waiting.append(inner)
+    named = [one for one in own if getattr(one, "__name__", "") == name]
+    return (named or own)[0] if named or len(own) == 1 else None
+
+
+def _wants_self(function: FunctionType) -> bool:
+    return next(iter(inspect.signature(function).parameters), "") == "self"
+
+
+def _held_by(value: object) -> list[object]:
+    """What an object refers to: attributes, items, and of a function the variables of its closure."""
+    if isinstance(value, str | bytes | int | float | None):
+        return []
+    if isinstance(value, Mapping):
+        return list(cast("Mapping[object, object]", value).values())
+    if isinstance(value, list | tuple):
+        return list(cast("Sequence[object]", value))
+    found: list[object] = list(getattr(value, "__dict__", {}).values())
+    found += [getattr(value, name, None) for name in ("func", "__func__", "__self__", "__wrapped__")]
+    for cell in getattr(value, "__closure__", None) or ():
+        with contextlib.suppress(ValueError):  # a cell that is still empty
+            found.append(cell.cell_contents)
+    return found
+
+
+def public_classes(module: ModuleType) -> dict[str, type[object]]:
+    """Classes that could hold tools: with public methods, and neither data nor errors.
+
+    A dataclass is one if there is no other class, and it can be made without arguments.
+    """
+    no_tools = (BaseModel, enum.Enum, BaseException, tuple, dict)
+    found: dict[str, type[object]] = {}
+    for name, value in _own(module):
+        made = cast("type[object]", value)
+        if isinstance(value, type) and not issubclass(made, no_tools) and any(True for _ in methods(made)):
+            found[name] = made
+    plain = {name: one for name, one in found.items() if not dataclasses.is_dataclass(one)}
+    return plain or {name: one for name, one in found.items() if _needs_no_argument(one)}
+
+
+def _needs_no_argument(made: type[object]) -> bool:
+    return all(
+        parameter.default is not parameter.empty
+        or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        for parameter in inspect.signature(made).parameters.values()
+    )
 
 
 def methods(made: type) -> Iterator[str]:
@@ -161,10 +254,6 @@ def _own(module: ModuleType) -> list[tuple[str, object]]:
         for name, value in vars(module).items()
         if not name.startswith("_") and getattr(value, "__module__", None) == module.__name__
     ]
-
-
-_KEPT = 512
-"""Size of the cache of executed programs (least recently used)."""
 
 
 class InProcessWorld:
@@ -194,16 +283,11 @@ class InProcessWorld:
         self.confined = True
         self.received = 0
         self.asked: Sequence[str] = ()
-        self._known: OrderedDict[tuple[str, bool], Played] = OrderedDict()
+        self._known = KnownPrograms()
 
     def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
         """See `World`."""
-        key = repr([(call.tool, call.args) for call in calls]), watch
-        if key not in self._known:
-            self._known[key] = self.play_uncached(calls, watch=watch)
-            if len(self._known) > _KEPT:
-                self._known.popitem(last=False)
-        return self._known[key]
+        return self._known.play(calls, watch, lambda: self.play_uncached(calls, watch=watch))
 
     def play_uncached(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
         """See `CachingWorld`."""
@@ -236,6 +320,10 @@ class InProcessWorld:
             return None, str(error)
         except Exception as error:  # noqa: BLE001 - whatever a tool does with numbers and texts of a model
             return None, f"{type(error).__name__}: {error}"
+
+    def session(self) -> AbstractAsyncContextManager[Session]:
+        """See `World`."""
+        return replaying_session(self)
 
     def close(self) -> None:
         """See `World`: there is nothing to let go of."""

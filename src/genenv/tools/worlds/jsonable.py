@@ -1,7 +1,8 @@
 """Convert Python values to JSON: results of tools, and states of worlds so that they can be compared.
 
-Results must be JSON, or something that has one JSON form (a dataclass, a date). Of a state anything is taken:
-what has no JSON form is shown by its `repr`, without addresses.
+A result must be JSON, or something that has one JSON form (a dataclass, a date, an array). A state may hold
+anything: objects are read by the pickle protocol (`__reduce_ex__`), which gives all that makes them up. What
+it cannot read is named (`States.unseen`); nothing is known by its `repr`.
 """
 
 from __future__ import annotations
@@ -11,14 +12,17 @@ import datetime
 import decimal
 import enum
 import functools
+import hashlib
+import logging
 import math
 import pathlib
-import re
+import random
 import sqlite3
 import struct
+import threading
 import uuid
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, cast
 
@@ -26,7 +30,6 @@ from pydantic import BaseModel
 
 DEEPEST = 32
 """Containers in containers; deeper ones, and those that hold themselves, are refused."""
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _SCALARS = (
     datetime.date,
     datetime.time,
@@ -49,8 +52,8 @@ _CODE = (
     type(functools.lru_cache(str)),
 )
 Row = tuple[object, ...]
-Shown = list[sqlite3.Connection] | None
-"""Connections whose rows a state holds already; None for a tool's result, which holds none."""
+OWN_MODULES: set[str] = {TOOLS_MODULE}
+"""Names of a user's own modules: an object of their classes is state also if it can be called."""
 
 
 class NotJson(ValueError):
@@ -61,18 +64,18 @@ def result_of(value: object) -> Any:  # noqa: ANN401 - JSON
     """What a tool returned, as JSON.
 
     Raises:
-        NotPlain: it has no JSON form.
+        NotJson: it has no JSON form.
     """
-    return _to_json(value, 0, None)
+    return _Result().json(value)
 
 
 def state_of(value: object) -> Any:  # noqa: ANN401 - JSON
     """A state as JSON: equal states have equal ones.
 
     Raises:
-        NotPlain: containers are too deep, or hold themselves.
+        NotJson: containers are too deep.
     """
-    return _to_json(value, 0, [])
+    return States().read("", value)
 
 
 def is_code(value: object) -> bool:
@@ -82,55 +85,209 @@ def is_code(value: object) -> bool:
     """
     if isinstance(value, _CODE):
         return True
-    own = isinstance(value, sqlite3.Connection) or type(value).__module__ == TOOLS_MODULE
+    own = isinstance(value, sqlite3.Connection) or type(value).__module__ in OWN_MODULES
     return callable(value) and not own
 
 
-def _to_json(value: object, depth: int, shown: Shown) -> Any:  # noqa: ANN401 - JSON
-    if value is None or isinstance(value, bool | str):
-        return _text(value) if isinstance(value, str) else value
-    if isinstance(value, enum.Enum):
-        return _to_json(value.value, depth, shown)
-    if isinstance(value, int):
-        return int(value)
-    if isinstance(value, float):
-        return _number(value, shown)
-    if isinstance(value, _SCALARS):
-        return (
-            _text(str(value)) if not isinstance(value, datetime.date | datetime.time) else value.isoformat()
-        )
-    if depth >= DEEPEST:
-        raise NotJson("something that is too deeply nested, or holds itself")
-    return _container(value, depth + 1, shown)
+class _Result:
+    """Converts what a tool returned; what has no JSON form is an error."""
 
+    most_deep = DEEPEST
 
-def _container(value: object, depth: int, shown: Shown) -> Any:  # noqa: ANN401 - JSON
-    def inner(one: object) -> Any:  # noqa: ANN401 - JSON
-        return _to_json(one, depth, shown)
+    def json(self, value: object, depth: int = 0) -> Any:  # noqa: ANN401 - JSON
+        """A value as JSON.
 
-    if isinstance(value, Mapping):
-        items = cast("Mapping[object, object]", value).items()
-        return {_key(key, shown): inner(one) for key, one in items}
-    if isinstance(value, list | tuple | deque):
-        return [inner(one) for one in cast("list[object]", value)]
-    if isinstance(value, set | frozenset):
-        return sorted((inner(one) for one in cast("set[object]", value)), key=repr)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: inner(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, BaseModel):
-        return {name: inner(getattr(value, name)) for name in type(value).model_fields}
-    if shown is None:
+        Raises:
+            NotJson: it has no JSON form.
+        """
+        if value is None or isinstance(value, bool | str):
+            return text_of(value) if isinstance(value, str) else value
+        if isinstance(value, enum.Enum):
+            return self.json(value.value, depth)
+        if isinstance(value, int):
+            return int(value)
+        if isinstance(value, float):
+            return self.number(value)
+        if isinstance(value, _SCALARS):
+            timed = isinstance(value, datetime.date | datetime.time)
+            return value.isoformat() if timed else text_of(str(value))
+        if depth >= self.most_deep:
+            raise NotJson("something that is too deeply nested, or holds itself")
+        return self.container(value, depth + 1)
+
+    def container(self, value: object, depth: int) -> Any:  # noqa: ANN401 - JSON
+        """A value that holds others, as JSON.
+
+        Raises:
+            NotJson: it has no JSON form.
+        """
+        if isinstance(value, Mapping):
+            items = cast("Mapping[object, object]", value).items()
+            return {self.key(key): self.json(one, depth) for key, one in items}
+        if isinstance(value, list | tuple | deque):
+            return [self.json(one, depth) for one in cast("Iterable[object]", value)]
+        if isinstance(value, set | frozenset):
+            return sorted((self.json(one, depth) for one in cast("set[object]", value)), key=repr)
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            fields = (field.name for field in dataclasses.fields(value))
+            return {name: self.json(getattr(value, name), depth) for name in fields if hasattr(value, name)}
+        if isinstance(value, BaseModel):
+            return {name: self.json(getattr(value, name), depth) for name in type(value).model_fields}
+        if (records := _records(value)) is not None:
+            return self.json(records, depth - 1)
+        return self.other(value, depth)
+
+    def number(self, value: float) -> float | str:
+        """A float as JSON, which has no infinity and no NaN."""
+        if not math.isfinite(value):
+            raise NotJson(f"{value}, which is no JSON")
+        return float(value)
+
+    def key(self, key: object) -> str:
+        """The key of an object."""
+        if isinstance(key, str):
+            return text_of(key)
+        if not isinstance(key, int | float | bool | enum.Enum | datetime.date | uuid.UUID | None):
+            raise NotJson("an object whose keys are no texts")
+        return _key(key)
+
+    def other(self, value: object, depth: int) -> Any:  # noqa: ANN401 - JSON
+        """A value of any other type."""
+        del depth
         named = type(value).__name__
         raise NotJson(f"{'bytes' if named in ('bytes', 'bytearray') else 'a ' + named}, which is no JSON")
-    if isinstance(value, sqlite3.Connection | sqlite3.Cursor):
-        connection = value if isinstance(value, sqlite3.Connection) else value.connection
-        if any(connection is one for one in shown):
-            return None  # its rows are in the state already
-        shown.append(connection)
-        return tables_of(connection)
-    if own := getattr(value, "__dict__", None):
-        return {name: inner(one) for name, one in own.items() if not is_code(one)}
-    return _ADDRESS.sub("", repr(value))
+
+
+class States(_Result):
+    """Converts values of a state to JSON, so that equal states are equal as JSON.
+
+    Attributes:
+        unseen: types of values that cannot be read, by their path.
+    """
+
+    most_deep = 100
+
+    def __init__(self) -> None:
+        self.unseen: dict[str, str] = {}
+        self._name = ""
+        self._shown: list[sqlite3.Connection] = []
+        self._inside: list[object] = []
+        self._alive: list[object] = []  # an id of something that is gone may be used again
+
+    def read(self, name: str, value: object) -> Any:  # noqa: ANN401 - JSON
+        """One value of the state.
+
+        Args:
+            name: by which what cannot be read is named.
+            value: it.
+
+        Raises:
+            NotJson: it is too deep.
+        """
+        self._name = name
+        return self.json(value)
+
+    def container(self, value: object, depth: int) -> Any:  # noqa: ANN401 - JSON
+        """See `_Result`; what holds itself is cut there."""
+        if any(one is value for one in self._inside):
+            return "(itself)"
+        self._inside.append(value)
+        try:
+            found = super().container(value, depth)
+            if isinstance(value, dict | list | set | deque) and (own := attributes(cast(object, value))):
+                return {"items": found, **{name: self.json(one, depth) for name, one in own.items()}}
+            return found
+        finally:
+            self._inside.pop()
+
+    def number(self, value: float) -> float | str:
+        """See `_Result`."""
+        return float(value) if math.isfinite(value) else repr(float(value))
+
+    def key(self, key: object) -> str:
+        """See `_Result`."""
+        return text_of(key) if isinstance(key, str) else _key(key)
+
+    def other(self, value: object, depth: int) -> Any:  # noqa: ANN401 - JSON
+        """See `_Result`: bytes by their digest, connections by their rows, objects by what makes them up."""
+        if isinstance(value, bytes | bytearray):
+            return {"bytes": len(value), "sha256": hashlib.sha256(value).hexdigest()}
+        if isinstance(value, sqlite3.Connection | sqlite3.Cursor):
+            connection = value if isinstance(value, sqlite3.Connection) else value.connection
+            if any(connection is one for one in self._shown):
+                return None  # its rows are in the state already
+            self._shown.append(connection)
+            return tables_of(connection)
+        if is_code(value):
+            return f"<{getattr(value, '__qualname__', type(value).__qualname__)}>"
+        return self._object(value, depth)
+
+    def _object(self, value: object, depth: int) -> Any:  # noqa: ANN401 - JSON
+        """An object: its attributes, where nothing else makes it up, else all that a pickle would have."""
+        kind = type(value)
+        if isinstance(value, _MACHINERY):
+            return f"<{kind.__qualname__}>"
+        if kind.__reduce__ is object.__reduce__ and kind.__reduce_ex__ is object.__reduce_ex__:
+            own = dict(attributes(value))
+            if own or kind.__module__ in OWN_MODULES:
+                return {name: self.json(one, depth) for name, one in own.items() if not is_code(one)}
+        try:
+            made: Any = value.__reduce_ex__(4)
+        except Exception:  # noqa: BLE001 - whatever a class of somebody's does
+            self.unseen[self._name] = f"{kind.__module__}.{kind.__qualname__}"
+            return f"<{kind.__qualname__}>"
+        if isinstance(made, str):
+            return made
+        self._alive.append(made)
+        args, more = cast("Sequence[object]", made[1]), cast("Sequence[object]", made[2:5])
+        parts = [list(cast("Iterator[object]", one)) if isinstance(one, Iterator) else one for one in more]
+        shown = [one for one in (*args, *parts) if one is not None and not is_code(one)]
+        return {kind.__qualname__: [self.json(one, depth) for one in shown]}
+
+
+_MACHINERY = (
+    type(threading.Lock()),
+    type(threading.RLock()),
+    threading.Thread,
+    logging.Logger,
+    random.Random,
+)
+"""Objects that programs need and that are not part of what tools change."""
+_MOST_ITEMS = 10_000
+"""A larger array is known by its digest."""
+
+
+def _records(value: object) -> object | None:
+    """The values of an array, a number, a table or a column of numpy and pandas; None for anything else."""
+    module = type(value).__module__.partition(".")[0]
+    array: Any = value
+    if module == "numpy" and hasattr(array, "tolist"):
+        if getattr(array, "size", 1) <= _MOST_ITEMS or array.dtype.hasobject:
+            return array.tolist()
+        return {
+            "shape": list(array.shape),
+            "dtype": str(array.dtype),
+            "sha256": hashlib.sha256(array.tobytes()).hexdigest(),
+        }
+    if module == "pandas" and hasattr(array, "to_dict"):
+        if hasattr(array, "columns"):
+            rows = array.reset_index() if array.index.name or array.index.nlevels > 1 else array
+            return rows.to_dict("records")
+        return array.tolist()
+    if module == "pandas" and hasattr(array, "isoformat"):
+        return str(array)
+    return None
+
+
+def attributes(value: object) -> dict[str, object]:
+    """The attributes of an object, those in slots included."""
+    found: dict[str, object] = dict(getattr(value, "__dict__", None) or {})
+    for made in type(value).__mro__:
+        slots: str | Iterable[str] = vars(made).get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if name not in ("__dict__", "__weakref__") and hasattr(value, name):
+                found[name] = getattr(value, name)
+    return found
 
 
 def tables_of(
@@ -144,44 +301,62 @@ def tables_of(
     """
     plain = sqlite3.Cursor(connection)
     plain.row_factory = row_factory
-    names = plain.execute(
-        "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name"
-    )
+    databases = [str(row[1]) for row in plain.execute("PRAGMA database_list").fetchall()]
     found: dict[str, list[dict[str, Any]]] = {}
-    for (name,) in names.fetchall():
-        quoted = str(name).replace('"', '""')
-        rows = plain.execute(f'SELECT * FROM "{quoted}"')  # noqa: S608 - its own table
-        columns = [column[0] for column in rows.description]
-        listed = [dict(zip(columns, map(_cell, row), strict=True)) for row in rows]
-        found[str(name)] = sorted(listed, key=repr)
+    for database in databases:
+        master = "sqlite_temp_master" if database == "temp" else "sqlite_master"
+        names = plain.execute(
+            f"SELECT name FROM {_quoted(database)}.{master} "  # noqa: S608 - its own tables
+            "WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name"
+        )
+        for (name,) in names.fetchall():
+            rows = plain.execute(f"SELECT * FROM {_quoted(database)}.{_quoted(name)}")  # noqa: S608
+            columns = [column[0] for column in rows.description]
+            listed = [dict(zip(columns, map(_cell, row), strict=True)) for row in rows]
+            found[str(name) if database == "main" else f"{database}.{name}"] = sorted(listed, key=repr)
     return found
+
+
+def _quoted(name: object) -> str:
+    return '"' + str(name).replace('"', '""') + '"'
 
 
 def _cell(cell: object) -> Any:  # noqa: ANN401 - JSON
     return cell.hex() if isinstance(cell, bytes) else state_of(cell)
 
 
-def _key(key: object, shown: Shown) -> str:
-    if isinstance(key, str):
-        return _text(key)
-    if shown is None and not isinstance(
-        key, int | float | bool | enum.Enum | datetime.date | uuid.UUID | None
-    ):
-        raise NotJson("an object whose keys are no texts")
-    plain = _to_json(key, DEEPEST, []) if not isinstance(key, tuple) else repr(cast(object, key))
+def _key(key: object) -> str:
+    plain = States().read("", key) if not isinstance(key, tuple) else repr(cast(object, key))
     return plain if isinstance(plain, str) else repr(plain)
 
 
-def _text(text: str) -> str:
-    return text.encode("utf-8", "replace").decode("utf-8")
+_HOME = "/files"
+"""How a session's folder is called in results and states: the path that it has differs between sessions."""
+_home = ""
 
 
-def _number(value: float, shown: Shown) -> float | str:
-    if math.isfinite(value):
-        return value
-    if shown is None:
-        raise NotJson(f"{value}, which is no JSON")
-    return repr(value)
+def set_home(folder: pathlib.Path) -> None:
+    """Have the path of this session's folder be `/files` in all results and states from now on."""
+    global _home
+    _home = str(folder)
+
+
+def at_home(args: Any) -> Any:  # noqa: ANN401 - JSON
+    """Arguments in which `/files` is the path of this session's folder again."""
+    if isinstance(args, str):
+        inside = args == _HOME or args.startswith(f"{_HOME}/")
+        return _home + args.removeprefix(_HOME) if inside and _home else args
+    if isinstance(args, list):
+        return [at_home(one) for one in cast("list[Any]", args)]
+    if isinstance(args, dict):
+        return {key: at_home(one) for key, one in cast("dict[str, Any]", args).items()}
+    return args
+
+
+def text_of(text: str) -> str:
+    """A text as JSON can hold it, with `/files` in place of the path of the session's folder."""
+    plain = text.encode("utf-8", "replace").decode("utf-8")
+    return plain.replace(_home, _HOME) if _home and _home in plain else plain
 
 
 MARK = b"DIRC"

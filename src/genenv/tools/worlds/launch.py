@@ -1,11 +1,11 @@
 """Starts a program of tools with limits: `python launch.py SETTINGS COMMAND ...`.
 
-SETTINGS is JSON that `processes.launched` writes. It runs by itself, without the package, so that a server is
-there a few milliseconds later.
+SETTINGS is JSON from `Scratch.launched` in `processes`. The script does not import the package, so that a
+server starts a few milliseconds earlier.
 
-Two processes come of it. One becomes the command: without network where that can be taken away, and able to
-write in some folders only where the system has Landlock. The other one waits. When the command ends, when the
-input is closed, or when the process that asked for it is gone, it ends all that the command has started.
+It forks. The child becomes the command: without network if the system allows that, and able to write only in
+some folders if the system has Landlock. The parent waits. It kills all processes that the command has started
+when the command ends, when the input is closed, or when the process that launched it is gone.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ import select
 import signal
 import sys
 
-TYPE_CHECKING = False  # what `typing` has would take milliseconds to load
+TYPE_CHECKING = False  # importing `typing` would take milliseconds
 if TYPE_CHECKING:
     from typing import Any
 
 _MEMORY = 2 << 30
 _FILE = 256 << 20
-"""Bytes of a file that it writes."""
+"""Maximum size in bytes of a file that the command writes."""
 _NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000
 _DIES_WITH_PARENT, _ADOPTS_ORPHANS, _NO_NEW_RIGHTS = 1, 36, 38
 _EVERY_MS = 1000
-"""How often it looks whether its parent is there, where the system does not say so by itself."""
+"""Interval in which it checks whether its parent exists, if the system does not notify it."""
 
-# Landlock: linux/landlock.h. The numbers of the system calls are those of all architectures but Alpha.
+# Landlock: linux/landlock.h. The system call numbers hold for all architectures but Alpha.
 _CREATE, _ADD, _RESTRICT = 444, 445, 446
 _VERSION, _BENEATH = 1, 1
 _FILE_RIGHTS = 1 << 1 | 1 << 14  # write, truncate
 _RIGHTS_BY_VERSION = ((1, 1 << 1 | 0x1FF << 4), (2, 1 << 13), (3, 1 << 14))
-"""Writing, removing and making of files and folders; moving them between folders; truncating them."""
+"""Rights to write, remove and make files and folders; to move them between folders; to truncate them."""
 _SCOPED_VERSION, _SIGNALS = 6, 2
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
-"""What every program may write to."""
+"""Devices that every program may write to."""
 
 
 def main(settings: dict[str, Any], command: list[str]) -> int:
-    """Run a command, and end what it has started when it ends, or when nobody waits for it any more.
+    """Run a command, and kill all that it has started when it ends or when its launcher is gone.
 
     Returns:
-        Its exit status, as a shell says it.
+        The exit status of the command, as a shell reports it.
     """
     parent: int = settings["parent"]
     woken, wake = os.pipe()
@@ -63,11 +63,11 @@ def main(settings: dict[str, Any], command: list[str]) -> int:
             signal.signal(number, signal.SIG_DFL)
         _become(settings, command, waiting)
     quiet = os.open(os.devnull, os.O_RDWR)
-    for stream in (1, 2):  # so that whoever reads them sees that the command has ended
+    for stream in (1, 2):  # so that their readers see the end of the command's output
         os.dup2(quiet, stream)
     status = _watched(parent, child, woken)
     _end(child)
-    if status is None and _is_left(parent, woken):  # nobody else removes it
+    if status is None and _is_left(parent, woken):  # no other process removes it
         import shutil
 
         shutil.rmtree(settings["scratch"], ignore_errors=True)
@@ -75,18 +75,18 @@ def main(settings: dict[str, Any], command: list[str]) -> int:
 
 
 def _noted(*_: object) -> None:
-    """A signal has come: what it means is in `_watched`."""
+    """Handle a signal: do nothing, as `_watched` reads its number from the wakeup pipe."""
 
 
 def _watched(parent: int, child: int, woken: int) -> int | None:
-    """Wait until the command ends, or nobody wants it any more.
+    """Wait until the command ends, or until its launcher is gone or asks for its end.
 
     Returns:
-        Its exit status; 0 if the parent asked for its end, and None if the parent may have ended.
+        The exit status of the command; 0 if the parent asked for its end; None if the parent may have ended.
     """
     poll = select.poll()
     poll.register(woken, select.POLLIN)
-    poll.register(0, 0)  # only whether it is closed: what comes there is the command's
+    poll.register(0, 0)  # only watches for closing: the data are for the command
     with contextlib.suppress(OSError, AttributeError):  # Linux 5.3
         poll.register(os.pidfd_open(parent), select.POLLIN)
     while os.getppid() == parent:
@@ -107,7 +107,7 @@ def _is_asked_to_end(woken: int) -> bool:
 
 
 def _is_left(parent: int, woken: int) -> bool:
-    """Whether the parent has ended: its end of the input is closed a moment before."""
+    """Whether the parent has ended; its end of the input pipe closes a moment earlier."""
     poll = select.poll()
     poll.register(woken, select.POLLIN)
     for _ in range(50):
@@ -119,7 +119,7 @@ def _is_left(parent: int, woken: int) -> bool:
 
 
 def _end(child: int) -> None:
-    """Kill the command and all that it has started, also what left its group: orphans are ours."""
+    """Kill the command and all that it has started, including orphans outside of its process group."""
     with contextlib.suppress(OSError):
         os.killpg(child, signal.SIGKILL)
     while True:
@@ -133,7 +133,7 @@ def _end(child: int) -> None:
 
 
 def _children() -> list[int]:
-    """Processes whose parent this one is; none where the system does not list them."""
+    """Return the child processes of this process; none if the system does not list processes."""
     own, found = str(os.getpid()), list[int]()
     for name in filter(str.isdecimal, os.listdir("/proc") if os.path.isdir("/proc") else ()):
         with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{name}/stat", "rb") as file:
@@ -143,12 +143,11 @@ def _children() -> list[int]:
 
 
 def _become(settings: dict[str, Any], command: list[str], waiting: int) -> None:
-    """Say what this process may do; then become the command."""
+    """Restrict and report what this process may do; then become the command."""
     os.setpgid(0, 0)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_DIES_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != waiting:
-            os._exit(1)
+    die_with_parent()
+    if sys.platform == "linux" and os.getppid() != waiting:
+        os._exit(1)
     # not RLIMIT_AS: engines such as V8 reserve far more addresses than they use
     limit(resource.RLIMIT_DATA, _MEMORY)
     limit(resource.RLIMIT_FSIZE, _FILE)
@@ -159,28 +158,34 @@ def _become(settings: dict[str, Any], command: list[str], waiting: int) -> None:
         confined = writable is not None and confine(writable)
         json.dump({"network": not cut, "confined": confined}, report)
     try:
-        os.execvp(command[0], command)  # noqa: S606 - what the user named
+        os.execvp(command[0], command)  # noqa: S606 - the user's command
     except OSError as error:
         os.write(2, f"{command[0]} cannot be started: {error.strerror}\n".encode())
         os._exit(127)
 
 
+def die_with_parent() -> None:
+    """Have this process be killed when its parent ends, where the system can do so."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_DIES_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
+
+
 def limit(kind: int, most: int) -> None:
-    """Limit a resource of this process, or leave it where the system limits it to less already."""
+    """Limit a resource of this process, unless the system has a lower limit already."""
     _, hard = resource.getrlimit(kind)
     most = most if hard == resource.RLIM_INFINITY else min(most, hard)
     resource.setrlimit(kind, (most, most))
 
 
 def cut_off() -> bool:
-    """Take the network away, where the system lets a process do so; whether it did."""
+    """Detach this process from the network; return whether the system allowed it."""
     user, group = os.geteuid(), os.getegid()
     try:
         if ctypes.CDLL(None).unshare(_NEW_USER | _NEW_NETWORK) != 0:
             return False
     except (OSError, AttributeError):
         return False
-    with contextlib.suppress(OSError):  # who it was before, so that files still belong to somebody
+    with contextlib.suppress(OSError):  # map the user and group ids, so that files keep their owners
         for file, text in (
             ("setgroups", "deny"),
             ("gid_map", f"{group} {group} 1"),
@@ -201,12 +206,13 @@ class _Beneath(ctypes.Structure):
 
 
 def confine(writable: list[str]) -> bool:
-    """Let this process write in some folders only, where the system has Landlock; whether it has.
+    """Let this process write in some folders only; return whether the system's Landlock enforces it.
 
-    Reading stays free. It can signal no process but those that it starts, from Landlock's sixth version on.
+    Reading stays unrestricted. From Landlock's sixth version on, the process can signal only its own child
+    processes.
 
     Args:
-        writable: folders and files; those that are not there are passed over.
+        writable: folders and files; missing ones are skipped.
     """
     if sys.platform != "linux":
         return False

@@ -1,4 +1,4 @@
-"""A budget of time and bytes for making a bundle, which holds for any tools, also those that hang."""
+"""A budget of time and bytes for making a bundle, which also holds for tools that hang."""
 
 from __future__ import annotations
 
@@ -10,36 +10,45 @@ from dataclasses import dataclass
 
 from genenv.errors import UsageError
 from genenv.progress import advance
-from genenv.tools.worlds.base import GONE, TOOK_TOO_LONG, Call, LoadedWorld, Outcome, Played, play_uncached
+from genenv.tools.worlds.base import (
+    GONE,
+    TOOK_TOO_LONG,
+    Call,
+    LoadedWorld,
+    Outcome,
+    Played,
+    Session,
+    play_uncached,
+)
 
 MOST_TOOLS = 512
 """Maximum number of tools in a world."""
 _SILENT = 3
-"""A tool that so often took too long, or ended its process, is called no more."""
+"""Number of calls without an answer (timeout or ended process) after which a tool is not called again."""
 _ALL_SILENT = 6
-"""After so many such calls before any other, nothing is called any more."""
+"""Number of such calls, if no call ever got an answer, after which exploration fails."""
 _SILENT_SAID = f"It was not called again: {_SILENT} calls took too long, or ended its process."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Limits for making a bundle."""
+    """Limits of time and received data for making a bundle."""
 
     seconds: float = 3600.0
-    """Of time, until its tasks are drawn; those that were found by then are kept."""
+    """Time limit in seconds for exploring and for drawing tasks; tasks drawn by then are kept."""
     mib: int = 1024
-    """Of what its tools send, in MiB."""
+    """Maximum data that the tools send, in MiB."""
 
 
 USUAL = Limits()
 
 
 class Budget:
-    """The budget that is left while a bundle is made.
+    """The time and bytes that are left while a bundle is made.
 
     Args:
-        limits: they count from now on.
-        clock: seconds.
+        limits: the limits; time counts from now.
+        clock: returns the time in seconds.
     """
 
     def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
@@ -52,10 +61,10 @@ class Budget:
         return self._clock() - self._start > self._limits.seconds
 
     def check(self) -> None:
-        """See whether anything is left.
+        """Check that time and bytes are left.
 
         Raises:
-            UsageError: nothing is.
+            UsageError: a limit is reached.
         """
         said = f"finding out how the tools can be called took more than {{}} ({self.calls} programs of calls)"
         if self.is_over:
@@ -71,13 +80,13 @@ class Budget:
 
     @contextlib.contextmanager
     def spending(self, received: Callable[[], int]) -> Generator[None]:
-        """Count one program of calls.
+        """Count one program of calls, and the bytes received while it runs.
 
         Args:
-            received: the bytes received so far.
+            received: returns the bytes received so far.
 
         Raises:
-            UsageError: the limits were reached before it.
+            UsageError: a limit was reached before the program.
         """
         self.check()
         before = received()
@@ -90,7 +99,7 @@ class Budget:
 
     @property
     def said(self) -> str:
-        """How much of it is used, in a few words."""
+        """The part of the budget that is used, in a few words."""
         took = self._clock() - self._start
         return f"{self.calls} programs of calls, {took:.0f} of {self._limits.seconds:g} s"
 
@@ -99,11 +108,11 @@ class BoundedWorld:
     """A world that spends a budget; a tool that repeatedly does not answer is not called again.
 
     Args:
-        world: it.
-        budget: of all that is called.
+        world: the world that executes the calls.
+        budget: the budget that its programs spend.
 
     Raises:
-        UsageError: it has more tools than anybody could be shown.
+        UsageError: the world has more than `MOST_TOOLS` tools.
     """
 
     def __init__(self, world: LoadedWorld, budget: Budget) -> None:
@@ -156,7 +165,7 @@ class BoundedWorld:
         for call, outcome in zip(calls, outcomes, strict=False):
             if outcome.error in (GONE, TOOK_TOO_LONG):
                 self._silent[call.tool] += 1
-                break  # what comes after it was not called
+                break  # later calls were not executed
             self._answered = True
             self._silent[call.tool] = 0
         if not self._answered and self._silent.total() >= _ALL_SILENT:
@@ -165,6 +174,10 @@ class BoundedWorld:
                 f"the tools do not answer: {self._silent.total()} calls ({', '.join(named)[:200]}) took too "
                 "long, or ended their process, and no other came through"
             )
+
+    def session(self) -> contextlib.AbstractAsyncContextManager[Session]:
+        """See `World`; a session spends nothing of the budget."""
+        return self._world.session()
 
     def close(self) -> None:
         """See `World`."""

@@ -1,4 +1,4 @@
-"""What `genenv env new --from` can name: Python files, MCP servers and OpenAPI documents.
+"""Origins of tools that `genenv env new --from` accepts: Python files, MCP servers, OpenAPI documents.
 
 An origin copies what its tools need into a new bundle. The bundle then holds a source (`sources`), which
 opens the tools again in each run.
@@ -28,12 +28,12 @@ from genenv.tools.worlds.sources import OpenApiSource, PythonSource, Source
 _MCP = "mcp:"
 _CODE = "tools.py"
 _FILES = 64
-"""At most so many files are copied, besides the tools' own."""
+"""Maximum number of copied files and folders besides the tools' file."""
 _MISSING_MODULE = re.compile(r"\(module ([\w.]+)\)$")
 
 
 class ToolOrigin(Protocol):
-    """Where the tools of a new bundle come from."""
+    """The origin of a new bundle's tools; implemented by the classes of this module and `mcp.origin`."""
 
     @property
     def label(self) -> str:
@@ -46,11 +46,11 @@ class ToolOrigin(Protocol):
         ...
 
     def bring(self, files: Path, budget: Budget | None = None) -> Source:
-        """Copy what the tools need into a new folder.
+        """Copy what the tools need into a new folder, and return the source that opens them from there.
 
         Args:
             files: the folder.
-            budget: of the calls that are recorded meanwhile; None: the usual limits.
+            budget: limits the calls that are recorded; None: the usual limits.
 
         Raises:
             UsageError: there is nothing to copy, it gives no tools, or the budget is used up.
@@ -77,15 +77,15 @@ def origin_of(
     """Parse the argument of `--from`.
 
     Args:
-        text: it.
-        only: of an OpenAPI document the paths that are wanted, by how they begin.
-        folder: what is in the folder of an MCP server to begin with.
-        writes: whether tools of a service on the network are called that may write.
-        service: where the operations of an OpenAPI document are asked for real.
-        most: so many requests at most are sent to a service on the network.
+        text: the argument.
+        only: prefixes of the wanted paths of an OpenAPI document.
+        folder: the initial content of an MCP server's folder.
+        writes: whether to call tools of a network service that may write.
+        service: the real service of an OpenAPI document, if its operations are to be recorded.
+        most: maximum number of requests to a network service.
 
     Raises:
-        UsageError: it is nothing that tools can come from.
+        UsageError: the text names no origin of tools, or an option does not apply to it.
     """
     is_server = text.startswith(_MCP)
     is_remote = is_server and is_address(text.removeprefix(_MCP))
@@ -128,11 +128,11 @@ def let_write(origin: ToolOrigin, folders: Sequence[str | Path]) -> None:
     """Let tools write in further folders.
 
     Args:
-        origin: of the tools.
-        folders: they are made absolute.
+        origin: the origin of the tools.
+        folders: the folders, which are made absolute.
 
     Raises:
-        UsageError: one is not there, or no code of the tools' is run.
+        UsageError: a folder does not exist, or the origin runs no code of the tools.
     """
     if not folders:
         return
@@ -147,12 +147,12 @@ def let_write(origin: ToolOrigin, folders: Sequence[str | Path]) -> None:
 
 
 class PythonOrigin:
-    """A Python file.
+    """A Python file with tools.
 
     Args:
-        file: it.
-        made_of: its class whose methods are the tools; empty: its functions, or its only class.
-        beside: where the files are that it imports and reads; left out, its own folder.
+        file: the file.
+        made_of: the class whose methods are the tools; empty: the file's functions, or its only class.
+        beside: the folder with the files that it imports and reads; None: the folder of the file.
     """
 
     def __init__(self, file: Path, made_of: str = "", *, beside: Path | None = None) -> None:
@@ -172,7 +172,7 @@ class PythonOrigin:
         return "its tools are called now, in a process of their own and on copies of their files"
 
     def bring(self, files: Path, budget: Budget | None = None) -> Source:
-        """See `ToolOrigin`: the file, and what it imports and reads in its folder."""
+        """See `ToolOrigin`. Copies the file, and the files of its folder that it imports or reads."""
         del budget
         file = self._file
         if not file.is_file():
@@ -197,15 +197,15 @@ class PythonOrigin:
         )
 
     def complete(self, world: LoadedWorld, source: Source, files: Path) -> Source | None:
-        """See `ToolOrigin`: what tools wanted to read when they were called is copied."""
+        """See `ToolOrigin`. Copies the files that tools tried to read when they were called."""
         return source if _brought(world.asked, self._beside, files) else None
 
 
 class CodeOrigin:
-    """Functions, or a class, of a notebook or a program.
+    """Functions or a class of a notebook or a program.
 
     Args:
-        written: what they are as a file.
+        written: their source code as a file.
     """
 
     def __init__(self, written: WrittenOut) -> None:
@@ -224,7 +224,7 @@ class CodeOrigin:
         return PythonOrigin(Path(_CODE)).warning
 
     def bring(self, files: Path, budget: Budget | None = None) -> Source:
-        """See `ToolOrigin`: a file that holds them, and what that imports and reads."""
+        """See `ToolOrigin`. Writes a file with the tools, and copies the files that it imports or reads."""
         del budget
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / _CODE
@@ -232,7 +232,7 @@ class CodeOrigin:
             return self._as_file(file).bring(files)
 
     def complete(self, world: LoadedWorld, source: Source, files: Path) -> Source | None:
-        """See `ToolOrigin`: what tools wanted to read when they were called is copied."""
+        """See `ToolOrigin`. Copies the files that tools tried to read when they were called."""
         return self._as_file(files / _CODE).complete(world, source, files)
 
     def _as_file(self, file: Path) -> PythonOrigin:
@@ -246,7 +246,7 @@ class OpenApiOrigin:
 
     Args:
         source: its path or address.
-        only: operations whose path begins with one of these; none: all.
+        only: prefixes of the paths whose operations are tools; empty: all.
     """
 
     def __init__(self, source: str, only: tuple[str, ...] = ()) -> None:
@@ -263,7 +263,7 @@ class OpenApiOrigin:
         return "its operations are called now on mock tables; nothing is sent to the service"
 
     def bring(self, files: Path, budget: Budget | None = None) -> Source:
-        """See `ToolOrigin`: the document as it is today."""
+        """See `ToolOrigin`. Copies the document in its current version."""
         del budget
         text = fetched(self._source)
         MockWorld(text, self.label, self._only)
@@ -273,15 +273,15 @@ class OpenApiOrigin:
         return OpenApiSource(file=file, only=self._only)
 
     def complete(self, world: LoadedWorld, source: Source, files: Path) -> Source | None:
-        """See `ToolOrigin`: a document is whole."""
+        """See `ToolOrigin`. A document is never incomplete."""
         del world, source, files
         return None
 
 
 def _brought(wanted: Iterable[str], origin: Path, files: Path) -> bool:
-    """Copy what is wanted, is there, and was not copied yet; whether anything was.
+    """Copy wanted files that exist and were not copied yet; return whether there were any.
 
-    The names come from the tools' process: those that lead out of the folder are left aside.
+    The names come from the tools' process, so names that lead out of the folder are ignored.
     """
     inside = [one for one in wanted if not Path(one).is_absolute() and ".." not in Path(one).parts]
     beside = [one for one in inside if (origin / one).exists() and not (files / one).exists()]

@@ -23,31 +23,31 @@ from genenv.files import private_folder, remove_abandoned
 from genenv.tools.worlds import launch
 
 _IN_MEMORY = Path("/dev/shm")  # noqa: S108 - a private folder is made there
-_SMALL = 8 << 20
-"""Bytes of a folder that is put there."""
+_SMALL = 1 << 20
+"""Maximum size in bytes of a folder that is copied to memory for each session."""
 _PREFIX = "genenv-world-"
 _ENDING_S = 5.0
-"""How long a process may take to end all that it has started."""
+"""Seconds that a process has to end all that it has started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Permits:
-    """The rights that a tool process was found to have."""
+    """The rights of a tool process, as `launch` reported them."""
 
     network: bool
-    """It can reach the network."""
+    """Whether the process can reach the network."""
     confined: bool
-    """It can write in its own folder only."""
+    """Whether the process can write in its own folder only."""
 
 
 class Scratch:
-    """A private folder of this process, with a folder `files` to work in and one for temporary files.
+    """A private folder with a working folder `files` and one for temporary files.
 
-    It is made once, for its owner alone, and keeps its place until it is closed. A lock on it says that it is
-    in use: what a killed process has left is removed when the next one is made.
+    Only its owner can access it, and its path stays the same until it is closed. A lock shows that it is in
+    use; folders that killed processes left are removed when the next `Scratch` is made.
 
     Args:
-        original: the folder whose copy it is to hold; where that is small it is in memory.
+        original: the folder that will be copied to `files`; if it is small, the copy is in memory.
     """
 
     def __init__(self, original: Path) -> None:
@@ -63,12 +63,12 @@ class Scratch:
     def launched(
         self, command: Sequence[str], *, network: bool = False, may_write: Sequence[str] | None = ()
     ) -> list[str]:
-        """The command that starts another one with limits; all that it starts ends with this process.
+        """Return the command that starts another one with limits; its processes end with this process.
 
         Args:
-            command: its words.
-            network: whether it is left its network.
-            may_write: folders, beside this one, in which it may write; None: everywhere.
+            command: the words of the command.
+            network: whether it may reach the network.
+            may_write: folders besides this one in which it may write; None: everywhere.
         """
         own = (str(self.files), str(self.temporary))
         others = None if may_write is None else [str(Path(one).expanduser()) for one in may_write]
@@ -83,7 +83,7 @@ class Scratch:
         return [sys.executable, "-I", "-S", launch.__file__, json.dumps(settings), *command]
 
     def fill(self, original: Path) -> None:
-        """Have `files` hold a copy of what is in a folder, and nothing else."""
+        """Replace the content of `files` by a copy of a folder."""
         if self.files.is_symlink():  # a tool without limits may have put one there
             self.files.unlink()
         shutil.rmtree(self.files, ignore_errors=True)
@@ -91,7 +91,7 @@ class Scratch:
 
     @property
     def permits(self) -> Permits:
-        """What the process that was started last may do; before it says so, it may do all."""
+        """The rights of the process that was started last; all rights until it has reported them."""
         try:
             told = json.loads(self._report.read_text(encoding="ascii"))
             return Permits(network=bool(told["network"]), confined=bool(told["confined"]))
@@ -99,7 +99,7 @@ class Scratch:
             return Permits(network=True, confined=False)
 
     def close(self) -> None:
-        """Remove it."""
+        """Remove the folder."""
         self._removed()
 
 
@@ -110,10 +110,10 @@ def _remove(path: Path, lock: int, owner: int) -> None:
 
 
 def ended_with(owner: object, process: subprocess.Popen[bytes]) -> Callable[[], object]:
-    """Have a process that was launched end with an object at the latest.
+    """Let a launched process end at the latest when an object is deleted.
 
     Returns:
-        Ends it at once, with all that it has started.
+        A function that ends the process at once, with all that it has started.
     """
     return weakref.finalize(owner, _end, process, os.getpid())
 
@@ -128,20 +128,20 @@ def _end(process: subprocess.Popen[bytes], owner: int) -> None:
                 pipe.close()
     try:
         process.wait(_ENDING_S)
-    except subprocess.TimeoutExpired:  # it was stopped, or cannot be ended
+    except subprocess.TimeoutExpired:  # it is suspended, or does not end
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 
 def _fits_into_memory(folder: Path) -> bool:
-    """Whether a folder is put there: tools that write files would wait for a disk."""
+    """Whether a folder is small enough for memory, where tools that write files do not wait for a disk."""
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     return size < _SMALL and os.access(_IN_MEMORY, os.W_OK)
 
 
 def environment(temporary: Path) -> dict[str, str]:
-    """What the tools' process is told: where Python finds modules, and no secrets.
+    """Return the environment variables of a tools' process: module paths, and no secrets.
 
     Args:
         temporary: a folder for temporary files.
@@ -162,7 +162,7 @@ T = TypeVar("T")
 
 
 class Thread:
-    """An event loop in its own thread, for coroutines called from synchronous code."""
+    """An event loop in a separate thread, for coroutines called from synchronous code."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -171,11 +171,11 @@ class Thread:
         self._ended = weakref.finalize(self, _end_loop, self._loop, thread)
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Begin something."""
+        """Start a coroutine in the loop and return its future."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def close(self) -> None:
-        """End all of it."""
+        """Cancel all coroutines and end the thread."""
         self._ended()
 
 
@@ -193,7 +193,7 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _end_loop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
-    with contextlib.suppress(RuntimeError):  # it is closed already
+    with contextlib.suppress(RuntimeError):  # the loop is closed already
         loop.call_soon_threadsafe(loop.stop)
     if thread is not threading.current_thread():
         thread.join(timeout=10)

@@ -1,41 +1,39 @@
-"""A tool environment from a Python file, whose tools run in a sandboxed child process.
+"""A tool environment from a Python file. Each session is a forked process in a copy of the file's folder.
 
-Where the system allows it, the process has no network and writes in its scratch folder only. Memory and time
-are limited. A call that hangs ends the process, not the run.
+Where the system allows it, the processes have no network and write in their own folder only. Memory and time
+are limited. A call that hangs ends its session, not the run.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import csv
-import hashlib
-import io
 import json
 import os
 import selectors
-import shutil
-import sqlite3
+import signal
+import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+import weakref
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 from genenv.errors import EnvironmentCodeError, UsageError
-from genenv.tools.worlds.base import GONE, Call, Outcome, Played, Tool, usable
-from genenv.tools.worlds.jsonable import NotJson, Row, state_of, tables_of
+from genenv.tools.worlds.base import GONE, Call, KnownPrograms, Outcome, Played, Session, Tool, usable
 from genenv.tools.worlds.processes import Scratch, ended_with, environment
-from genenv.types import JsonObject
+from genenv.types import Json
 
 START_S = 60.0
 """How long importing the file may take."""
 CALL_S = 5.0
 """How long one call may take."""
+_STATE_S = 30.0
+"""How long reading the state may take."""
 _MOST_BYTES = 64 << 20
 """Of an answer: results and the state."""
 
@@ -53,14 +51,18 @@ class NotStarted(UsageError):
         self.asked = tuple(asked)
 
 
+class _Ended(Exception):
+    """The session's process has ended, or does not answer in time."""
+
+
 class PythonWorld:
     """The tools of a Python file.
 
     Args:
-        folder: what is in it is copied; tools run in the copy, which is put back for every attempt.
-        file: of that folder; it is imported, by another process.
+        folder: each session runs in a copy of it.
+        file: of that folder; it is imported in each session.
         name: of its class whose methods are the tools; left out, its functions, or its only class.
-        call_s: how long a call may take.
+        call_s: how long a call may take, in seconds.
         may_write: folders, beside the copy, in which the tools may write.
 
     Raises:
@@ -76,317 +78,359 @@ class PythonWorld:
         call_s: float = CALL_S,
         may_write: Sequence[str] = (),
     ) -> None:
-        self._folder, self._file, self._name, self._call_s = folder.resolve(), file, name, call_s
+        self._folder, self.file, self._name, self.call_s = folder.resolve(), file, name, call_s
         self._may_write = tuple(may_write)
         self._process: subprocess.Popen[bytes] | None = None
         self._ended: Callable[[], object] | None = None
+        self._started_times = 0
+        self._known = KnownPrograms()
+        self._player: _Connection | None = None
+        """The session that executes programs."""
         self.received = 0
-        """Bytes that the tools' process has sent so far."""
-        self._lock = threading.RLock()  # one question at a time, whoever asks
+        """Bytes that the tools' processes have sent so far."""
+        self._lock = threading.RLock()  # one start, and one program, at a time
         self._scratch = Scratch(self._folder)
+        self.asked: set[str] = set()
+        """Files of the folder that tools wanted to read, and that were not there."""
         try:
-            first = self._started()
+            first = self._described()
         except BaseException:
             self.close()
             raise
         self.tools, left_out = usable({one["name"]: partial(Tool, **one) for one in first["tools"]})
-        if not self.tools:
-            self.close()
-            reasons = "; ".join(f"{name}: {why}" for name, why in left_out.items())
-            raise UsageError(f"nothing in {file} can be a tool ({reasons[:400]})")
-        self.asked: set[str] = set()
-        """Files of the folder that tools wanted to read, and that were not there."""
         self.left_out: dict[str, str] = {**first["left_out"], **left_out}
         """Functions that are no tools, and why."""
+        if not self.tools:
+            self.close()
+            reasons = "; ".join(f"{name}: {why}" for name, why in self.left_out.items())
+            raise UsageError(f"nothing in {file} can be a tool ({reasons[:400]})")
+        self.unseen: dict[str, str] = first["unseen"]
+        """Parts of the state that cannot be read, with their types, by path."""
         permits = self._scratch.permits
         self.network: bool = permits.network
         """Whether the tools can reach the network: the system did not let us take it away."""
         self.confined: bool = permits.confined
         """Whether the tools can write in their own folder only: the system lets us see to that."""
 
+    def _described(self) -> dict[str, Any]:
+        with contextlib.closing(self._connected(START_S)) as connection:
+            try:
+                answer = connection.ask({"do": "describe"}, START_S)
+            except _Ended:
+                raise UsageError(
+                    f"{self.file} cannot be imported: it ends the process, or takes over {START_S:g} s"
+                ) from None
+        if "refused" in answer:
+            raise NotStarted(str(answer["refused"]), answer["asked"])
+        return answer
+
     def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
-        """See `World`. A call that ends the process fails, and so does what comes after it.
+        """See `World`; programs are cached.
 
         Raises:
-            EnvironmentCodeError: the state cannot be copied or read.
+            EnvironmentCodeError: the state cannot be read.
+        """
+        return self._known.play(calls, watch, lambda: self.play_uncached(calls, watch=watch))
+
+    def play_uncached(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
+        """See `CachingWorld`. A call that ends the process fails, and so does what comes after it.
+
+        Raises:
+            EnvironmentCodeError: the state cannot be read.
+        """
+        request = {
+            "do": "play",
+            "calls": [call.json for call in calls],
+            "states": watch,
+            "call_s": self.call_s,
+        }
+        try:
+            answer = self._executed(request, _STATE_S + 2 * self.call_s * len(calls))
+        except _Ended:
+            return self._shortened(calls, watch=watch)
+        self.checked(answer)
+        return Played(outcomes=tuple(Outcome(**one) for one in answer["outcomes"]), state=answer["state"])
+
+    def _executed(self, request: Mapping[str, object], limit_s: float) -> dict[str, Any]:
+        """Execute a program in a session that executes programs, or in a fresh one if that one is spent.
+
+        Raises:
+            _Ended: the program ended its process, or took too long.
         """
         with self._lock:
-            return self._played(calls, watch=watch)
+            for _ in range(2):
+                if self._player is None:
+                    self._player = self._connected()
+                try:
+                    answer = self._player.ask(request, limit_s)
+                except _Ended:
+                    self._player = None
+                    raise
+                if "ended" in answer:
+                    raise _Ended
+                if "spent" not in answer:
+                    return answer
+                self._player.close()
+                self._player = None
+        raise EnvironmentCodeError(f"{self.file}: a fresh session of the tools is spent already")
 
-    def _played(self, calls: Sequence[Call], *, watch: bool) -> Played:
-        request = {"calls": [call.json for call in calls], "states": watch, "call_s": self._call_s}
-        answer = self._asked(request, 2 + 2 * self._call_s * max(1, len(calls)))
-        if answer is None:
-            return self._shortened(calls, watch=watch)
+    def checked(self, answer: Mapping[str, Any]) -> None:
+        """Note the files that a session's answer misses.
+
+        Raises:
+            EnvironmentCodeError: the answer is that the state cannot be read.
+        """
         self.asked.update(answer["asked"])
         if "refused" in answer:
-            raise EnvironmentCodeError(f"{self._file}: {answer['refused']}")
-        return Played(outcomes=tuple(Outcome(**one) for one in answer["outcomes"]), state=answer["state"])
+            raise EnvironmentCodeError(f"{self.file}: {answer['refused']}")
 
     def _shortened(self, calls: Sequence[Call], *, watch: bool) -> Played:
         """The program up to the call that ends the process; it and what comes after it fail."""
         if not calls:
-            raise EnvironmentCodeError(f"{self._file}: copying the state ends the process, or hangs")
-        before = self._played(calls[:-1], watch=watch)
+            raise EnvironmentCodeError(f"{self.file}: reading the state ends the process, or hangs")
+        before = self.play(calls[:-1], watch=watch)
         gone = Outcome(error=GONE)
         return Played(outcomes=(*before.outcomes, gone), state=before.state)
 
+    @contextlib.asynccontextmanager
+    async def session(self) -> AsyncGenerator[Session]:
+        """See `World`."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:  # somebody drives coroutines by hand: calls block, as nothing else waits
+            with contextlib.closing(self._connected()) as connection:
+                yield _PythonSession(self, connection)
+            return
+        connection = await asyncio.to_thread(self._connected)
+        reader, writer = await asyncio.open_connection(sock=connection.given_up(), limit=_MOST_BYTES)
+        try:
+            yield _PythonSession(self, connection, (reader, writer))
+        finally:
+            writer.close()
+
     def close(self) -> None:
-        """End the process, and remove its folder."""
+        """End the processes, and remove their folder."""
         with self._lock:
             self._end()
             self._scratch.close()
 
-    # the process
+    # processes
 
-    def _started(self) -> dict[str, Any]:
+    def _connected(self, limit_s: float = START_S) -> _Connection:
+        """A fresh session; the process that forks it is started if it is not there."""
+        for _ in range(2):
+            with self._lock:
+                if self._process is None or self._process.poll() is not None:
+                    self._start(limit_s)
+            with contextlib.suppress(OSError, _Ended):
+                return _Connection(self, self._address, limit_s)
+            with self._lock:
+                self._end()
+        raise EnvironmentCodeError(f"{self.file}: the tools' process cannot be reached")
+
+    @property
+    def _address(self) -> str:
+        return str(self._scratch.path / f"s{self._started_times}")
+
+    def _start(self, limit_s: float) -> None:
+        self._end()
+        self._started_times += 1
         self._scratch.fill(self._folder)
-        command = [sys.executable, "-m", "genenv.tools.worlds.python_child", str(self._folder), self._file]
-        command += [self._name] if self._name else []
+        sessions = self._scratch.files.parent / "tmp"
+        command = [sys.executable, "-m", "genenv.tools.worlds.python_child"]
+        command += [str(self._folder), self.file, self._name or "", self._address, str(sessions)]
         self._process = subprocess.Popen(  # noqa: S603 - our own module
-            self._scratch.launched(command, may_write=self._may_write),
+            self._scratch.launched(command, may_write=(str(self._scratch.path), *self._may_write)),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             cwd=self._scratch.files,
-            env=environment(self._scratch.temporary),
+            env={
+                **environment(self._scratch.temporary),
+                "GENENV_MAY_WRITE": json.dumps([str(Path(one).expanduser()) for one in self._may_write]),
+            },
             start_new_session=True,
         )
         self._ended = ended_with(self, self._process)
-        answer = self._read(START_S)
-        if answer is None:
+        if not _line_within(cast(Any, self._process.stdout), limit_s):
             self._end()
             raise UsageError(
-                f"{self._file} cannot be imported: it ends the process, or takes over {START_S:g} s"
+                f"{self.file} cannot be imported: it ends the process, or takes over {START_S:g} s"
             )
-        if "refused" in answer:
-            self._end()
-            raise NotStarted(str(answer["refused"]), answer["asked"])
-        return answer
-
-    def _asked(self, request: JsonObject | Mapping[str, object], limit_s: float) -> dict[str, Any] | None:
-        """The answer; None if the process has ended or takes too long, and is ended."""
-        if self._process is None:
-            self._started()
-        process = cast("subprocess.Popen[bytes]", self._process)
-        try:
-            stdin = cast(Any, process.stdin)
-            stdin.write(json.dumps(request).encode() + b"\n")
-            stdin.flush()
-            answer = self._read(limit_s)
-        except OSError:
-            answer = None
-        if answer is None:
-            self._end()
-        return answer
-
-    def _read(self, limit_s: float) -> dict[str, Any] | None:
-        """A line that is an object; None if the process ends, takes too long, or writes something else.
-
-        Raises:
-            EnvironmentCodeError: it is longer than anything that could be of use.
-        """
-        out = cast(Any, cast("subprocess.Popen[bytes]", self._process).stdout)
-        line, until = bytearray(), time.monotonic() + limit_s
-        with selectors.DefaultSelector() as selector:
-            selector.register(out, selectors.EVENT_READ)
-            while selector.select(max(0.0, until - time.monotonic())):
-                piece = os.read(out.fileno(), 1 << 20)
-                line += piece
-                self.received += len(piece)
-                if len(line) > _MOST_BYTES:
-                    self._end()
-                    raise EnvironmentCodeError(
-                        f"{self._file}: the tools' state and results take more than {_MOST_BYTES >> 20} MiB; "
-                        "make what they hold smaller"
-                    )
-                if not piece:
-                    return None
-                if piece.endswith(b"\n"):
-                    try:
-                        told: object = json.loads(line)
-                    except (ValueError, RecursionError):
-                        return None
-                    return cast("dict[str, Any]", told) if isinstance(told, dict) else None
-        return None
 
     def _end(self) -> None:
+        if self._player is not None:
+            self._player.close()
+            self._player = None
         if self._ended is not None:
             self._ended()
         self._process = self._ended = None
 
 
-_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-_CHANGES = frozenset(
-    {
-        "os.remove",
-        "os.rename",
-        "os.mkdir",
-        "os.rmdir",
-        "os.truncate",
-        "os.symlink",
-        "os.link",
-        "shutil.rmtree",
-    }
-    | {"shutil.move", "shutil.copyfile", "shutil.copytree", "sqlite3.connect"}
-)
-JOURNALS = ("-wal", "-shm", "-journal")
-_SQLITE = b"SQLite format 3\x00"
-_MOST_FOLDER_BYTES = 1 << 20
-_MOST_ROWS_BYTES, _MOST_ROWS_S = 16 << 20, 2.0
-"""Of the rows of a database, and of reading them."""
-_NO_DATA = frozenset(
-    {".py", ".pyc", ".md", ".toml", ".lock", ".sqlite-wal", ".sqlite-shm", ".db-wal", ".db-shm"}
-)
+def _line_within(stream: Any, limit_s: float) -> bool:  # noqa: ANN401 - a pipe
+    """Whether a process says a line in time."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(stream, selectors.EVENT_READ)
+        return bool(selector.select(limit_s)) and bool(os.read(stream.fileno(), 64))
 
 
-class Folder:
-    """A folder that is put back to what it was.
+class _Connection:
+    """A session's process, spoken to by blocking calls.
 
     Args:
-        path: it; the process runs there.
-        original: what it was.
+        world: counts the bytes.
+        address: of the process that forks sessions.
+        limit_s: how long it may take to answer, in seconds.
     """
 
-    def __init__(self, path: Path, original: Path) -> None:
-        self._path, self._original = path, original
-        self._touched = self._reading = False
-        self._before: dict[frozenset[str], dict[str, Any]] = {}
-        self.asked: set[str] = set()
-        """Files that were to be read and are not there, relative to the folder."""
-        sys.addaudithook(self._heard)
-
-    def _heard(self, event: str, args: tuple[Any, ...]) -> None:
-        if self._reading:
-            return
-        if event in _CHANGES:
-            self._touched = True
-            if event == "sqlite3.connect":
-                self._missing(args[0])
-        elif event == "open":
-            if isinstance(args[2], int) and args[2] & _WRITES:
-                self._touched = True
-            self._missing(args[0])
-
-    def _missing(self, name: object) -> None:
-        if isinstance(name, str | bytes | os.PathLike):
-            path = os.path.normpath(os.path.join(str(self._path), os.fsdecode(cast(Any, name))))
-            if not os.path.exists(path) and path.startswith(f"{self._path}{os.sep}"):
-                self.asked.add(os.path.relpath(path, self._path))
-
-    def keep(self) -> None:
-        """From now on it is put back to what it holds now: what the file made when it was imported stays."""
-        if self._touched:
-            kept = Path(tempfile.mkdtemp(prefix="kept-"))
-            shutil.copytree(self._path, kept, dirs_exist_ok=True, symlinks=True)
-            self._original, self._touched = kept, False
-
-    def restore(self) -> None:
-        """Put it back."""
-        if not self._touched:
-            return
-        for entry in self._path.iterdir():
-            shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
-        shutil.copytree(self._original, self._path, dirs_exist_ok=True, symlinks=True)
-        self._touched = False
-
-    def contents(self, taken: Iterable[str] = ()) -> dict[str, Any]:
-        """The files of data, by name without ending: rows of tables, JSON as it is, else text.
-
-        Args:
-            taken: names that something else has; such a file keeps its ending.
-        """
-        self._reading = True
+    def __init__(self, world: PythonWorld, address: str, limit_s: float) -> None:
+        self._world, self._file = world, world.file
+        self._socket = socket.socket(socket.AF_UNIX)
+        self.pid = 0
         try:
-            names = frozenset(taken)
-            if names not in self._before:
-                files = _files(self._original, names)
-                self._before[names] = {name: content_of(path) for name, path in files.items()}
-            original = self._before[names]
-            if not self._touched:
-                return original
-            files = _files(self._path, names)
-            return {
-                name: original[name]
-                if name in original and _same(path, self._original / path.relative_to(self._path))
-                else content_of(path)
-                for name, path in files.items()
-            }
-        finally:
-            self._reading = False
+            self._socket.settimeout(limit_s)
+            self._socket.connect(address)
+            hello = self._read(limit_s)
+            self.pid = int(hello["pid"])
+            weakref.finalize(self, self._socket.close)
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def ask(self, request: Mapping[str, object], limit_s: float) -> dict[str, Any]:
+        """The answer.
+
+        Raises:
+            _Ended: the process has ended or takes too long, and is ended.
+            EnvironmentCodeError: the answer is larger than anything that could be of use.
+        """
+        try:
+            self._socket.sendall(json.dumps(request).encode() + b"\n")
+            return self._read(limit_s)
+        except (OSError, _Ended) as error:
+            self.kill()
+            raise _Ended from error
+
+    def _read(self, limit_s: float) -> dict[str, Any]:
+        line, until = bytearray(), time.monotonic() + limit_s
+        while not line.endswith(b"\n"):
+            self._socket.settimeout(max(0.001, until - time.monotonic()))
+            piece = self._socket.recv(1 << 20)
+            line += piece
+            self._world.received += len(piece)
+            if not piece:
+                raise _Ended
+            if len(line) > _MOST_BYTES:
+                self.kill()
+                raise too_large(self._file)
+        return parsed(bytes(line))
+
+    def given_up(self) -> socket.socket:
+        """The socket, for somebody else to speak through."""
+        self._socket.setblocking(False)
+        return self._socket
+
+    def kill(self) -> None:
+        """End the process, and what it has started."""
+        if self.pid:
+            with contextlib.suppress(OSError):
+                os.killpg(self.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """End the session: its process ends, and its folder is removed."""
+        self._socket.close()
 
 
-def _files(folder: Path, taken: frozenset[str]) -> dict[str, Path]:
-    """Those that are no code, by name; with their ending where two are called alike, or the name is taken."""
-    found: dict[str, Path] = {}
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and path.suffix not in _NO_DATA and not path.name.endswith(JOURNALS):
-            whole = path.relative_to(folder)
-            short = str(whole.with_suffix(""))
-            found[str(whole) if short in found or short in taken else short] = path
-    return found
+def parsed(line: bytes) -> dict[str, Any]:
+    """An answer of a session.
+
+    Raises:
+        _Ended: it is no object of JSON.
+    """
+    try:
+        told: object = json.loads(line)
+    except (ValueError, RecursionError):
+        raise _Ended from None
+    if not isinstance(told, dict):
+        raise _Ended
+    return cast("dict[str, Any]", told)
 
 
-def _same(one: Path, other: Path) -> bool:
-    """Whether two files hold the same. Not so while a database has changes in its journal."""
-    journals = [one.with_name(f"{one.name}{ending}") for ending in JOURNALS]
-    return (
-        other.is_file()
-        and not any(journal.exists() and journal.stat().st_size for journal in journals)
-        and one.stat().st_size == other.stat().st_size
-        and one.read_bytes() == other.read_bytes()
+def too_large(file: str) -> EnvironmentCodeError:
+    """The error that an answer is too large."""
+    return EnvironmentCodeError(
+        f"{file}: the tools' state and results take more than {_MOST_BYTES >> 20} MiB; "
+        "make what they hold smaller"
     )
 
 
-def is_table_file(path: Path) -> bool:
-    """Whether it is an SQLite database."""
-    with contextlib.suppress(OSError), path.open("rb") as file:
-        return file.read(len(_SQLITE)) == _SQLITE
-    return False
+class _PythonSession:
+    """A session of a `PythonWorld` for one episode.
 
-
-def content_of(path: Path) -> Any:  # noqa: ANN401 - JSON
-    """What a file holds: rows of tables, JSON as it is, else text.
-
-    What is damaged, nested too deeply or too large is known by its digest.
+    Args:
+        world: its tools.
+        connection: to the session's process.
+        streams: the connection's socket as asyncio's streams, by which others go on while a call waits; None:
+            calls block.
     """
-    try:
-        if path.stat().st_size <= _MOST_FOLDER_BYTES:
-            content = path.read_bytes()
-            with contextlib.suppress(NotJson, RecursionError, MemoryError, sqlite3.Error, csv.Error):
-                return state_of(_parsed(path, content))
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        return f"{path.stat().st_size} bytes, {digest}"
-    except OSError as error:
-        return f"it cannot be read: {error.strerror}"
 
+    def __init__(
+        self,
+        world: PythonWorld,
+        connection: _Connection,
+        streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None,
+    ) -> None:
+        self._world, self._connection, self._streams = world, connection, streams
+        self._turn = asyncio.Lock()
+        self._made: list[Call] = []
+        self._gone = False
 
-def _parsed(path: Path, content: bytes) -> object:
-    if content.startswith(_SQLITE):
-        with closing(sqlite3.connect(path)) as database:
-            return tables_of(database, _bounded(database))
-    text = content.decode("utf-8", "replace")
-    with contextlib.suppress(ValueError):
-        if path.suffix == ".json":
-            return json.loads(text)
-    with contextlib.suppress(ValueError):
-        if path.suffix in (".json", ".jsonl"):  # some write lines into either
-            return [json.loads(line) for line in text.splitlines() if line.strip()]
-    return list(csv.DictReader(io.StringIO(text))) if path.suffix == ".csv" else text
+    async def call(self, call: Call) -> Outcome:
+        """See `Session`. A call that ends the process fails, and so do those after it."""
+        limit_s = self._world.call_s
+        try:
+            answer = await self._ask({"do": "call", **call.json, "call_s": limit_s}, 2 + 2 * limit_s)
+        except _Ended:
+            return Outcome(error=GONE)
+        self._made.append(call)
+        self._world.checked(answer)
+        return Outcome(result=answer.get("result"), error=answer.get("error"))
 
+    async def state(self) -> Json:
+        """See `Session`. If a call has ended the process: the state before that call."""
+        try:
+            answer = await self._ask({"do": "state"}, _STATE_S)
+        except _Ended:
+            return (await asyncio.to_thread(self._world.play, self._made)).state
+        self._world.checked(answer)
+        return answer["state"]
 
-def _bounded(database: sqlite3.Connection) -> Callable[[sqlite3.Cursor, Row], Row]:
-    """Have a small file not make much of itself, as computed columns can; returns what counts its rows."""
-    left, until = _MOST_ROWS_BYTES, time.monotonic() + _MOST_ROWS_S
+    async def _ask(self, request: Mapping[str, object], limit_s: float) -> dict[str, Any]:
+        async with self._turn:
+            if self._gone:
+                raise _Ended
+            try:
+                if self._streams is None:
+                    return self._connection.ask(request, limit_s)
+                return await self._asked(*self._streams, request, limit_s)
+            except _Ended:
+                self._gone = True
+                raise
 
-    def row(_: sqlite3.Cursor, cells: Row) -> Row:
-        nonlocal left
-        left -= sum(len(one) if isinstance(one, str | bytes) else 8 for one in cells)
-        if left < 0:
-            raise NotJson("rows that are too large")
-        return cells
-
-    database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_FOLDER_BYTES)
-    database.set_progress_handler(lambda: time.monotonic() > until, 10_000)
-    return row
+    async def _asked(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        request: Mapping[str, object],
+        limit_s: float,
+    ) -> dict[str, Any]:
+        try:
+            writer.write(json.dumps(request).encode() + b"\n")
+            line = await asyncio.wait_for(reader.readline(), limit_s)
+        except (OSError, TimeoutError, ValueError) as error:
+            self._connection.kill()
+            raise _Ended from error
+        self._world.received += len(line)
+        if not line.endswith(b"\n"):
+            raise _Ended
+        return parsed(line)

@@ -1,36 +1,49 @@
-"""The process that runs a user's Python tools: `python -m` this module, `ORIGINAL FILE [NAME]`.
+"""The process that runs a user's Python tools: `python -m` this module, `ORIGINAL FILE NAME SOCKET SESSIONS`.
 
-It answers one JSON line with one JSON line. What the tools print goes to the log, never into an answer. A
-state is copied for every attempt: attributes of an instance, or global variables of a module; and the folder
-that it runs in is put back to what ORIGINAL holds.
+It loads the libraries that the file imports, listens on SOCKET, and forks a *session* for each connection. A
+session has a copy of the folder ORIGINAL to itself, in SESSIONS; it imports the file there and answers JSON
+lines with JSON lines. So nothing that tools do reaches another session, whatever it is: global variables,
+class attributes, caches, files, connections, threads.
+
+    {"do": "describe"}                             {"tools": [...], "left_out": {...}, "unseen": {...}}
+    {"do": "call", "tool", "args", "call_s"}       {"result": ...} or {"error": ...}
+    {"do": "state"}                                {"state": ...}
+    {"do": "play", "calls", "states", "call_s"}    {"outcomes": [...], "state": ...}
+
+Each answer may instead be `{"refused": sentence}`, and names files that were missing (`asked`). A program is
+executed in a fork of the session, which is then as it was, so that it can execute others. If the file opens
+files or starts threads when it is imported, or a program changed the folder, the next program is answered
+with `{"spent": true}`: it needs a fresh session. What tools print goes to the log, never into an answer.
 """
 
 from __future__ import annotations
 
 import asyncio
-import copy
-import copyreg
-import functools
+import contextlib
+import gc
+import importlib
+import importlib.machinery
 import importlib.util
 import inspect
 import json
 import os
 import random
 import resource
+import shutil
 import signal
-import sqlite3
-import sqlite3.dbapi2
+import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from functools import partial
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, cast
 
 from pydantic import ValidationError
 
 from genenv.tools.worlds.base import TOOK_TOO_LONG
+from genenv.tools.worlds.folder import SessionFolder, data_files
 from genenv.tools.worlds.in_process import (
     Described,
     NoTool,
@@ -39,112 +52,308 @@ from genenv.tools.worlds.in_process import (
     public_classes,
     public_functions,
 )
-from genenv.tools.worlds.jsonable import TOOLS_MODULE, NotJson, is_code, result_of, state_of
-from genenv.tools.worlds.launch import limit
-from genenv.tools.worlds.python import Folder
+from genenv.tools.worlds.jsonable import (
+    OWN_MODULES,
+    TOOLS_MODULE,
+    NotJson,
+    States,
+    at_home,
+    attributes,
+    is_code,
+    result_of,
+    set_home,
+    text_of,
+)
+from genenv.tools.worlds.launch import confine, die_with_parent, limit
+from genenv.tools.worlds.module_state import is_constant, state_of_module, without_second_names
 
 MOST_CHARS = 64_000
 """Of a result. More is an error for the agent, who could not read it."""
 _MEMORY = 2 << 30
+_MOST_SOURCES, _MOST_SOURCE_BYTES = 256, 1 << 20
+"""Files of the folder that are compiled once for all sessions."""
 
 
-def main(original: str, file: str, name: str | None) -> None:
-    """Load the tools, say what they are, and answer until the input ends."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace")
-    asked = os.fdopen(os.dup(0), encoding="utf-8")
+def main(original: str, file: str, name: str, address: str, sessions: str) -> None:
+    """Load libraries, say so with a line, and fork a session for each connection."""
+    ready = os.fdopen(os.dup(1), "w", encoding="utf-8")
     quiet = os.open(os.devnull, os.O_RDWR)
     os.dup2(quiet, 0)
     os.dup2(2, 1)  # what tools print joins the log
-    _limit()
-    signal.signal(signal.SIGALRM, _too_long)
-    folder = Folder(Path.cwd(), Path(original))
-    tools: Tools | None = None
-    try:
-        tools = Tools.loaded(Path.cwd() / file, name, folder)
-        _loading.clear()
-        folder.keep()
-        tools.start()
-        first: object = {"tools": tools.told(), "left_out": tools.left_out}
-    except (_NotLoaded, _NotCopied) as error:
-        first = {"refused": str(error), "asked": sorted(folder.asked)}
+    limit(resource.RLIMIT_AS, _MEMORY)
+    limit(resource.RLIMIT_CORE, 0)
+    may_write: list[str] = json.loads(os.environ.pop("GENENV_MAY_WRITE", "[]"))
+    prepared = _Prepared(Path(original), file, name or None, Path(sessions), may_write)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(address)
+    listener.listen(256)
+    signal.signal(signal.SIGCHLD, partial(_remove_ended, prepared.sessions))
+    gc.collect()
+    gc.freeze()
+    ready.write("{}\n")
+    ready.close()
     while True:
-        answers.write(json.dumps(first, ensure_ascii=False, allow_nan=False) + "\n")
+        connection, _ = listener.accept()
+        if os.fork() == 0:
+            listener.close()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            try:
+                _serve(connection, prepared)
+            finally:
+                os._exit(1)
+        connection.close()
+
+
+def _remove_ended(sessions: Path, *_: object) -> None:
+    """Remove the folders of sessions that have ended, however they did."""
+    with contextlib.suppress(ChildProcessError):
+        while pid := os.waitpid(-1, os.WNOHANG)[0]:
+            shutil.rmtree(sessions / str(pid), ignore_errors=True)
+
+
+class _Prepared:
+    """What sessions share: compiled files, contents of data files, and loaded libraries."""
+
+    def __init__(
+        self, original: Path, file: str, name: str | None, sessions: Path, may_write: Sequence[str]
+    ) -> None:
+        self.original, self.file, self.name, self.sessions = original, file, name, sessions
+        self.may_write = may_write
+        self.data = data_files(original)
+        self.codes = _compiled(original)
+        libraries = _imported_by(self)
+        for library in libraries:
+            with contextlib.suppress(Exception):
+                importlib.import_module(library)
+
+
+def _compiled(folder: Path) -> dict[str, CodeType]:
+    """The Python files of a folder as code, by path; those with errors are left to the import."""
+    codes: dict[str, CodeType] = {}
+    for path in sorted(folder.rglob("*.py"))[:_MOST_SOURCES]:
+        with contextlib.suppress(Exception):
+            if path.is_file() and path.stat().st_size <= _MOST_SOURCE_BYTES:
+                codes[str(path.relative_to(folder))] = compile(
+                    path.read_bytes(), path, "exec", dont_inherit=True
+                )
+    return codes
+
+
+def _imported_by(prepared: _Prepared) -> list[str]:
+    """Modules of libraries that the file imports, found in a fork; none if they start threads.
+
+    A thread does not survive a fork, and what it held stays locked: such libraries are imported in each
+    session.
+    """
+    reading, writing = os.pipe()
+    before = set(sys.modules)
+    child = os.fork()
+    if child == 0:
+        found: list[str] = []
+        with contextlib.suppress(BaseException):
+            folder = SessionFolder(prepared.original, prepared.sessions / "first", prepared.data)
+            os.chdir(folder.path)
+            with contextlib.suppress(BaseException):
+                _imported(folder.path / prepared.file, folder.path, prepared.codes)
+            if _threads() == 1:
+                own = f"{folder.path}{os.sep}"
+                found = [
+                    name
+                    for name, module in sys.modules.items()
+                    if name not in before
+                    and name != TOOLS_MODULE
+                    and not str(getattr(module, "__file__", None) or "").startswith(own)
+                    and getattr(module, "__spec__", None) is not None
+                ]
+            folder.remove()
+        os.write(writing, json.dumps(found).encode()[: 1 << 16])
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as answer:
+        told = answer.read()
+    os.waitpid(child, 0)
+    try:
+        return cast("list[str]", json.loads(told or b"[]"))
+    except ValueError:
+        return []
+
+
+def _serve(connection: socket.socket, prepared: _Prepared) -> None:
+    """One session: import the file in a copy of its folder, and answer until the connection is closed."""
+    os.setsid()
+    folder = SessionFolder(prepared.original, prepared.sessions / str(os.getpid()), prepared.data)
+    try:
+        os.chdir(folder.path)
+        os.environ["TMPDIR"] = str(folder.path.parent / "tmp")
+        confine([str(folder.path), str(folder.path.parent / "tmp"), *prepared.may_write])
+        signal.signal(signal.SIGALRM, _too_long)
+        _answer_all(connection, prepared, folder)
+    finally:
+        os.killpg(0, signal.SIGKILL)  # itself, and what its tools have started
+
+
+def _answer_all(connection: socket.socket, prepared: _Prepared, folder: SessionFolder) -> None:
+    asked = connection.makefile("r", encoding="utf-8")
+    answers = connection.makefile("w", encoding="utf-8", errors="replace")
+
+    def say(answer: Mapping[str, object]) -> None:
+        answers.write(
+            json.dumps({**answer, "asked": sorted(folder.asked)}, ensure_ascii=False, allow_nan=False)
+        )
+        answers.write("\n")
         answers.flush()
-        line = asked.readline()
-        if not line or tools is None:
-            os._exit(0)  # whatever threads a tool has started
-        first = {**_answer(tools, json.loads(line)), "asked": sorted(folder.asked)}
+
+    say({"pid": os.getpid()})
+    set_home(folder.path)
+    open_before = _open_files()
+    try:
+        random.seed(0)
+        tools = Tools.loaded(folder.path / prepared.file, prepared.name, folder, prepared.codes)
+        random.seed(0)
+    except _NotLoaded as error:
+        for _ in asked:
+            say({"refused": str(error)})
+        return
+    begun = folder.signature() if _open_files() == open_before and _threads() == 1 else None
+    played = False
+    for line in asked:
+        request = json.loads(line)
+        if request["do"] == "play" and not played:
+            tools.told()  # once, not in each fork
+            tools.state()
+            gc.freeze()  # a collection in a fork would copy the memory of everything it looks at
+            played = True
+        if request["do"] != "play":
+            say(_answer(tools, request))
+        elif begun is None:  # a copy of the process would share what it has open
+            say(_answer(tools, request))
+            begun = ""
+        elif folder.signature() != begun:
+            say({"spent": True})
+            return
+        elif (ended := _in_a_fork(partial(_say_answer, say, tools, request))) is not None:
+            say({"ended": ended})
+
+
+def _say_answer(
+    say: Callable[[Mapping[str, object]], None], tools: Tools, request: Mapping[str, Any]
+) -> None:
+    say(_answer(tools, request))
+
+
+def _in_a_fork(work: Callable[[], None]) -> int | None:
+    """Do something in a forked process; the exit status if it ended in any other way than by being done."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.setpgid(0, 0)
+            die_with_parent()
+            work()
+            status = 0
+        finally:
+            os._exit(status)
+    with contextlib.suppress(OSError):
+        os.setpgid(child, child)
+    _, status = os.waitpid(child, 0)
+    with contextlib.suppress(OSError):
+        os.killpg(child, signal.SIGKILL)  # what its tools have started
+    return status or None
+
+
+def _open_files() -> set[str]:
+    """The files, sockets and pipes that this process has open."""
+    place = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
+    found: set[str] = set()
+    for number in os.listdir(place):
+        with contextlib.suppress(OSError):
+            found.add(os.readlink(f"{place}/{number}") if place.startswith("/proc") else number)
+    return {one for one in found if "/fd" not in one}
+
+
+def _threads() -> int:
+    with contextlib.suppress(OSError):
+        return len(os.listdir("/proc/self/task"))
+    return threading.active_count()
+
+
+def _answer(tools: Tools, request: Mapping[str, Any]) -> dict[str, object]:
+    try:
+        match request["do"]:
+            case "describe":
+                state = tools.state()
+                described = {"tools": tools.told(), "left_out": tools.left_out, "unseen": tools.unseen}
+                return {**described, "state": state}
+            case "call":
+                return tools.call(request["tool"], request["args"], request["call_s"])
+            case "state":
+                return {"state": tools.state()}
+            case _:
+                return _played(tools, request)
+    except NotJson as error:
+        return {"refused": f"the tools' state cannot be read: it holds {error}"}
+
+
+def _played(tools: Tools, request: Mapping[str, Any]) -> dict[str, object]:
+    """What became of calls, one after the other."""
+    before = tools.state() if request["states"] else None
+    outcomes: list[object] = []
+    for call in request["calls"]:
+        outcome = tools.call(call["tool"], call["args"], request["call_s"])
+        if request["states"]:
+            after = tools.state()
+            outcome["changed"] = after != before
+            before = after
+        outcomes.append(outcome)
+    return {"outcomes": outcomes, "state": before if request["states"] else tools.state()}
 
 
 def _too_long(*_: object) -> None:
     raise TimeoutError(TOOK_TOO_LONG)
 
 
-def _answer(tools: Tools, request: Mapping[str, Any]) -> dict[str, object]:
-    """What became of calls, one after the other, from the first state on."""
-    try:
-        state = tools.start()
-        before = tools.state(state) if request["states"] else None
-        outcomes: list[object] = []
-        for call in request["calls"]:
-            outcome = tools.call(state, call["tool"], call["args"], request["call_s"])
-            if request["states"]:
-                after = tools.state(state)
-                outcome["changed"] = after != before
-                before = after
-            outcomes.append(outcome)
-        return {"outcomes": outcomes, "state": tools.state(state)}
-    except (NotJson, _NotCopied) as error:
-        return {"refused": f"the tools' state cannot be read: it holds {error}"}
-
-
 class _NotLoaded(Exception):
     """The file does not give tools. The message is a sentence's end."""
 
 
-class _NotCopied(Exception):
-    """The state cannot be copied. The message ends a sentence."""
-
-
 class Tools:
-    """The tools of a file.
+    """The tools of a file in one session, and the state that they share.
 
     Args:
-        functions: by name, with their descriptions; each takes a state first.
-        first: the state that every attempt starts from.
-        call: calls a function with a state.
+        module: the imported file.
+        made: the class whose methods are the tools; None: the module's functions are.
+        folder: of the session.
     """
 
-    def __init__(self, module: ModuleType, made: type | None, folder: Folder) -> None:
+    def __init__(self, module: ModuleType, made: type | None, folder: SessionFolder) -> None:
         self._module, self._class, self._folder = module, made, folder
         self.left_out: dict[str, str] = {}
-        self._tools: dict[str, Described] = {}
-        found = (
+        self.unseen: dict[str, str] = {}
+        """Values of the state that no walk can read: their types, by path."""
+        self._functions: dict[str, Callable[..., object]] = (
             {name: cast("Callable[..., object]", getattr(made, name)) for name in methods(made)}
             if made is not None
             else public_functions(module)
         )
-        for name, function in found.items():
-            try:
-                self._tools[name] = described(_bound(function, made, name), name)
-            except NoTool as error:
-                self.left_out[name] = str(error)
+        self._described: dict[str, Described] = {}
+        self._instance: object = None
         if made is not None:
             try:
-                self._first: Any = made()
+                self._instance = made()
             except Exception as error:
                 raise _NotLoaded(f"{made.__name__}() fails: {_said(error)}") from error
-        else:
-            self._first = {name: value for name, value in vars(module).items() if _is_state(name, value)}
+        self._constants = self._values(constants=True)
 
     @classmethod
-    def loaded(cls, file: Path, name: str | None, folder: Folder) -> Tools:
+    def loaded(
+        cls, file: Path, name: str | None, folder: SessionFolder, codes: Mapping[str, CodeType]
+    ) -> Tools:
         """The tools of a file.
 
         Raises:
             _NotLoaded: it cannot be imported, or there is no such class, or nothing in it is a tool.
         """
-        module = _imported(file)
+        module = _imported(file, folder.path, codes)
         classes = public_classes(module)
         if name is not None and not isinstance(getattr(module, name, None), type):
             raise _NotLoaded(f"{file.name} has no class {name!r}")
@@ -157,65 +366,98 @@ class Tools:
                 else "no functions, and no class with methods"
             )
             raise _NotLoaded(f"{file.name} has {which}")
-        made = cls(module, getattr(module, name) if name else None, folder)
-        if not made._tools:
-            reasons = "; ".join(f"{tool}: {why}" for tool, why in made.left_out.items())
-            raise _NotLoaded(f"nothing in {file.name} can be a tool ({reasons})")
-        return made
+        return cls(module, getattr(module, name) if name else None, folder)
 
     def told(self) -> list[dict[str, object]]:
-        """The tools, as JSON."""
+        """The tools, as JSON.
+
+        Raises:
+            _NotLoaded: there are none.
+        """
+        for name in self._functions:
+            with contextlib.suppress(NoTool):
+                self._tool(name)
         return [
             {"name": one.name, "description": one.description, "parameters": one.schema}
-            for one in self._tools.values()
+            for one in self._described.values()
         ]
 
-    def start(self) -> Any:  # noqa: ANN401 - a user's own
-        """The first state, copied; the module's own random numbers start anew.
+    def _tool(self, name: str) -> Described:
+        """A function as a tool, described when it is first needed: making its argument types takes time."""
+        if name not in self._described:
+            try:
+                self._described[name] = described(_bound(self._functions[name], self._class, name), name)
+            except NoTool as error:
+                self.left_out[name] = str(error)
+                raise
+        return self._described[name]
+
+    def state(self) -> Any:  # noqa: ANN401 - JSON
+        """All that the session's own modules, the instance and the folder hold, as JSON.
 
         Raises:
-            _NotCopied: it holds what cannot be copied.
+            NotJson: it is too deep.
         """
-        random.seed(0)
-        _clear_caches(self._module)
-        self._folder.restore()
-        made = self._first
-        try:
-            if hasattr(made, "snapshot") and hasattr(made, "restore"):
-                fresh = cast(type, self._class)()
-                fresh.restore(copy.deepcopy(made.snapshot()))
-                return fresh
-            return copy.deepcopy(made)
-        except Exception as error:
-            raise _NotCopied(
-                f"what cannot be copied ({_said(error)}); give the class snapshot() and restore(value)"
-            ) from error
+        seen = States()
+        fields: dict[str, Any] = {}
+        for name, value in self._values().items():
+            fields[name] = seen.read(name, value)
+        self.unseen = seen.unseen
+        return {**fields, **self._folder.contents(fields)}
 
-    def state(self, state: Any) -> Any:  # noqa: ANN401 - a user's own
-        """A state as JSON, with the folder's files of data.
+    def _values(self, *, constants: bool = False) -> dict[str, object]:
+        """Values that are state, by name: of the instance, the module, its classes, and modules beside it.
 
-        Raises:
-            NotPlain: it is too deep, or holds itself.
+        A value that has several names is under the first one. Constants (capital names of numbers and texts,
+        None, tuples) are state only if they are no longer what they were when the file was imported.
+
+        Args:
+            constants: whether the constants are wanted instead.
         """
-        plain = state_of(state)
-        fields = cast("dict[str, Any]", plain) if isinstance(plain, dict) else {"state": plain}
-        files = self._folder.contents(fields)
-        return {**fields, **files} if files else cast("Any", plain)
+        found: dict[str, object] = {}
+        if self._instance is not None:
+            for name, value in attributes(self._instance).items():
+                if not constants and not is_code(value):
+                    found[name] = value
+        modules = self._modules()
+        for module_name, module in modules:
+            prefix = "" if module is self._module else f"{module_name}."
+            for name, value in state_of_module(module, prefix):
+                key = name if name not in found else f"{module_name}.{name}"
+                if is_constant(name.rpartition(".")[2], value):
+                    if constants or key not in self._constants or self._constants[key] is not value:
+                        found[key] = value
+                elif not constants:
+                    found[key] = value
+        return found if constants else without_second_names(found)
 
-    def call(self, state: Any, tool: str, args: Mapping[str, object], limit_s: float) -> dict[str, object]:  # noqa: ANN401
+    def _modules(self) -> list[tuple[str, ModuleType]]:
+        """The imported file, then the modules of its folder that are loaded by now."""
+        own = f"{self._folder.path}{os.sep}"
+        found = [(TOOLS_MODULE, self._module)] + [
+            (name, module)
+            for name, module in sorted(sys.modules.items())
+            if module is not self._module and str(getattr(module, "__file__", None) or "").startswith(own)
+        ]
+        OWN_MODULES.update(module.__name__ for _, module in found)
+        return found
+
+    def call(self, tool: str, args: Mapping[str, object], limit_s: float) -> dict[str, object]:
         """What one call returns or raises; the state changes."""
-        told = self._tools.get(tool)
-        if told is None:
-            return {"error": f"There is no tool {tool!r}."}
         try:
-            placed, named = told.arguments(args)
+            if tool not in self._functions:
+                return {"error": f"There is no tool {tool!r}."}
+            placed, named = self._tool(tool).arguments(at_home(args))
+        except NoTool:
+            return {"error": f"There is no tool {tool!r}."}
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"]) or "arguments"
             return {"error": f"{where}: {first['msg']}"}
         signal.setitimer(signal.ITIMER_REAL, limit_s)
         try:
-            answer = self._run(state, tool, placed, named)
+            function: Any = self._functions[tool] if self._class is None else getattr(self._instance, tool)
+            answer = _awaited(function(*placed, **named))
             signal.setitimer(signal.ITIMER_REAL, 0)
             result = result_of(answer)
             if len(json.dumps(result, ensure_ascii=False)) > MOST_CHARS:
@@ -223,20 +465,10 @@ class Tools:
         except NotJson as error:
             return {"error": f"The tool returned {error}."}
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - a user's own code
-            return {"error": _said(error)}
+            return {"error": text_of(_said(error))}
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
         return {"result": result}
-
-    def _run(self, state: Any, tool: str, placed: Sequence[object], named: Mapping[str, object]) -> object:  # noqa: ANN401
-        if self._class is not None:
-            return _awaited(getattr(state, tool)(*placed, **named))
-        names = vars(self._module)
-        names.update(state)
-        try:
-            return _awaited(names[tool](*placed, **named))
-        finally:
-            state.update({name: names[name] for name in state if name in names})
 
 
 def _bound(function: Callable[..., object], made: type | None, name: str) -> Callable[..., object]:
@@ -250,21 +482,59 @@ def _awaited(value: object) -> object:
     return asyncio.run(cast(Any, value)) if inspect.iscoroutine(value) else value
 
 
-def _imported(file: Path) -> ModuleType:
-    sys.path.insert(0, str(file.parent))
+class _Loader(importlib.machinery.SourceFileLoader):
+    """Imports files of the session's folder from code that was compiled before the fork."""
+
+    codes: Mapping[str, CodeType] = {}
+    folder = Path()
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        """See `importlib.abc.InspectLoader`."""
+        made = self.codes.get(os.path.relpath(self.path, self.folder))
+        return made if made is not None else super().get_code(fullname)
+
+
+def _imported(file: Path, folder: Path, codes: Mapping[str, CodeType]) -> ModuleType:
     sys.dont_write_bytecode = True
-    spec = importlib.util.spec_from_file_location(TOOLS_MODULE, file)
-    if spec is None or spec.loader is None:
-        raise _NotLoaded(f"{file.name} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[TOOLS_MODULE] = module
+    _Loader.codes, _Loader.folder = codes, folder
+    finder = importlib.machinery.FileFinder.path_hook((_Loader, importlib.machinery.SOURCE_SUFFIXES))
+
+    def hook(path: str) -> Any:  # noqa: ANN401 - what importlib wants
+        if Path(path).resolve().is_relative_to(folder.resolve()):
+            return finder(path)
+        raise ImportError
+
+    sys.path_hooks.insert(0, hook)
+    name, root = _module_name(file)
+    sys.path.insert(0, str(root))
     try:
-        sqlite3.connect = sqlite3.dbapi2.connect = _remembered(_connect)
+        if name != TOOLS_MODULE:
+            module = importlib.import_module(name)
+            sys.modules[TOOLS_MODULE] = module
+            return module
+        spec = importlib.util.spec_from_file_location(
+            TOOLS_MODULE, file, loader=_Loader(TOOLS_MODULE, str(file))
+        )
+        if spec is None or spec.loader is None:
+            raise _NotLoaded(f"{file.name} is no Python file")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[TOOLS_MODULE] = module
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         missing = f" (module {error.name})" if isinstance(error, ModuleNotFoundError) else ""
         raise _NotLoaded(f"{file.name} cannot be imported: {_said(error)}{missing}") from error
     return module
+
+
+def _module_name(file: Path) -> tuple[str, Path]:
+    """The name under which a file is imported, and the folder for `sys.path`: in a package its full name."""
+    if not (file.parent / "__init__.py").is_file():
+        return TOOLS_MODULE, file.parent
+    parts, root = [file.stem], file.parent
+    while (root / "__init__.py").is_file():
+        parts.insert(0, root.name)
+        root = root.parent
+    return ".".join(parts), root
 
 
 def _said(error: BaseException) -> str:
@@ -277,135 +547,5 @@ def _said(error: BaseException) -> str:
     )
 
 
-def _limit() -> None:
-    limit(resource.RLIMIT_AS, _MEMORY)
-    limit(resource.RLIMIT_CORE, 0)
-
-
-def _is_state(name: str, value: object) -> bool:
-    """Whether a global variable of a module is state: neither code nor a constant that cannot change."""
-    if name.startswith("__") or type(value).__module__ in ("__future__", "typing"):
-        return False
-    if isinstance(value, str | int | float | bool):
-        return not name.isupper()
-    return not (value is None or isinstance(value, bytes | tuple | frozenset) or is_code(value))
-
-
-def _clear_caches(module: ModuleType) -> None:
-    """Functions under `lru_cache` begin each attempt with nothing cached."""
-    for value in vars(module).values():
-        if isinstance(value, type(functools.lru_cache(str))):
-            cast("Any", value).cache_clear()
-
-
-_opened: dict[int, tuple[sqlite3.Connection, tuple[object, ...], dict[str, object]]] = {}
-"""How each connection to SQLite that the file holds was made, by `id`; held, so that no id is used again."""
-_loading = [True]
-"""Empty once the file is imported and its class made: what a call opens is its own."""
-_KEPT = ("foreign_keys", "recursive_triggers", "ignore_check_constraints")
-"""Pragmas of a connection that its database does not hold."""
-
-
-def _remembered(connect: Callable[..., sqlite3.Connection]) -> Callable[..., sqlite3.Connection]:
-    """`sqlite3.connect`, which remembers how each connection was made while the file is imported."""
-
-    @functools.wraps(connect)
-    def remembering(*args: object, **named: object) -> sqlite3.Connection:
-        made = connect(*args, **named)
-        if _loading:
-            _opened[id(made)] = (made, args, named)
-            copyreg.pickle(type(made), cast(Any, _connection))
-        return made
-
-    return remembering
-
-
-def _connection(connection: sqlite3.Connection) -> tuple[Callable[..., object], tuple[object, ...]]:
-    """How a connection to SQLite is copied: opened as it was, on the file that was put back or in memory.
-
-    A file of the tools' folder is opened again. A database in memory, one elsewhere, and one with uncommitted
-    changes are copied into memory.
-    """
-    rows = sqlite3.Cursor(connection).execute("PRAGMA database_list").fetchall()
-    files = {str(name): str(file or "") for _, name, file in rows}
-    _refuse_what_is_lost(connection, files)
-    _, args, named = _opened.get(id(connection), (connection, (), {}))
-    inside = files["main"].startswith(f"{Path.cwd()}{os.sep}")
-    if inside and not connection.in_transaction:
-        content, args = None, (files["main"], *args[1:])
-    else:
-        content = connection.serialize() if _pragma(connection, "page_count") else None
-        args = (":memory:", *args[1:])
-    pragmas = {name: _pragma(connection, name) for name in _KEPT}
-    named = {key: value for key, value in named.items() if key not in ("database", "uri")}
-    kept = (connection.row_factory, connection.text_factory, connection.isolation_level)
-    return _connected, (args[:6], named, content, pragmas, kept)
-
-
-def _refuse_what_is_lost(connection: sqlite3.Connection, files: Mapping[str, str]) -> None:
-    lost = sorted(set(files) - {"main", "temp"})
-    if lost:
-        raise _NotCopied(f"the attached database {lost[0]!r}")
-    if "temp" in files and sqlite3.Cursor(connection).execute("SELECT 1 FROM temp.sqlite_master").fetchone():
-        raise _NotCopied("temporary tables of a database")
-    if own := _functions(connection) - _builtin_functions():
-        raise _NotCopied(f"the function {min(own)!r} of a connection to SQLite")
-
-
-@functools.cache
-def _builtin_functions() -> frozenset[str]:
-    with closing(sqlite3.Connection(":memory:")) as plain:
-        return _functions(plain)
-
-
-def _functions(connection: sqlite3.Connection) -> frozenset[str]:
-    return frozenset(str(row[0]) for row in sqlite3.Cursor(connection).execute("PRAGMA function_list"))
-
-
-def _pragma(connection: sqlite3.Connection, name: str) -> int:
-    return int(sqlite3.Cursor(connection).execute(f"PRAGMA {name}").fetchone()[0])
-
-
-def _connected(
-    args: tuple[Any, ...],
-    named: Mapping[str, Any],
-    content: bytes | None,
-    pragmas: Mapping[str, int],
-    kept: tuple[Any, Any, Any],
-) -> sqlite3.Connection:
-    fresh = _connect(*args, **named)
-    if content:
-        fresh.deserialize(content[:18] + b"\1\1" + content[20:])  # a log of its own is for files only
-    for name, value in pragmas.items():
-        fresh.execute(f"PRAGMA {name} = {value}")
-    fresh.row_factory, fresh.text_factory, fresh.isolation_level = kept
-    return fresh
-
-
-def _cursor(cursor: sqlite3.Cursor) -> tuple[Callable[..., object], tuple[object, ...]]:
-    """How a cursor is copied: a new one, of the copied connection."""
-    return _fresh_cursor, (cursor.connection, cursor.row_factory)
-
-
-def _fresh_cursor(connection: sqlite3.Connection, row_factory: Any) -> sqlite3.Cursor:  # noqa: ANN401
-    fresh = connection.cursor()
-    fresh.row_factory = row_factory
-    return fresh
-
-
-def _lock(_: object) -> tuple[Callable[[], object], tuple[()]]:
-    return threading.Lock, ()
-
-
-def _rlock(_: object) -> tuple[Callable[[], object], tuple[()]]:
-    return threading.RLock, ()
-
-
-_connect = sqlite3.connect
-copyreg.pickle(sqlite3.Connection, cast(Any, _connection))
-copyreg.pickle(sqlite3.Cursor, cast(Any, _cursor))
-copyreg.pickle(type(threading.Lock()), cast(Any, _lock))
-copyreg.pickle(type(threading.RLock()), cast(Any, _rlock))
-
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3] if len(sys.argv) > 3 else None)
+    main(*sys.argv[1:6])

@@ -1,7 +1,8 @@
 """Remote services: responses are recorded while a bundle is made and replayed in training.
 
-Its state cannot be seen. What was written represents it: two episodes that wrote the same come to the same
-end. Tools that read are recorded as they answer before anything is written, and answer nothing after it.
+The service's state is not visible. The set of writing calls represents it: two episodes that wrote the same
+end in the same state. Calls that read are recorded before any write; after a write in an episode they return
+an error.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,24 +22,34 @@ from genenv.errors import DataError
 from genenv.tools.discover.exploring import Explorer
 from genenv.tools.discover.recipes import FRESH, Graph, Recipe, succeeded
 from genenv.tools.generate.fresh_values import is_closed
-from genenv.tools.worlds.base import Call, LimitedWorld, Outcome, Played, Tool, World, usable
+from genenv.tools.worlds.base import (
+    Call,
+    LimitedWorld,
+    Outcome,
+    Played,
+    Session,
+    Tool,
+    World,
+    replaying_session,
+    usable,
+)
 from genenv.types import Json, JsonObject
 
 FILE = "recorded.json"
-"""Of a bundle's folder `files`."""
+"""File name of the recording in a bundle's folder `files`."""
 _NOT_RECORDED = "This call was not recorded when the bundle was made, and the service is not asked now."
 _AFTER = "What the service finds after something was written was not recorded; look before you write."
 MOST_SENT, MOST_WRITTEN = 2000, 200
-"""So many different calls at most are sent, so many of them of tools that may write."""
+"""Maximum number of different calls that are sent, in total and to tools that may write."""
 _EACH, _IN_VAIN = 60, 20
-"""So many successful calls of each tool are recorded, if those are not known already so often in a row."""
+"""Target number of successful calls per tool, and calls in a row without a new one that end the search."""
 _EXAMPLES = 64
 
 _SILENT, _SILENT_IN_A_ROW = 3, 6
-"""So many calls of a tool, or of any, may go without an answer; then it, or the service, is asked no more."""
+"""Unanswered calls of one tool, or in a row of any tools, after which the tool or the service is given up."""
 
 Send = Callable[[Call], Outcome]
-"""Asks the service; raises `NoAnswer` where it does not answer."""
+"""Sends a call to the service and returns the outcome; raises `NoAnswer` if there is no answer."""
 
 
 class NoAnswer(Exception):
@@ -45,11 +57,11 @@ class NoAnswer(Exception):
 
 
 class Ended(NoAnswer):
-    """It will not answer any call any more."""
+    """The service will not answer any further call."""
 
 
 class RecordedTool(BaseModel, frozen=True, extra="forbid"):
-    """A tool, as it was listed."""
+    """A tool as the service listed it, for storage."""
 
     name: str
     description: str = ""
@@ -58,7 +70,7 @@ class RecordedTool(BaseModel, frozen=True, extra="forbid"):
 
 
 class Answer(BaseModel, frozen=True, extra="forbid"):
-    """What a call was answered."""
+    """A recorded call with its result or error."""
 
     tool: str
     args: dict[str, JsonValue]
@@ -67,26 +79,26 @@ class Answer(BaseModel, frozen=True, extra="forbid"):
 
 
 class Recording(BaseModel, frozen=True, extra="forbid"):
-    """What was recorded of a service."""
+    """The tools of a service and its recorded answers, as a bundle stores them."""
 
     tools: tuple[RecordedTool, ...]
     left_out: dict[str, str] = {}
-    """What is no tool, and why."""
+    """Operations that cannot be tools, with the reasons."""
     answers: tuple[Answer, ...] = ()
     ended: str = ""
-    """Why the service was asked no more before all was recorded; empty: all was."""
+    """Why recording ended before all calls were sent; empty if it was complete."""
 
     def save(self, files: Path) -> None:
-        """Write it into a bundle's folder."""
+        """Write the recording into a bundle's folder."""
         files.mkdir(parents=True)
         (files / FILE).write_text(self.model_dump_json(indent=1, exclude_defaults=True), encoding="utf-8")
 
     @classmethod
     def load(cls, files: Path) -> Recording:
-        """Read it.
+        """Read a recording from a bundle's folder.
 
         Raises:
-            DataError: it is not there, or not as it should be.
+            DataError: the file is missing or not valid.
         """
         file = files / FILE
         try:
@@ -103,7 +115,7 @@ class RecordedWorld:
     """A world that replays recorded responses.
 
     Args:
-        recording: what was recorded.
+        recording: the tools and answers.
     """
 
     network = False
@@ -113,7 +125,7 @@ class RecordedWorld:
 
     def __init__(self, recording: Recording) -> None:
         self.ended = recording.ended
-        """See `Recording`."""
+        """See `Recording.ended`."""
         self._answers = {
             _key(Call(tool=one.tool, args=one.args)): Outcome(result=one.result, error=one.error)
             for one in recording.answers
@@ -129,35 +141,43 @@ class RecordedWorld:
     def _answer(self, call: Call) -> Outcome:
         return self._answers.get(_key(call)) or Outcome(error=_NOT_RECORDED)
 
+    def session(self) -> AbstractAsyncContextManager[Session]:
+        """See `World`."""
+        return replaying_session(self)
+
     def close(self) -> None:
-        """See `World`: there is nothing to let go of."""
+        """See `World`: there is nothing to release."""
 
 
 class Recorder:
-    """Tools that ask the service, each different call once; what reads, only before anything was written.
+    """A world that sends calls to the service, each different call once, and keeps the answers.
 
     Args:
-        tools: by name.
-        send: asks it.
-        most: so many calls at most are sent.
+        tools: the tools by name.
+        send: sends a call to the service.
+        most: maximum number of calls that are sent.
     """
 
     def __init__(self, tools: Mapping[str, Tool], send: Send, most: int = MOST_SENT) -> None:
         self.tools: Mapping[str, Tool] = tools
         self._send, self._most = send, most
         self.sent: dict[str, tuple[Call, Outcome]] = {}
-        """What was asked, and answered."""
+        """The calls that were answered, with their outcomes."""
         self.share = most // max(1, len(tools))
-        """So many calls of each tool at most are sent."""
+        """Maximum number of calls of each tool that are sent."""
         self.ended = ""
-        """Why nothing is asked any more."""
+        """Why no more calls are sent; empty while calls are sent."""
         self.silent: dict[str, str] = {}
-        """Tools that were not answered, and why not."""
+        """Tools with unanswered calls, and the reason."""
         self._written = 0
         self._unsure: set[str] = set()
-        """Calls that may have written, though nothing was answered: they are not sent again."""
+        """Keys of unanswered calls that may have written; these are not sent again."""
         self._asked, self._unanswered = Counter[str](), Counter[str]()
         self._in_a_row = 0
+
+    def session(self) -> AbstractAsyncContextManager[Session]:
+        """See `World`."""
+        return replaying_session(self)
 
     def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
         """See `World`."""
@@ -202,14 +222,14 @@ class Recorder:
         return self._most - self._asked.total()
 
     def share_the_rest(self) -> None:
-        """Let tools that read, and have had their share, have what others left of theirs."""
+        """Give tools that read and used up their share the calls that other tools do not need."""
         hungry = sum(asked >= self.share for asked in self._asked.values())
         kept = min(MOST_WRITTEN, self.share * sum(map(may_write, self.tools.values())))
         self.share += max(0, self._left - kept) // max(1, hungry)
 
     @property
     def answers(self) -> tuple[Answer, ...]:
-        """What was answered, as it is kept."""
+        """The answers in the form that is stored."""
         return tuple(
             Answer.model_validate({**call.json, "result": outcome.result, "error": outcome.error})
             for call, outcome in self.sent.values()
@@ -226,21 +246,21 @@ def record(
     rng: random.Random,
     most: int = MOST_SENT,
 ) -> Recording:
-    """Find out how a service's tools can be called, and record what they answer.
+    """Explore how a service's tools can be called, and record their answers.
 
     Args:
-        tools: those that may be called.
-        send: asks the service.
-        left_out: what is no tool, and why.
+        tools: the tools that may be called.
+        send: sends a call to the service.
+        left_out: operations that cannot be tools, with the reasons.
         rng: draws calls.
-        most: so many calls at most are sent.
+        most: maximum number of calls that are sent.
     """
     recorder = Recorder(tools, send, most)
     writers = [name for name, one in tools.items() if may_write(one)]
     graph = Graph()
     if len(writers) < len(tools):
         graph = _try_all(LimitedWorld(recorder, writers), rng)
-        # once more as they will be replayed: with the values that were recorded, others are found in answers
+        # explore again as in replay: with the recorded values as examples, and new values from the answers
         recorder.tools = _as_recorded(tools, graph, recorder.answers)
         recorder.share_the_rest()
         graph = _try_all(LimitedWorld(recorder, writers), rng)
@@ -260,7 +280,7 @@ def record(
 
 
 def _try_all(world: World, rng: random.Random) -> Graph:
-    """Find out how tools can be called, and call them with as many values as tasks may be of."""
+    """Explore the tools, and call each with as many different values as tasks may need."""
     explorer = Explorer(world, rng)
     graph = explorer.explore()
     for recipe in graph.recipes.values():
@@ -278,7 +298,7 @@ def _try_all(world: World, rng: random.Random) -> Graph:
 
 
 def may_write(tool: Tool) -> bool:
-    """Whether a tool counts as one that writes: its author does not say that it only reads."""
+    """Whether a tool counts as one that writes: it is not declared read-only."""
     return tool.writes is not False
 
 
@@ -301,7 +321,7 @@ def _key(call: Call) -> str:
 
 
 def _as_recorded(tools: Mapping[str, Tool], graph: Graph, answers: Sequence[Answer]) -> dict[str, Tool]:
-    """Tools whose new values are those that were recorded: others have no answer."""
+    """Return the tools with recorded values as examples of fresh arguments; others have no answer."""
     return {
         name: _with_examples(one, graph.recipes.get(name), [made for made in answers if made.tool == name])
         for name, one in tools.items()

@@ -1,8 +1,8 @@
 """Write functions or a class from a notebook or program, with all that they use, to a Python file.
 
-The file is text, so that a bundle stays a folder that people can read and edit. Of the modules that define
-the tools it has the source of functions and classes, and the present values of data. Data without a literal
-form are made again by their own line; everything else is imported.
+The file is text, so that people can read and edit the bundle. From the modules that define the tools, it has
+the source of functions and classes and the present values of data. Data without a literal form are made again
+by their defining statement. All other objects are imported.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ Defined = Callable[..., object] | type
 
 
 def plain(function: Callable[..., object]) -> types.FunctionType | None:
-    """A function without what decorates it; None for what is none."""
+    """Return a function without its decorators, or None if the object is not a function."""
     found = inspect.unwrap(function)
     return found if isinstance(found, types.FunctionType) else None
 
 
 def definition(value: Defined) -> str | None:
-    """The source of a function or a class, with its decorators; None where it cannot be found."""
+    """Return the source of a function or a class with its decorators, or None if it cannot be found."""
     try:
         return dedented(inspect.getsource(value))
     except (OSError, TypeError, SyntaxError):
         pass
     if not isinstance(value, type):
         return None
-    for text in texts(value.__module__):  # a class of a notebook's cell: inspect wants a file of its module
+    for text in texts(value.__module__):  # `inspect` does not find classes of notebook cells
         for node in _statements(text):
             if isinstance(node, ast.ClassDef) and node.name == value.__name__:
                 return _with_decorators(text, node)
@@ -47,7 +47,7 @@ def definition(value: Defined) -> str | None:
 
 
 def binding(name: str, module: str) -> str | None:
-    """The last statement at the top of a module, or of a notebook's cells, that gives a name its value."""
+    """Return the last top-level statement of a module or notebook that binds a name, or None."""
     for text in texts(module):
         for node in reversed(_statements(text)):
             if name in _bound(node):
@@ -56,7 +56,7 @@ def binding(name: str, module: str) -> str | None:
 
 
 def texts(module: str) -> Iterator[str]:
-    """The text of a module's file, or of a notebook's cells, the newest first."""
+    """Yield the text of a module's file, or of a notebook's cells, newest first."""
     file = getattr(sys.modules.get(module), "__file__", None)
     if file is not None and (lines := linecache.getlines(file)):
         yield "".join(lines)
@@ -67,22 +67,22 @@ def texts(module: str) -> Iterator[str]:
 
 
 def dedented(source: str) -> str:
-    """A definition as it stands at the beginning of a line.
+    """Return a definition without indentation.
 
     Raises:
-        SyntaxError: it is none.
+        SyntaxError: the text is not a definition.
     """
     text = textwrap.dedent(source)
     try:
         ast.parse(text)
-    except IndentationError:  # a text in it begins further left than the definition
+    except IndentationError:  # a string in it has lines with less indentation
         (inner,) = cast(ast.If, ast.parse("if True:\n" + source).body[0]).body
         return ast.unparse(inner)
     return text.rstrip()
 
 
 def names_read(source: str) -> list[str]:
-    """The globals that a text reads, also those of annotations in quotes, in alphabetical order."""
+    """Return the globals that a source text reads, including those in quoted annotations, sorted."""
     found = set(_globals(symtable.symtable(source, "tools", "exec")))
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -93,7 +93,7 @@ def names_read(source: str) -> list[str]:
 
 
 def dotted(source: str, name: str) -> set[str]:
-    """What a text reads of a name by dots: `xml.etree.ElementTree.parse` and all that begins it."""
+    """Return the dotted names that a source text reads of a name, with all prefixes of each."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         parts: list[str] = []
@@ -128,7 +128,7 @@ def _quoted(annotation: ast.expr | None) -> set[str]:
 def _statements(text: str) -> list[ast.stmt]:
     try:
         return ast.parse(text).body
-    except (SyntaxError, ValueError):  # a cell may hold more than Python
+    except (SyntaxError, ValueError):  # a cell may contain other than Python
         return []
 
 
@@ -143,7 +143,7 @@ def _bound(node: ast.stmt) -> list[str]:
 
 
 def _imported(node: ast.stmt, name: str, module: str) -> str | None:
-    """An import of a name alone, from where it is whatever imports it."""
+    """Return an import of one name alone, as an absolute import, or None for other statements."""
     if not isinstance(node, ast.ImportFrom):
         return None
     origin = node.module or ""
@@ -167,24 +167,24 @@ _HEAD = "from __future__ import annotations"
 
 @dataclass(frozen=True, slots=True)
 class WrittenOut:
-    """Tools as a file."""
+    """The source of tools as a Python file."""
 
     text: str
-    """Of the file."""
+    """Content of the file."""
     made_of: str
-    """The class whose methods are the tools; empty where the tools are functions."""
+    """The class whose methods are the tools; empty if the tools are functions."""
     beside: Path
-    """Where files lie that the tools read or import: the folder of the file that defines them."""
+    """The folder with files that the tools read or import: that of the file that defines them."""
 
 
 def written_out(tools: Sequence[Tool]) -> WrittenOut:
-    """Functions, or one class, as a Python file.
+    """Return functions, or one class, as a Python file.
 
     Args:
         tools: functions with type hints and docstrings; or a class whose methods are the tools.
 
     Raises:
-        UsageError: something of them cannot be written down; the sentence names it.
+        UsageError: a part cannot be written as source; the message names it.
     """
     if not tools:
         raise UsageError("there are no tools: give functions, or a class whose methods are the tools")
@@ -214,7 +214,7 @@ def _named(thing: object) -> str:
 
 
 def _folder_of(tool: Tool) -> Path:
-    """Where imports of the module that defines a tool begin."""
+    """Return the folder from which the module that defines a tool imports."""
     try:
         file = Path(inspect.getfile(tool))
     except (TypeError, OSError):
@@ -230,19 +230,19 @@ class _Found:
     """Collects the definitions that the file needs, in order."""
 
     homes: frozenset[str]
-    """Modules whose own definitions are written; of others is imported."""
+    """Modules whose definitions are copied; definitions of other modules are imported."""
     imports: list[str] = field(default_factory=list[str])
     parts: list[str] = field(default_factory=list[str])
     _done: dict[str, object] = field(default_factory=dict[str, object])
 
     def define(self, name: str, value: object, *, of: str, by: str) -> None:
-        """Write what a name stands for, after what it uses itself.
+        """Write the definition of a name, after the definitions that it uses.
 
         Args:
-            name: as the text has it.
-            value: what it is now.
-            of: who uses it, for errors.
-            by: the text that uses it.
+            name: the name in the source text.
+            value: the current value of the name.
+            of: the user of the name, for error messages.
+            by: the source text that uses the name.
         """
         if isinstance(value, types.ModuleType):
             self._import_module(name, value, by)
@@ -266,7 +266,7 @@ class _Found:
             self._write_binding(name, value, of)
 
     def _own(self, value: object) -> Tool | None:
-        """A function or class that one of the home modules defines."""
+        """Return the value if it is a function or class that a home module defines, else None."""
         if isinstance(value, type) and not isinstance(value, types.GenericAlias):
             return value if value.__module__ in self.homes else None
         if isinstance(value, types.MethodType) or not callable(value):
@@ -305,7 +305,7 @@ class _Found:
             self.parts.append(f"{name} = {said}")
 
     def _write_binding(self, name: str, value: object, of: str) -> None:
-        """What is neither defined nor data, as the line that makes it has it."""
+        """Write a value that is neither a definition nor a literal by the statement that makes it."""
         for home in sorted(self.homes):
             source = binding(name, home)
             if source is not None:
@@ -328,7 +328,7 @@ class _Found:
 
 
 def _importable(value: object) -> tuple[str, str] | None:
-    """The module that has something under a name of its own, and the name."""
+    """Return the module and name from which a value can be imported, or None."""
     module, name = getattr(value, "__module__", None), getattr(value, "__name__", None)
     if not isinstance(module, str) or not isinstance(name, str):
         return None
@@ -341,7 +341,7 @@ def _is_same_method(one: object, other: object) -> bool:
 
 
 def _says_it_all(told: str, value: object) -> bool:
-    """Whether a value's text, read as a literal, is the value again, of the same kinds."""
+    """Whether a value's text, read as a literal, gives an equal value of the same types."""
     try:
         return _is_same(ast.literal_eval(told), value)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
@@ -361,7 +361,7 @@ def _is_same(one: object, other: object) -> bool:
 
 
 def _names_around(value: Tool) -> Mapping[str, object]:
-    """The globals of what is defined."""
+    """Return the globals of a function or class."""
     function = None if isinstance(value, type) else plain(value)
     return _globals_of(value.__module__) if function is None else function.__globals__
 

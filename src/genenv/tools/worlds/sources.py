@@ -1,7 +1,7 @@
 """The `[source]` table of `bundle.toml`: which tools a bundle has, and how they are opened.
 
-Each kind of source is a class here and part of `Source`. Its counterpart in `origins` copies what it needs
-into a new bundle.
+Each kind of source is a class of this module and part of `Source`. Its counterpart in `origins` copies the
+files that it needs into a new bundle.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from genenv.tools.worlds.recorded import RecordedWorld, Recording
 
 
 class PythonSource(BaseModel, frozen=True, extra="forbid"):
-    """Functions, or the methods of a class, of a Python file."""
+    """Functions of a Python file, or the methods of a class in it."""
 
     kind: Literal["python"] = "python"
     file: str
-    """Of the folder `files`."""
+    """Path of the file in the folder `files`."""
     object: str = ""
-    """The class whose methods are the tools; empty: its functions, or its only class."""
+    """The class whose methods are the tools; empty: the file's functions, or its only class."""
     may_write: tuple[str, ...] = ()
-    """Folders, beside the copy of `files`, in which it may write; `~` is the user's."""
+    """Folders besides the copy of `files` in which the tools may write; `~` is the user's home."""
 
     @property
     def label(self) -> str:
-        """How people know it."""
+        """The name of the source in messages."""
         return self.file
 
     @property
     def code(self) -> str:
-        """What of it is run as code on this machine."""
+        """The code that is run on this machine, in a few words."""
         return f"the Python file files/{self.file}"
 
     def open(self, files: Path, call_s: float = CALL_S) -> LoadedWorld:
-        """The tools, ready to be called.
+        """Return the tools, ready to be called.
 
         Args:
             files: the bundle's folder `files`.
-            call_s: how long a call may take, in seconds.
+            call_s: time limit of a call in seconds.
 
         Raises:
             UsageError: they cannot be loaded.
@@ -57,18 +57,18 @@ class PythonSource(BaseModel, frozen=True, extra="forbid"):
 
 
 class PackageSource(BaseModel, frozen=True, extra="forbid"):
-    """The methods of a class of genenv itself, called in this process."""
+    """The methods of a class of genenv, called in this process."""
 
     kind: Literal["package"] = "package"
     object: str = Field(pattern=r"^genenv\.[\w.]+:\w+$")
 
     @property
     def label(self) -> str:
-        """How people know it."""
+        """The name of the source in messages."""
         return self.object
 
     def open(self, files: Path, call_s: float = CALL_S) -> LoadedWorld:
-        """See `PythonSource`: no call takes long here."""
+        """See `PythonSource.open`. `call_s` is ignored: calls to this source never block."""
         del files, call_s
         return InProcessWorld(self.object)
 
@@ -78,35 +78,35 @@ class OpenApiSource(BaseModel, frozen=True, extra="forbid"):
 
     kind: Literal["openapi"] = "openapi"
     file: str
-    """Of the folder `files`."""
+    """Path of the document in the folder `files`."""
     only: tuple[str, ...] = ()
-    """Operations whose path begins with one of these; none: all."""
+    """Prefixes of the paths whose operations are tools; empty: all."""
 
     @property
     def label(self) -> str:
-        """How people know it."""
+        """The name of the source in messages."""
         return self.file
 
     def open(self, files: Path, call_s: float = CALL_S) -> LoadedWorld:
-        """See `PythonSource`: no call takes long here."""
+        """See `PythonSource.open`. `call_s` is ignored: calls to this source never block."""
         del call_s
         return MockWorld(fetched(str(files / self.file)), self.file, self.only)
 
 
 class McpSource(BaseModel, frozen=True, extra="forbid"):
-    """An MCP server that is spoken to over stdio; it works in a copy of the folder `files`."""
+    """A local MCP server over stdio; it works in a copy of the folder `files`."""
 
     kind: Literal["mcp"] = "mcp"
     command: Annotated[tuple[str, ...], Field(min_length=1)]
-    """Its words; `{folder}` stands for the folder that it works in."""
+    """Words of the command; `{folder}` stands for the server's working folder."""
     env: tuple[str, ...] = ()
-    """What it is told beside: `NAME=value`."""
+    """Additional environment variables, as `NAME=value`."""
     fresh: bool = True
-    """A new process for every attempt: putting the folder back was measured not to be enough."""
+    """Start a new process for every rollout, as restoring the folder of a used one is not enough."""
     network: bool = False
-    """It is left its network, without which it does not start."""
+    """Let the server reach the network, because it does not start without it."""
     may_write: tuple[str, ...] = ()
-    """Folders, beside its own, in which it may write; `~` is the user's."""
+    """Folders besides its working folder in which the server may write; `~` is the user's home."""
 
     @field_validator("env")
     @classmethod
@@ -117,16 +117,16 @@ class McpSource(BaseModel, frozen=True, extra="forbid"):
 
     @property
     def label(self) -> str:
-        """How people know it."""
+        """The name of the source in messages."""
         return f"mcp:{' '.join((*self.env, *self.command))}"
 
     @property
     def code(self) -> str:
-        """What of it is run as code on this machine."""
+        """The code that is run on this machine, in a few words."""
         return f"the command `{' '.join((*self.env, shlex.join(self.command)))}`"
 
     def open(self, files: Path, call_s: float = CALL_S) -> McpWorld:
-        """See `PythonSource`.
+        """See `PythonSource.open`.
 
         Raises:
             UsageError: the server does not start, or has no tools.
@@ -142,24 +142,24 @@ class McpSource(BaseModel, frozen=True, extra="forbid"):
 
 
 class RecordedSource(BaseModel, frozen=True, extra="forbid"):
-    """A service that was asked when the bundle was made; its answers are in the folder `files`."""
+    """A service whose answers were recorded in the folder `files` when the bundle was made."""
 
     kind: Literal["recorded"] = "recorded"
     address: str
-    """Where it was asked."""
+    """Address of the service when it was recorded."""
     headers: tuple[str, ...] = ()
-    """What went along, as it was typed: `Authorization: Bearer $TOKEN`, never what the variable holds."""
+    """Headers as the user typed them: `Authorization: Bearer $TOKEN`, never the variable's value."""
 
     @property
     def label(self) -> str:
-        """How people know it."""
+        """The name of the source in messages."""
         return self.address
 
     def open(self, files: Path, call_s: float = CALL_S) -> LoadedWorld:
-        """See `PythonSource`: nothing is asked any more.
+        """See `PythonSource.open`. `call_s` is ignored: nothing is sent to the service.
 
         Raises:
-            DataError: what was recorded is not there, or not as it should be.
+            DataError: the recording is missing or damaged.
         """
         del call_s
         return RecordedWorld(Recording.load(files))

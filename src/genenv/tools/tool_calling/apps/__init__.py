@@ -1,1 +1,1 @@
-"""Eleven small apps as plain Python: a class each, whose methods are tools."""
+"""Eleven small apps in plain Python: each is a class whose methods are tools."""

@@ -1,4 +1,4 @@
-"""Small helpers that several apps share: clock arithmetic, money in cents, ids, matching of names."""
+"""Helpers that several apps share: clock arithmetic, money in cents, ids, matching of names."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ MINUTES_PER_DAY = 24 * 60
 
 
 def require(condition: bool, sentence: str) -> None:
-    """Refuse a call unless the condition holds.
+    """Refuse a call unless a condition holds.
 
     Raises:
-        ValueError: it does not hold; the message is the sentence.
+        ValueError: the condition does not hold; the message is the sentence.
     """
     if not condition:
         raise ValueError(sentence)
 
 
 def minutes_of(time: str) -> int:
-    """Minutes since midnight of a time HH:MM."""
+    """Return the minutes since midnight of a time HH:MM."""
     hours, minutes = time.split(":")
     return int(hours) * 60 + int(minutes)
 
 
 def time_of(minutes: int) -> str:
-    """The time HH:MM that many minutes after midnight, of whichever day."""
+    """Return the time HH:MM a number of minutes after midnight, modulo 24 hours."""
     hours, rest = divmod(minutes % MINUTES_PER_DAY, 60)
     return f"{hours:02d}:{rest:02d}"
 
 
 def keep(kept: list[Any], item: object) -> None:
-    """Put something into a list that goes by what it holds: independent calls leave it alike in any order."""
+    """Add an item to a list sorted by content, so that independent calls commute."""
     kept.append(item)
     kept.sort(key=json.dumps)
 
 
 def cents(amount: float) -> int:
-    """A positive amount of money in cents; states hold money as whole numbers so that sums are exact.
+    """Return a positive amount of money in cents; states store integers, so that sums are exact.
 
     Raises:
-        ValueError: not positive, or more than two decimals.
+        ValueError: the amount is not positive, or has more than two decimals.
     """
     require(amount > 0, "The amount must be more than 0.")
     whole = round(amount * 100)
@@ -55,20 +55,20 @@ def cents(amount: float) -> int:
 
 
 def money(amount_cents: int) -> float:
-    """Cents as an amount with two decimals."""
+    """Return cents as an amount with two decimals."""
     return amount_cents / 100
 
 
 def digest(*parts: object) -> int:
-    """A number in [0, 2^32) that depends on the parts alone: equal in every process and on every machine."""
+    """Return a number in [0, 2^32) that depends only on the parts, in every process and on every machine."""
     text = "\x1f".join(str(part) for part in parts)
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
 
 
 def fresh_id(taken: Container[str], *parts: object, prefix: str = "") -> str:
-    """A four-digit id made from the content it stands for, the next free one if it is taken.
+    """Return a four-digit id made from the content it identifies, or the next free one.
 
-    From the content and not from a counter, so that independent calls leave the same world in either order.
+    A hash of the content, not a counter, lets independent calls lead to the same state in either order.
     """
     number = digest(*parts) % 9000
     while f"{prefix}{1000 + number}" in taken:
@@ -77,13 +77,13 @@ def fresh_id(taken: Container[str], *parts: object, prefix: str = "") -> str:
 
 
 def named(names: Iterable[str], name: str) -> str | None:
-    """The name as the app spells it, whatever the case it was asked for in; None if there is no such name."""
+    """Return a name in the app's spelling, ignoring case; None if there is no such name."""
     wanted = name.casefold()
     return next((known for known in sorted(names) if known.casefold() == wanted), None)
 
 
 def existing(names: Iterable[str], name: str, what: str) -> str:
-    """The name as the app spells it.
+    """Return a name in the app's spelling, ignoring case.
 
     Raises:
         ValueError: there is no such name; `what` says of what, e.g. "contact".
@@ -95,18 +95,18 @@ def existing(names: Iterable[str], name: str, what: str) -> str:
 
 
 def matches(query: str, *texts: str) -> bool:
-    """Whether each word of the query occurs in one of the texts, whatever the case."""
+    """Whether each word of the query occurs in one of the texts, ignoring case."""
     content = "\n".join(texts).casefold()
     return all(word in content for word in query.casefold().split())
 
 
 def first_and_others(hits: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """A search result: the fields of the best hit, which `$1.price` then means, and up to three more hits."""
+    """Return a search result: the fields of the best hit, and up to three more hits in `others`."""
     return {**hits[0], "others": list(hits[1:4])}
 
 
 def phone_digits(text: str) -> str | None:
-    """The digits of a phone number, None if the text is not one."""
+    """Return the digits of a phone number, or None if the text is not one."""
     if not re.fullmatch(r"\+?[0-9 ()./-]+", text):
         return None
     digits = re.sub(r"[^0-9]", "", text)
@@ -114,9 +114,9 @@ def phone_digits(text: str) -> str | None:
 
 
 State = dict[str, Any]
-"""What an app holds: plain data."""
+"""The state of an app as plain data."""
 Found = dict[str, Any]
-"""What a tool returns: plain data."""
+"""The result of a tool as plain data."""
 
 _YEARS = range(1900, 2101)
 

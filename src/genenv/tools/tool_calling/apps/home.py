@@ -141,7 +141,7 @@ class Music:
 
 
 def _clean(path: str) -> str:
-    """The path without a leading or doubled slash; `/docs/a.txt` and `docs/a.txt` are the same file."""
+    """Return a path without a leading or doubled slash; `/docs/a.txt` and `docs/a.txt` are the same file."""
     parts = [part for part in path.split("/") if part not in ("", ".")]
     require(".." not in parts, "A path must not contain '..'.")
     return "/".join(parts)
@@ -154,18 +154,18 @@ def _file_path(path: str) -> str:
 
 
 def _inside(files: dict[str, str], folder: str) -> list[str]:
-    """The paths of all files in a folder, at any depth; the empty folder is the root."""
+    """Return the paths of all files in a folder, at any depth; the empty folder is the root."""
     return sorted(path for path in files if not folder or path.startswith(f"{folder}/"))
 
 
 def _parents(path: str) -> list[str]:
-    """The folders that a file lies in: `a/b/c.txt` lies in `a` and `a/b`."""
+    """Return the folders that contain a file: `a` and `a/b` for `a/b/c.txt`."""
     parts = path.split("/")
     return ["/".join(parts[:depth]) for depth in range(1, len(parts))]
 
 
 def _put(files: dict[str, str], path: str, content: str) -> None:
-    """Add a file where nothing is in the way.
+    """Add a file if nothing is in the way.
 
     Raises:
         ValueError: the path is taken by a file or a folder, or goes through a file.
@@ -178,7 +178,7 @@ def _put(files: dict[str, str], path: str, content: str) -> None:
 
 
 def _goal(files: dict[str, str], source: str, destination: str) -> str:
-    """Where a file moves to: into the destination if that is a folder, else to that path."""
+    """Return the target of a move: in the destination if that is a folder, else the destination path."""
     clean = _clean(destination)
     if destination.endswith("/") or not clean or _inside(files, clean):
         return _clean(f"{clean}/{source.rpartition('/')[2]}")
@@ -193,7 +193,7 @@ def _content(state: State, path: str) -> str:
 
 
 class Files:
-    """Files: a tree of text files, kept as path -> content. Folders exist through the files in them."""
+    """Files: a tree of text files, stored as path -> content. A folder exists if there are files in it."""
 
     files: State
 
@@ -277,7 +277,7 @@ _SIZES: Mapping[str, tuple[str, float]] = {
     "celsius": ("temperature", 1.0),
     "fahrenheit": ("temperature", 5 / 9),
 }
-"""Unit -> what it measures, and how many base units (m, kg, l, celsius) it is worth."""
+"""By unit: the measured quantity, and the size in base units (m, kg, l, celsius)."""
 _FREEZING: Mapping[str, float] = {"celsius": 0.0, "fahrenheit": 32.0}
 _ABSOLUTE_ZERO_CELSIUS = -273.15
 _PER_DOLLAR: Mapping[str, float] = {

@@ -1,7 +1,7 @@
-"""Apps around money: a shop, a bank, and trips. Amounts are kept in cents.
+"""Apps around money: a shop, a bank, and trips. Amounts are stored in cents.
 
-Of trips few flights are stored: the id of any other spells its route and day, and its price and time follow
-from the id. So searching changes nothing, and what was found can be booked.
+For trips, only some flights are stored. The id of any other flight contains its route and day, and determines
+its price and time. So a search changes nothing, and its results can be booked.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MOST = 1000
 
 
 def _hits(state: State, query: str, max_price: float) -> list[Found]:
-    """The matching products, the cheapest first."""
+    """Return the matching products, cheapest first."""
     found = [
         (price, product)
         for product, price in state["catalog"].items()
@@ -51,7 +51,7 @@ def _existing_order(state: State, order_id: int) -> dict[str, Any]:
 
 
 class Shop:
-    """Shop: a catalog, a cart and orders. Prices are kept in cents."""
+    """Shop: a catalog, a cart and orders. Prices are stored in cents."""
 
     shop: State
 
@@ -120,13 +120,13 @@ Account = Literal["checking", "savings"]
 
 
 def _book(state: State, account: str, party: str, change: int) -> None:
-    """Change a balance and write the transaction down."""
+    """Change a balance and record the transaction."""
     state["balances"][account] += change
     keep(state["transactions"][account], {"date": state["today"], "party": party, "cents": change})
 
 
 class Bank:
-    """Bank: balances, transfers, bills and spending limits. Amounts are kept in cents."""
+    """Bank: balances, transfers, bills and spending limits. Amounts are stored in cents."""
 
     bank: State
 
@@ -197,14 +197,14 @@ _FLIGHTS_A_DAY = 3
 
 
 def _save(state: State, prefix: str, booking: dict[str, Any]) -> str:
-    """Write a booking down; its id."""
+    """Store a booking and return its id."""
     booking_id = fresh_id(state["bookings"], *booking.values(), prefix=prefix)
     state["bookings"][booking_id] = {**booking, "status": "booked"}
     return booking_id
 
 
 def _is_flight(state: State, key: str) -> bool:
-    """Whether an id is stored, or such as HAPO0412: two cities, the day, the number on that day."""
+    """Whether an id is stored, or has the form HAPO0412: two cities, the day, a number on that day."""
     if key in state["flights"]:
         return True
     match = re.fullmatch(r"([A-Z]{2})([A-Z]{2})([0-9]{3,4})([1-9])", key)
@@ -219,7 +219,7 @@ def _price(state: State, key: str) -> float:
 
 
 class Trips:
-    """Flights, hotels, bookings, the weather."""
+    """Trips: flights, hotels, bookings and the weather."""
 
     trips: State
 

@@ -1,6 +1,6 @@
 """Office apps: a calendar, contacts with messages, e-mail, and notes with to-dos.
 
-In the calendar a title stands for its earliest event.
+In the calendar, a title identifies the earliest event of that title.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _OPENS, _CLOSES = minutes_of("08:00"), minutes_of("20:00")
 
 
 def _earliest(state: State, title: str) -> dict[str, Any] | None:
-    """The first event of that title, whatever its case."""
+    """Return the earliest event with a title, ignoring case."""
     same = [event for event in state["events"] if event["title"].casefold() == title.casefold()]
     return min(same, key=lambda event: (event["date"], event["start"], event["minutes"]), default=None)
 
@@ -46,14 +46,14 @@ def _event(state: State, title: str) -> dict[str, Any]:
 
 
 def _span(event: dict[str, Any], date: str) -> tuple[int, int]:
-    """Start and end of an event in minutes after the midnight that begins `date`."""
+    """Return the start and end of an event in minutes after the midnight that begins `date`."""
     days = Day.fromisoformat(event["date"]).toordinal() - Day.fromisoformat(date).toordinal()
     start = days * MINUTES_PER_DAY + minutes_of(event["start"])
     return start, start + event["minutes"]
 
 
 def _free_start(state: State, date: str, minutes: int) -> int | None:
-    """The first minute of the day, in opening hours, from which that many minutes are free."""
+    """Return the first minute of a day, in opening hours, from which a number of minutes is free, or None."""
     free = _OPENS
     for start, end in sorted(_span(event, date) for event in state["events"]):
         if end <= free:
@@ -65,7 +65,7 @@ def _free_start(state: State, date: str, minutes: int) -> int | None:
 
 
 class Calendar:
-    """Calendar: events with a title, a day, a start and a length. A title stands for its earliest event."""
+    """Calendar: events with a title, a day, a start and a length. A title identifies its earliest event."""
 
     calendar: State
 
@@ -142,7 +142,7 @@ class Calendar:
 
 
 def _recipient(state: State, to: str) -> str:
-    """The contact that a name or phone stands for, else the text itself."""
+    """Return the name of the contact with a name or phone number, else the text itself."""
     if known := named(state["contacts"], to):
         return known
     digits = phone_digits(to)
@@ -153,7 +153,7 @@ def _recipient(state: State, to: str) -> str:
 
 
 class Contacts:
-    """Contacts and messages: an address book, what was sent, what came in."""
+    """Contacts and messages: an address book, sent messages and received messages."""
 
     contacts: State
 
@@ -224,7 +224,7 @@ Color = Literal["red", "yellow", "green"]
 
 
 def _hits(state: State, query: str) -> list[Found]:
-    """The messages that match, oldest number first."""
+    """Return the matching messages that are not archived, by ascending number."""
     return [
         {"email_id": int(number), "sender": mail["sender"], "subject": mail["subject"], "body": mail["body"]}
         for number, mail in sorted(state["inbox"].items(), key=lambda item: int(item[0]))
@@ -240,7 +240,7 @@ def _mail(state: State, email_id: int) -> dict[str, Any]:
 
 
 class Email:
-    """Email: a mailbox with numbered messages, and what was sent."""
+    """Email: a mailbox with numbered messages, and sent messages."""
 
     email: State
 
@@ -296,7 +296,7 @@ def _matching_notes(state: State, query: str) -> list[Found]:
 
 
 def _open_todos(state: State, item: str) -> list[dict[str, Any]]:
-    """The open to-dos of that name, the most urgent first."""
+    """Return the open to-dos with a name, most urgent first."""
     same = (
         todo for todo in state["todos"] if todo["item"].casefold() == item.casefold() and not todo["done"]
     )

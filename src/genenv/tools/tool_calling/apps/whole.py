@@ -1,4 +1,4 @@
-"""All apps as one object, which begins in one of several states."""
+"""All apps as one object, which starts in one of several states."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _STATES = Path(__file__).parents[1] / "bundle" / "files" / "states.jsonl"
 
 @functools.cache
 def _states() -> tuple[str, ...]:
-    """The states there are, as JSON: what each app holds, and the day that is today."""
+    """Return the initial states as JSON: the content of each app, and the current date."""
     return tuple(_STATES.read_text(encoding="utf-8").splitlines())
 
 

@@ -1,4 +1,4 @@
-"""A running MCP server: its process, and the official client, which runs in its own thread."""
+"""A running MCP server: its process, and the official MCP client in a separate thread."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 
 MOST_BYTES = 16 << 20
-"""Of a message."""
+"""Maximum size of a message in bytes."""
 _CONNECT_S, _READ_S = 30.0, 300.0
 _ENDING_S = 5.0
-"""How long a process may take to end all that it has started."""
+"""Seconds that a process has to end all that it has started."""
 
 
 class TooLong(ValueError):
-    """A message is larger than any that could be of use."""
+    """A message is larger than `MOST_BYTES`."""
 
     def __init__(self) -> None:
         super().__init__(f"it sent a message of more than {MOST_BYTES >> 20} MiB")
@@ -50,39 +50,39 @@ class TooLong(ValueError):
 
 @dataclass(slots=True)
 class Traffic:
-    """What has come from a server."""
+    """Counts the data that a server sent."""
 
     received: int = 0
-    """Bytes of messages."""
+    """Bytes of all messages."""
     too_long: bool = False
-    """Whether it ended with a message that was too long."""
+    """Whether the connection ended because a message was too long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """How a server is started."""
+    """How a server is started: command, folder, log file and environment."""
 
     name: str
-    """How people know it."""
+    """The name of the server in messages."""
     command: Sequence[str]
     folder: Path
-    """Where it runs."""
+    """The working folder."""
     log: Path
-    """A file for what it writes to standard error."""
+    """A file for its standard error."""
     environment: Mapping[str, str]
 
 
 @contextlib.asynccontextmanager
 async def over_stdio(how: Launch, traffic: Traffic) -> AsyncGenerator[TransportStreams]:
-    """A process that is started, and ended with all that it has started.
+    """Start a server process, yield its streams, and end it with all that it has started.
 
     Args:
-        how: it is started.
-        traffic: is told what comes.
+        how: the command and its environment.
+        traffic: counts the data that arrive.
 
     Raises:
-        TooLong: it sends a message that is too long; in a group, as tasks raise.
-        OSError: it cannot be started.
+        TooLong: the server sends a message that is too long; raised in an exception group.
+        OSError: the process cannot be started.
     """
     import anyio
     from mcp.client.stdio import get_default_environment
@@ -108,7 +108,7 @@ async def over_stdio(how: Launch, traffic: Traffic) -> AsyncGenerator[TransportS
                     text = one.message.model_dump_json(by_alias=True, exclude_unset=True)
                     to.write(text.encode("utf-8", "replace") + b"\n")
                     await to.drain()
-        await arriving.aclose()  # what waits for an answer is told that there will be none
+        await arriving.aclose()  # pending calls fail now
 
     try:
         async with anyio.create_task_group() as tasks:
@@ -137,7 +137,7 @@ async def _started(how: Launch, usual: Mapping[str, str], log: IO[bytes]) -> Pro
 
 
 async def _line(output: asyncio.StreamReader, traffic: Traffic) -> bytes:
-    """The next line; empty at the end."""
+    """Return the next line of output; empty at the end."""
     try:
         line = await output.readline()
     except ValueError as error:  # it is longer than the limit
@@ -165,25 +165,25 @@ async def _end(process: Process) -> None:
         process.stdin.close()
     try:
         await asyncio.wait_for(process.wait(), _ENDING_S)
-    except TimeoutError:  # it was stopped, or cannot be ended
+    except TimeoutError:  # it is suspended, or does not end
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
-    cast(Any, process)._transport.close()  # its pipes, which something that is left may hold open
+    cast(Any, process)._transport.close()  # closes its pipes, which a surviving process may hold open
 
 
 @contextlib.asynccontextmanager
 async def over_http(address: str, traffic: Traffic) -> AsyncGenerator[TransportStreams]:
-    """A connection to a server by its address.
+    """Connect to a server by its address, and yield its streams.
 
     Args:
-        address: of it.
-        traffic: is told what comes.
+        address: the address of the server.
+        traffic: counts the data that arrive.
     """
     from httpx2 import AsyncByteStream, AsyncClient, ReadError, Timeout
     from mcp.client.streamable_http import streamable_http_client
 
     class Bounded(AsyncByteStream):
-        """The body of an answer, which breaks off where it is too long, but for a stream of events."""
+        """A response body that fails if it is too long, unless it is a stream of events."""
 
         def __init__(self, response: Response) -> None:
             self._stream = cast(AsyncByteStream, response.stream)
@@ -217,14 +217,14 @@ async def over_http(address: str, traffic: Traffic) -> AsyncGenerator[TransportS
 
 
 _WRAPPED = "result"
-"""The official package puts an answer that is no object under this name."""
+"""The field in which the official package wraps a result that is not an object."""
 _MOST_DESCRIBED = 600
 _ERROR = re.compile(r"(?:[\w-]+ ){0,2}errors?\b[^\w]|failed to\b|exception\b", re.IGNORECASE)
-"""How texts begin in which servers say that something went wrong, though the protocol has a mark for that."""
+"""Prefixes of texts that report an error without the protocol's error flag."""
 
 
 def tool_of(listed: McpTool) -> Tool:
-    """A tool as a server lists it."""
+    """Return a listed MCP tool as a `Tool`."""
     described = " ".join((listed.description or listed.title or "").split())
     schema: dict[str, Any] = dict(listed.input_schema)
     schema.setdefault("type", "object")
@@ -244,14 +244,14 @@ def _first_sentence(text: str) -> str:
 
 
 def answers_checked(tools: Sequence[McpTool]) -> Callable[[str, CallToolResult], Awaitable[None]]:
-    """What holds answers to their tools' output schemas, within limits; the package's own check has none.
+    """Return a check of results against the tools' output schemas, with the limits that the package lacks.
 
     Args:
-        tools: of the server.
+        tools: the tools of the server.
     """
     promised: dict[str, Validator] = {}
     for one in tools:
-        with contextlib.suppress(BadSchema):  # then nothing is promised that could be held to
+        with contextlib.suppress(BadSchema):  # a schema that cannot be used is not checked
             if one.output_schema is not None:
                 promised[one.name] = Validator(plain_schema(one.output_schema))
 
@@ -270,7 +270,7 @@ def answers_checked(tools: Sequence[McpTool]) -> Callable[[str, CallToolResult],
 
 
 def outcome_of(answer: CallToolResult | str, most_chars: int) -> Outcome:
-    """What the agent is told."""
+    """Return a tool's answer as an outcome for the agent."""
     if isinstance(answer, str):
         return Outcome(error=answer)
     if answer.is_error:
@@ -288,7 +288,7 @@ def outcome_of(answer: CallToolResult | str, most_chars: int) -> Outcome:
 
 
 def too_long(most_chars: int) -> str:
-    """What the agent is told of a result that nobody could read."""
+    """Return the error text for a result that is too long for the agent."""
     return f"The result is longer than {most_chars} characters."
 
 
@@ -303,7 +303,7 @@ def _result(answer: CallToolResult) -> Json:
 
 
 def _said(content: object) -> str:
-    """A piece of content as text; pictures and the like are named."""
+    """Return a piece of content as text; pictures and other data as their type and size."""
     for held in (content, getattr(content, "resource", None)):
         if isinstance(text := getattr(held, "text", None), str):
             return text
@@ -315,7 +315,7 @@ def _said(content: object) -> str:
 
 
 def _parsed(text: str) -> Json:
-    """Text that is a JSON object or list, or one as Python prints it, as that."""
+    """Return text that is a JSON or Python object or list in parsed form, other text unchanged."""
     if text.lstrip()[:1] not in ("{", "["):
         return text
     try:
@@ -326,12 +326,12 @@ def _parsed(text: str) -> Json:
         pass
     try:
         return cast(Json, result_of(ast.literal_eval(text.strip())))
-    except (ValueError, SyntaxError, MemoryError, RecursionError):  # NotPlain is a ValueError
+    except (ValueError, SyntaxError, MemoryError, RecursionError):  # NotJson is a ValueError
         return text
 
 
 START_S = 60.0
-"""How long a server may take until it says which tools it has."""
+"""Seconds that a server has to start and list its tools."""
 _MOST_LOG = 1 << 20
 _PAGES = 100
 
@@ -341,18 +341,18 @@ class NotRunning(Exception):
 
 
 class Flooded(NotRunning):
-    """It has ended because it sent more than anybody could read."""
+    """The server was ended because it sent more than `MOST_BYTES` at once."""
 
 
 class Server:
-    """A server that was started and has said which tools it has.
+    """A local MCP server that is running and has listed its tools.
 
     Args:
-        how: it is started.
-        thread: where its client lives.
+        how: the command and its environment.
+        thread: the thread in which its client runs.
 
     Raises:
-        UsageError: it does not start, or speaks no MCP.
+        UsageError: it does not start, or does not speak MCP.
     """
 
     def __init__(self, how: Launch, thread: Thread) -> None:
@@ -361,7 +361,7 @@ class Server:
         self._how.log.write_bytes(b"")
         self._nonsense = 0
         self.traffic = Traffic()
-        """What has come from it."""
+        """Counts the data that the server sent."""
         self.tools: list[McpTool] = []
         self._stop = asyncio.Event()
         self._client: Client | None = None
@@ -376,7 +376,7 @@ class Server:
             raise UsageError(f"{how.name} gives no tools: {failure}{self._last_words()}")
 
     async def _serve(self, ready: threading.Event) -> None:
-        """The whole life of the process, in one task, as scopes of cancellation want it."""
+        """Run the server from start to end in one task, as anyio's cancel scopes require."""
         from mcp import MCPError
 
         try:
@@ -394,7 +394,7 @@ class Server:
             self._nonsense += 1
 
     def call(self, tool: str, args: Mapping[str, Json], limit_s: float) -> CallToolResult | str:
-        """What a tool answers, or the error with which the protocol refuses it.
+        """Call a tool, and return its answer, or the error text if the protocol refuses the call.
 
         Raises:
             NotRunning: the process has ended, or takes too long.
@@ -422,15 +422,15 @@ class Server:
         except (
             RuntimeError,
             ValueError,
-        ) as error:  # an answer that is none by its own schema, or by the protocol's
+        ) as error:  # the answer violates its schema, or the protocol
             return " ".join(str(error).split())[:500]
 
     def _ended(self) -> NotRunning:
         return Flooded("it sent too much") if self.traffic.too_long else NotRunning("it has ended")
 
     def close(self) -> None:
-        """End the process, whatever it does."""
-        if self._client is None:  # it has not said which tools it has, and is not waited for
+        """End the process, even while it starts or works."""
+        if self._client is None:  # it has not listed its tools yet: do not wait for it
             self._serving.cancel()
         with contextlib.suppress(RuntimeError):  # the thread has ended
             self._thread.start(_set(self._stop))
@@ -438,7 +438,7 @@ class Server:
             self._serving.cancel()
 
     def _last_words(self) -> str:
-        """The end of what it wrote to its log, and whether it wrote nonsense."""
+        """Return the last line of the server's log, and whether it printed lines that are not MCP."""
         with contextlib.suppress(OSError):
             lines = self._how.log.read_text(encoding="utf-8", errors="replace").split("\n")
             told = next((line.strip() for line in reversed(lines) if line.strip()), "")
@@ -448,23 +448,23 @@ class Server:
 
 
 def client_class() -> type[Client]:
-    """The official client.
+    """Return the class of the official client.
 
     Raises:
-        UsageError: it is not installed.
+        UsageError: the package is not installed.
     """
     try:
         from mcp import Client
     except ImportError as error:
         raise UsageError("MCP servers need the package mcp: pip install 'genenv[mcp]'") from error
     logger = logging.getLogger("mcp")
-    if not logger.handlers:  # it would print what servers do wrong
+    if not logger.handlers:  # else it would print errors of servers
         logger.addHandler(logging.NullHandler())
     return Client
 
 
 async def listed(client: Client) -> list[McpTool]:
-    """All tools of a server; from now on its answers are checked within limits."""
+    """Return all tools of a server, and install the check of its results (`answers_checked`)."""
     tools: list[McpTool] = []
     cursor: str | None = None
     for _ in range(_PAGES):
@@ -482,7 +482,7 @@ async def _set(event: asyncio.Event) -> None:
 
 
 def failure_of(group: BaseExceptionGroup[BaseException]) -> str:
-    """The first of some errors, as the end of a sentence."""
+    """Return the text of the first error of a group, as the end of a sentence."""
     one: BaseException | BaseExceptionGroup[BaseException] = group.exceptions[0]
     if isinstance(one, BaseExceptionGroup):
         return failure_of(cast("BaseExceptionGroup[BaseException]", one))

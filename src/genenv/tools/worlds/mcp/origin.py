@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
 
 _COMPARED, _AT_LEAST, _COMPARED_S = 24, 6, 30.0
-"""Programs that are played in a process that was used and in a new one; fewer where new ones take long."""
+"""Maximum and minimum number of programs executed in a used and in a new process, and the time limit."""
 _CACHES = ("~/.cache", "~/.npm", "~/.local/share/uv")
-"""Where programs that start servers, such as npx and uvx, keep what they have fetched."""
+"""Cache folders of programs that fetch and start servers, such as npx and uvx."""
 _SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 
 
@@ -52,22 +52,22 @@ class McpOrigin:
     """A local MCP server, started by a command.
 
     Args:
-        command: its words.
-        env: `NAME=value`, added to its environment.
-        folder: what is in the folder that it works in when an episode begins; None: nothing.
+        command: the words of the command.
+        env: additional environment variables, as `NAME=value`.
+        folder: the initial content of its working folder; None: empty.
     """
 
     def __init__(self, command: Sequence[str], env: Sequence[str] = (), folder: Path | None = None) -> None:
         self._command, self._env, self._folder = tuple(command), tuple(env), folder
         self.may_write: tuple[str, ...] = ()
-        """Further folders in which it may write."""
+        """Further folders in which the server may write."""
 
     @classmethod
     def read(cls, text: str, folder: Path | None) -> McpOrigin:
-        """A command as one types it; names of files in it are made absolute.
+        """Parse a command line; names of files in it are made absolute.
 
         Raises:
-            UsageError: it is none.
+            UsageError: it is not a command that can be run, or the folder does not exist.
         """
         try:
             words = shlex.split(text)
@@ -94,14 +94,14 @@ class McpOrigin:
         return "the server is started now, and its tools are called on copies of its folder"
 
     def bring(self, files: Path, budget: Budget | None = None) -> Source:
-        """See `ToolOrigin`: the initial content. What has to fetch something first is let do so once."""
+        """See `ToolOrigin`. Copies the initial folder, and grants only rights that the server needs."""
         del budget
         if self._folder is None:
             files.mkdir(parents=True)
         else:
             try:
                 shutil.copytree(self._folder, files, symlinks=True)
-            except OSError as error:  # shutil.Error is one
+            except OSError as error:  # includes shutil.Error
                 raise UsageError(f"{self._folder} cannot be copied: {first_line(error)}") from error
         source = McpSource(command=self._command, env=self._env, fresh=False, may_write=self.may_write)
         if _starts(source, files):
@@ -119,7 +119,7 @@ class McpOrigin:
         )
 
     def complete(self, world: LoadedWorld, source: Source, files: Path) -> Source | None:
-        """See `ToolOrigin`: compare a reused process with a new one; if they differ, use new processes."""
+        """See `ToolOrigin`. Compares a reused process with new ones; if they differ, uses new ones only."""
         if not isinstance(world, McpWorld) or not isinstance(source, McpSource) or source.fresh:
             return None
         fresh = source.model_copy(update={"fresh": True})
@@ -148,7 +148,7 @@ def _starts(source: McpSource, files: Path) -> bool:
 
 
 def _alike(used: McpWorld, fresh: McpWorld, fresher: McpWorld, program: Sequence[Call]) -> bool:
-    """Whether a used process plays a program like a new one, but for what differs between new ones."""
+    """Whether a used process executes a program like a new one, except where new ones differ as well."""
     first, mine = fresh.play_uncached(program), used.play_uncached(program)
     if (first.outcomes, first.state) == (mine.outcomes, mine.state):
         return True
@@ -171,7 +171,7 @@ def _places(one: Played, other: Played) -> set[str]:
 
 
 def _absolute(word: str) -> str:
-    """A word of a command that names a file, so that it still does where the server runs."""
+    """Return a word of a command with the name of an existing file made absolute."""
     path = Path(word)
     is_file = path.is_file() or ("/" in word and path.exists())
     return str(path.absolute()) if is_file and not word.startswith("-") else word
@@ -182,12 +182,12 @@ _REFUSED = "it may write (it has no readOnlyHint), and --allow-writes was not gi
 
 
 class RemoteOrigin:
-    """An MCP server over streamable HTTP.
+    """A remote MCP server over streamable HTTP, whose answers are recorded.
 
     Args:
-        address: of the server.
-        writes: whether tools that may write are called too.
-        most: so many calls at most are sent.
+        address: the address of the server.
+        writes: whether to call tools that may write.
+        most: maximum number of calls that are sent.
     """
 
     def __init__(self, address: str, *, writes: bool = False, most: int = MOST_SENT) -> None:
@@ -209,9 +209,9 @@ class RemoteOrigin:
         )
 
     def bring(self, files: Path, budget: Budget | None = None) -> Source:
-        """See `ToolOrigin`: what it answers is recorded."""
+        """See `ToolOrigin`. Records the server's answers."""
         server, budget = RemoteServer(self._address), budget or Budget(USUAL)
-        budget.received += server.traffic.received  # its list of tools
+        budget.received += server.traffic.received  # bytes of its list of tools
 
         def send(call: Call) -> Outcome:
             with budget.spending(lambda: server.traffic.received):
@@ -235,19 +235,19 @@ class RemoteOrigin:
         return RecordedSource(address=self._address)
 
     def complete(self, world: LoadedWorld, source: Source, files: Path) -> Source | None:
-        """See `ToolOrigin`: what was recorded is all there is."""
+        """See `ToolOrigin`. A recording is never incomplete."""
         del world, source, files
         return None
 
 
 class RemoteServer:
-    """A connection to a server that has said which tools it has.
+    """A connection to a remote MCP server that has listed its tools.
 
     Args:
-        address: of it.
+        address: the address of the server.
 
     Raises:
-        UsageError: nothing answers there, or it speaks no MCP.
+        UsageError: nothing answers there, or it does not speak MCP.
     """
 
     def __init__(self, address: str) -> None:
@@ -282,7 +282,7 @@ class RemoteServer:
             self._failure = failure_of(group)
 
     def send(self, call: Call) -> Outcome:
-        """What the server answers.
+        """Call a tool and return the outcome.
 
         Raises:
             NoAnswer: it takes too long, or the connection is gone.
@@ -305,7 +305,7 @@ class RemoteServer:
 
     def close(self) -> None:
         """End the connection."""
-        if self._client is None:  # it has not said which tools it has, and is not waited for
+        if self._client is None:  # it has not listed its tools yet: do not wait for it
             self._serving.cancel()
         self._thread.start(_set(self._stop))
         wait([self._serving], 10)

@@ -1,7 +1,7 @@
-"""The tools of an MCP server, spoken to over stdio; its state is the folder that it works in.
+"""The tools of a local MCP server over stdio; the state is the content of its working folder.
 
-What the server keeps in its memory cannot be seen or copied. Where putting the folder back is not as good as
-a new process, every program is played in a new one (`fresh`).
+The server's memory cannot be seen or copied. If restoring the folder is not equivalent to a new process,
+every program is executed in a new process (`fresh`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import shutil
 import stat
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,28 +20,29 @@ from typing import cast
 
 from genenv.errors import UsageError
 from genenv.tools.discover.state_values import FILES, FOLDERS, HIDDEN, TABLES
-from genenv.tools.worlds.base import GONE, Call, Outcome, Played, Tool, usable
+from genenv.tools.worlds.base import GONE, Call, Outcome, Played, Session, Tool, replaying_session, usable
+from genenv.tools.worlds.folder import JOURNALS, content_of, is_table_file
 from genenv.tools.worlds.jsonable import MARK, staged
 from genenv.tools.worlds.mcp.client import Flooded, Launch, NotRunning, Server, outcome_of, too_long, tool_of
 from genenv.tools.worlds.processes import Scratch, Thread, environment
-from genenv.tools.worlds.python import CALL_S, JOURNALS, content_of, is_table_file
+from genenv.tools.worlds.python import CALL_S
 from genenv.tools.worlds.python_child import MOST_CHARS
 from genenv.types import Json
 
 _MOST_BYTES = 1 << 20
 _SPECIAL = b"\0 neither a file nor a link \0"
-"""Instead of the bytes of what has none that could be read."""
+"""Used in place of the bytes of pipes, sockets and devices."""
 _NAMES = (FILES, FOLDERS, HIDDEN, TABLES)
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
     raw: bytes
-    """Its bytes, or where it leads."""
+    """The bytes of a file, or the target of a link."""
     link: bool
     mode: int
     times: tuple[int, int]
-    """Of the last access and the last change."""
+    """Times of the last access and the last change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class Snapshot:
 
     @property
     def size(self) -> int:
-        """Bytes that it holds."""
+        """Bytes of the changed files."""
         return sum(len(one.raw) for one in self.changed.values())
 
 
@@ -61,38 +63,38 @@ class EpisodeFolder:
     """A working folder that is restored file by file between rollouts; unchanged files stay in place.
 
     Args:
-        path: it; it is made as a copy.
-        original: what it is put back to.
+        path: the working folder, which is created as a copy.
+        original: the folder with the initial content.
     """
 
     def __init__(self, path: Path, original: Path) -> None:
         self.path = path
         path.mkdir(parents=True, exist_ok=True)
-        if original.is_dir():  # an empty one is lost where git carries a bundle
+        if original.is_dir():  # git does not store an empty folder of a bundle
             shutil.copytree(original, path, dirs_exist_ok=True, symlinks=True)
         files, folders = _walk(path)
         self._first = {name: _file(path / name) for name in files}
         self._folders = tuple(folders)
         self._known: dict[str, tuple[bytes, Json]] = {}
-        """Of files that are there: a digest of their bytes, and what they hold."""
+        """By file name: a digest of the bytes, and the parsed content."""
 
     def snapshot(self) -> Snapshot:
-        """What is in it now."""
+        """Return the current content."""
         files, folders = _walk(self.path)
         changed: dict[str, _File] = {}
         for name in files:
             place, first = self.path / name, self._first.get(name)
             if _kind(place) not in (stat.S_IFREG, stat.S_IFLNK):
-                continue  # it goes when the folder is put back
+                continue  # it is removed when the folder is restored
             if first is None or first.link != place.is_symlink() or first.raw != _raw(place):
                 changed[name] = _file(place)
         return Snapshot(changed, frozenset(self._first).difference(files), frozenset(folders))
 
     def restore(self, wanted: Snapshot | None = None) -> None:
-        """Put it back. A file keeps its place where it can, so that what has it open sees it too.
+        """Restore the folder. Existing files are overwritten in place, so that open handles see the change.
 
         Args:
-            wanted: what it is to hold; left out, what it held at first.
+            wanted: the content to restore; None: the initial content.
         """
         kept = dict(self._first)
         if wanted is not None:
@@ -114,7 +116,7 @@ class EpisodeFolder:
                 _put(place, one)
 
     def contents(self) -> dict[str, Json]:
-        """What is in it: names of files with their texts, and what files of data hold, by their names."""
+        """Return the content: texts of files by name, and the parsed content of data files."""
         names, folders = _walk(self.path)
         for gone in self._known.keys() - names - self._first.keys():
             del self._known[gone]
@@ -131,7 +133,7 @@ class EpisodeFolder:
             elif isinstance(content, str):
                 files[name] = content
             else:
-                files[name] = None  # what it holds stands under its own name
+                files[name] = None  # its content is stored under its own key
                 short = str(Path(name).with_suffix(""))
                 data[name if short in data or short in _NAMES else short] = content
                 if isinstance(content, dict) and is_table_file(self.path / name):
@@ -177,7 +179,7 @@ def _put(place: Path, one: _File) -> None:
         return
     if place.exists():
         place.chmod(0o600)
-    # a server that runs may put a link or a pipe there at this moment: neither is followed or waited for
+    # a running server may replace the file by a link or a pipe: do not follow or wait for these
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK
     with open(os.open(place, flags, 0o600), "wb") as file:
         file.write(one.raw)
@@ -197,12 +199,12 @@ def _is_text(raw: bytes) -> bool:
 
 
 def _journalled(place: Path) -> bool:
-    """Whether rows of a database stand in a file beside it."""
+    """Whether a database has rows in a journal file next to it."""
     return any(os.path.exists(f"{place}{ending}") for ending in JOURNALS)
 
 
 def _kind(place: Path) -> int:
-    """Of what kind it is, as `stat.S_IFMT` has it; 0 if it is gone."""
+    """Return the file type as `stat.S_IFMT` does; 0 if the file is gone."""
     try:
         return stat.S_IFMT(place.lstat().st_mode)
     except OSError:
@@ -210,7 +212,7 @@ def _kind(place: Path) -> int:
 
 
 def _raw(place: Path) -> bytes:
-    """A file's bytes, or where a link leads; nothing if it cannot be read; `_SPECIAL` of a pipe."""
+    """Return a file's bytes or a link's target; empty if unreadable; `_SPECIAL` for other types."""
     kind = _kind(place)
     try:
         if kind == stat.S_IFLNK:
@@ -224,7 +226,7 @@ def _raw(place: Path) -> bytes:
 
 
 def _walk(folder: Path) -> tuple[list[str], list[str]]:
-    """Names of files (links, pipes and sockets among them) and of folders in it, the outer ones first."""
+    """Return the names of files (including links, pipes and sockets) and folders, outer ones first."""
     files: list[str] = []
     folders: list[str] = []
     for where, inner, names in os.walk(folder):
@@ -234,21 +236,21 @@ def _walk(folder: Path) -> tuple[list[str], list[str]]:
             path = f"{base}/{one}" if base else one
             if os.path.isdir(place) and not os.path.islink(place):
                 folders.append(path)
-            else:  # pipes and sockets, too
+            else:  # includes pipes and sockets
                 files.append(path)
     return files, folders
 
 
 FOLDER = "{folder}"
-"""Stands in a command for the folder that the server works in."""
+"""Placeholder in a command for the server's working folder."""
 SHOWN = "/files"
-"""That folder, as arguments and results name it: where it really is differs from one time to the next."""
+"""Name of the working folder in arguments and results, as its real path differs between runs."""
 _REMEMBERED = 4096
-"""Programs whose outcome is kept."""
+"""Maximum number of cached programs."""
 _REMEMBERED_BYTES = 64 << 20
-"""Of all that is kept of them."""
+"""Maximum size of the cache in bytes."""
 _MOST_KEPT = 64 << 10
-"""Bytes in which a folder differs from the first one, so that it is kept beside an outcome."""
+"""Maximum size in bytes of a folder's changes for these to be cached with an outcome."""
 _ALWAYS = {
     "GIT_AUTHOR_DATE": "1767603600 +0000",
     "GIT_COMMITTER_DATE": "1767603600 +0000",
@@ -257,7 +259,7 @@ _ALWAYS = {
     "npm_config_update_notifier": "false",
     "PYTHONDONTWRITEBYTECODE": "1",
 }
-"""So that what servers do differs as little as may be: the dates of commits, what a mere look writes."""
+"""Environment variables that make servers more deterministic: commit dates, and no writes on reads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,13 +268,13 @@ class Running:
 
     command: tuple[str, ...]
     env: tuple[str, ...] = ()
-    """`NAME=value`, as before a command in a shell."""
+    """Additional environment variables, as `NAME=value`."""
     fresh: bool = True
-    """Whether every program is played by a new process."""
+    """Whether every program is executed by a new process."""
     network: bool = False
-    """Whether it is left its network."""
+    """Whether the server may reach the network."""
     may_write: tuple[str, ...] | None = ()
-    """Folders, beside its own, in which it may write; None: everywhere."""
+    """Folders besides its working folder in which the server may write; None: everywhere."""
 
 
 @dataclass(slots=True)
@@ -282,24 +284,24 @@ class _CachedProgram:
     played: Played
     sealed: bool = False
     after: Snapshot | None = None
-    """The folder at its end, for programs that begin so."""
+    """The folder after the program, used to execute programs that begin with it."""
 
     @property
     def size(self) -> int:
-        """About so many bytes."""
+        """Approximate size in bytes."""
         return len(repr(self.played)) + (self.after.size if self.after is not None else 0)
 
 
 class McpWorld:
-    """The tools of an MCP server.
+    """The tools of a local MCP server.
 
     Args:
-        files: the folder that it works in, as it is when an attempt begins.
-        running: how it is run.
-        call_s: how long a call may take.
+        files: the initial content of its working folder.
+        running: the command, and what it may do.
+        call_s: time limit of a call in seconds.
 
     Raises:
-        UsageError: it cannot be started, or has no tools.
+        UsageError: the server cannot be started, or has no tools.
     """
 
     tools: Mapping[str, Tool]
@@ -353,10 +355,10 @@ class McpWorld:
         )
 
     def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
-        """See `World`. A call that ends the process fails, and so does what comes after it.
+        """See `World`. A call that ends the process fails, and so do all calls after it.
 
-        The first time it is played from the longest beginning that is known on, the second time all of it:
-        once it came out alike it is not played again.
+        The first execution continues from the longest cached prefix of the program; the second executes all
+        of it. If both have equal outcomes, the cached outcome is used from then on.
         """
         key = _key(calls)
         known = self._known.get(key)
@@ -383,15 +385,15 @@ class McpWorld:
             self._kept -= self._sizes.pop(self._known.popitem(last=False)[0])
 
     def programs(self) -> list[Sequence[Call]]:
-        """What was played last, each once."""
+        """Return the programs that were executed last, without duplicates."""
         return list(self._programs.values())
 
     def play_uncached(self, calls: Sequence[Call]) -> Played:
-        """Play, whatever is known of it already."""
+        """Execute a program without the cache."""
         return self._played(calls)[0]
 
     def _continued(self, calls: Sequence[Call]) -> tuple[Played, Snapshot | None]:
-        """Play what follows on the longest beginning that is known."""
+        """Execute the calls that follow the longest cached prefix."""
         for number in range(len(calls) - 1, 0, -1) if not self.running.fresh else ():
             known = self._known.get(_key(calls[:number]))
             if known is not None and known.after is not None:
@@ -401,7 +403,7 @@ class McpWorld:
         return self._played(calls)
 
     def _played(self, calls: Sequence[Call], start: Snapshot | None = None) -> tuple[Played, Snapshot | None]:
-        """Play from a state on; also how the folder is afterwards."""
+        """Execute calls from a state; also return the folder afterwards, unless it has changed too much."""
         outcomes: list[Outcome] = []
         server = self._begun(start)
         state = self._folder.contents()
@@ -424,7 +426,7 @@ class McpWorld:
         return whole, after if after.size <= _MOST_KEPT else None
 
     def _begun(self, state: Snapshot | None = None) -> Server:
-        """A server in a state; left out, the first one."""
+        """Return a server whose folder has a given content; None: the initial content."""
         if self.running.fresh:
             self._end()
         self._folder.restore(state)
@@ -437,7 +439,7 @@ class McpWorld:
         return Outcome(result=self._shown(outcome.result), error=error)
 
     def _shown(self, value: Json) -> Json:
-        """A value in which the folder has the name that it is known by."""
+        """Return a value with the folder's real path replaced by `SHOWN`."""
         if isinstance(value, str):
             return value.replace(str(self._folder.path), SHOWN)
         if isinstance(value, Mapping):
@@ -445,7 +447,7 @@ class McpWorld:
         return [self._shown(one) for one in value] if isinstance(value, list) else value
 
     def _real(self, value: Json) -> Json:
-        """An argument in which the folder has the name that it really has."""
+        """Return an argument with `SHOWN` replaced by the folder's real path."""
         if isinstance(value, str) and (value == SHOWN or value.startswith((f"{SHOWN}/", f"file://{SHOWN}/"))):
             return value.replace(SHOWN, str(self._folder.path), 1)
         if isinstance(value, Mapping):
@@ -462,6 +464,10 @@ class McpWorld:
             self._received += self._server.traffic.received
             self._server.close()
             self._server = None
+
+    def session(self) -> AbstractAsyncContextManager[Session]:
+        """See `World`."""
+        return replaying_session(self)
 
     def close(self) -> None:
         """End the process, and remove its folder."""

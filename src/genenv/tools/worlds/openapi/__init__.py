@@ -1,1 +1,1 @@
-"""OpenAPI documents as tool environments: a tool for each operation, on mock tables or a recorded service."""
+"""OpenAPI documents as tool environments: one tool per operation, on mock tables or a recorded service."""

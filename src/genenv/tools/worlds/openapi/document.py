@@ -1,7 +1,7 @@
 """Read an OpenAPI 3 document from a file or URL and resolve its references.
 
-Documents that people publish break the standard in small ways, and a strict parser refuses them for a field
-that nobody needs. So this one looks at what it uses, and leaves out, with a reason, what it cannot read.
+Published documents often break the standard in small ways, and a strict parser would refuse them for a field
+that is not needed. This parser checks only what it uses, and leaves out unreadable operations with a reason.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ from genenv.untrusted.schemas import fits_keyword, part_at
 
 _TIMEOUT_S = 30.0
 _DEEPEST = 16
-"""Schemas within schemas."""
+"""Maximum nesting depth of schemas."""
 _MOST_NODES = 2000
-"""Of one schema with all that it holds."""
+"""Maximum number of nodes in a schema."""
 _KEPT = (
     *("type", "enum", "const", "format", "minimum", "maximum", "multipleOf", "default"),
     *("exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength", "minItems", "maxItems"),
 )
-"""What of a schema is told to an agent, and held to."""
+"""Keywords of a schema that the agent sees and that arguments must satisfy."""
 _HOLDING = ("properties", "items")
 _PYTHON: Mapping[str, tuple[type, ...]] = {"string": (str,), "integer": (int,), "number": (int, float)}
 _TOLD = 160
-"""Characters of a description."""
+"""Maximum length of a description in characters."""
 
 Node = Mapping[str, Any]
 
 
 def is_address(text: str) -> bool:
-    """Whether a document is named by where it is on the web."""
+    """Whether a document is given by a web address."""
     return text.startswith(("https://", "http://"))
 
 
 def fetched(source: str) -> str:
-    """The text of a document.
+    """Return the text of a document.
 
     Args:
         source: a path, or an address.
 
     Raises:
-        UsageError: it cannot be had.
+        UsageError: the document cannot be read.
     """
     try:
         if is_address(source):
@@ -74,10 +74,10 @@ class Document:
 
     Args:
         text: JSON or YAML.
-        name: how people know it.
+        name: the document's name in messages.
 
     Raises:
-        UsageError: it is none.
+        UsageError: the text is not an OpenAPI 3 document.
     """
 
     def __init__(self, text: str, name: str) -> None:
@@ -95,7 +95,7 @@ class Document:
             )
         self._left = 0
         self.missing: set[str] = set()
-        """References that lead nowhere, since this was cleared: to other files, or to what is not there."""
+        """Unresolved references since the last clearing: to other files, or to missing parts."""
         paths = self._root.get("paths")
         if not isinstance(paths, Mapping) or not paths:
             raise UsageError(f"{name} describes no paths")
@@ -106,7 +106,7 @@ class Document:
         }
 
     def resolved(self, node: object) -> Any:  # noqa: ANN401 - JSON
-        """A node, or what it refers to in the document; an empty one where that is nothing (`missing`)."""
+        """Return a node or the target of its reference; an empty node if there is none (see `missing`)."""
         for _ in range(_DEEPEST):
             reference = cast(Node, node).get("$ref") if isinstance(node, Mapping) else None
             if not isinstance(reference, str):
@@ -121,13 +121,13 @@ class Document:
         return {}
 
     def schema(self, node: object, *, writing: bool) -> dict[str, Any]:
-        """A schema without references or alternatives, cut where it holds itself.
+        """Return a schema without references or alternatives; recursion in it is cut.
 
-        Of alternatives the first is taken, parts of `allOf` are one.
+        The first alternative is used, and the parts of `allOf` are merged.
 
         Args:
-            node: of the document.
-            writing: whether it is of what is sent: without what only the server sets, else the other way.
+            node: a node of the document.
+            writing: whether the schema is for requests, which lack read-only fields, or for responses.
         """
         self._left = _MOST_NODES
         return self._schema(node, writing, ())
@@ -164,10 +164,10 @@ class Document:
         return {key: one for key, one in kept.items() if key in _HOLDING or fits_keyword(key, one)}
 
     def _shown(self, properties: Node, *, writing: bool) -> dict[str, object]:
-        """The fields that are sent, or that come back.
+        """Return the fields that are in a request or in a response.
 
-        An id that only the server sets is sent all the same where nothing else would be, for then it says
-        which record is meant.
+        A read-only id is included in a request that would otherwise have no field: it then says which record
+        is meant.
         """
         schemas = {name: self.resolved(one) for name, one in properties.items()}
         nodes = {name: cast(Node, one) for name, one in schemas.items() if isinstance(one, Mapping)}
@@ -178,7 +178,7 @@ class Document:
         return {name: cast(object, properties[name]) for name in shown}
 
     def _merged(self, schema: Node, inside: tuple[str, ...]) -> Node:
-        """With the parts of `allOf`, and the first of the alternatives, or all where each is one value."""
+        """Merge `allOf` and the first alternative into a schema; single values become an enum."""
         parts = [*as_list(schema.get("allOf"))]
         for key in ("oneOf", "anyOf"):
             ways = as_list(schema.get(key))
@@ -194,7 +194,7 @@ class Document:
         return whole
 
     def _part(self, node: object, inside: tuple[str, ...]) -> Node:
-        """A part of a schema, whatever it refers to."""
+        """Return a part of a schema with its references resolved."""
         self._left -= 1
         reference = cast(Node, node).get("$ref") if isinstance(node, Mapping) else None
         if self._left < 0 or len(inside) > _DEEPEST or (reference is not None and reference in inside):
@@ -208,7 +208,7 @@ class Document:
 
 
 def _join(whole: dict[str, Any], part: Node) -> None:
-    """Lay a part of a schema over what there is; fields of both are kept."""
+    """Merge a part of a schema into a whole; fields of both are kept."""
     fields: dict[str, Any] = {**as_object(whole.get("properties")), **as_object(part.get("properties"))}
     required = [*as_list(whole.get("required")), *as_list(part.get("required"))]
     other = {json.dumps(one, sort_keys=True) for one in as_list(part.get("enum"))}
@@ -220,7 +220,7 @@ def _join(whole: dict[str, Any], part: Node) -> None:
 
 
 def _only(schema: Node) -> Sequence[object]:
-    """The one value that a schema allows, if it names one."""
+    """Return the single value that a schema allows, or nothing."""
     if "const" in schema:
         return (schema["const"],)
     listed = as_list(schema.get("enum"))
@@ -228,7 +228,7 @@ def _only(schema: Node) -> Sequence[object]:
 
 
 def _modern(kept: dict[str, Any], schema: Node) -> None:
-    """Say in today's JSON schema what OpenAPI 3.0 says in its own words."""
+    """Convert keywords of OpenAPI 3.0 to current JSON schema."""
     kind = kept.get("type")
     if isinstance(kind, list):
         kept["type"] = next((one for one in cast("list[str]", kind) if one != "null"), "string")
@@ -258,7 +258,7 @@ METHODS = ("get", "post", "put", "patch", "delete")
 FORM = "application/x-www-form-urlencoded"
 _JSON = re.compile(rf"application/(?:[\w.+-]+\+)?json|\*/\*|{FORM}")
 _OF_THE_PROTOCOL = frozenset({"accept", "content-type", "authorization"})
-"""Names of headers that are no parameters, as the standard has it."""
+"""Names of headers that OpenAPI does not treat as parameters."""
 
 _MISSING = "it needs {}, which is not in the document; put all into one file (such as with `redocly bundle`)"
 
@@ -273,39 +273,39 @@ class Parameter:
     required: bool
     schema: dict[str, Any]
     style: str = ""
-    """How lists and objects are written; empty: as is usual in its place."""
+    """How lists and objects are serialized; empty: the default of its place."""
     explode: bool | None = None
-    """Whether each item is written by itself; None: as is usual for its style."""
+    """Whether each item is serialized separately; None: the default of its style."""
     as_json: bool = False
-    """Whether it is written as JSON."""
+    """Whether the value is serialized as JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """An operation as the document describes it."""
+    """An operation of a document: method, path, parameters and schemas."""
 
     name: str
     """An identifier, unique in the document."""
     method: str
     path: str
     told: str
-    """What it does, in a sentence."""
+    """Description in one sentence."""
     parameters: tuple[Parameter, ...]
-    """In the path and the query."""
+    """Parameters in the path and the query."""
     aside: tuple[Parameter, ...] = ()
-    """In headers and cookies."""
+    """Parameters in headers and cookies."""
     body: dict[str, Any] | None
-    """Schema of the JSON that is sent."""
+    """Schema of the request body."""
     sends: str = ""
-    """The media type of what is sent."""
+    """Media type of the request body."""
     result: dict[str, Any] | None
-    """Schema of the JSON that comes back."""
+    """Schema of the response body."""
     answers: tuple[str, ...] = ()
-    """Media types of what comes back, where the document names them."""
+    """Media types of the response, if the document names them."""
     problem: str | None = None
-    """Why it cannot be a tool."""
+    """Why the operation cannot be a tool; None if it can."""
     deprecated: bool = False
-    """Whether the document says that it should not be used any more."""
+    """Whether the document marks the operation as deprecated."""
 
     @property
     def segments(self) -> tuple[str, ...]:
@@ -314,19 +314,19 @@ class Operation:
 
 
 def argument_name(name: str) -> str:
-    """A name that Python takes for an argument: `filter[status]` is `filter_status`, `from` is `from_`."""
+    """Return a name as a valid Python argument: `filter[status]` is `filter_status`, `from` is `from_`."""
     name = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_") or "value"
     name = f"_{name}" if name[0].isdigit() else name
     return f"{name}_" if keyword.iskeyword(name) else name
 
 
 def is_blank(segment: str) -> bool:
-    """Whether a part of a path stands for a value."""
+    """Whether a part of a path is a placeholder, such as `{id}`."""
     return segment.startswith("{") and segment.endswith("}")
 
 
 def operations(document: Document) -> Iterator[Operation]:
-    """All operations, in the order of the document."""
+    """Yield all operations, in the order of the document."""
     taken: set[str] = set()
     for path, node in document.paths.items():
         document.missing.clear()
@@ -342,7 +342,7 @@ def operations(document: Document) -> Iterator[Operation]:
 
 
 def _elsewhere(path: str, reference: str, taken: set[str]) -> Operation:
-    """A path whose operations are in another file."""
+    """Return an unusable operation for a path whose operations are in another file."""
     name = _named({}, "get", path, taken)
     taken.add(name)
     problem = _MISSING.format(reference)
@@ -352,7 +352,7 @@ def _elsewhere(path: str, reference: str, taken: set[str]) -> Operation:
 
 
 def _named(node: Node, method: str, path: str, taken: set[str]) -> str:
-    """Its `operationId` as an identifier, or one made of method and path."""
+    """Return the `operationId` as a unique identifier, or a name made of method and path."""
     told = str(node.get("operationId") or "")
     if not re.search(r"[A-Za-z]", told):
         parts = [re.sub(r"\W+", "_", part.strip("{}")) for part in path.split("/") if part]
@@ -415,7 +415,7 @@ def _operation(document: Document, name: str, method: str, path: str, nodes: tup
 def _parameter(document: Document, told: Node) -> Parameter:
     node = told.get("schema")
     as_json = node is None and isinstance(told.get("content"), Mapping)
-    if node is None:  # a parameter may have a content instead
+    if node is None:  # a parameter may have a `content` instead
         content: object = told.get("content")
         node = as_object(next(iter(as_object(content).values()), None)).get("schema", {})
     schema = document.schema(node, writing=True)
@@ -437,7 +437,7 @@ def _parameter(document: Document, told: Node) -> Parameter:
 
 
 def _content(document: Document, node: Node, *, writing: bool) -> tuple[str, dict[str, Any] | None]:
-    """The media type and the schema of what is sent or comes back as JSON."""
+    """Return the media type and the schema of a JSON request or response body."""
     content = node.get("content")
     if not isinstance(content, Mapping):
         return "", None
@@ -449,7 +449,7 @@ def _content(document: Document, node: Node, *, writing: bool) -> tuple[str, dic
 
 
 def _result(document: Document, node: Node) -> dict[str, Any] | None:
-    """Of the first success that has a content."""
+    """Return the schema of the first successful response that has a body."""
     for answer in _successes(document, node):
         _, schema = _content(document, answer, writing=False)
         if schema:
@@ -458,7 +458,7 @@ def _result(document: Document, node: Node) -> dict[str, Any] | None:
 
 
 def _answers(document: Document, node: Node) -> tuple[str, ...]:
-    """Of the first success that has a content."""
+    """Return the media types of the first successful response that has a body."""
     for answer in _successes(document, node):
         content = answer.get("content")
         if isinstance(content, Mapping) and content:
@@ -467,7 +467,7 @@ def _answers(document: Document, node: Node) -> tuple[str, ...]:
 
 
 def _successes(document: Document, node: Node) -> Iterator[Node]:
-    """What the document says of answers, successes first."""
+    """Yield the declared responses that mean success; the default response comes last."""
     responses = node.get("responses")
     if not isinstance(responses, Mapping):
         return
@@ -480,5 +480,5 @@ def _successes(document: Document, node: Node) -> Iterator[Node]:
 
 
 def is_json(kind: str) -> bool:
-    """Whether a media type is one of JSON, or any."""
+    """Whether a media type is JSON or a wildcard."""
     return kind != FORM and _JSON.match(kind) is not None

@@ -1,7 +1,7 @@
 """HTTP to and from an OpenAPI service: requests, secret headers, and responses as tool outcomes.
 
-The client sends one request at a time, up to a maximum, and honors `Retry-After`. The service is not
-trusted: redirects to other hosts are refused, and responses are limited in size and time.
+The client sends one request at a time, up to a maximum, and honors `Retry-After`. The service is not trusted:
+redirects to other hosts are refused, and responses are limited in size and time.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ _VALUE = re.compile(r"[\x20-\x7e]+")
 _OWN = frozenset(
     {"host", "connection", "content-length", "content-type", "transfer-encoding", "accept-encoding", "te"}
 )
-"""Those that a request has anyway."""
+"""Headers that every request has anyway."""
 _SECRET = frozenset(
     {"authorization", "auth", "cookie", "key", "apikey", "token", "secret", "password", "credential", "jwt"}
 )
-"""Words of names of headers that hold a secret."""
+"""Words in the names of headers that hold a secret."""
 
 
 class Headers:
     """Request headers, and the secrets in them that must be removed from responses.
 
     Args:
-        typed: `NAME: VALUE` each, where `$VARIABLE` stands for what an environment variable holds.
-        environment: the variables.
+        typed: headers as `NAME: VALUE`; `$VARIABLE` is replaced by the value of an environment variable.
+        environment: the environment variables.
 
     Raises:
-        UsageError: one cannot be read, holds a secret in writing, or names a variable that is not set.
+        UsageError: a header cannot be read, contains a secret literally, or names a variable that is not set.
     """
 
     def __init__(self, typed: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -89,20 +89,20 @@ class Headers:
 
     @property
     def names(self) -> frozenset[str]:
-        """In small letters."""
+        """Names of the headers in lower case."""
         return frozenset(name.lower() for name in self._values)
 
     @property
     def sent(self) -> Mapping[str, str]:
-        """With their values."""
+        """Headers with their values."""
         return dict(self._values)
 
     def safe(self, text: str) -> str:
-        """Text of the service's without secrets."""
+        """Return a text of the service without secrets."""
         return without(text, self._secrets)
 
     def without(self, value: Json) -> Json:
-        """An answer without secrets."""
+        """Return an answer without secrets."""
         if isinstance(value, str):
             return self.safe(clean(value))
         if isinstance(value, Mapping):
@@ -111,10 +111,10 @@ class Headers:
 
 
 def _parts(typed: str) -> tuple[str, str]:
-    """The name and the value.
+    """Split a header into name and value.
 
     Raises:
-        UsageError: it is no header, or one that cannot be given.
+        UsageError: the text is not a header, or a header that users cannot set.
     """
     name, colon, value = (part.strip() for part in typed.partition(":"))
     if not colon or not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
@@ -132,7 +132,7 @@ def _parts(typed: str) -> tuple[str, str]:
 
 
 def _forms(value: str) -> Iterator[str]:
-    """What a service may repeat of a header that holds a secret: all of it, and what `Basic` packs."""
+    """Yield the forms of a secret header that a service may repeat: its value and `Basic` parts."""
     yield value
     kind, _, packed = value.partition(" ")
     if kind.lower() != "basic":
@@ -146,13 +146,13 @@ def _forms(value: str) -> Iterator[str]:
 
 
 CALL_S = 30.0
-"""How long a call may take with all that it is redirected to."""
+"""Seconds that a call may take, including redirects."""
 MOST_BYTES = 1 << 20
-"""Of an answer."""
+"""Maximum size of a response in bytes."""
 TOO_LARGE = f"The service answers more than {MOST_BYTES >> 20} MiB."
 _TRIES = 4
 _MOST_WAIT_S, _MOST_WAITED_S = 120.0, 900.0
-"""So long a service may have itself waited for, once and in all."""
+"""Maximum seconds that a service may ask to wait, at once and in total."""
 _MOST_HOPS = 5
 _MOVED = frozenset({301, 302, 303, 307, 308})
 _BUSY = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
@@ -162,11 +162,11 @@ Wait = Callable[[float], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """An HTTP request."""
+    """An HTTP request to a service."""
 
     method: str
     target: str
-    """Path and query, to go after the service's address."""
+    """Path and query, relative to the service's address."""
     headers: Mapping[str, str]
     body: bytes | None = None
 
@@ -177,7 +177,7 @@ class Reply:
 
     status: int
     kind: str
-    """Its media type."""
+    """Media type of the body."""
     body: bytes
 
 
@@ -189,10 +189,10 @@ class HttpClient:
     """An HTTP client for one service, with a maximum number of requests.
 
     Args:
-        address: of it, without a slash at its end.
-        headers: that go along.
-        most: so many requests are sent.
-        wait: waits so many seconds.
+        address: the address of the service, without a slash at its end.
+        headers: headers of every request.
+        most: maximum number of requests that are sent.
+        wait: waits for a number of seconds.
     """
 
     def __init__(self, address: str, headers: Headers, most: int, wait: Wait = asyncio.sleep) -> None:
@@ -200,18 +200,18 @@ class HttpClient:
         self._thread = Thread()
         self._client: AsyncClient | None = None
         self.sent = 0
-        """How many requests were."""
+        """Number of requests sent."""
         self.received = 0
-        """Bytes of all answers."""
+        """Bytes of all responses."""
         self._waited_s = 0.0
 
     def ask(self, request: Request) -> Reply:
         """Send a request and return the response.
 
         Raises:
-            NotTaken: an answer that is none: too long, packed, or at another host.
-            NoAnswer: there is none.
-            Ended: there will be none any more.
+            UnusableAnswer: the response is too long, compressed, or from another host.
+            NoAnswer: there is no response.
+            Ended: there will be no further response.
         """
         return self._thread.start(self._asked(request)).result()
 
@@ -248,10 +248,10 @@ class HttpClient:
         raise NoAnswer(f"it is too busy ({busy})")
 
     async def _pause(self, seconds: float) -> None:
-        """Wait, as long as a service may ask for.
+        """Wait for a number of seconds that the service asks for.
 
         Raises:
-            Ended: that is too long.
+            Ended: the wait is too long.
         """
         if seconds > _MOST_WAIT_S or self._waited_s + seconds > _MOST_WAITED_S:
             raise Ended(f"it wants to be left alone for {max(1.0, seconds):.0f} s")
@@ -259,11 +259,11 @@ class HttpClient:
         await self._wait(seconds)
 
     async def _once(self, request: Request) -> tuple[Reply, float | None]:
-        """The answer at the end of all redirects, and how long it asks to wait.
+        """Return the response after all redirects, and the seconds that it asks to wait.
 
         Raises:
-            NotTaken: see `ask`.
-            Ended: as many requests were sent as may be.
+            UnusableAnswer: see `ask`.
+            Ended: the maximum number of requests was sent.
         """
         from httpx2 import URL
 
@@ -326,7 +326,7 @@ class HttpClient:
 
 
 def status_text(status: int) -> str:
-    """A status with its name, if it has one."""
+    """Return a status code with its name, if it has one."""
     try:
         return f"{status} {HTTPStatus(status).phrase}"
     except ValueError:
@@ -338,7 +338,7 @@ def _host(url: URL) -> str:
 
 
 def _same_host(first: URL, url: URL) -> bool:
-    """Whether an address is one of the service, or the same host over TLS."""
+    """Whether an address has the same host and port, or the same host over TLS."""
     if url.host != first.host or url.username or url.password:
         return False
     if (url.scheme, url.port) == (first.scheme, first.port):
@@ -347,7 +347,7 @@ def _same_host(first: URL, url: URL) -> bool:
 
 
 def _retry_after_s(response: Response) -> float | None:
-    """What `Retry-After` says, in seconds; None: nothing that can be read."""
+    """Return the value of `Retry-After` in seconds; None if it is missing or not readable."""
     told = response.headers.get("retry-after", "").strip()
     if re.fullmatch(r"[0-9]{1,9}", told):
         return float(told)
@@ -360,9 +360,9 @@ def _retry_after_s(response: Response) -> float | None:
 
 
 _COUNTS = frozenset({"total", "count", "size", "totalcount", "totalresults", "totalitems", "totalsize"})
-"""Names of fields that say how many records there are."""
+"""Names of fields that hold the number of records."""
 _DONE = frozenset({"deleted", "success", "successful", "ok", "done", "removed"})
-"""Names of fields that say that a change was made."""
+"""Names of fields that confirm a change."""
 _PYTHON: Mapping[str, type | tuple[type, ...]] = {
     "string": str,
     "integer": int,
@@ -377,8 +377,8 @@ class AnswerBuilder:
     """Builds the response of a mock operation in the form that the document declares.
 
     Args:
-        answer: what the document says of it; None: nothing, records are told as they are.
-        seed: of what an answer must have and no record holds.
+        answer: the declared response; None: records are returned as they are.
+        seed: seed of required values that no record has.
     """
 
     def __init__(self, answer: Answer | None, seed: str) -> None:
@@ -386,11 +386,11 @@ class AnswerBuilder:
         self._made: dict[tuple[str, ...], Json] = {}
 
     def told(self, records: Sequence[Record], *, several: bool) -> Json:
-        """The response that shows some records.
+        """Return the response for some records.
 
         Args:
-            records: as their table holds them.
-            several: whether they were asked for as a list; else there is one.
+            records: the records of the table.
+            several: whether the response is a list; else there is one record.
         """
         answer = self._answer
         if answer is None:
@@ -405,7 +405,7 @@ class AnswerBuilder:
         return self._completed(value, answer.schema, (), len(records))
 
     def _completed(self, value: Json, schema: Mapping[str, Any], path: tuple[str, ...], count: int) -> Json:
-        """With what the schema requires beside."""
+        """Return a response with the further fields that its schema requires."""
         if isinstance(value, list):
             items = cast("Mapping[str, Any]", schema.get("items") or {})
             return [self._completed(one, items, (*path, "*"), count) for one in value]
@@ -418,7 +418,7 @@ class AnswerBuilder:
         }
         required = set(cast("Sequence[str]", schema.get("required", ())))
         wanted = [name for name in properties if name in required and name not in whole]
-        if not whole and not path:  # an acknowledgment
+        if not whole and not path:  # an acknowledgment without a record
             wanted = [name for name, one in properties.items() if name in required or _is_single(one)]
         for name in wanted:
             kind = properties[name].get("type")
@@ -433,7 +433,7 @@ class AnswerBuilder:
         return whole
 
     def _new(self, path: tuple[str, ...], schema: Mapping[str, Any]) -> Json:
-        """A value that no record holds, always the same one."""
+        """Return a value that no record has, the same one on each call."""
         if path not in self._made:
             rng = random.Random(f"{self._seed} {path}")
             self._made[path] = valued(path[-1] if path else self._seed, schema, rng)
@@ -445,7 +445,7 @@ def _is_single(schema: Mapping[str, Any]) -> bool:
 
 
 def _as_declared(fields: Mapping[str, Field], record: Record) -> Json:
-    """The fields of a record that an answer has, each where it has it."""
+    """Return the fields of a record that a response declares, at their declared paths."""
     made: dict[str, Json] = {}
     for name, one in fields.items():
         if name not in record:
@@ -461,9 +461,9 @@ def _as_declared(fields: Mapping[str, Field], record: Record) -> Json:
 
 
 def _fitting(value: Json, schema: Mapping[str, Any]) -> Json:
-    """A value of the kind that is declared; None: it has none.
+    """Convert a value to its declared type; None if that is not possible.
 
-    What is sent of a field need not be what comes back: `"owner": "U-1"` comes back as `{"id": "U-1"}`.
+    Request and response may differ in a field: `"owner": "U-1"` is returned as `{"id": "U-1"}`.
     """
     kind = str(schema.get("type", ""))
     if "const" in schema or "enum" in schema:
@@ -494,17 +494,17 @@ def _is_no_number(value: Json, kind: str) -> bool:
 
 TOO_LONG = f"The result is longer than {MOST_CHARS} characters."
 _MOST_TOLD = 300
-"""Characters of what a service says of an error."""
+"""Maximum length in characters of a service's error text."""
 _TELLING = ("detail", "message", "error_description", "error", "errors", "title", "reason", "msg")
-"""Fields of an error that say what is wrong, the likeliest first."""
+"""Fields of an error that explain it, likeliest first."""
 
 
 def outcome_of(reply: Reply, headers: Headers) -> Outcome:
     """Convert an HTTP response to a tool outcome.
 
     Args:
-        reply: it.
-        headers: whose secrets it is rid of.
+        reply: the response.
+        headers: the headers whose secrets are removed.
     """
     answer: Json = None
     try:
@@ -525,7 +525,7 @@ def outcome_of(reply: Reply, headers: Headers) -> Outcome:
 
 
 def _told(answer: Json, depth: int = 0) -> str:
-    """What a service says of an error."""
+    """Return the text of a service's error."""
     if isinstance(answer, str):
         return " ".join(answer.split())[:_MOST_TOLD]
     if depth > 4:

@@ -1,9 +1,8 @@
 """A tool environment made from an OpenAPI document: operations run on mock tables, without generated code.
 
-Operations list, find, make, change and delete records, as their paths and methods say (`resources`).
-Nothing is sent anywhere. Arguments have passed the operation's schema; what is referred to has to be there.
-The world is held to the document when it is made: an operation that it would do otherwise is left out, and it
-is said why.
+Operations list, find, create, change and delete records, as their paths and methods suggest (`resources`).
+Nothing is sent to a service. Arguments satisfy the operation's schema, and records that they refer to must
+exist. When the world is made, each operation is checked against the document; one that fails is left out.
 """
 
 from __future__ import annotations
@@ -12,11 +11,12 @@ import copy
 import json
 import random
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import cast
 
 from genenv.errors import UsageError
 from genenv.tools.discover.state_values import words_of
-from genenv.tools.worlds.base import Call, Outcome, Played, Tool
+from genenv.tools.worlds.base import Call, Outcome, Played, Session, Tool, replaying_session
 from genenv.tools.worlds.openapi.document import Document, operations
 from genenv.tools.worlds.openapi.http_client import AnswerBuilder
 from genenv.tools.worlds.openapi.parameters import Parameters, chosen, field_of
@@ -29,7 +29,7 @@ _READS = frozenset({Does.LIST, Does.READ, Does.READ_PART})
 
 
 class _Refused(Exception):
-    """A call fails; the message is what the agent is told."""
+    """A call fails; the message is the error for the agent."""
 
 
 class MockWorld:
@@ -37,11 +37,11 @@ class MockWorld:
 
     Args:
         text: the document.
-        name: how people know it.
-        only: operations whose path begins with one of these; none: all.
+        name: the document's name in messages.
+        only: prefixes of the paths whose operations are tools; empty: all.
 
     Raises:
-        UsageError: it is no OpenAPI 3 document, or holds no operation on records.
+        UsageError: it is not an OpenAPI 3 document, or has no operation on records.
     """
 
     def __init__(self, text: str, name: str, only: Sequence[str] = ()) -> None:
@@ -52,7 +52,7 @@ class MockWorld:
         resources = Resources(listed)
         self._tables = resources.tables
         self.left_out: dict[str, str] = dict(resources.left_out)
-        """Operations that are no tools, and why."""
+        """Operations that cannot be tools, with the reasons."""
         self._parameters = {
             one.operation.name: Parameters(one, self._tables[one.table]) for one in resources.actions
         }
@@ -69,7 +69,7 @@ class MockWorld:
             raise UsageError(f"no operation of {name} reads or changes records ({reasons[:300]})")
 
     def _hold(self, actions: Sequence[Action], seed: str, only: Sequence[str]) -> None:
-        """Choose the operations, and hold what tables would do to the document: what fails is left out."""
+        """Choose the operations, and leave out those that fail their check against the document."""
         sound = [one for one in actions if one.operation.name not in self.left_out]
         checked: set[str] = set()
         while True:
@@ -93,7 +93,7 @@ class MockWorld:
 
     @property
     def remarks(self) -> Sequence[str]:
-        """Where the tools say or do less than the document, a sentence each."""
+        """Sentences about what the tools omit of the document."""
         parameters = {tool: self._parameters[tool] for tool in self.tools}
         return [
             *(
@@ -110,7 +110,7 @@ class MockWorld:
 
     def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
         """See `World`."""
-        state = cast(State, json.loads(self._beginning))  # several times as fast as a deep copy
+        state = cast(State, json.loads(self._beginning))  # several times faster than a deep copy
         made = {name: len(rows) for name, rows in state.items()}
         outcomes: list[Outcome] = []
         before = self._sorted
@@ -128,16 +128,20 @@ class MockWorld:
             outcomes.append(outcome)
         return Played(outcomes=tuple(outcomes), state=cast(Json, state))
 
-    def close(self) -> None:
-        """See `World`: there is nothing to let go of."""
+    def session(self) -> AbstractAsyncContextManager[Session]:
+        """See `World`."""
+        return replaying_session(self)
 
-    # held to the document
+    def close(self) -> None:
+        """See `World`: there is nothing to release."""
+
+    # checks against the document
 
     def _fault(self, tool: str) -> str | None:
-        """What the tables would do otherwise than the document says; None: nothing is known.
+        """Return how the mock tables violate the document for an operation; None if no violation is found.
 
-        The operation is called with the ids of a record: its parameters have to take them, and its answer has
-        to be as its response is declared.
+        The operation is called with the ids of a record. Its parameters must accept these, and its answer
+        must satisfy the declared response.
         """
         action = self._actions[tool]
         call = self.sample(tool)
@@ -159,7 +163,7 @@ class MockWorld:
         return f"mock tables do not answer as the document says: {problem}" if problem else None
 
     def sample(self, tool: str) -> Call | None:
-        """A call of an operation with the ids of a record of the first state; None: there is none."""
+        """Return a call of an operation with the ids of an initial record; None if there is none."""
         action = self._actions[tool]
         table, rng = self._tables[action.table], random.Random(tool)
         record = next(iter(self._first[table.name].values()), Record())
@@ -206,7 +210,7 @@ class MockWorld:
                 return self._on_record(state, action, record, args)
 
     def _owner(self, state: State, action: Action, path: Mapping[str, Json]) -> Record:
-        """What a path says that a record belongs to; all of it has to be there, and to belong together."""
+        """Return the fields that link a record to the records in its path; refuse if these do not match."""
         table = self._tables[action.table]
         for parameter, name in action.parents.items():
             above = table.parents.get(name, "")
@@ -272,7 +276,7 @@ class MockWorld:
         return record
 
     def _given_by_server(self, state: State, table: Table, name: str) -> Json:
-        """What a new record has in a field that nobody set; None: nothing."""
+        """Return the value of a new record's field that no argument sets; None: no value."""
         schema = table.fields[name]
         for known in ("default", "const"):
             if known in schema:
@@ -305,7 +309,7 @@ def _belongs(record: Record, owner: Mapping[str, Json]) -> bool:
 
 
 def _part_told(teller: AnswerBuilder, part: Json) -> Json:
-    """What is answered about a part of a record, which may be anything."""
+    """Return the response for a part of a record, which may be any JSON value."""
     if isinstance(part, dict):
         return teller.told([part], several=False)
     if isinstance(part, list) and part and all(isinstance(one, dict) for one in part):
@@ -314,7 +318,7 @@ def _part_told(teller: AnswerBuilder, part: Json) -> Json:
 
 
 def _set_part(record: Record, action: Action, table: Table, args: dict[str, Json]) -> None:
-    """What is done to a record: to a status that is called so, to its fields, or to a part of it."""
+    """Change a part of a record: a status named like the action, its fields, or the part itself."""
     status = _status(table, action.part)
     if status is not None:
         record[status[0]] = status[1]
@@ -328,7 +332,7 @@ def _set_part(record: Record, action: Action, table: Table, args: dict[str, Json
 
 
 def _status(table: Table, part: str) -> tuple[str, str] | None:
-    """The field and the value that a verb leads to: `cancel` to status `cancelled`."""
+    """Return the field and value that a verb sets, such as status `cancelled` for `cancel`."""
     verb = plain(part)
     for name, schema in table.fields.items():
         for value in schema.get("enum", ()):
@@ -339,7 +343,7 @@ def _status(table: Table, part: str) -> tuple[str, str] | None:
 
 
 def _fits_all(table: Table, record: Record, asked: Mapping[str, Json]) -> bool:
-    """Whether a record is one that is asked for; a search is one in all texts."""
+    """Whether a record matches all arguments; an unknown argument searches all texts of the record."""
     return all(_fits(table, record, *pair) for pair in asked.items())
 
 

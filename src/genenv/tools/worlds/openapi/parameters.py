@@ -14,30 +14,30 @@ from genenv.tools.worlds.openapi.shapes import is_fixed, plain, properties_of
 from genenv.types import Json, JsonObject
 
 _MOST_OPTIONAL = 8
-"""Optional fields of a body that can be given."""
+"""Maximum number of optional fields of a request body that become arguments."""
 _PAGING = frozenset(
     {"limit", "offset", "page", "perpage", "pagesize", "size", "cursor", "sort", "sortby", "order", "orderby"}
 )
-"""Parameters about how a list is cut and ordered, which tasks do without."""
+"""Parameters for paging and sorting, which tasks omit."""
 _SEARCH = frozenset({"q", "query", "search", "keyword", "term", "text"})
 
 
 class Parameters:
-    """The arguments of a tool.
+    """The arguments of a tool made from an operation.
 
     Args:
-        action: what it does.
-        table: to which table.
+        action: what the operation does.
+        table: the table that it reads or changes.
     """
 
     def __init__(self, action: Action, table: Table) -> None:
         self._action, self._table = action, table
         self.names: dict[str, str] = {}
-        """What each argument is called in the document; of a body the name of the record's field."""
+        """Name of each argument in the document: of a parameter, or of a record's field."""
         self.unused: list[str] = []
-        """Fields of the body that no argument gives."""
+        """Fields of the request body without an argument."""
         self.idle: list[str] = []
-        """Arguments that have to be given, and that the tables make nothing of."""
+        """Required arguments without an effect on the tables."""
         self._in_path: set[str] = set()
         properties: dict[str, Any] = {}
         required: list[str] = []
@@ -62,7 +62,7 @@ class Parameters:
             if name in needed:
                 required.append(argument)
         self.problem = self._problem(body)
-        """Why it is no tool; None: it is one."""
+        """Why the operation cannot be a tool; None if it can."""
         schema: JsonObject = {"type": "object", "properties": cast(Json, properties)}
         if required:
             schema = {**schema, "required": cast(Json, required)}
@@ -71,7 +71,7 @@ class Parameters:
         self.tool = Tool(name=operation.name, description=told, parameters=schema)
 
     def read(self, args: Mapping[str, Json]) -> tuple[dict[str, Json], dict[str, Json]]:
-        """What a call gives: for the path by parameter, and for a record by field."""
+        """Return the values of a call: path parameters by name, and other values by record field."""
         path = {self.names[one]: value for one, value in args.items() if one in self._in_path}
         others = {
             self.names[one]: value
@@ -81,14 +81,14 @@ class Parameters:
         return path, others
 
     def _listed(self) -> Iterator[tuple[Parameter, bool]]:
-        """Parameters of the path and the query, and whether the tables make nothing of them."""
+        """Yield parameters of the path and the query, and whether they have no effect on the tables."""
         for one in self._action.operation.parameters:
             of_use = one.place == "path" or self._is_of_use(one)
             if of_use or one.required:
                 yield one, not of_use
 
     def _schema(self, parameter: Parameter) -> Mapping[str, Any]:
-        """A parameter's schema; one of the path that is any text is of the kind that the field has."""
+        """Return a parameter's schema; an untyped id in the path gets the type of the key field."""
         name = self._action.parents.get(parameter.name) or self._table.key
         kind = self._table.fields.get(name, {}).get("type")
         is_any = not {*parameter.schema} - {"type", "description", "examples"}
@@ -105,19 +105,19 @@ class Parameters:
         return parameter.schema
 
     def _is_of_use(self, parameter: Parameter) -> bool:
-        """Whether a parameter of the query says which records are meant."""
+        """Whether a query parameter selects records."""
         name, schema = parameter.name, parameter.schema
         if plain(name) in _PAGING or self._action.does is not Does.LIST:
             return False
         field = field_of(self._table, name)
         if field is None:
             return plain(name) in _SEARCH and "enum" not in schema
-        kept = self._table.fields[field]  # a station's id finds no trip that has its name
+        kept = self._table.fields[field]  # an id cannot filter a field of names
         forms = kept.get("format"), schema.get("format")
         return "uuid" not in forms or forms[0] == forms[1]
 
     def _body(self) -> dict[str, Any]:
-        """Fields that can be sent: what is needed, and some of the others; no key that the server sets."""
+        """Return the schemas of the body's fields that become arguments, without server-set keys."""
         action, table = self._action, self._table
         in_path = {one.name for one in action.operation.parameters if one.place == "path"}
         hidden = {*action.parents.values(), *action.parents}
@@ -137,10 +137,10 @@ class Parameters:
         return {name: _telling(varied(one.schema)) for name, one in asked.items() if name in kept}
 
     def _needed(self, body: Mapping[str, Any]) -> set[str]:
-        """Fields of a body without which it says too little.
+        """Return the fields of a body that must be given for a call to make sense.
 
-        Documents often require nothing. Then whoever makes a record says what it refers to, and whoever makes
-        one or sets a part of one says something. A key that people give has to be given.
+        Documents often require nothing. In that case, creating a record requires its references, and creating
+        a record or setting a part requires at least one field. A key that users choose is always required.
         """
         action, table = self._action, self._table
         required = {name for name, one in action.sent.items() if one.required}
@@ -157,12 +157,12 @@ class Parameters:
         if not sends or body or does not in (Does.CREATE, Does.UPDATE, Does.SET_PART):
             return None
         if not self._action.sent and does is Does.SET_PART:
-            return None  # what it does is said by its path
+            return None  # its path says what it does
         return "the document names no field of what it sends that could be given"
 
 
 def field_of(table: Table, name: str) -> str | None:
-    """The field of a record that a parameter of the query is about."""
+    """Return the field of a record that a query parameter filters, or None."""
     bare = plain(name)
     ways = (bare, bare.rstrip("s"), bare.removeprefix("filter"))
     return next((one for one in table.fields if plain(one) in ways), None)
@@ -175,13 +175,13 @@ def _is_nested(schema: Mapping[str, Any]) -> bool:
 
 
 def _is_free(schema: Mapping[str, Any]) -> bool:
-    """Whether nothing is said about what is in a value that is no single one."""
+    """Whether the schema of an object, or of a list of objects, names no fields."""
     items = cast("Mapping[str, Any]", schema.get("items") or {})
     return _is_nested(schema) and not properties_of(schema) and not properties_of(items)
 
 
 def _telling(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A schema whose objects say something: of one that requires nothing the first field."""
+    """Return a schema in which each object requires a field: its first one if it requires none."""
     told = dict(schema)
     if properties := properties_of(schema):
         inner = {name: _telling(one) for name, one in properties.items()}
@@ -194,9 +194,9 @@ def _telling(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 MOST_TOOLS = 48
-"""More operations than this are too many for one agent's prompt."""
+"""Maximum number of operations that become tools; more would be too many for one prompt."""
 _USUAL = (Does.LIST, Does.READ, Does.CREATE, Does.UPDATE, Does.DELETE)
-"""What can be done to most resources."""
+"""The usual actions on a resource."""
 _MOST_LINKS = 4
 DEPRECATED = "it is deprecated; --only with its whole path takes it all the same"
 
@@ -204,16 +204,16 @@ DEPRECATED = "it is deprecated; --only with its whole path takes it all the same
 def chosen(
     actions: Sequence[Action], tables: Mapping[str, Table], only: Sequence[str] = ()
 ) -> tuple[list[Action], dict[str, str]]:
-    """The actions that become tools, in the order of the document, and why others do not.
+    """Return the actions that become tools, in document order, and the reasons for leaving out the others.
 
-    What is deprecated comes last. Of more than fit, first the usual ones (list, read, create, update, delete)
-    of the tables that most can be done to and that most others refer to, each by its shortest path; then the
-    rest in that order.
+    Deprecated operations are left out unless `only` names them or all are. If there are too many, the usual
+    actions (list, read, create, update, delete) of the most connected tables come first, each by its shortest
+    path, then the other actions in the same order.
 
     Args:
-        actions: all that are understood.
-        tables: what they are about.
-        only: paths that were asked for.
+        actions: all actions that were inferred.
+        tables: the tables by name.
+        only: paths that the user asked for.
     """
     left_out = {
         one.operation.name: DEPRECATED
@@ -249,13 +249,13 @@ def chosen(
 
 
 def _usual(actions: Sequence[Action]) -> list[Action]:
-    """Of each usual action the one with the shortest path."""
+    """Return the action with the shortest path for each usual kind of action."""
     listed = [[one for one in actions if one.does is does] for does in _USUAL]
     return [min(some, key=lambda one: len(one.operation.segments)) for some in listed if some]
 
 
 def _weight(name: str, own: Mapping[str, Sequence[Action]], tables: Mapping[str, Table]) -> float:
-    """How much a table is used: by what can be done to it, what belongs or refers to it, and its path."""
+    """Return how important a table is: its usual actions, the tables that refer to it, and its path depth."""
     usual = {one.does for one in own[name]} & {*_USUAL}
     links = sum(name in tables[other].links.values() for other in own if other != name)
     depth = min(len(one.operation.segments) for one in own[name])

@@ -1,8 +1,8 @@
 """Infer mock tables from an OpenAPI document: its resources, and what each operation does to them.
 
-The paths say it, as REST has it: `/orders` is a table, `/orders/{orderId}` one record of it,
+Paths are read by REST conventions: `/orders` is a table, `/orders/{orderId}` one of its records,
 `/orders/{orderId}/items` a table whose records belong to an order, and a POST to `/orders/{orderId}/cancel`
-something that is done to one. What does not read so is no tool, and it is said why.
+an action on a record. An operation that does not fit these conventions is left out with a reason.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from genenv.tools.worlds.openapi.shapes import (
 )
 
 _ALIKE = 0.6
-"""Share of fields by which a list is one of a table's records."""
+"""Minimum share of common fields for two records to be of the same table."""
 _USUAL = frozenset(map(plain, (*KEYS, *OF_A_REFERENCE, "description", "status", "created_at", "updated_at")))
-"""Fields that records of all kinds have."""
+"""Fields that are common in records of all kinds."""
 _BOUNDS = ("minimum", "maximum", "pattern", "format", "minLength", "maxLength", "enum", "multipleOf")
-"""What of a parameter's schema a key has to keep to."""
+"""Keywords of a path parameter's schema that also restrict the key field."""
 
 Stem = tuple[str, ...]
-"""A path up to the word that names a table, its blanks without their names."""
+"""A path up to the word that names a table, with `{}` for each placeholder."""
 
 Owner = tuple[str, str]
-"""A parameter of a path, and the table whose record it names; an empty name: no table has it."""
+"""A path parameter, and the table of the record that it names; empty if no table has it."""
 
 
 class Does(StrEnum):
-    """What an operation does."""
+    """What an operation does to a table."""
 
     LIST = "list"
     CREATE = "create"
@@ -60,71 +60,71 @@ class Does(StrEnum):
 
 @dataclass(slots=True, kw_only=True)
 class Table:
-    """The records of a resource."""
+    """The records of a resource: their key, fields and links to other tables."""
 
     name: str
     word: str
-    """The part of the path that names its records."""
+    """The part of the path that names the records."""
     key: str
-    """The field by which a record is known."""
+    """The field that identifies a record."""
     fields: dict[str, dict[str, Any]]
-    """Schema of each field."""
+    """The schema of each field."""
     required: set[str] = field(default_factory=set[str])
-    """Fields that an answer must have."""
+    """Fields that a response must have."""
     named: tuple[str, ...] = ()
-    """Parameters of paths that name a record."""
+    """Path parameters that identify a record."""
     given: bool = False
-    """Whether who makes a record says its key."""
+    """Whether the caller chooses the key of a new record."""
     first: int = 100
-    """Numbers of its records are larger than this where they may be: no other table has the same ones."""
+    """Lower bound of integer keys, if the schema allows it; each table has different keys."""
     owners: dict[Owner, str] = field(default_factory=dict[Any, str])
-    """What records belong to, as paths say it: the field that holds it."""
+    """For each owner of records in a path, the field that holds the owner's key."""
     parents: dict[str, str] = field(default_factory=dict[str, str])
-    """Tables that a record belongs to: the field that holds the key, and the table."""
+    """Fields that hold the key of a record's owner, with the owner's table."""
     refers: dict[str, str] = field(default_factory=dict[str, str])
-    """Other fields that hold keys of a table."""
+    """Other fields that hold keys of a table, with that table."""
 
     @property
     def links(self) -> Mapping[str, str]:
-        """Fields that hold keys of tables."""
+        """All fields that hold keys of tables, with the tables."""
         return {**self.refers, **self.parents}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """An operation as something that is done to a table."""
+    """An operation as an action on a table or a record."""
 
     operation: Operation
     does: Does
     table: str
     key: str | None = None
-    """The parameter that names the record."""
+    """The parameter that identifies the record."""
     parents: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Other parameters of the path, which say what a record belongs to: the record's field, by parameter."""
+    """For other path parameters, which name owners: the record's field that holds the owner's key."""
     above: Mapping[str, Owner] = field(default_factory=dict[str, Owner])
-    """What these parameters name."""
+    """For the same parameters, the owner."""
     part: str = ""
-    """Of `READ_PART` and `SET_PART`: which field."""
+    """For `READ_PART` and `SET_PART`, the field of the record."""
     sent: Fields = field(default_factory=dict[str, Any])
-    """What the body has."""
+    """Fields of the request body."""
     answer: Answer | None = None
-    """What comes back; None: the document does not say."""
+    """The declared response; None if the document declares none."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a path leads: to a table, or to a record of it."""
+    """The target of a path: a table, or a record in it."""
 
     stem: Stem
     blanks: tuple[str, ...]
-    """Parameters after the word that names the table: none, or those that name a record."""
+    """Placeholders after the word that names the table; these identify a record."""
 
 
 class Resources:
     """The tables and actions inferred from the operations of a document.
 
     Args:
-        operations: all of them.
+        operations: all operations of the document.
     """
 
     def __init__(self, operations: Sequence[Operation]) -> None:
@@ -138,7 +138,7 @@ class Resources:
         self._names: dict[Stem, str] = {}
         self._shown: dict[Stem, set[str]] = {}
         self._places: dict[str, _Place | None] = {}
-        for named in (True, False):  # records that can be named first: a search may list them too
+        for named in (True, False):  # paths of identifiable records come first; a search may list these, too
             some = [one for one in usable if one.segments and self._is_named(one) is named]
             self._places |= {one.name: self._place(one) for one in some}
             self._assign(some)
@@ -160,10 +160,10 @@ class Resources:
             except _NoAction as error:
                 self.left_out[one.name] = str(error)
 
-    # which table a path is about
+    # paths to tables
 
     def _place(self, operation: Operation) -> _Place | None:
-        """The table whose records, or whose record, a path stands for."""
+        """Return the table or record that a path stands for, or None."""
         segments = operation.segments
         blanks = _last_blanks(segments)
         words = segments[: len(segments) - len(blanks)]
@@ -175,11 +175,11 @@ class Resources:
         return _Place(stem, tuple(one[1:-1] for one in blanks))
 
     def _is_named(self, operation: Operation) -> bool:
-        """Whether a path, or one that goes on from it, names a record."""
+        """Whether a path, or a longer path that continues it, identifies a record."""
         return is_blank(operation.segments[-1]) or _stem(operation.segments) in self._blanks
 
     def _is_table(self, operation: Operation) -> bool:
-        """Whether a path that ends in a word is one of records: they can be named, are listed or made."""
+        """Whether a path that ends in a word is a table: its records are identified, listed or created."""
         *before, last = operation.segments
         known_word = any(stem[-1] == last for stem in self._names) and operation.method == "get"
         if self._is_named(operation) or _stem(operation.segments) in self._made_at or known_word:
@@ -196,7 +196,7 @@ class Resources:
         return {one for stem, other in self._names.items() if other == name for one in self._shown[stem]}
 
     def _assign(self, operations: Sequence[Operation]) -> None:
-        """Give each path its table: that of another path of the same word, if their records are alike."""
+        """Assign a table to each path; paths with the same last word and similar records share one."""
         for one in operations:
             if (place := self._places[one.name]) is not None:
                 answer = self._answer(one, place.stem[-1], listing=one.method == "get")
@@ -263,7 +263,7 @@ class Resources:
         )
 
     def _belonging(self, table: Table, usable: Sequence[Operation]) -> None:
-        """Note what the records of a table belong to, by the paths that lead to them."""
+        """Record the owners of a table's records, from the paths that lead to the table."""
         for one in usable:
             place = self._places.get(one.name)
             if place is None or self._names[place.stem] != table.name:
@@ -277,7 +277,7 @@ class Resources:
                 table.fields.setdefault(linked, schema)
 
     def _above(self, operation: Operation, place: _Place) -> Iterator[tuple[str, str, dict[str, Any]]]:
-        """The parameters of a path that do not name its record: each with the table it names a record of."""
+        """Yield the path parameters that identify owners, each with the owner's table and its schema."""
         segments = operation.segments
         schemas = {p.name: p.schema for p in operation.parameters}
         named = place.blanks[-1:]
@@ -292,7 +292,7 @@ class Resources:
             yield parameter, parent, dict(schemas.get(parameter, {"type": "string"}))
 
     def _link(self, table: Table, parameter: str, parent: str) -> str:
-        """The field that holds what a record belongs to: one called so, or one that no answer shows."""
+        """Return the field that holds an owner's key: a field of that name, or a new one."""
         if (parameter, parent) in table.owners:
             return table.owners[parameter, parent]
         single = singular(self.tables[parent].word) if parent else ""
@@ -306,7 +306,7 @@ class Resources:
         return parameter
 
     def _referred(self, name: str, schema: Mapping[str, Any]) -> str | None:
-        """The table whose records a field names."""
+        """Return the table to whose records a field refers, or None."""
         if schema.get("type") not in ("string", "integer"):
             return None
         for other, table in self.tables.items():
@@ -341,7 +341,7 @@ class Resources:
         raise _NoAction(f"{what} is about no records that this document lists or names")
 
     def _made(self, operation: Operation, does: Does, place: _Place, **more: Any) -> Action:  # noqa: ANN401
-        """An action on a table or a record of it."""
+        """Build an action on a table or a record in it."""
         name = self._names[place.stem]
         table = self.tables[name]
         named = more.get("named", place.blanks[-1:])
@@ -403,16 +403,16 @@ class Resources:
 
 
 class _NoAction(Exception):
-    """An operation does nothing that is understood. The message says what is missing."""
+    """An operation cannot be mapped to an action. The message says why."""
 
 
 def _only_names(sent: Fields, key: str) -> bool:
-    """Whether a body says nothing but which record is meant."""
+    """Whether a body only identifies a record."""
     return key in sent and all(name == key or is_fixed(one.schema) for name, one in sent.items())
 
 
 def _references(usable: Sequence[Operation]) -> frozenset[str]:
-    """Plain names of objects that stand for a record: tables are called so, or an id is all they say."""
+    """Return normalized names of objects that stand for a record: table names, or objects with only an id."""
     words = {one_of(part) for one in usable for part in one.segments if not is_blank(part)}
 
     def walk(schema: Mapping[str, Any], depth: int) -> Iterator[str]:
@@ -427,7 +427,7 @@ def _references(usable: Sequence[Operation]) -> frozenset[str]:
 
 
 def _numbers_of_blanks(usable: Sequence[Operation]) -> dict[Stem, int]:
-    """How many blanks name a record, by path: two in `/repos/{owner}/{repo}`."""
+    """Return how many placeholders identify a record, by path: two in `/repos/{owner}/{repo}`."""
     numbers: dict[Stem, int] = {}
     for one in usable:
         if blanks := _last_blanks(one.segments):
@@ -437,7 +437,7 @@ def _numbers_of_blanks(usable: Sequence[Operation]) -> dict[Stem, int]:
 
 
 def _makes(operation: Operation) -> bool:
-    """Whether an operation makes one of several records that its path is called after."""
+    """Whether an operation creates a record of the collection that its path names."""
     last = operation.segments[-1] if operation.segments else "{}"
     if operation.method != "post" or is_blank(last) or _acts(last):
         return False
@@ -449,7 +449,7 @@ def _is_several(word: str) -> bool:
 
 
 def _acts(word: str) -> bool:
-    """Whether a part of a path is something that is done: `cancel` is, `orders` is no order."""
+    """Whether a part of a path is an action: `cancel` is one, `orders` is not."""
     return _verb(word) is not None and (len(words_of(word)) > 1 or not _is_several(word))
 
 
@@ -458,7 +458,7 @@ def _stem(segments: Sequence[str]) -> Stem:
 
 
 def _last_blanks(segments: Sequence[str]) -> tuple[str, ...]:
-    """The blanks that a path ends in."""
+    """Return the placeholders at the end of a path."""
     number = next((n for n, one in enumerate(reversed(segments)) if not is_blank(one)), len(segments))
     return tuple(segments[len(segments) - number :])
 
@@ -469,14 +469,14 @@ def _repeats(segments: Sequence[str]) -> bool:
 
 
 def _tells_most(operation: Operation) -> int:
-    """The answer about one record first, then lists, then what comes back from changes."""
+    """Return a sort key: responses with one record first, then lists, then responses to changes."""
     if operation.method == "get":
         return 0 if is_blank(operation.segments[-1]) else 1
     return 2
 
 
 def _key(word: str, blank: str, schema: Mapping[str, Any], fields: Mapping[str, Mapping[str, Any]]) -> str:
-    """The field by which a record of a table is known: one whose values the parameter takes."""
+    """Return the field that identifies a table's records, whose values the path parameter takes."""
     one, named = plain(singular(word.lower())), plain(blank)
     bare = named.removeprefix(one)
     ids = ["id", f"{one}id", f"{one}uuid"]
@@ -493,19 +493,19 @@ def _key(word: str, blank: str, schema: Mapping[str, Any], fields: Mapping[str, 
 
 
 def _alike(answer: Answer, known: set[str]) -> bool:
-    """Whether what is listed are records of a table."""
+    """Whether listed records belong to a table."""
     names = {plain(name) for name in answer.fields}
     return len(names & known) >= _ALIKE * len(names)
 
 
 def _same(shown: set[str], known: set[str]) -> bool:
-    """Whether records that two paths name alike are the same, by the fields that not every record has."""
+    """Whether two paths with the same name have the same records, by their less common fields."""
     one, other = shown - _USUAL, known - _USUAL
     return len(one & other) >= _ALIKE * min(len(one), len(other))
 
 
 def _says_id(schema: Mapping[str, Any]) -> bool:
-    """Whether a field is said to be an id: `project`, "The gid of a project."."""
+    """Whether a field's description says that it is an id: `project`, "The gid of a project."."""
     return re.search(r"\b(?:g|s|uu)?id\b", str(schema.get("description", "")).lower()) is not None
 
 

@@ -17,12 +17,12 @@ from genenv.types import Json, JsonObject
 from genenv.untrusted.patterns import is_simple
 
 ROWS = 6
-"""Of each table."""
+"""Number of initial rows of each table."""
 MOMENT = "2026-01-05T09:00:00Z"
-"""When everything happens."""
+"""The value of all dates with time."""
 _MOST_FIELDS = 12
 _FIRST = 100
-"""Numbers are larger than this, where they may be."""
+"""Lower bound of drawn numbers in keys and patterns."""
 _TRIES = 12
 _DEEPEST = 8
 
@@ -31,17 +31,17 @@ State = dict[str, dict[str, Record]]
 
 
 def first_state(tables: Mapping[str, Table], seed: str) -> State:
-    """Some rows of each table; what they belong to is there.
+    """Return the initial rows of all tables; records that they refer to exist.
 
     Args:
-        tables: by name.
-        seed: of what is drawn.
+        tables: the tables by name.
+        seed: seed of all random values.
     """
     state: State = {}
     waiting = dict(tables)
     while waiting:
         ready = [name for name, one in waiting.items() if not set(one.links.values()) & ({*waiting} - {name})]
-        for name in ready or list(waiting)[:1]:  # tables that refer to each other: one of them has to begin
+        for name in ready or list(waiting)[:1]:  # in a cycle of references, start with any table
             table = waiting.pop(name)
             state[name] = _rows(table, tables, state, random.Random(f"{seed} {name}"))
     return {name: state[name] for name in tables}
@@ -50,13 +50,13 @@ def first_state(tables: Mapping[str, Table], seed: str) -> State:
 def _rows(
     table: Table, tables: Mapping[str, Table], state: Mapping[str, Mapping[str, Record]], rng: random.Random
 ) -> dict[str, Record]:
-    """Rows of a table.
+    """Return the initial rows of a table.
 
     Args:
-        table: it.
-        tables: those that it can refer to.
-        state: their rows, as far as there are some.
-        rng: draws.
+        table: the table.
+        tables: the tables that it can refer to.
+        state: the rows of these tables that exist so far.
+        rng: random numbers.
     """
     rows: dict[str, Record] = {}
     scopes = {name: [valued(name, table.fields[name], rng) for _ in range(2)] for name in _scopes(table)}
@@ -67,7 +67,7 @@ def _rows(
             if there := list(state.get(other, {}).values()):
                 owner = rng.choice(there)
                 record[name] = owner[tables[other].key]
-                if name in table.parents:  # what that belongs to, this belongs to as well
+                if name in table.parents:  # the owners of the owner are owners of this record
                     shared = tables[other].owners
                     record |= {
                         own: owner[shared[one]]
@@ -84,17 +84,17 @@ def _rows(
 
 
 def _scopes(table: Table) -> list[str]:
-    """Fields that say what records belong to, where no table holds that."""
+    """Return the owner fields whose owners are in no table."""
     return [name for name in table.owners.values() if name not in table.parents and name != table.key]
 
 
 def drawn(table: Table, rng: random.Random, *, examples: bool) -> Record:
-    """A record with a value for each field that has one, without its key unless that is said by people.
+    """Return a record with random values, without a key unless users choose it.
 
     Args:
-        table: whose record it is.
-        rng: draws.
-        examples: whether a field may have the only example that the document gives: not in every row.
+        table: the table of the record.
+        rng: random numbers.
+        examples: whether a field may take the document's only example, which not all rows should.
     """
     names = [name for name in table.fields if name != table.key or table.given]
     some = [name for name in names if _is_known(table.fields[name])][:_MOST_FIELDS]
@@ -109,23 +109,23 @@ def drawn(table: Table, rng: random.Random, *, examples: bool) -> Record:
 
 
 def _is_known(schema: Mapping[str, Any]) -> bool:
-    """Whether a schema says what a value is like."""
+    """Whether a schema restricts a value."""
     return bool({"type", "enum", "const", "properties"} & set(schema))
 
 
 def varied(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A schema without its example, where there is only one: all values would be the same.
+    """Return a schema without its example if there is only one, as all values would be equal.
 
-    It stays where texts have a pattern that cannot be drawn from with certainty.
+    The example is kept if the schema has a pattern from which texts cannot be drawn reliably.
     """
     stays = not is_simple(schema.get("pattern", ""))
     return {name: one for name, one in schema.items() if name != "examples" or len(one) > 1 or stays}
 
 
 def valued(name: str, schema: Mapping[str, Any], rng: random.Random, depth: int = 0) -> Json:
-    """A value for a field that its schema allows.
+    """Return a random value that a field's schema allows.
 
-    A moment is always the same one. Within an object all single fields have a value, and what is required.
+    Dates with time are always `MOMENT`. Outer objects have all single fields, inner ones required ones.
     """
     if schema.get("format") == "date-time" and schema.get("type", "string") == "string":
         return MOMENT
@@ -146,7 +146,7 @@ def valued(name: str, schema: Mapping[str, Any], rng: random.Random, depth: int 
 
 
 def _draws(name: str, schema: Mapping[str, Any], rng: random.Random) -> Iterator[Json]:
-    """Values that people would say, then others that a schema may want."""
+    """Yield natural values, then others that the schema may allow."""
     if schema.get("type", "string") == "string" and "pattern" in schema and "enum" not in schema:
         yield str(rng.randrange(_FIRST, 10 * _FIRST))
         schema = {key: one for key, one in schema.items() if key != "format"}
@@ -165,15 +165,15 @@ def _alone(name: str, schema: Mapping[str, Any]) -> JsonObject:
 
 
 def new_key(table: Table, number: int, taken: Collection[str] = ()) -> Json:
-    """The key of the record that is made as the so-many-th of its table: always the same one.
+    """Return the key of the record with a given number in its table, the same one on each call.
 
     Args:
-        table: whose record it is.
-        number: counts from one.
-        taken: keys of records that are there, as texts.
+        table: the table of the record.
+        number: number of the record, from 1 on.
+        taken: existing keys, as texts.
 
     Returns:
-        A key that the document allows; None where it allows no other one.
+        A key that the document allows; None if no other one is allowed.
     """
     schema = table.fields[table.key]
     listed = cast("Sequence[Json]", schema.get("enum", ()))

@@ -46,12 +46,12 @@ from genenv.tools.worlds.sources import RecordedSource, Source
 from genenv.types import Json, JsonObject
 
 _MOST_OPTIONAL = 8
-"""Arguments that can be left out."""
+"""Maximum number of optional arguments."""
 _BODY = "body"
 _SIZES = frozenset(
     ("limit", "perpage", "pagesize", "pagelimit", "size", "maxresults", "count", "first", "top", "take")
 )
-"""Parameters that say how many records are listed at once."""
+"""Parameters for the number of records in a list."""
 _FEW = 10
 _CHANGES = frozenset(
     (
@@ -61,14 +61,14 @@ _CHANGES = frozenset(
         *("update", "upload", "withdraw"),
     )
 )
-"""How operations begin that change something, whatever their method."""
+"""First words of operations that change something, whatever their method."""
 _BETWEEN: Mapping[str, str] = {"form": ",", "simple": ",", "spaceDelimited": " ", "pipeDelimited": "|"}
 _HEADER = re.compile(r"[\x20-\x7e]+")
 
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """An argument: which parameter of the operation it is."""
+    """An argument of a tool, and the parameter of the operation that it sets."""
 
     argument: str
     parameter: Parameter
@@ -78,19 +78,19 @@ class Requests:
     """Converts tool calls of one operation to HTTP requests.
 
     Args:
-        operation: it.
-        given: names of headers that go along anyway, in small letters.
+        operation: the operation.
+        given: names of headers that every request has, in lower case.
     """
 
     def __init__(self, operation: Operation, given: Collection[str] = ()) -> None:
         self._operation, self._given = operation, given
         self.problem = _problem(operation, given)
-        """Why it cannot be called; None: it can."""
+        """Why the operation cannot be called; None if it can."""
         self._slots = [] if self.problem else list(_slots(operation, given))
 
     @property
     def tool(self) -> Tool:
-        """As the agent knows it."""
+        """The tool as the agent sees it."""
         one = self._operation
         properties: dict[str, Json] = {slot.argument: slot.parameter.schema for slot in self._slots}
         required: list[Json] = [slot.argument for slot in self._slots if slot.parameter.required]
@@ -104,7 +104,7 @@ class Requests:
 
     @property
     def shorter(self) -> Requests | None:
-        """The same where few records are asked for at once, if that can be said."""
+        """A variant that requests few records at a time; None if no parameter allows that."""
         for number, one in enumerate(self._operation.parameters):
             bare = plain(one.name) in _SIZES and one.schema.get("type") == "integer"
             if bare and "enum" not in one.schema and one.place == "query" and not one.required:
@@ -118,10 +118,10 @@ class Requests:
         return None
 
     def of(self, args: Mapping[str, Json]) -> Request:
-        """The request that a call is.
+        """Return the request for a call.
 
         Raises:
-            NotTaken: a value cannot stand where it belongs.
+            UnusableAnswer: a value cannot be put in its place, such as an empty part of a path.
         """
         path, query, headers = self._operation.path, list[tuple[str, str]](), dict[str, str]()
         fields: dict[str, Json] = {}
@@ -151,7 +151,7 @@ class Requests:
 
 
 def reads(operation: Operation) -> bool:
-    """Whether an operation only reads: a GET whose name does not say that it changes something."""
+    """Whether an operation only reads: a GET whose name does not suggest a change."""
     last = operation.segments[-1] if operation.segments else ""
     named = {one[0] for text in (operation.name, last.lower()) if (one := re.match(r"[a-z]+", text))}
     return operation.method == "get" and not named & _CHANGES
@@ -177,7 +177,7 @@ def _is_secret(parameter: Parameter) -> bool:
 
 
 def _slots(operation: Operation, given: Collection[str]) -> Iterator[_Slot]:
-    """The arguments, with names that Python takes; of those that can be left out some."""
+    """Yield the arguments with valid Python names, and only some of the optional ones."""
     taken: set[str] = set()
     optional = 0
     for one in (*operation.parameters, *operation.aside, *_of_body(operation)):
@@ -196,7 +196,7 @@ def _slots(operation: Operation, given: Collection[str]) -> Iterator[_Slot]:
 
 
 def _of_body(operation: Operation) -> Iterator[Parameter]:
-    """The fields of what is sent; where the document requires none of them the first says something."""
+    """Yield the request body's fields as parameters; the first is required if none is declared so."""
     sent = operation.body or {}
     fields = cast("Mapping[str, dict[str, Any]]", sent.get("properties", {}))
     single = [name for name, schema in fields.items() if schema.get("type") not in ("array", "object")]
@@ -205,7 +205,7 @@ def _of_body(operation: Operation) -> Iterator[Parameter]:
         yield Parameter(name=name, place=_BODY, required=name in required, schema=schema)
 
 
-# how values are written
+# serialization of values
 
 
 def _in_path(one: Parameter, value: Json) -> str:
@@ -216,7 +216,7 @@ def _in_path(one: Parameter, value: Json) -> str:
 
 
 def _filled(path: str, blanks: Mapping[str, str]) -> str:
-    """The path with its values; it stays below the service's address."""
+    """Return the path with its values filled in; it cannot leave the service's address."""
     literal = re.split(r"(\{[^}]+\})", path)
     parts = [
         blanks.get(part[1:-1], "") if part.startswith("{") else quote(part, safe="/:@!$&'()*+,;=~%")
@@ -250,13 +250,13 @@ def _in_query(one: Parameter, value: Json) -> list[tuple[str, str]]:
 
 
 def _pairs(fields: Mapping[str, Json]) -> list[tuple[str, str]]:
-    """A form's fields."""
+    """Return the fields of a form as pairs."""
     listed = [(name, one if isinstance(one, list) else [one]) for name, one in fields.items()]
     return [(name, _text(inner)) for name, values in listed for inner in values]
 
 
 def _joined(one: Parameter, value: Json) -> str:
-    """A value as one text."""
+    """Return a value as one text."""
     if one.as_json:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     between = _BETWEEN.get(one.style, ",")
@@ -274,8 +274,8 @@ class Service:
     """The address and headers of a real HTTP service.
 
     Args:
-        address: what the document's paths go after.
-        headers: that go along, as they are typed.
+        address: the base address of the document's paths.
+        headers: headers of every request, as the user typed them.
     """
 
     address: str
@@ -283,18 +283,18 @@ class Service:
 
 
 class ServiceOrigin:
-    """An OpenAPI document, and the service that it describes.
+    """An OpenAPI document and its real service, whose answers are recorded.
 
     Args:
         document: its path or address.
-        service: it.
-        only: operations whose path begins with one of these; none: all.
-        writes: whether operations that may write are called too.
-        most: so many requests at most are sent.
-        wait: waits so many seconds.
+        service: the address and headers of the service.
+        only: prefixes of the paths whose operations are tools; empty: all.
+        writes: whether to call operations that may write.
+        most: maximum number of requests that are sent.
+        wait: waits for a number of seconds.
 
     Raises:
-        UsageError: the service has no address that can be asked, or a header is none.
+        UsageError: the service's address or a header is not valid.
     """
 
     def __init__(
@@ -327,7 +327,7 @@ class ServiceOrigin:
         )
 
     def bring(self, files: Path, budget: Budget | None = None) -> Source:
-        """See `ToolOrigin`: what it answers is recorded."""
+        """See `ToolOrigin`. Records the service's answers."""
         name = self._document.rstrip("/").rsplit("/", 1)[-1]
         document = Document(self._headers.safe(fetched(self._document)), name)
         requests, left_out = self._chosen(operations(document), name)
@@ -346,12 +346,12 @@ class ServiceOrigin:
         return RecordedSource(address=self._address, headers=self._service.headers)
 
     def complete(self, world: LoadedWorld, source: Source, files: Path) -> Source | None:
-        """See `ToolOrigin`: what was recorded is all there is."""
+        """See `ToolOrigin`. A recording is never incomplete."""
         del world, source, files
         return None
 
     def _chosen(self, listed: Iterator[Operation], name: str) -> tuple[dict[str, Requests], dict[str, str]]:
-        """The operations that are called, and why others are not."""
+        """Return the operations that are called, and the reasons for leaving out the others."""
         chosen: dict[str, Requests] = {}
         left_out: dict[str, str] = {}
         begun = [one for one in listed if not self._only or one.path.startswith(self._only)]
@@ -386,13 +386,13 @@ class _RecordingConnection:
     ) -> None:
         self._requests, self._asker, self._headers, self._budget = requests, asker, headers, budget
         self._known: dict[str, Outcome] = {}
-        """What calls without arguments were answered before anything was recorded."""
+        """Outcomes of calls without arguments that `shorten` made before recording began."""
 
     def send(self, call: Call) -> Outcome:
-        """What the agent reads.
+        """Send a call and return its outcome.
 
         Raises:
-            NoAnswer: nothing was answered.
+            NoAnswer: the service does not answer.
             UsageError: the budget is used up.
         """
         if not call.args and call.tool in self._known:
@@ -405,7 +405,7 @@ class _RecordingConnection:
             return Outcome(error=str(error))
 
     def shorten(self) -> None:
-        """Have lists that are too long for an agent, and can be had in parts, asked for in parts."""
+        """Limit the number of records in requests whose answers are too long for an agent."""
         for name, one in list(self._requests.items()):
             shorter = one.shorter
             if shorter is None or one.tool.required or one.tool.writes:
@@ -423,10 +423,10 @@ class _RecordingConnection:
 
 
 def _address(text: str) -> str:
-    """An address that paths can go after.
+    """Return an address without its trailing slash.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is not a valid address of a service.
     """
     try:
         parts = urlsplit(text)

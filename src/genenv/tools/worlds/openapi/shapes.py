@@ -1,8 +1,8 @@
 """Locate the fields of a record in request and response bodies.
 
-Services wrap records: `{"service": {...}}`, `{"data": {"type": ..., "attributes": {...}}}`,
-`{"items": [{"track": {...}}]}`. Fields are read through such envelopes, so that a tool takes them by name,
-and answers are wrapped as the document says.
+Services wrap records: `{"service": {...}}`, `{"data": {"type": ..., "attributes": {...}}}`, `{"items":
+[{"track": {...}}]}`. Fields are found inside such envelopes, so that tools take them by name. Responses are
+wrapped as the document declares.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from genenv.tools.discover.state_values import singular
 Schema = Mapping[str, Any]
 
 KEYS = ("id", "uuid", "gid", "sid", "key", "slug", "code", "username", "name", "number")
-"""Names of fields that name a record, the likeliest first."""
+"""Names of fields that identify a record, likeliest first."""
 IDS = ("id", "uuid", "gid", "sid", "key")
-"""Those of fields by which another record is referred to."""
+"""Names of fields by which other records refer to a record."""
 _ENVELOPES = frozenset(
     ("data", "resource", "record", "item", "payload", "result", "response", "object", "entity", "d")
 )
-"""Names of objects that hold a record and are no part of it."""
+"""Names of objects that wrap a record."""
 _INNER = frozenset({"attributes", "relationships", "fields"})
 """Names of objects within a record that hold its fields."""
 _LISTS = frozenset(
@@ -31,24 +31,24 @@ _LISTS = frozenset(
 """Names of fields that hold the records of a list."""
 _LIST_ENVELOPES = frozenset({*_ENVELOPES, "embedded", "page", "list", "results"})
 OF_THE_PROTOCOL = frozenset({"links", "_links", "self", "href", "_embedded", "meta", "jsonapi", "included"})
-"""Fields that say where a record is on the web, and nothing of it."""
+"""Fields with links and metadata, not data of a record."""
 OF_A_REFERENCE = frozenset({"type", "object", "kind", "summary", "self", "href", "html_url", "url", "name"})
-"""What an object that refers to a record holds beside its id."""
+"""Fields that an object that refers to a record may have besides an id."""
 _DEEPEST = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """A field of a record, wherever it is in what is sent or comes back."""
+    """A field of a record, with its path in a request or response body."""
 
     path: tuple[str, ...]
-    """Names of the objects that it is in, and its own."""
+    """Names of the enclosing objects, then the name of the field."""
     schema: dict[str, Any]
     required: bool
 
 
 Fields = Mapping[str, Field]
-"""By the name under which a table and a tool have them."""
+"""Fields by the name that the table and the tool use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,34 +56,34 @@ class Answer:
     """The declared response of an operation."""
 
     schema: Schema
-    """All of it."""
+    """Schema of the whole response."""
     path: tuple[str, ...] = ()
-    """Of a list: the objects that it is in."""
+    """For a list, the path of the objects that contain it."""
     many: bool = False
-    """Whether it is a list of records."""
+    """Whether the response is a list of records."""
     fields: Fields = field(default_factory=dict[str, Field])
-    """Of a record."""
+    """Fields of a record."""
 
 
 def plain(name: str) -> str:
-    """A name without case and separators."""
+    """Return a name in lower case without separators."""
     return "".join(one for one in name.lower() if one.isascii() and one.isalnum())
 
 
 def one_of(name: str) -> str:
-    """A name of several as that of one, without case and separators."""
+    """Return a name in the singular, in lower case without separators."""
     *before, last = name.lower().replace("-", "_").split("_")
     return plain("".join((*before, singular(last))))
 
 
 def fields_of(schema: Schema | None, word: str, references: Collection[str] = ()) -> dict[str, Field]:
-    """The fields of a record, through the envelopes around it.
+    """Return the fields of a record, found inside its envelopes.
 
     Args:
-        schema: an object.
+        schema: schema of an object.
         word: the part of the path that names such records, such as `services`.
-        references: plain names of objects that stand for another record: of these the id alone is a field,
-            `project_id` of `{"project": {"id": ...}}`.
+        references: normalized names of objects that stand for another record; of these only the id is a
+            field, `project_id` of `{"project": {"id": ...}}`.
     """
     found: dict[str, Field] = {}
     names = frozenset({plain(word), one_of(word)})
@@ -123,7 +123,7 @@ def _collect(
 def _envelopes(
     properties: Mapping[str, dict[str, Any]], names: Collection[str], *, outermost: bool
 ) -> list[str]:
-    """Names of the objects that are no fields of a record, but hold them."""
+    """Return the names of objects that wrap fields of the record and are not fields themselves."""
     objects = [name for name, one in properties.items() if properties_of(one)]
     rest = [name for name in properties if name not in objects and not _is_about(name)]
     if len(objects) == 1 and not rest and (outermost or not is_reference(properties[objects[0]])):
@@ -136,7 +136,7 @@ def _envelopes(
 
 
 def _is_about(name: str) -> bool:
-    """Whether a field tells of what is sent or comes back, and nothing of a record."""
+    """Whether a field holds links or metadata, not data of a record."""
     return name in OF_THE_PROTOCOL
 
 
@@ -145,7 +145,7 @@ def _has_key(properties: Collection[str]) -> bool:
 
 
 def reference_path(schema: Schema) -> tuple[str, ...]:
-    """Where the id is in an object that may stand for another record; empty: it has none."""
+    """Return the path of the id in an object that may refer to a record; empty if there is none."""
     properties = properties_of(schema)
     if [*properties] == ["data"]:
         below = reference_path(properties["data"])
@@ -154,7 +154,7 @@ def reference_path(schema: Schema) -> tuple[str, ...]:
 
 
 def is_reference(schema: Schema) -> bool:
-    """Whether an object says nothing but which record is meant."""
+    """Whether an object only identifies a record."""
     path = reference_path(schema)
     if not path:
         return False
@@ -163,7 +163,7 @@ def is_reference(schema: Schema) -> bool:
 
 
 def is_fixed(schema: Schema) -> bool:
-    """Whether a schema allows one value alone, so that nobody need say it."""
+    """Whether a schema allows only one value, so that no argument is needed."""
     return "const" in schema or (
         isinstance(listed := schema.get("enum"), list) and len(cast(Any, listed)) == 1
     )
@@ -172,13 +172,13 @@ def is_fixed(schema: Schema) -> bool:
 def answer_of(
     schema: Schema | None, word: str, references: Collection[str] = (), *, listing: bool
 ) -> Answer | None:
-    """The declared response of an operation; None if the document declares none.
+    """Return the declared response of an operation; None if the document declares none.
 
     Args:
-        schema: of the JSON that comes back.
+        schema: schema of the response body.
         word: the part of the path that names such records.
         references: see `fields_of`.
-        listing: whether it may be a list; a record may hold lists, and is none.
+        listing: whether the response may be a list; a single record may contain lists, too.
     """
     if not schema or (schema.get("type") == "object" and not properties_of(schema)):
         return None
@@ -190,7 +190,7 @@ def answer_of(
 
 
 def _lists(schema: Schema, word: str, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Schema]]:
-    """Where lists of records are, the likeliest first, and what is in them."""
+    """Yield the paths of lists of records with their item schemas, likeliest first."""
     items = cast("Schema", schema.get("items", {}))
     if schema.get("type") == "array":
         if properties_of(items):
@@ -207,7 +207,7 @@ def _lists(schema: Schema, word: str, path: tuple[str, ...]) -> Iterator[tuple[t
     ]
     named = [name for name in lists if plain(name) in names or plain(name) in _LISTS]
     if _has_key(properties) and not named:
-        return  # a record may have lists of its own
+        return  # the lists are fields of a record
     for name in named or (lists if len(lists) == 1 else ()):
         yield from _lists(properties[name], word, (*path, name))
     for name, one in properties.items():
@@ -217,7 +217,7 @@ def _lists(schema: Schema, word: str, path: tuple[str, ...]) -> Iterator[tuple[t
 
 
 def properties_of(schema: Schema) -> dict[str, dict[str, Any]]:
-    """The schema of each field of an object."""
+    """Return the schema of each field of an object."""
     return cast("dict[str, dict[str, Any]]", schema.get("properties") or {})
 
 

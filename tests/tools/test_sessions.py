@@ -1,0 +1,349 @@
+"""Sessions of Python tools: nothing that one does reaches another, and no change goes unseen."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from bundles import call
+from genenv.tools.worlds.python import PythonWorld
+
+Opens = Callable[[str], PythonWorld]
+
+
+@pytest.fixture
+def opens(tmp_path: Path) -> Iterator[Opens]:
+    """Opens worlds of files, given as `== name` lines and their text; `tools.py` has the tools."""
+    opened: list[PythonWorld] = []
+
+    def open_world(text: str, file: str = "tools.py") -> PythonWorld:
+        for part in textwrap.dedent(text).split("== ")[1:]:
+            name, _, content = part.partition("\n")
+            (tmp_path / name.strip()).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name.strip()).write_text(content)
+        opened.append(PythonWorld(tmp_path, file, call_s=2.0))
+        return opened[-1]
+
+    yield open_world
+    for world in opened:
+        world.close()
+
+
+LAYERS = """
+    == service.py
+    ORDERS = {"A-1": {"status": "open"}}
+    == tools.py
+    import service
+
+    def cancel(order_id: str) -> str:
+        "Cancel an order."
+        if service.ORDERS[order_id]["status"] != "open":
+            raise ValueError("it is not open")
+        service.ORDERS[order_id]["status"] = "cancelled"
+        return order_id
+"""
+CLASS_ATTRIBUTE = """
+    == tools.py
+    class Desk:
+        orders = {"A-1": {"status": "open"}}
+
+        def cancel(self, order_id: str) -> str:
+            "Cancel an order."
+            if self.orders[order_id]["status"] != "open":
+                raise ValueError("it is not open")
+            self.orders[order_id]["status"] = "cancelled"
+            return order_id
+"""
+ARRAY = """
+    == tools.py
+    import numpy as np
+
+    class Hall:
+        def __init__(self):
+            self.taken = np.zeros(20000, dtype=int)
+
+        def cancel(self, order_id: str) -> str:
+            "Take a seat in the middle, which a repr of the array leaves out."
+            if self.taken[10000]:
+                raise ValueError("it is not open")
+            self.taken[10000] = 1
+            return order_id
+"""
+SLOTS = """
+    == tools.py
+    class Order:
+        __slots__ = ("status",)
+
+        def __init__(self):
+            self.status = "open"
+
+    orders = {"A-1": Order()}
+
+    def cancel(order_id: str) -> str:
+        "Cancel an order."
+        if orders[order_id].status != "open":
+            raise ValueError("it is not open")
+        orders[order_id].status = "cancelled"
+        return order_id
+"""
+CLOSURE = """
+    == tools.py
+    def made():
+        orders = {"A-1": "open"}
+
+        def cancel(order_id: str) -> str:
+            "Cancel an order."
+            if orders[order_id] != "open":
+                raise ValueError("it is not open")
+            orders[order_id] = "cancelled"
+            return order_id
+
+        return cancel
+
+    cancel = made()
+"""
+DEFAULT = """
+    == tools.py
+    def cancel(order_id: str, *, _gone=[]) -> str:
+        "Cancel an order."
+        if order_id in _gone:
+            raise ValueError("it is not open")
+        _gone.append(order_id)
+        return order_id
+"""
+PACKAGE = """
+    == shop/__init__.py
+    == shop/data.py
+    ORDERS = {"A-1": "open"}
+    == shop/tools.py
+    from .data import ORDERS
+
+    def cancel(order_id: str) -> str:
+        "Cancel an order."
+        if ORDERS[order_id] != "open":
+            raise ValueError("it is not open")
+        ORDERS[order_id] = "cancelled"
+        return order_id
+"""
+FILE_ELSEWHERE = """
+    == data.json
+    {"A-1": "open"}
+    == tools.py
+    import json, pathlib
+
+    DATA = pathlib.Path(__file__).parent / "data.json"
+
+    def cancel(order_id: str) -> str:
+        "Cancel an order."
+        orders = json.loads(DATA.read_text())
+        if orders[order_id] != "open":
+            raise ValueError("it is not open")
+        DATA.write_text(json.dumps({**orders, order_id: "cancelled"}))
+        return order_id
+"""
+DICT_WITH_ATTRIBUTES = """
+    == tools.py
+    class Store(dict):
+        closed = None
+
+        def __init__(self):
+            super().__init__()
+            self.closed = False
+
+    store = Store()
+
+    def cancel(order_id: str) -> str:
+        "Cancel an order."
+        if store.closed:
+            raise ValueError("it is not open")
+        store.closed = True
+        return order_id
+"""
+KINDS = {
+    "another module": (LAYERS, "tools.py"),
+    "class attribute": (CLASS_ATTRIBUTE, "tools.py"),
+    "array": (ARRAY, "tools.py"),
+    "slots": (SLOTS, "tools.py"),
+    "closure": (CLOSURE, "tools.py"),
+    "mutable default": (DEFAULT, "tools.py"),
+    "package": (PACKAGE, "shop/tools.py"),
+    "file beside the module": (FILE_ELSEWHERE, "tools.py"),
+    "dict with attributes": (DICT_WITH_ATTRIBUTES, "tools.py"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_change_is_seen_and_reaches_no_other_session(opens: Opens, kind: str) -> None:
+    world = opens(*KINDS[kind])
+    cancel = call("cancel", order_id="A-1")
+    begun = world.play([]).state
+    for _ in range(2):
+        played = world.play([cancel, cancel], watch=True)
+        assert [one.error for one in played.outcomes] == [None, "it is not open"]
+        assert [one.changed for one in played.outcomes] == [True, False]
+        assert played.state != begun
+    assert world.play([]).state == begun
+    assert world.unseen == {}
+
+
+def test_a_value_with_two_names_is_state_once(opens: Opens) -> None:
+    world = opens(
+        LAYERS.replace("import service", "import service\nfrom service import ORDERS".replace("\n", "\n    "))
+    )
+    assert world.play([]).state == {"ORDERS": {"A-1": {"status": "open"}}}
+
+
+def test_constants_are_state_only_when_they_are_bound_anew(opens: Opens) -> None:
+    world = opens(
+        """
+        == tools.py
+        LIMIT, current = 5, None
+
+        def set_limit(limit: int) -> int:
+            "Set the limit."
+            global LIMIT
+            LIMIT = limit
+            return limit
+
+        def open_file(name: str) -> str:
+            "Open a file."
+            global current
+            current = name
+            return name
+        """
+    )
+    assert world.play([]).state == {}
+    played = world.play([call("set_limit", limit=7), call("open_file", name="x")], watch=True)
+    assert played.state == {"LIMIT": 7, "current": "x"}
+    assert [one.changed for one in played.outcomes] == [True, True]
+
+
+def test_eight_sessions_wait_together_and_calls_are_made_once(opens: Opens) -> None:
+    world = opens(
+        """
+        == tools.py
+        import time
+
+        made = 0
+
+        def wait(seconds: float) -> int:
+            "Wait."
+            global made
+            made += 1
+            time.sleep(seconds)
+            return made
+        """
+    )
+
+    async def one() -> tuple[object, object]:
+        async with world.session() as session:
+            outcome = await session.call(call("wait", seconds=0.25))
+            return outcome.result, await session.state()
+
+    async def all_of_them() -> list[tuple[object, object]]:
+        return await asyncio.gather(*(one() for _ in range(8)))
+
+    start = time.perf_counter()
+    found = asyncio.run(all_of_them())
+    assert time.perf_counter() - start < 8 * 0.25
+    assert found == [(1, {"made": 1})] * 8
+
+
+def test_a_call_that_ends_its_process_ends_its_session_alone(opens: Opens) -> None:
+    world = opens(
+        """
+        == tools.py
+        import os
+
+        log = []
+
+        def note(word: str) -> int:
+            "Note a word."
+            log.append(word)
+            return len(log)
+
+        def die() -> None:
+            "End the process."
+            os._exit(1)
+        """
+    )
+
+    async def two() -> None:
+        async with world.session() as one, world.session() as other:
+            await one.call(call("note", word="a"))
+            assert (await one.call(call("die"))).error
+            assert (await one.call(call("note", word="b"))).error
+            assert await one.state() == {"log": ["a"]}
+            assert (await other.call(call("note", word="c"))).result == 1
+
+    asyncio.run(two())
+
+
+def test_the_folder_of_a_session_has_one_path_in_all_of_them(opens: Opens) -> None:
+    world = opens(
+        """
+        == tools.py
+        import os, pathlib
+
+        written = []
+
+        def write(path: str) -> str:
+            "Write a file."
+            pathlib.Path(path).write_text("x")
+            written.append(os.path.abspath(path))
+            return os.path.abspath(path)
+        """
+    )
+    first, second = (world.play([call("write", path="note.txt")]) for _ in range(2))
+    assert first == second
+    assert first.outcomes[0].result == "/files/note.txt"
+    again = world.play([call("write", path="/files/other.txt")])
+    assert again.outcomes[0].error is None
+    assert again.state["other"] == "x"
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="the system does not list its processes")
+def test_nothing_is_left_of_a_session(opens: Opens) -> None:
+    world = opens(
+        """
+        == tools.py
+        import os, subprocess
+
+        def leave() -> list[int]:
+            "Leave a process behind."
+            return [os.getpid(), subprocess.Popen(["sleep", "600"]).pid]
+        """
+    )
+    pids = world.play([call("leave")]).outcomes[0].result
+    assert isinstance(pids, list)
+    until = time.monotonic() + 10
+    while any(_lives(int(str(pid))) for pid in pids):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+    async def opened() -> int:
+        async with world.session(), world.session():
+            return len(_folders(world))
+
+    sessions = asyncio.run(opened())
+    while len(_folders(world)) > sessions - 2:
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def _folders(world: PythonWorld) -> list[Path]:
+    return list(world._scratch.temporary.iterdir())
