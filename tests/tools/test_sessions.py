@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from bundles import call
+from genenv.tools.worlds.origins import PythonOrigin
 from genenv.tools.worlds.python import PythonWorld
+from genenv.tools.worlds.sources import PythonSource
 
 Opens = Callable[[str], PythonWorld]
 
@@ -347,3 +349,18 @@ def _lives(pid: int) -> bool:
 
 def _folders(world: PythonWorld) -> list[Path]:
     return list(world._scratch.temporary.iterdir())
+
+
+def test_a_file_in_a_package_brings_the_package(tmp_path: Path) -> None:
+    package = tmp_path / "shop"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "data.py").write_text('ORDERS = {"A-1": "open"}\n')
+    (package / "tools.py").write_text(
+        "from .data import ORDERS\n\ndef show(order_id: str) -> str:\n"
+        "    'Show an order.'\n    return ORDERS[order_id]\n"
+    )
+    source = PythonOrigin(package / "tools.py").bring(tmp_path / "files")
+    assert source == PythonSource(file="shop/tools.py")
+    with closing(source.open(tmp_path / "files")) as world:
+        assert world.play([call("show", order_id="A-1")]).outcomes[0].result == "open"

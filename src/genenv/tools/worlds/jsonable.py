@@ -253,7 +253,7 @@ _MACHINERY = (
     random.Random,
 )
 """Objects that programs need and that are not part of what tools change."""
-_MOST_ITEMS = 10_000
+_MOST_ITEMS = 256
 """A larger array is known by its digest."""
 
 

@@ -178,10 +178,13 @@ class PythonOrigin:
         if not file.is_file():
             raise UsageError(f"there is no file {file}")
         files.mkdir(parents=True)
-        shutil.copy(file, files / file.name)
+        inside, root = _place_in_package(file)
+        if len(Path(inside).parts) > 1:
+            self._beside = root
+        _copy(root / Path(inside).parts[0], files / Path(inside).parts[0])
         for _ in range(_FILES):
             try:
-                PythonWorld(files, file.name, self._made_of or None, may_write=self.may_write).close()
+                PythonWorld(files, inside, self._made_of or None, may_write=self.may_write).close()
             except NotStarted as error:
                 module = _MISSING_MODULE.search(str(error))
                 wanted = [
@@ -191,7 +194,7 @@ class PythonOrigin:
                 if not _brought(wanted, self._beside, files):
                     raise
             else:
-                return PythonSource(file=file.name, object=self._made_of, may_write=self.may_write)
+                return PythonSource(file=inside, object=self._made_of, may_write=self.may_write)
         raise UsageError(
             f"{file.name} reads more than {_FILES} files beside it; put what it needs into one folder"
         )
@@ -199,6 +202,17 @@ class PythonOrigin:
     def complete(self, world: LoadedWorld, source: Source, files: Path) -> Source | None:
         """See `ToolOrigin`. Copies the files that tools tried to read when they were called."""
         return source if _brought(world.asked, self._beside, files) else None
+
+
+def _place_in_package(file: Path) -> tuple[str, Path]:
+    """Return the path of a file from the folder of its outermost package on, and that folder.
+
+    A file that is not in a package is its own name, in its own folder.
+    """
+    root = file.resolve().parent
+    while (root / "__init__.py").is_file():
+        root = root.parent
+    return str(file.resolve().relative_to(root)), root
 
 
 class CodeOrigin:
