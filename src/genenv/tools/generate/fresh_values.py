@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import math
 import random
 import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date as Day
 from datetime import timedelta
 from typing import cast
@@ -32,6 +34,8 @@ _FIRST_DAY = Day(2026, 1, 5)
 _DEEPEST = 4
 _MOST_ITEMS, _MOST_CHARS, _MOST_NUMBER = 100, 4000, 10**15
 """Maximum list length, text length and absolute number that are drawn; tasks with more are impractical."""
+_HUNDREDTH = 0.01
+"""Numbers with a step of at least this much are rounded to two decimals."""
 _AS_QUOTED = 3 / 4
 """Probability of drawing a value that the parameter's description quotes."""
 _FORMATS = frozenset({"date-time", "time", "date", "email", "uri", "url"})
@@ -109,12 +113,8 @@ def _object(tool: Tool, schema: JsonObject, rng: random.Random, depth: int) -> J
 
 
 def _number(schema: JsonObject, name: str, rng: random.Random, *, whole: bool) -> Json:
-    low, high = (
-        schema.get("minimum", schema.get("exclusiveMinimum")),
-        schema.get("maximum", schema.get("exclusiveMaximum")),
-    )
-    least = _within(cast(float, low)) if low is not None else None
-    most = _within(cast(float, high)) if high is not None else None
+    least, above = _bound(schema, "minimum", "exclusiveMinimum", max)
+    most, below = _bound(schema, "maximum", "exclusiveMaximum", min)
     if least is None and most is None:
         least, most = (1, rng.choice((5, 20, 100)))
     elif most is None:
@@ -122,12 +122,37 @@ def _number(schema: JsonObject, name: str, rng: random.Random, *, whole: bool) -
         most = least + rng.choice((5, 20, 100))
     elif least is None:
         least = min(0.0, most - 10)
-    step = float(cast(float, schema.get("multipleOf", 0))) or (1.0 if whole or rng.random() < 0.5 else 0.5)
-    first = least + (step if "exclusiveMinimum" in schema else 0)
-    span = cast(float, most) - first - (step / 2 if "exclusiveMaximum" in schema else 0)
-    steps = int(max(0.0, min(span / step, _MOST_NUMBER)))
-    drawn = first + step * rng.randint(0, steps)
-    return int(drawn) if whole or float(drawn).is_integer() else round(drawn, 2)
+    least, most = cast(float, least), cast(float, most)
+    multiple = float(cast(float, schema.get("multipleOf", 0)))
+    step = multiple or (1.0 if whole or rng.random() < 0.5 else 0.5)
+    if not multiple and not whole and 0 < most - least < step * (1 + above + below):
+        step = (most - least) / 8
+    first = math.ceil(least / step) * step if multiple else least
+    if above and first <= least:
+        first += step
+    steps = (math.ceil if below else math.floor)(min((most - first) / step, _MOST_NUMBER)) - below
+    drawn = first + step * rng.randint(0, max(0, steps))
+    if whole or float(drawn).is_integer():
+        return int(drawn)
+    return round(drawn, 2 if step >= _HUNDREDTH else 12)
+
+
+def _bound(
+    schema: JsonObject, closed: str, opened: str, tighter: Callable[[float, float], float]
+) -> tuple[float | None, bool]:
+    """Return the bound that two keywords set together, and whether it is exclusive.
+
+    Args:
+        schema: a JSON schema of numbers.
+        closed: the keyword of an inclusive bound.
+        opened: the keyword of an exclusive bound.
+        tighter: `max` or `min`: which of two bounds applies.
+    """
+    given = {key: _within(cast(float, schema[key])) for key in (closed, opened) if key in schema}
+    if not given:
+        return None, False
+    bound = functools.reduce(tighter, given.values())
+    return bound, given.get(opened) == bound
 
 
 def _within(bound: float) -> float:

@@ -1,6 +1,6 @@
-"""The folder in which tools run: a copy for each session, and its files of data as JSON.
+"""The folder in which tools run: a copy for each session, and its data files as JSON.
 
-Files of data are part of the state: rows of tables, JSON as it is, else text.
+Data files are part of the state: databases and CSV files as rows, JSON files as JSON, others as text.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class SessionFolder:
         return content_of(path)
 
     def signature(self) -> str:
-        """A text that changes with everything in the folder: names, sizes and times of change."""
+        """Return a text that changes if anything in the folder changes: names, sizes, times."""
         found: list[tuple[str, int, int, int]] = []
         for where, folders, files in os.walk(self.path):
             for name in (*folders, *files):

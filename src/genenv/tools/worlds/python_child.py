@@ -112,7 +112,7 @@ def _remove_ended(sessions: Path, *_: object) -> None:
 
 
 class _Prepared:
-    """What sessions share: compiled files, contents of data files, and loaded libraries."""
+    """What all sessions share: compiled Python files, the contents of data files, and loaded libraries."""
 
     def __init__(
         self, original: Path, file: str, name: str | None, sessions: Path, may_write: Sequence[str]
@@ -128,7 +128,7 @@ class _Prepared:
 
 
 def _compiled(folder: Path) -> dict[str, CodeType]:
-    """The Python files of a folder as code, by path; those with errors are left to the import."""
+    """Return the compiled Python files of a folder, by path, without those that do not compile."""
     codes: dict[str, CodeType] = {}
     for path in sorted(folder.rglob("*.py"))[:_MOST_SOURCES]:
         with contextlib.suppress(Exception):
@@ -140,10 +140,10 @@ def _compiled(folder: Path) -> dict[str, CodeType]:
 
 
 def _imported_by(prepared: _Prepared) -> list[str]:
-    """Modules of libraries that the file imports, found in a fork; none if they start threads.
+    """Return the library modules that the file imports, found in a fork; none if they start threads.
 
-    A thread does not survive a fork, and what it held stays locked: such libraries are imported in each
-    session.
+    A thread does not survive a fork, and its locks stay locked. Libraries with threads are therefore imported
+    in each session.
     """
     reading, writing = os.pipe()
     before = set(sys.modules)
@@ -179,7 +179,7 @@ def _imported_by(prepared: _Prepared) -> list[str]:
 
 
 def _serve(connection: socket.socket, prepared: _Prepared) -> None:
-    """One session: import the file in a copy of its folder, and answer until the connection is closed."""
+    """Run one session: import the file in a copy of its folder, and answer until the connection closes."""
     os.setsid()
     folder = SessionFolder(prepared.original, prepared.sessions / str(os.getpid()), prepared.data)
     try:
@@ -242,7 +242,7 @@ def _say_answer(
 
 
 def _in_a_fork(work: Callable[[], None]) -> int | None:
-    """Do something in a forked process; the exit status if it ended in any other way than by being done."""
+    """Do something in a forked process. Return its wait status if it did not finish, else None."""
     child = os.fork()
     if child == 0:
         status = 1
@@ -268,7 +268,7 @@ def _open_files() -> set[str]:
     for number in os.listdir(place):
         with contextlib.suppress(OSError):
             found.add(os.readlink(f"{place}/{number}") if place.startswith("/proc") else number)
-    return {one for one in found if "/fd" not in one}
+    return {one for one in found if not one.startswith("/proc/")}
 
 
 def _threads() -> int:
@@ -295,7 +295,7 @@ def _answer(tools: Tools, request: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _played(tools: Tools, request: Mapping[str, Any]) -> dict[str, object]:
-    """What became of calls, one after the other."""
+    """Make calls one after the other; return their outcomes and the state at the end."""
     before = tools.state() if request["states"] else None
     outcomes: list[object] = []
     for call in request["calls"]:
