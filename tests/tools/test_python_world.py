@@ -81,9 +81,9 @@ def test_a_session_takes_milliseconds(desk: PythonWorld) -> None:
     took: list[float] = []
     for _ in range(50):
         start = time.perf_counter()
-        desk.play([])
+        desk.play_uncached([])
         took.append(time.perf_counter() - start)
-    assert min(took) < 0.02
+    assert min(took) < 0.05
 
 
 def test_global_variables_are_state_also_where_they_are_bound_anew(tmp_path: Path) -> None:
