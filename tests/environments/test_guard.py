@@ -222,6 +222,26 @@ def test_tools_that_an_episode_offers_pass_through_and_wrong_ones_are_one_senten
             offering(wrong).episode(toy.task())
 
 
+def test_an_episode_grades_itself_if_it_can_and_a_wrong_verdict_is_one_sentence(
+    own: type[Any], toy: Any
+) -> None:
+    async def run(self: Any, ask: Any) -> None:
+        self.reply = await ask((Message(role="user", content="hi"),))
+
+    def grading(verdict: Any) -> Any:
+        made = type("Episode", (), {"max_turns": 1, "run": run, "verdict": verdict})
+        return broken(own, "episode", lambda self, task: made())
+
+    def by_itself(self: Any) -> Verdict:
+        return Verdict(reward=0.25, success=False, explanation=f"It was {self.reply}.")
+
+    assert {(one.reward, one.explanation) for one in play(grading(by_itself), toy)} == {(0.25, "It was 3.")}
+    with pytest.raises(EnvironmentCodeError, match="'sums', task-7: episode returns"):
+        play(grading(lambda self: 3), toy)
+    with pytest.raises(EnvironmentCodeError, match="task-7: episode raised ZeroDivisionError"):
+        play(grading(lambda self: 1 / 0), toy)
+
+
 def test_an_episode_that_raises_is_one_sentence(own: type[Any], toy: Any) -> None:
     async def run(self: Any, ask: Any) -> None:
         await ask((Message(role="user", content="hi"),))
