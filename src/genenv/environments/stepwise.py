@@ -7,11 +7,16 @@ passes the reply. The caller may be a person, another trainer, or a server's ses
 from __future__ import annotations
 
 from collections.abc import Coroutine, Generator, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 from genenv.environments.base import Environment, OutOfTurns, choices_of, failed, tools_of
 from genenv.errors import EnvironmentCodeError, RolloutError, UsageError
 from genenv.types import JsonObject, Message, Task, Verdict
+
+STEPPED: ContextVar[bool] = ContextVar("genenv_stepped", default=False)
+"""Whether an episode is being run step by step, outside of any event loop (though a notebook may run one). It may
+then await replies only; any other waiting has to block."""
 
 
 class _Question:
@@ -98,6 +103,7 @@ class StepwiseRollout:
         return self._env.check(self.task, self._replies)
 
     def _go_on(self, text: str | None) -> None:
+        stepping = STEPPED.set(True)
         try:
             question = self._run.send(text)
         except (StopIteration, OutOfTurns):
@@ -106,6 +112,8 @@ class StepwiseRollout:
         except RolloutError as error:
             self.messages, self.done, self.problem = (), True, str(error)
             return
+        finally:
+            STEPPED.reset(stepping)
         if not isinstance(question, _Question):
             self._run.close()
             raise EnvironmentCodeError(

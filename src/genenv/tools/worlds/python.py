@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+from genenv.environments.stepwise import STEPPED
 from genenv.errors import EnvironmentCodeError, UsageError
 from genenv.tools.worlds.base import GONE, Call, KnownPrograms, Outcome, Played, Session, Tool, usable
 from genenv.tools.worlds.processes import Scratch, ended_with, environment
@@ -195,9 +196,7 @@ class PythonWorld:
     @contextlib.asynccontextmanager
     async def session(self) -> AsyncGenerator[Session]:
         """See `World`."""
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:  # somebody drives coroutines by hand: calls block, as nothing else waits
+        if STEPPED.get():
             with contextlib.closing(self._connected()) as connection:
                 yield _PythonSession(self, connection)
             return
