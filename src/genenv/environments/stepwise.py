@@ -15,8 +15,8 @@ from genenv.errors import EnvironmentCodeError, RolloutError, UsageError
 from genenv.types import JsonObject, Message, Task, Verdict
 
 STEPPED: ContextVar[bool] = ContextVar("genenv_stepped", default=False)
-"""Whether an episode is being run step by step, outside of any event loop (though a notebook may run one). It may
-then await replies only; any other waiting has to block."""
+"""Whether an episode is being run step by step, outside of any event loop (though a notebook may run one).
+It may then await replies only; any other waiting has to block."""
 
 
 class _Question:

@@ -127,7 +127,8 @@ def _number(schema: JsonObject, name: str, rng: random.Random, *, whole: bool) -
     step = multiple or (1.0 if whole or rng.random() < 0.5 else 0.5)
     if not multiple and not whole and 0 < most - least < step * (1 + above + below):
         step = (most - least) / 8
-    first = math.ceil(least / step) * step if multiple else least
+    aligned = multiple and abs(least / step) <= _MOST_NUMBER
+    first = math.ceil(least / step) * step if aligned else least
     if above and first <= least:
         first += step
     steps = (math.ceil if below else math.floor)(min((most - first) / step, _MOST_NUMBER)) - below
