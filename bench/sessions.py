@@ -6,6 +6,7 @@
 On a quiet machine. A line of JSON each:
 
     session   ms from opening a session to its first state and its end; median of --repeats
+    program   ms of an empty program as the gate executes it, in a fork of one session
     together  seconds for eight sessions whose call waits 0.25 s, started at the same time
     memory    MiB of 64 open sessions together (proportional set size, Linux)
     apart     sessions of two calls and two states that are equal to the first one, and whether a change shows
@@ -49,14 +50,25 @@ def wait(seconds: float) -> float:
 '''
 
 
-def measure_session(world: PythonWorld, repeats: int) -> dict[str, Any]:
-    """Milliseconds of sessions, one after the other."""
+async def measure_session(world: PythonWorld, repeats: int) -> dict[str, Any]:
+    """Milliseconds of sessions, one after the other: opened, asked for their state, and ended."""
     took: list[float] = []
     for _ in range(repeats):
         start = time.perf_counter()
-        world.play([])
+        async with world.session() as session:
+            await session.state()
         took.append(1000 * (time.perf_counter() - start))
     return {"ms": round(statistics.median(took), 2), "lowest": round(min(took), 2), "sessions": repeats}
+
+
+def measure_program(world: PythonWorld, repeats: int) -> dict[str, Any]:
+    """Milliseconds of an empty program, executed in a fork of one session."""
+    took: list[float] = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        world.play_uncached([])
+        took.append(1000 * (time.perf_counter() - start))
+    return {"ms": round(statistics.median(took), 2), "lowest": round(min(took), 2), "programs": repeats}
 
 
 async def measure_together(world: PythonWorld, seconds: float = 0.25, sessions: int = 8) -> dict[str, Any]:
@@ -127,14 +139,15 @@ def main() -> None:
         file = Path(folder) / "waiting.py"
         file.write_text(WAITING, encoding="utf-8")
         with closing(PythonWorld(file.parent, file.name)) as world:
-            say(measured="session", **measure_session(world, args.repeats))
+            say(measured="session", **asyncio.run(measure_session(world, args.repeats)))
+            say(measured="program", **measure_program(world, args.repeats))
             say(measured="together", **asyncio.run(measure_together(world)))
             say(measured="memory", **asyncio.run(measure_memory(world)))
     if args.file:
         file = Path(args.file)
         with closing(PythonWorld(file.parent, file.name)) as world:
             call = Call(tool=args.tool, args=json.loads(args.args))
-            say(measured="session", file=file.name, **measure_session(world, args.repeats))
+            say(measured="session", file=file.name, **asyncio.run(measure_session(world, args.repeats)))
             say(measured="apart", file=file.name, **asyncio.run(measure_apart(world, call, 160)))
 
 
