@@ -9,7 +9,7 @@ On a quiet machine. A line of JSON each:
     program   ms of an empty program as the gate executes it, in a fork of one session
     together  seconds for eight sessions whose call waits 0.25 s, started at the same time
     memory    MiB of 64 open sessions together (proportional set size, Linux)
-    apart     sessions of two calls and two states that are equal to the first one, and whether a change shows
+    equal     sessions of two calls and two states that equal the first session, and whether a change shows
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ def _proportional_kib(process: Path) -> int:
         return 0
 
 
-async def measure_apart(world: PythonWorld, call: Call, sessions: int, at_once: int = 16) -> dict[str, Any]:
-    """Sessions that do the same, many at a time: how many come out alike."""
+async def measure_equal(world: PythonWorld, call: Call, sessions: int, at_once: int = 16) -> dict[str, Any]:
+    """Sessions that do the same, many at a time: how many equal the first one."""
 
     async def one() -> str:
         async with world.session() as session:
@@ -119,7 +119,7 @@ async def measure_apart(world: PythonWorld, call: Call, sessions: int, at_once: 
         found += await asyncio.gather(*(one() for _ in range(at_once)))
     before, _, after = json.loads(found[0])
     return {
-        "alike": found.count(found[0]),
+        "equal": found.count(found[0]),
         "sessions": len(found),
         "change_seen": before != after,
         "ms": round(1000 * (time.perf_counter() - start) / len(found), 1),
@@ -148,7 +148,7 @@ def main() -> None:
         with closing(PythonWorld(file.parent, file.name)) as world:
             call = Call(tool=args.tool, args=json.loads(args.args))
             say(measured="session", file=file.name, **asyncio.run(measure_session(world, args.repeats)))
-            say(measured="apart", file=file.name, **asyncio.run(measure_apart(world, call, 160)))
+            say(measured="equal", file=file.name, **asyncio.run(measure_equal(world, call, 160)))
 
 
 if __name__ == "__main__":

@@ -12,10 +12,19 @@ from pathlib import Path
 
 import pytest
 
-from bundles import call
+from bundles import call, made
+from genenv.backends.scripted import ScriptedSampler
+from genenv.gate.gate import base_tasks
+from genenv.rollout.driver import Sampling, roll_out
+from genenv.tools.calls import format_calls
+from genenv.tools.check import calls_of
+from genenv.tools.environment import Tools
+from genenv.tools.settings import ToolsConfig
+from genenv.tools.worlds.base import Call
 from genenv.tools.worlds.origins import PythonOrigin
 from genenv.tools.worlds.python import PythonWorld
 from genenv.tools.worlds.sources import PythonSource
+from genenv.types import Task
 
 Opens = Callable[[str], PythonWorld]
 
@@ -350,6 +359,81 @@ def _lives(pid: int) -> bool:
 
 def _folders(world: PythonWorld) -> list[Path]:
     return list(world._scratch.temporary.iterdir())
+
+
+SHOP = """
+    == service.py
+    ITEMS = ("lamp", "desk", "chair", "shelf", "rug")
+    ORDERS = {f"A-{n}": {"item": item, "status": "open"} for n, item in enumerate(ITEMS, 1)}
+
+    def cancel(order_id):
+        if ORDERS[order_id]["status"] != "open":
+            raise ValueError("it is not open")
+        ORDERS[order_id]["status"] = "cancelled"
+    == shop.py
+    import service
+    from service import ORDERS
+
+    def get_order(order_id: str) -> dict:
+        "Show an order."
+        return {"order_id": order_id, **ORDERS[order_id]}
+
+    def cancel_order(order_id: str) -> dict:
+        "Cancel an open order."
+        service.cancel(order_id)
+        return {"order_id": order_id, "status": "cancelled"}
+"""
+
+
+@pytest.fixture
+def shop(opens: Opens, tmp_path: Path) -> Iterator[Tools]:
+    opens(SHOP, "shop.py")
+    made(tmp_path / "bundle", tmp_path / "shop.py")
+    env = Tools(ToolsConfig(), tmp_path / "bundle")
+    yield env
+    env.world.close()
+
+
+def cancelling(env: Tools, task: Task) -> Iterator[str]:
+    """Replies that cancel an order which a task does not name."""
+    named = f"{task.payload['calls']}{task.payload['before']}"
+    for order in (f"A-{n}" for n in range(1, 6)):
+        if order not in named:
+            yield format_calls([call("cancel_order", order_id=order)], env.settings.style)
+
+
+@pytest.mark.long
+def test_a_rollout_that_changes_one_thing_more_than_asked_fails(shop: Tools) -> None:
+    """The change is in a module beside the tools': it decided no verdict when only theirs was looked at."""
+    tasks = [*shop.held_out(), *base_tasks(shop, shop.seeds(), seed=0).values()]
+    assert all(shop.check(task, task.oracle).success for task in tasks)
+    more = [
+        shop.check(task, (extra, *task.oracle)).success
+        for task in tasks
+        if "cancel_order" in str(task.payload["tools"])
+        for extra in cancelling(shop, task)
+    ]
+    assert len(more) > 50
+    assert not any(more)
+
+
+@pytest.mark.long
+def test_a_verdict_makes_no_call_of_the_agent_again(shop: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = shop.held_out()[0]
+    wrong = next(cancelling(shop, task))
+    executed: list[list[Call]] = []
+    play = shop.world.play
+    monkeypatch.setattr(
+        shop.world, "play", lambda calls, **options: executed.append(list(calls)) or play(calls, **options)
+    )
+    sampler = ScriptedSampler(lambda prompt, rng: wrong)
+    sampling = Sampling(temperature=1.0, max_new_tokens=200, timeout_s=30.0, seed=0)
+    (group,) = asyncio.run(roll_out(shop, sampler, [task], rollouts=2, sampling=sampling))
+    assert executed == [[*calls_of(task.payload, "before"), *calls_of(task.payload, "calls")]] * 2
+    verdicts = [shop.check(task, trace.replies) for trace in group.traces]
+    assert [(one.reward, one.explanation) for one in verdicts] == [
+        (trace.reward, trace.explanation) for trace in group.traces
+    ]
 
 
 def test_a_file_in_a_package_brings_the_package(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import json
 import random
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, cast
 
 from genenv.environments.common import caseless
@@ -22,22 +22,12 @@ from genenv.tools.language.wording import names_tool, unsolvable_verdict
 from genenv.tools.language.words import FORMS
 from genenv.tools.spec import Program
 from genenv.tools.toolbox import Toolbox
-from genenv.tools.worlds.base import Call, Outcome, World, play_uncached
+from genenv.tools.worlds.base import Call, Outcome, Played, World, play_uncached
 from genenv.types import Json, Rejection, RejectReason, Task, Verdict
 
 _DRAWS = 20
 """Maximum number of tries per random call to draw a call that is not in the solution."""
 _NUMBER = re.compile(r"(?<![\w.-])-?\d+(?:,\d{3})*(?:\.\d+)?(?![\w])")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Executed:
-    """The outcomes of an agent's calls, and the state after them."""
-
-    outcomes: tuple[Outcome, ...]
-    """One outcome for each call."""
-    state: Json
-    """The state after the last call."""
 
 
 def calls_of(payload: Mapping[str, Json], key: str) -> list[Call]:
@@ -46,14 +36,14 @@ def calls_of(payload: Mapping[str, Json], key: str) -> list[Call]:
     return [Call(tool=call["tool"], args=call["args"]) for call in listed]
 
 
-def execute(world: World, shown: Sequence[str], before: Sequence[Call], calls: Sequence[Call]) -> Executed:
+def execute(world: World, shown: Sequence[str], before: Sequence[Call], calls: Sequence[Call]) -> Played:
     """Execute an agent's calls. A call that `refusal` refuses gives an error and reaches no tool."""
     errors = [refusal(world, shown, call) for call in calls]
     valid = [call for call, error in zip(calls, errors, strict=True) if error is None]
     played = world.play([*before, *valid])
     outcomes = iter(played.outcomes[len(before) :])
     shown_outcomes = tuple(next(outcomes) if error is None else Outcome(error=error) for error in errors)
-    return Executed(outcomes=shown_outcomes, state=played.state)
+    return Played(outcomes=shown_outcomes, state=played.state)
 
 
 def refusal(world: World, shown: Sequence[str], call: Call) -> str | None:
@@ -69,7 +59,7 @@ def refusal(world: World, shown: Sequence[str], call: Call) -> str | None:
     return world.tools[call.tool].problem(call.args)
 
 
-def check(toolbox: Toolbox, task: Task, replies: Sequence[str], executed: Executed | None = None) -> Verdict:
+def check(toolbox: Toolbox, task: Task, replies: Sequence[str], executed: Played | None = None) -> Verdict:
     """Grade a rollout, GenEnv eq. (1). Exact: 1 for the solution's end state and all answers, else 0.
 
     Soft: a rollout that is not right gets the partial credit of its calls (`credit`).
@@ -97,7 +87,7 @@ def check(toolbox: Toolbox, task: Task, replies: Sequence[str], executed: Execut
     if executed is None:
         shown = cast("Sequence[str]", task.payload["tools"])
         executed = execute(toolbox.world, shown, before, calls)
-    wanted = toolbox.solved((*before, *oracle))
+    wanted = toolbox.world.play([*before, *oracle])
     extra = single and toolbox.counts_calls and len(calls) > len(oracle)
     problem = (
         (f"It calls more than it was asked to: {len(calls)} calls, not {len(oracle)}." if extra else None)

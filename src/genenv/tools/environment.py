@@ -15,12 +15,12 @@ from genenv.evaluation.environment_check import Finding
 from genenv.tools.build import build, skills_of
 from genenv.tools.bundle_check import check_tools
 from genenv.tools.calls import Reply, read_reply
-from genenv.tools.check import Executed, audit, calls_of, check, random_replies, refusal
+from genenv.tools.check import audit, calls_of, check, random_replies, refusal
 from genenv.tools.grammar import schema_from_state
 from genenv.tools.settings import ToolsConfig
 from genenv.tools.spec import AND, THEN, Program, ToolsParameters
 from genenv.tools.toolbox import Toolbox
-from genenv.tools.worlds.base import Call, Outcome, Session
+from genenv.tools.worlds.base import Call, Outcome, Played, Session
 from genenv.types import (
     JsonObject,
     Lineage,
@@ -244,7 +244,7 @@ class ToolsEpisode:
         self._single = task.payload["mode"] == "single"
         self.max_turns = 1 if self._single else env.settings.max_turns
         self._replies: list[str] = []
-        self._executed: Executed | None = None
+        self._executed: Played | None = None
 
     async def run(self, ask: Ask) -> None:
         """Run the episode until a reply without calls, or for `max_turns` replies."""
@@ -264,9 +264,9 @@ class ToolsEpisode:
                 else:
                     await self._converse(session, ask, outcomes)
             except OutOfTurns:
-                self._executed = Executed(outcomes=tuple(outcomes), state=await session.state())
+                self._executed = Played(outcomes=tuple(outcomes), state=await session.state())
                 raise
-            self._executed = Executed(outcomes=tuple(outcomes), state=await session.state())
+            self._executed = Played(outcomes=tuple(outcomes), state=await session.state())
 
     async def _converse(self, session: Session, ask: Ask, outcomes: list[Outcome]) -> None:
         messages: Sequence[Message] = self._task.messages

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date as Day
@@ -37,8 +36,6 @@ from genenv.tools.spec import Gap, Program, Use
 from genenv.tools.worlds.base import Call, Played, Tool, World
 from genenv.types import Json, JsonObject, Seed
 
-_KEPT_SOLUTIONS = 256
-"""Maximum number of task solutions whose end states are cached."""
 _HELD_OUT_PARTS = 5
 """One program in this many, by a hash of its calls, is reserved for held-out tasks."""
 
@@ -125,19 +122,6 @@ class Toolbox:
     def begun(self, program: Program) -> Played:
         """Execute the calls that set up a program's initial state; return their outcomes and the state."""
         return self.world.play([Call(tool=one.tool, args=dict(one.args)) for one in program.before])
-
-    def solved(self, calls: tuple[Call, ...]) -> Played:
-        """Execute a task's solution, and cache the result for the other rollouts of the task."""
-        key = repr(calls)
-        if key not in self._solved:
-            self._solved[key] = self.world.play(calls)
-            if len(self._solved) > _KEPT_SOLUTIONS:
-                self._solved.popitem(last=False)
-        return self._solved[key]
-
-    @cached_property
-    def _solved(self) -> OrderedDict[str, Played]:
-        return OrderedDict()
 
     def values(self, program: Program) -> Mapping[str, list[Json]]:
         """Return the values that arguments can take when a program begins, by kind (state and users)."""

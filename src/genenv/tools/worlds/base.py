@@ -277,34 +277,34 @@ async def replaying_session(world: World) -> AsyncGenerator[Session]:
 
 
 class KnownPrograms:
-    """The latest programs that a world executed, with what they came to (least recently used go first).
+    """A cache of executed programs. The least recently used are dropped first.
 
     Args:
-        most: how many are kept.
-        most_chars: of their outcomes and states together, about.
+        most: the largest number of programs.
+        most_chars: about how many characters all outcomes and states may have; None: any number.
     """
 
-    def __init__(self, most: int = 4096, most_chars: int = 64 << 20) -> None:
+    def __init__(self, most: int, most_chars: int | None = None) -> None:
         self._most, self._most_chars, self._chars = most, most_chars, 0
         self._known: OrderedDict[str, tuple[Played, int]] = OrderedDict()
 
     def play(self, calls: Sequence[Call], watch: bool, execute: Callable[[], Played]) -> Played:
-        """The outcome of a program, which is executed if it is not known.
+        """Return what a program led to. `execute` runs it if it is not in the cache.
 
         Args:
             calls: the program.
-            watch: see `World.play`.
-            execute: executes it.
+            watch: see `World.play`; programs with and without it are cached separately.
+            execute: executes the program.
         """
         key = repr([(call.tool, call.args) for call in calls]) + "!" * watch
         if key in self._known:
             self._known.move_to_end(key)
             return self._known[key][0]
         played = execute()
-        size = len(repr(played))
+        size = 0 if self._most_chars is None else len(repr(played))
         self._known[key] = played, size
         self._chars += size
-        while len(self._known) > self._most or self._chars > self._most_chars:
+        while len(self._known) > self._most or self._chars > (self._most_chars or 0):
             self._chars -= self._known.popitem(last=False)[1][1]
         return played
 

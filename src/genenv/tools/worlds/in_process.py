@@ -207,9 +207,15 @@ def _held_by(value: object) -> list[object]:
         return list(cast("Sequence[object]", value))
     found: list[object] = list(getattr(value, "__dict__", {}).values())
     found += [getattr(value, name, None) for name in ("func", "__func__", "__self__", "__wrapped__")]
-    for cell in getattr(value, "__closure__", None) or ():
+    return [*found, *closure_of(value).values()] if isinstance(value, FunctionType) else found
+
+
+def closure_of(function: FunctionType) -> dict[str, object]:
+    """Return the variables of a function's closure that have a value, by name."""
+    found: dict[str, object] = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
         with contextlib.suppress(ValueError):  # a cell that is still empty
-            found.append(cell.cell_contents)
+            found[name] = cell.cell_contents
     return found
 
 
@@ -256,6 +262,10 @@ def _own(module: ModuleType) -> list[tuple[str, object]]:
     ]
 
 
+_KEPT = 512
+"""Size of the cache of executed programs (least recently used)."""
+
+
 class InProcessWorld:
     """A world whose tools are the methods of an installed class, called in this process.
 
@@ -283,7 +293,7 @@ class InProcessWorld:
         self.confined = True
         self.received = 0
         self.asked: Sequence[str] = ()
-        self._known = KnownPrograms()
+        self._known = KnownPrograms(_KEPT)
 
     def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
         """See `World`."""

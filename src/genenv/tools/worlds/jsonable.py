@@ -172,7 +172,6 @@ class States(_Result):
         self._name = ""
         self._shown: list[sqlite3.Connection] = []
         self._inside: list[object] = []
-        self._alive: list[object] = []  # an id of something that is gone may be used again
 
     def read(self, name: str, value: object) -> Any:  # noqa: ANN401 - JSON
         """One value of the state.
@@ -238,7 +237,6 @@ class States(_Result):
             return f"<{kind.__qualname__}>"
         if isinstance(made, str):
             return made
-        self._alive.append(made)
         args, more = cast("Sequence[object]", made[1]), cast("Sequence[object]", made[2:5])
         parts = [list(cast("Iterator[object]", one)) if isinstance(one, Iterator) else one for one in more]
         shown = [one for one in (*args, *parts) if one is not None and not is_code(one)]

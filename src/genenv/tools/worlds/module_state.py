@@ -6,7 +6,6 @@ defaults and variables of closures.
 
 from __future__ import annotations
 
-import contextlib
 import enum
 from collections.abc import Mapping
 from types import FunctionType, ModuleType
@@ -14,7 +13,7 @@ from typing import cast
 
 from pydantic import BaseModel
 
-from genenv.tools.worlds.in_process import decorated
+from genenv.tools.worlds.in_process import closure_of, decorated
 from genenv.tools.worlds.jsonable import is_code
 
 
@@ -39,8 +38,7 @@ def state_of_module(module: ModuleType, prefix: str) -> list[tuple[str, object]]
         if not is_code(value):
             found.append((f"{prefix}{name}", value))
         elif isinstance(value, type) and value.__module__ == module.__name__:
-            attributes_of = _class_attributes(value)
-            found += [(f"{prefix}{name}.{key}", one) for key, one in attributes_of]
+            found += [(f"{prefix}{name}.{key}", one) for key, one in _class_attributes(value)]
         elif isinstance(value, FunctionType) and value.__module__ == module.__name__:
             found += [(f"{prefix}{name}.{key}", one) for key, one in _held_by(value)]
     return found
@@ -66,9 +64,7 @@ def _held_by(function: FunctionType) -> list[tuple[str, object]]:
             (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
         )
     ]
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
-        with contextlib.suppress(ValueError):  # a cell that is still empty
-            found.append((name, cell.cell_contents))
+    found += closure_of(function).items()
     return [(name, value) for name, value in found if isinstance(value, list | dict | set | bytearray)]
 
 

@@ -35,6 +35,8 @@ CALL_S = 5.0
 """How long one call may take."""
 _STATE_S = 30.0
 """How long reading the state may take."""
+_KNOWN, _KNOWN_CHARS = 4096, 64 << 20
+"""Programs that are cached, and about how many characters their results and states have."""
 _MOST_BYTES = 64 << 20
 """Of an answer: results and the state."""
 
@@ -84,7 +86,7 @@ class PythonWorld:
         self._process: subprocess.Popen[bytes] | None = None
         self._ended: Callable[[], object] | None = None
         self._started_times = 0
-        self._known = KnownPrograms()
+        self._known = KnownPrograms(_KNOWN, _KNOWN_CHARS)
         self._player: _Connection | None = None
         """The session that executes programs."""
         self.received = 0

@@ -166,7 +166,8 @@ def _imported_by(prepared: _Prepared) -> list[str]:
                     and getattr(module, "__spec__", None) is not None
                 ]
             folder.remove()
-        os.write(writing, json.dumps(found).encode()[: 1 << 16])
+        with os.fdopen(writing, "wb") as names:
+            names.write(json.dumps(found).encode())
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading, "rb") as answer:
@@ -231,25 +232,21 @@ def _answer_all(connection: socket.socket, prepared: _Prepared, folder: SessionF
         elif folder.signature() != begun:
             say({"spent": True})
             return
-        elif (ended := _in_a_fork(partial(_say_answer, say, tools, request))) is not None:
-            say({"ended": ended})
+        elif not _answered_in_a_fork(say, tools, request):
+            say({"ended": True})
 
 
-def _say_answer(
+def _answered_in_a_fork(
     say: Callable[[Mapping[str, object]], None], tools: Tools, request: Mapping[str, Any]
-) -> None:
-    say(_answer(tools, request))
-
-
-def _in_a_fork(work: Callable[[], None]) -> int | None:
-    """Do something in a forked process. Return its wait status if it did not finish, else None."""
+) -> bool:
+    """Answer in a forked process, so that the session stays as it is. Return whether it could."""
     child = os.fork()
     if child == 0:
         status = 1
         try:
             os.setpgid(0, 0)
             die_with_parent()
-            work()
+            say(_answer(tools, request))
             status = 0
         finally:
             os._exit(status)
@@ -258,7 +255,7 @@ def _in_a_fork(work: Callable[[], None]) -> int | None:
     _, status = os.waitpid(child, 0)
     with contextlib.suppress(OSError):
         os.killpg(child, signal.SIGKILL)  # what its tools have started
-    return status or None
+    return status == 0
 
 
 def _open_files() -> set[str]:
@@ -281,9 +278,8 @@ def _answer(tools: Tools, request: Mapping[str, Any]) -> dict[str, object]:
     try:
         match request["do"]:
             case "describe":
-                state = tools.state()
-                described = {"tools": tools.told(), "left_out": tools.left_out, "unseen": tools.unseen}
-                return {**described, "state": state}
+                tools.state()  # says what cannot be read
+                return {"tools": tools.told(), "left_out": tools.left_out, "unseen": tools.unseen}
             case "call":
                 return tools.call(request["tool"], request["args"], request["call_s"])
             case "state":
@@ -351,7 +347,7 @@ class Tools:
         """The tools of a file.
 
         Raises:
-            _NotLoaded: it cannot be imported, or there is no such class, or nothing in it is a tool.
+            _NotLoaded: it cannot be imported, has no such class, or no functions and no methods.
         """
         module = _imported(file, folder.path, codes)
         classes = public_classes(module)
@@ -369,11 +365,7 @@ class Tools:
         return cls(module, getattr(module, name) if name else None, folder)
 
     def told(self) -> list[dict[str, object]]:
-        """The tools, as JSON.
-
-        Raises:
-            _NotLoaded: there are none.
-        """
+        """Return the descriptions of the functions that can be tools; `left_out` has the others."""
         for name in self._functions:
             with contextlib.suppress(NoTool):
                 self._tool(name)
