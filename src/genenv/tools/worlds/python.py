@@ -208,6 +208,8 @@ class PythonWorld:
             yield _PythonSession(self, connection, (reader, writer))
         finally:
             writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
 
     def close(self) -> None:
         """End the processes, and remove their folder."""
