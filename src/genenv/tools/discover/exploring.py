@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import random
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import cast
 
 from genenv.progress import advance
+from genenv.tools.discover.probing import IDLE, Patience, Probe
 from genenv.tools.discover.recipes import (
     FRESH,
     CallStats,
@@ -29,13 +29,12 @@ from genenv.tools.discover.recipes import (
     sources_of,
     succeeded,
 )
-from genenv.tools.discover.probing import IDLE, Patience, Probe
 from genenv.tools.discover.state_values import (
     ANY,
     FILES,
     HIDDEN,
-    INDEX,
     KEY,
+    NAMES,
     indices,
     leaves,
     single_paths,
@@ -46,9 +45,9 @@ from genenv.types import Json
 
 _TRIES, _MORE_TRIES = 3, 9
 """Tries of the second call of a link, and of a call with other arguments."""
-_CALLS, _SECONDS = 600, 30.0
-"""What trying values whose kinds no name suggests may take, for each tool. A program of calls takes about 5 ms,
-so this is 3 s for a tool that nothing helps; two parameters and 48 kinds of values take half of it."""
+_CALLS, _SECONDS = 900, 30.0
+"""What trying values that no name suggests may take, for each tool. A program of calls takes about 5 ms, so
+this is 4 s for a tool that nothing helps. Two parameters and 48 kinds of values take half of it."""
 _PASSES = 4
 _SETUPS = 6
 """Number of states, made by random writes, that each later pass tries."""
@@ -96,7 +95,9 @@ class Explorer:
             drawn = [(), *(self.setup() for _ in range(_SETUPS * bool(number)))]
             setups = {repr(one): one for one in drawn}.values()
             known, weak, self._weak = len(self._recipes), self._weak, set()
-            left = [one for name, one in self.world.tools.items() if name not in self._recipes or name in weak]
+            left = [
+                one for name, one in self.world.tools.items() if name not in self._recipes or name in weak
+            ]
             for place, tool in enumerate(left, start=1):
                 again = f"again, {place} of {len(left)}: {tool.name}" if number else tool.name
                 advance(items=0 if number else 1, note=again)
@@ -132,7 +133,7 @@ class Explorer:
             self._failures[tool.name] = probe.said
 
     def _see_again(self, setups: Iterable[Sequence[Call]]) -> None:
-        """Look whether tools that changed nothing in the first state do so after writes: to stop needs a start."""
+        """Look whether tools that changed nothing in the first state do so after writes, as `stop` does."""
         for name, recipe in self._ordered().items():
             tool = self.world.tools[name]
             for before in setups if not recipe.writes and tool.writes is None else ():
@@ -201,7 +202,10 @@ class Explorer:
         if key not in self._held:
             state = self.world.play(before).state
             values = {**leaves(state), **(self.also(state) if self.also else {})}
-            values |= {kind: one for kind, one in indices(state).items() if kind != INDEX}
+            values |= {kind: one for kind, one in indices(state).items() if kind != NAMES}
+            for call in before:  # what earlier calls were given is known, though a state may not show it
+                for name, value in call.args.items():
+                    values.setdefault(f"{call.tool}({name})", []).append(value)
             self._held[key] = Held(values, Records(state))
         return self._held[key]
 

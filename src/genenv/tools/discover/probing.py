@@ -10,7 +10,7 @@ import itertools
 import random
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from genenv.tools.discover.recipes import (
@@ -27,7 +27,15 @@ from genenv.tools.discover.recipes import (
     succeeded,
     taken,
 )
-from genenv.tools.discover.state_values import INDEX, leaves, single_paths, untold, wanted, words_of
+from genenv.tools.discover.state_values import (
+    INDEX,
+    leaves,
+    names_records,
+    single_paths,
+    untold,
+    wanted,
+    words_of,
+)
 from genenv.tools.generate.fresh_values import is_closed, told_values
 from genenv.tools.worlds.base import Call, Outcome, Played, Tool, World
 from genenv.types import Json
@@ -40,8 +48,8 @@ _MOST_KINDS, _LOOKED_AT = 48, 3
 _FEW = 6
 """Maximum number of distinct values of a category."""
 _CATEGORY = re.compile(r"[A-Za-z]+(?:[_-][a-z]+)*")
-_QUARTER = 4
-"""Success rates are rounded to quarters before they are compared: a few tries are no more precise."""
+_HALF = 2
+"""Success rates are rounded to halves before they are compared: a few tries are no more precise."""
 _SURE = 0.5
 """Success rate from which on no other sources are tried."""
 _PAIRED = 12
@@ -60,20 +68,7 @@ class Patience:
     """
 
     def __init__(self, calls: int, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._calls, self._seconds, self._clock = calls, seconds, clock
-
-    def steps(self, cost: int) -> Iterator[None]:
-        """Yield while half of the calls, and some time, are left: the rest is for the tool in other states.
-
-        Args:
-            cost: number of calls of each step.
-        """
-        kept = self._calls // 2
-        while self._calls - cost >= kept and self._seconds > 0:
-            start = self._clock()
-            self._calls -= cost
-            yield
-            self._seconds -= self._clock() - start
+        self.calls, self.seconds, self.clock = calls, seconds, clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +119,7 @@ class Probe:
         self._needed = [slot for slot, needed in self._slots.items() if needed]
         self._found: list[_Tried] = []
         self._forms: set[str] = set()
+        self._plays = 0
         self.said = "it was given no value that there is"
         """The last error of a call, or another reason why the tool has no recipe."""
 
@@ -144,30 +140,44 @@ class Probe:
         An answer unlike all before it shows that a call went further; the source is then kept while other
         parameters are tried.
         """
-        steps, further = patience.steps(_TRIES), not self.is_sure
-        ways = {slot: self._ways(slot)[0] for slot in self._needed}
-        while further and not self.is_sure:
+        start, plays, half = (
+            patience.clock(),
+            self._plays,
+            patience.calls // 2,
+        )  # the rest is for other states
+
+        def is_over() -> bool:
+            late = patience.clock() - start > patience.seconds
+            return self.is_sure or late or self._plays - plays > half
+
+        self._search(is_over)
+        patience.calls -= self._plays - plays
+        patience.seconds -= patience.clock() - start
+
+    def _search(self, is_over: Callable[[], bool]) -> None:
+        ways, further = {slot: self._ways(slot)[0] for slot in self._needed}, True
+        while further and not is_over():
             further = False
             for slot in self._needed:
                 best = max(self._found, key=self._rank, default=None)
                 ways = dict(best.ways) if best else ways
                 kept, known = dict(ways), len(self._found)
                 for way in self._others(slot, ways[slot]):
-                    if next(steps, steps) is steps:
-                        return
                     if self._try({**ways, slot: way}) and not self._found:
                         kept, further = {**ways, slot: way}, True
                         break
+                    if is_over() and not self.is_sure:
+                        return
                 ways, further = kept, further or len(self._found) > known
                 if self.is_sure:
                     return
-        for pair in self._pairs(ways):
-            if self.is_sure or next(steps, steps) is steps:
+        for pair in self._pairs(ways) if not self._found else ():
+            if is_over():
                 return
             self._try({**ways, **pair})
 
     def _pairs(self, ways: Mapping[str, str]) -> list[dict[str, str]]:
-        """Return sources of two parameters at once, likeliest first: some answers do not say which is wrong."""
+        """Return sources of two parameters at once: some answers do not say which of them is wrong."""
         options = {slot: self._others(slot, ways[slot])[:_PAIRED] for slot in self._needed}
         pairs = [
             (number + place, {one: way, other: another})
@@ -224,10 +234,11 @@ class Probe:
             together=tried.together,
         )
 
-    def _rank(self, tried: _Tried) -> tuple[int, float]:
-        """Return what combinations are compared by: evidence first, then how natural the sources are."""
-        rate = round(tried.rate * _QUARTER) * (1 + (tried.tells and not tried.writes))
-        return rate, sum(self._suits(slot, way, writes=tried.writes) for slot, way in tried.ways.items())
+    def _rank(self, tried: _Tried) -> tuple[int, float, int]:
+        """Return what combinations are compared by: evidence, how natural the sources are, wrong values."""
+        rate = round(tried.rate * _HALF) * (1 + (tried.tells and not tried.writes))
+        suits = sum(self._suits(slot, way, writes=tried.writes) for slot, way in tried.ways.items())
+        return rate, suits, len(tried.good)
 
     def _fitting(self, slot: str) -> dict[str, Sequence[Json]]:
         """Return the kinds of values that a slot can take."""
@@ -235,10 +246,7 @@ class Probe:
         found: dict[str, Sequence[Json]] = {}
         for kind, held in self._held.values.items():
             some = held[:_LOOKED_AT]
-            if kind.endswith(INDEX) and isinstance(some[0], int):
-                values = some  # the index of an item is no text
-            else:
-                values = taken(of, name, some)
+            values = some if kind.endswith(INDEX) else taken(of, name, some)  # an index is no text
             if any(of.fits(name, one) for one in values):
                 found[kind] = held
         return found
@@ -293,7 +301,7 @@ class Probe:
             rate=len(good) / max(1, tries - avoided),
             writes=writes,
             good=tuple(outcome for _, outcome in good),
-            tells=not differ or len({_form(outcome, args) for args, outcome in good}) > 1,
+            tells=not self._needed or len({_form(outcome, args) for args, outcome in good}) > 1,
             constant=differ and not writes and len({outcome.text for _, outcome in good}) == 1,
             together=sum(together[::2]) * len(together[1::2]) > sum(together[1::2]) * len(together[::2]),
         )
@@ -314,7 +322,9 @@ class Probe:
         if way == FRESH:
             return 0.5 if writes else 0.0
         named, last = self._named(slot), slot.rpartition(".")[2]
-        rank = 1 - 0.1 * named.index(way) if way in named else -0.1
+        if way not in named:
+            return -0.1 if names_records(way) else -0.2 + 0.05 * way.endswith(INDEX)
+        rank = 1 - 0.1 * named.index(way)
         if not writes or "id" in words_of(slot):
             return rank
         held = self._held.values[way]
@@ -377,6 +387,7 @@ class Probe:
         return {**args, outer: less if isinstance(args[outer], list) else less[0]}
 
     def _play(self, args: Mapping[str, Json]) -> Played:
+        self._plays += 1
         return self._world.play([*self._before, Call(tool=self._tool.name, args=args)], watch=True)
 
 

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from pydantic import JsonValue
 
-from genenv.tools.discover.state_values import ANY, INDEX, KEY, indices, leaves, records
+from genenv.tools.discover.state_values import ANY, KEY, NAMES, indices, leaves, records
 from genenv.tools.generate.fresh_values import fresh
 from genenv.tools.language.words import COLUMN
 from genenv.tools.worlds.base import Call, Outcome, Tool
@@ -209,10 +209,10 @@ def slots(tool: Tool) -> dict[str, bool]:
         found[outer] = outer in tool.required
         record = _record(tool, outer)
         needed = cast("Sequence[str]", record.get("required", ()))
-        for field, schema in cast("Mapping[str, JsonObject]", record.get("properties", {})).items():
+        for name, schema in cast("Mapping[str, JsonObject]", record.get("properties", {})).items():
             plain = "enum" not in schema and schema.get("type") in ("string", "integer", "array")
-            if plain or field not in needed:
-                found.setdefault(f"{outer}.{field}", outer in tool.required and field in needed)
+            if plain or name not in needed:
+                found.setdefault(f"{outer}.{name}", outer in tool.required and name in needed)
     return found
 
 
@@ -245,7 +245,7 @@ def taken(tool: Tool, slot: str, values: Sequence[Json]) -> Sequence[Json]:
     return values
 
 
-def _place(  # noqa: PLR0913 - what is placed, where, and from what
+def _place(
     tool: Tool, outer: str, argument: Json, fields: Mapping[str, str], held: Held, rng: random.Random
 ) -> None:
     """Put values of the state into the records of an argument, usually all from one record of the state."""
@@ -436,8 +436,8 @@ def _values(result: Json) -> Iterator[tuple[str, Json]]:
             elif isinstance(value, str) and value.strip() and "\n" not in value and len(value) <= _LONGEST:
                 yield named, value
     for kind, values in indices(result).items():
-        if not kind.endswith(f"{ANY}.{INDEX}"):  # of a mapping that is no record
-            yield from ((kind_without_lists(kind), value) for value in values if isinstance(value, str))
+        if kind.endswith(NAMES) and not kind.endswith(f"{ANY}.{NAMES}"):  # of a mapping that is no record
+            yield from ((kind_without_lists(kind), value) for value in values)
 
 
 def _items(text: str) -> list[str]:

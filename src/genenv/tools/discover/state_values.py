@@ -17,8 +17,10 @@ KEY = "#"
 """Marks the key of a record in a kind."""
 ANY = "*"
 """Marks a record of a table or an item of a list in a kind."""
-INDEX = "[]"
-"""Marks the keys of a mapping that is no table, or the indices of a list: what stands in brackets after it."""
+NAMES, INDEX = "{}", "[]"
+"""Marks the keys of a mapping that is no table, and the indices of a list: what stands in brackets."""
+_ARRAY = {"shape", "dtype", "sha256"}
+"""Fields that stand for a large array in a state."""
 _NAMING = frozenset({"id", "key", "name", "number", "no", "code", "title", "slug", "ref", "path"})
 """Words for fields that name a record."""
 _SPOKEN = frozenset({"name", "title"})
@@ -117,10 +119,15 @@ def indices(value: Json) -> dict[str, list[Json]]:
 
     def walk(inner: Json, kind: tuple[str, ...]) -> None:
         table = isinstance(inner, Mapping) and _is_table(inner, kind)
+        if isinstance(inner, Mapping) and inner.keys() == _ARRAY and isinstance(inner["shape"], list):
+            for depth, size in enumerate(cast("list[int]", inner["shape"])):
+                found[".".join((*kind, *(ANY,) * depth, INDEX))] = dict.fromkeys(range(size))
+            return
         if isinstance(inner, Mapping | list):
             places = list(inner) if isinstance(inner, Mapping) else range(len(inner))
             if places and not table:
-                found.setdefault(".".join((*kind, INDEX)), {}).update(dict.fromkeys(places))
+                mark = INDEX if isinstance(inner, list) else NAMES
+                found.setdefault(".".join((*kind, mark)), {}).update(dict.fromkeys(places))
             named = isinstance(inner, Mapping) and not table
             for place in places:
                 walk(at(inner, (place,)), (*kind, str(place) if named else ANY))
@@ -219,7 +226,7 @@ def wanted(parameter: str, tool: str, kinds: Sequence[str]) -> list[str]:
         kinds: the kinds to choose from.
     """
     name, around = words_of(parameter), set(words_of(tool))
-    scored = [(_likeness(name, around, kind), kind) for kind in kinds if not kind.endswith(INDEX)]
+    scored = [(_likeness(name, around, kind), kind) for kind in kinds if not _is_place(kind)]
     scored.sort(key=lambda pair: -pair[0])
     return [kind for score, kind in scored if score > 0][:MOST_WANTED]
 
@@ -227,24 +234,30 @@ def wanted(parameter: str, tool: str, kinds: Sequence[str]) -> list[str]:
 def untold(kinds: Mapping[str, Sequence[Json]]) -> list[str]:
     """Return kinds in the order in which they are tried for a parameter whose name suggests none.
 
-    First what names records (keys, and fields such as `code`), then other values, then indices. Of kinds with
-    the same values only the first counts.
+    First what names records (keys, and fields such as `code`), then other values, then indices and names of
+    fields. Of kinds with the same values only the first counts.
     """
-
-    def rank(kind: str) -> int:
-        last = kind.rsplit(".", 1)[-1]
-        return 2 if last == INDEX else 0 if last == KEY or _NAMING & {*words_of(last)[-1:]} else 1
-
     first: dict[str, str] = {}
-    for kind in sorted(kinds, key=rank):
+    for kind in sorted(kinds, key=lambda kind: 2 if _is_place(kind) else not names_records(kind)):
         first.setdefault(repr(sorted(map(repr, kinds[kind]))), kind)
     return list(first.values())
+
+
+def names_records(kind: str) -> bool:
+    """Whether the values of a kind name records: keys, and fields such as `code`."""
+    last = kind.rsplit(".", 1)[-1]
+    return not _is_place(kind) and (last in (KEY, NAMES) or bool(_NAMING & {*words_of(last)[-1:]}))
+
+
+def _is_place(kind: str) -> bool:
+    """Whether a kind is indices of a list, or names of the fields of records."""
+    return kind.endswith((INDEX, f"{ANY}.{NAMES}"))
 
 
 def _likeness(name: tuple[str, ...], tool: set[str], kind: str) -> float:
     """Return how well a kind suits a parameter's name; 0: not at all."""
     parts = [part for part in kind.split(".") if part != ANY]
-    key = () if parts and parts[-1] == KEY else words_of(parts[-1] if parts else "")
+    key = () if parts and parts[-1] in (KEY, NAMES) else words_of(parts[-1] if parts else "")
     around = {word for part in parts[:-1] for word in words_of(part)}
     asked = set(name)
     if asked <= _SEARCHED and key and set(key) <= _SPOKEN:

@@ -43,7 +43,7 @@ _FORMATS = frozenset({"date-time", "time", "date", "email", "uri", "url"})
 """Text formats that are drawn by format even if there is a pattern; else the pattern decides."""
 _ANY_DIGITS = re.compile(r"\\d[+*]")
 """An unbounded run of digits in a pattern; three digits are drawn for it."""
-_RANGE = re.compile(r"(?<![\d.-])(-?\d+)\s*(?:to|and|through|-|–|\.{2,3})\s*(-?\d+)(?![\d.-])")
+_RANGE = re.compile(r"(?<![\d.-])(-?\d+)\s*(?:to|and|through|-|–|\.{2,3})\s*(-?\d+)(?!\d|[.-]\d)")
 """The bounds of a number in a description, as in `from 1 to 10` and `0..5`."""
 _IN_QUOTES = re.compile(r"""(?<!\w)(['"`])([^\s'"`]{1,40})\1""")
 

@@ -133,7 +133,7 @@ def _field(parameter: inspect.Parameter, hint: object, notes: Mapping[str, str])
 
 
 def _with_fields(hint: object) -> Any:  # noqa: ANN401 - a type
-    """A type in which each `typing.TypedDict`, which pydantic refuses in Python 3.11, is one that it takes."""
+    """A type without `typing.TypedDict`, which pydantic refuses in Python 3.11: a TypedDict that it takes."""
     if typing.is_typeddict(hint) and type(hint).__module__ == "typing":
         made = cast(Any, hint)
         fields: dict[str, object] = {}
