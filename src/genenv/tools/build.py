@@ -44,6 +44,10 @@ _HOW: dict[tuple[bool, Style], str] = {
 }
 
 
+_QUOTED = (
+    ' Write a call with a name in quotation marks as <tool_call>\n{"name": ..., "arguments": {...}}\n'
+    "</tool_call>."
+)
 _HELD_OUT_SAME = "these calls are kept for measuring, or for training"
 
 
@@ -244,14 +248,19 @@ def opening(
 
 def _system(toolbox: Toolbox, shown: Sequence[str], *, multi: bool, today: Day | None) -> str:
     settings = toolbox.settings
-    system = _HOW[multi, settings.style]
+    tools = [toolbox.world.tools[name] for name in shown]
+    style = settings.style
+    if style == "python" and not any(tool.is_plain for tool in tools):
+        style = "json"
+    system = _HOW[multi, style]
+    if style == "python" and not all(tool.is_plain for tool in tools):
+        system += _QUOTED
     if toolbox.has_gaps:
         system += " If no tool fits or a value is missing, say so instead."
     if today is not None:
         system += f" Today is {today:%A}, {today.isoformat()}."
-    if settings.style == "native":
+    if style == "native":
         return system
-    tools = [toolbox.world.tools[name] for name in shown]
     return f"{system} Tools:\n" + "\n".join(_line(tool, described=settings.descriptions) for tool in tools)
 
 

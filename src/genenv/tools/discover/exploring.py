@@ -412,7 +412,7 @@ def without_nondeterminism(graph: Graph, found: Nondeterminism) -> Graph:
     """Return the graph without nondeterministic values, and without tools that read nothing else."""
     shifting: dict[str, set[str]] = {}
     for one in found.results:
-        tool = next(name for name in graph.recipes if one.startswith(f"{name}."))
+        tool = max((name for name in graph.recipes if one.startswith(f"{name}.")), key=len)
         shifting.setdefault(tool, set()).add(one.removeprefix(f"{tool}."))
     lost = {
         tool

@@ -15,9 +15,9 @@ from typing import Any, cast
 
 from pydantic import JsonValue
 
-from genenv.tools.discover.state_values import ANY, KEY, NAMES, indices, leaves, records
-from genenv.tools.generate.fresh_values import fresh
-from genenv.tools.language.words import COLUMN
+from genenv.tools.discover.state_values import ANY, KEY, NAMES, indices, leaves, records, wanted
+from genenv.tools.generate.fresh_values import fresh, told_values
+from genenv.tools.language.words import COLUMN, SAID
 from genenv.tools.worlds.base import Call, Outcome, Tool
 from genenv.types import Json, JsonObject
 
@@ -161,7 +161,7 @@ def draw_arguments(
     if any(way != FRESH and not held.values.get(way) for way in chosen.values()):
         return None
     alike = _together(chosen.values(), held) if recipe.together and rng.random() < _OF_ONE_RECORD else []
-    own = rng.choice(alike) if alike else {}
+    own: Mapping[str, Sequence[Json]] = rng.choice(alike) if alike else {}
     args: dict[str, Json] = {}
     rows: dict[str, int] = {}
     for name, way in chosen.items():
@@ -231,6 +231,16 @@ def alone(tool: Tool, slot: str) -> tuple[Tool, str]:
     outer, _, field = slot.partition(".")
     fields = cast("Mapping[str, Json]", _record(tool, outer)["properties"])
     return Tool(name=tool.name, parameters={**tool.parameters, "properties": {field: fields[field]}}), field
+
+
+def found_by(tool: Tool, slot: str, way: str) -> str:
+    """Return how the source of a slot's values was found, in a few words."""
+    of, name = alone(tool, slot)
+    if way == FRESH:
+        return told_values(of, name) or "made up"
+    if way.startswith(SAID):
+        return "what users say"
+    return "by name" if wanted(name, of.name, [way]) else "by trying"
 
 
 def taken(tool: Tool, slot: str, values: Sequence[Json]) -> Sequence[Json]:

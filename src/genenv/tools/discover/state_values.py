@@ -119,7 +119,7 @@ def indices(value: Json) -> dict[str, list[Json]]:
 
     def walk(inner: Json, kind: tuple[str, ...]) -> None:
         table = isinstance(inner, Mapping) and _is_table(inner, kind)
-        if isinstance(inner, Mapping) and inner.keys() == _ARRAY and isinstance(inner["shape"], list):
+        if isinstance(inner, Mapping) and set(inner) == _ARRAY and isinstance(inner["shape"], list):
             for depth, size in enumerate(cast("list[int]", inner["shape"])):
                 found[".".join((*kind, *(ANY,) * depth, INDEX))] = dict.fromkeys(range(size))
             return

@@ -29,6 +29,8 @@ ARGUMENTS = "arguments"
 """The blank for all values without a separate blank."""
 _BLANK = re.compile(r"\{([^\W\d][\w.-]*)(?::([a-z]+)|=([^{}]*))?\}")
 _ENDS = (".", "?", "!")
+_END = re.compile(r"(?:(?<=[^\W\d_A-Z])|(?<=\)))[.;](?:\s|$)|。|,?\s+\(?(?:e\.g\.|i\.e\.|for example)")
+"""The end of the first sentence of a documentation, or of what it says before an example."""
 _IDENTIFIER = re.compile(r"[\W\d_]|[a-z][A-Z]")
 """Characters in a tool's name that a plain word does not have."""
 _LONGEST_TOLD = 120
@@ -104,8 +106,8 @@ def value_text(value: Json) -> str:
 
 
 def first_sentence(tool: Tool) -> str:
-    """Return the first sentence of a tool's documentation."""
-    return re.split(r"(?<=[a-z)])[.;](?:\s|$)", tool.description.strip(), maxsplit=1)[0].strip().rstrip(".")
+    """Return the first sentence of a tool's documentation, up to an example in it."""
+    return _END.split(tool.description.strip(), maxsplit=1)[0].strip().rstrip(".")
 
 
 def blanks_of(wording: str) -> list[str]:
