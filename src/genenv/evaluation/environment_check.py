@@ -252,10 +252,10 @@ def _sizes(
     simulator = [_length(env.simulator_messages(item, Profile(), alpha)) for item in seeds]
     specs = [len(json.dumps(task.spec, ensure_ascii=False)) for task in tasks]
     window = 4 * context_tokens
-    longest = max(*agent, *simulator)
+    longest = max(agent + simulator)
     fits = longest < window
     short = "" if fits else f"; a window of {context_tokens} tokens is short"
-    lengths = f"prompts up to {max(agent):,} characters, the simulator's {max(simulator):,}"
+    lengths = f"prompts up to {max(agent):,} characters, the simulator's {max(simulator, default=0):,}"
     seen = f"{lengths}, specs {max(specs):,}{short}"
     return Finding(what="sizes", state=GOOD if fits else POOR, seen=seen)
 

@@ -58,6 +58,10 @@ IDLE = "it is said to write, and nothing that can be seen changed"
 """Failure message of a tool that is declared to write, but whose calls change nothing visible."""
 
 
+NOTHING = "it answers {}, and nothing that can be seen changed"
+"""Failure message of a tool whose answers say nothing."""
+
+
 class Patience:
     """How long other values are tried for one tool than those that the names of its parameters suggest.
 
@@ -117,6 +121,8 @@ class Probe:
         self._world, self._tool, self._rng, self._luck = world, tool, rng, call_stats
         self._before, self._held, self._slots = before, held, slots(tool)
         self._needed = [slot for slot, needed in self._slots.items() if needed]
+        self._kinds: dict[str, dict[str, Sequence[Json]]] = {}
+        self._suggested: dict[str, list[str]] = {}
         self._found: list[_Tried] = []
         self._forms: set[str] = set()
         self._plays = 0
@@ -242,8 +248,10 @@ class Probe:
 
     def _fitting(self, slot: str) -> dict[str, Sequence[Json]]:
         """Return the kinds of values that a slot can take."""
+        if slot in self._kinds:
+            return self._kinds[slot]
         of, name = alone(self._tool, slot)
-        found: dict[str, Sequence[Json]] = {}
+        found = self._kinds[slot] = dict[str, Sequence[Json]]()
         for kind, held in self._held.values.items():
             some = held[:_LOOKED_AT]
             values = some if kind.endswith(INDEX) else taken(of, name, some)  # an index is no text
@@ -253,13 +261,14 @@ class Probe:
 
     def _named(self, slot: str) -> list[str]:
         """Return the sources that the name or the schema of a slot suggests."""
-        of, name = alone(self._tool, slot)
-        if is_closed(of, name):
-            return [FRESH]
-        fitting = self._fitting(slot)
-        held = [kind for kind in fitting if source_of(kind) is None]
-        told = [kind for kind in fitting if source_of(kind) not in (None, of.name)]
-        return [*wanted(name, of.name, held), *wanted(name, of.name, told)]
+        if slot not in self._suggested:
+            of, name = alone(self._tool, slot)
+            fitting = () if is_closed(of, name) else self._fitting(slot)
+            held = [kind for kind in fitting if source_of(kind) is None]
+            told = [kind for kind in fitting if source_of(kind) not in (None, of.name)]
+            suggested = [*wanted(name, of.name, held), *wanted(name, of.name, told)]
+            self._suggested[slot] = [FRESH] if is_closed(of, name) else suggested
+        return self._suggested[slot]
 
     def _ways(self, slot: str) -> list[str]:
         """Return the sources that are tried first: those that the slot suggests, and `FRESH`."""
@@ -284,8 +293,8 @@ class Probe:
             self._forms.add(_form(outcome, args))
             good = outcome.changed or (not tool.writes and succeeded(outcome, writes=False))
             self._luck.note(Call(tool=tool.name, args=args), ways, good=good)
-            if outcome.error and self.said != IDLE:
-                self.said = outcome.error
+            if not good and self.said != IDLE:
+                self.said = outcome.error or NOTHING.format(outcome.text[:60])
         writes = any(outcome.changed for _, outcome in outcomes)
         good = [(args, outcome) for args, outcome in outcomes if succeeded(outcome, writes=writes)]
         together = [one in good for one in outcomes]

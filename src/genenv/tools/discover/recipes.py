@@ -365,6 +365,8 @@ class CallStats:
     def fails(self, tool: str, ways: Mapping[str, str]) -> dict[str, tuple[Json, ...]]:
         """Return the values to avoid by parameter, for parameters with which other values succeeded."""
         own, found = self._own[tool], dict[str, tuple[Json, ...]]()
+        if not any(of.good[way] for way in ways.items() for of in (own, self._shared)):
+            return found
         faults = self._shared.alone()
         own_poor, shared_poor = own.poor(own.alone() | faults), self._shared.poor(faults)
         for way in ways.items():

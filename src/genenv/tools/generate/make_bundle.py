@@ -419,12 +419,18 @@ def _made(
             )
             explorer.also = lambda _: spoken.kinds(None)
             graph = explorer.explore()
+        found = Nondeterminism((), ())
+        if graph.recipes:
+            with staged(reporter, "calling the tools twice", items=None, unit="programs"):
+                found = _unsteady(explorer, BoundedWorld(source.open(files), budget), graph, wanted.seed)
+            graph = without_nondeterminism(graph, found)
         if not graph.recipes:
             reasons = "; ".join(f"{tool}: {error}" for tool, error in graph.failures.items())
-            raise UsageError(f"no tool of {origin.label} could be called with success ({reasons[:400]})")
-        with staged(reporter, "calling the tools twice", items=None, unit="programs"):
-            found = _unsteady(explorer, BoundedWorld(source.open(files), budget), graph, wanted.seed)
-        graph = without_nondeterminism(graph, found)
+            raise UsageError(
+                f"no tool of {origin.label} could be called with success ({reasons[:400]}); let the tools "
+                "begin with records, say in their schema which values they take (enum, examples), or have a "
+                "model look for values (--writer)"
+            )
         about = About(name=name, source=source, state=StateRules(volatile=found.state, results=found.results))
         wordings = beginnings(world.tools, {tool: one.writes for tool, one in graph.recipes.items()})
     finally:
