@@ -310,7 +310,8 @@ class TaskWriting:
         """What came of it, in a sentence."""
         refused = f"; left out: {tallied(self.refused)}" if self.refused else ""
         ended = f"; the model stopped answering: {self.problem}" if self.problem else ""
-        return f"{len(self._passed)} of {self.read} tasks that {self._model.name} wrote were kept{refused}{ended}."
+        kept = f"{len(self._passed)} of {self.read} tasks that {self._model.name} wrote were kept"
+        return f"{kept}{refused}{ended}."
 
     def write(self, wanted: Mapping[bool, int], judge: Judge, stage: Stage) -> dict[bool, list[Program]]:
         """Return programs with requests that passed, for training (False) and for held-out tasks (True).
