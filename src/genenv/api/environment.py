@@ -307,7 +307,7 @@ def _in_file(rows: Iterable[object] | str | Path, file: Path) -> str:
 
 
 def _in_code(functions: Sequence[Tool], file: Path, name: str = "") -> str:
-    """Write functions or a class to a Python file; return its path, with the name of the class or this name."""
+    """Write functions or a class to a Python file; return its path, with the class or this name after it."""
     code = written_out(functions)
     return ":".join(filter(None, (_written(code.text, file), code.made_of or name)))
 
