@@ -254,5 +254,7 @@ def _split(
         held_out = [row for row in rows if row.prompt_key in keys]
     train = {row.line: row for row in rows if row.prompt_key not in keys}
     if not train:
-        raise UsageError(f"all rows of {chosen.data} are held out; add rows, or lower environment.held_out")
+        raise UsageError(
+            f"all rows of {chosen.data} are held out (environment.held_out or eval_data); add others"
+        )
     return train, {row.line: row for row in held_out}, note or None

@@ -22,7 +22,7 @@ from genenv.interop.imported.environment import digest
 from genenv.plugins import own_part
 from genenv.threads import run_coroutine
 from genenv.types import JsonObject, Message
-from genenv.untrusted.documents import read_json
+from genenv.untrusted.documents import Unreadable, read_json
 
 _EXAMPLE = '{"prompt": "What is 2 + 3?", "answer": "5"}'
 _LIMIT_S = 600.0
@@ -103,7 +103,10 @@ def read_rows(path: str, needed: Mapping[str, str]) -> tuple[list[Row], str]:
 
 
 def _row(text: str, line: int, place: str) -> Row:
-    value = read_json(text, place)
+    try:
+        value = read_json(text, place)
+    except Unreadable as error:
+        raise UsageError(f"{error}; each line is a row, such as {_EXAMPLE}") from error
     try:
         prompt = _Columns.model_validate(value).prompt
     except ValidationError as error:
