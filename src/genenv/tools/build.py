@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date as Day
 from typing import cast
@@ -243,16 +243,31 @@ def opening(
 
 
 def _system(toolbox: Toolbox, shown: Sequence[str], *, multi: bool, today: Day | None) -> str:
-    settings = toolbox.settings
-    system = _HOW[multi, settings.style]
+    settings, notes = toolbox.settings, ""
     if toolbox.has_gaps:
-        system += " If no tool fits or a value is missing, say so instead."
+        notes += " If no tool fits or a value is missing, say so instead."
     if today is not None:
-        system += f" Today is {today:%A}, {today.isoformat()}."
-    if settings.style == "native":
-        return system
+        notes += f" Today is {today:%A}, {today.isoformat()}."
     tools = [toolbox.world.tools[name] for name in shown]
-    return f"{system} Tools:\n" + "\n".join(_line(tool, described=settings.descriptions) for tool in tools)
+    return how_to_call(tools, settings.style, notes, multi=multi, described=settings.descriptions)
+
+
+def how_to_call(
+    tools: Iterable[Tool], style: Style, notes: str = "", *, multi: bool = True, described: bool = True
+) -> str:
+    """Return the system message about tools; it lists them unless the model's chat template does.
+
+    Args:
+        tools: the tools.
+        style: the format of calls.
+        notes: further sentences, after a space.
+        multi: whether the agent gets the results of its calls.
+        described: whether each tool is described in a sentence.
+    """
+    system = _HOW[multi, style] + notes
+    if style == "native":
+        return system
+    return f"{system} Tools:\n" + "\n".join(_line(tool, described=described) for tool in tools)
 
 
 def _line(tool: Tool, *, described: bool) -> str:
