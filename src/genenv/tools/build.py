@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date as Day
 from typing import cast
@@ -44,6 +44,10 @@ _HOW: dict[tuple[bool, Style], str] = {
 }
 
 
+_QUOTED = (
+    ' Write a call with a name in quotation marks as <tool_call>\n{"name": ..., "arguments": {...}}\n'
+    "</tool_call>."
+)
 _HELD_OUT_SAME = "these calls are kept for measuring, or for training"
 
 
@@ -253,7 +257,7 @@ def _system(toolbox: Toolbox, shown: Sequence[str], *, multi: bool, today: Day |
 
 
 def how_to_call(
-    tools: Iterable[Tool], style: Style, notes: str = "", *, multi: bool = True, described: bool = True
+    tools: Sequence[Tool], style: Style, notes: str = "", *, multi: bool = True, described: bool = True
 ) -> str:
     """Return the system message about tools; it lists them unless the model's chat template does.
 
@@ -264,7 +268,12 @@ def how_to_call(
         multi: whether the agent gets the results of its calls.
         described: whether each tool is described in a sentence.
     """
-    system = _HOW[multi, style] + notes
+    if style == "python" and not any(tool.is_plain for tool in tools):
+        style = "json"
+    system = _HOW[multi, style]
+    if style == "python" and not all(tool.is_plain for tool in tools):
+        system += _QUOTED
+    system += notes
     if style == "native":
         return system
     return f"{system} Tools:\n" + "\n".join(_line(tool, described=described) for tool in tools)

@@ -119,7 +119,7 @@ class Dataset(QuestionEnvironment):
             return Rejection(RejectReason.SCHEMA, "It is no row for training.")
         messages, column = row.messages, self.chosen.demonstration
         if self.world is not None and style != "native":
-            messages = with_system(messages, how_to_call(self.world.tools.values(), style))
+            messages = with_system(messages, how_to_call(list(self.world.tools.values()), style))
         return Task(
             id=task_id,
             environment=self.name,

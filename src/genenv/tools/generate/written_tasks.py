@@ -281,7 +281,7 @@ def _question(field: str, outcomes: Sequence[Outcome]) -> tuple[Question, ...]:
     return (Question(call=len(outcomes) - 1, path=paths[0]),)
 
 
-Judge = Callable[[Program], Task | RejectReason]
+Judge = Callable[[Program], Task | str]
 """Builds the task of a program and runs the gate: the task, or the reason for refusing it."""
 
 
