@@ -23,7 +23,8 @@ _SPOKEN = frozenset({"name", "title"})
 """Words for names that people say; the key of a record is seldom one of these."""
 _SEARCHED = frozenset({"q", "query", "search", "keyword", "term", "text", "phrase"})
 """Words of parameters that search records by the names that people say."""
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+|[0-9]+")
+"""The words of an identifier, in letters of any script."""
 FILES, FOLDERS, HIDDEN, TABLES = "files", "folders", "hidden", "tables"
 """Tables in a folder's state whose entries are always records by name, whatever the names look like."""
 _BY_NAME = frozenset({FILES, FOLDERS, HIDDEN, TABLES})
@@ -38,7 +39,7 @@ MOST_WANTED = 3
 
 def words_of(name: str) -> tuple[str, ...]:
     """Return the words of an identifier, lower-cased and in the singular: `orderIds` is order, id."""
-    return tuple(singular(word.lower()) for word in _WORD.findall(name))
+    return tuple(singular(word.lower()) for word in WORD.findall(name))
 
 
 def singular(word: str) -> str:

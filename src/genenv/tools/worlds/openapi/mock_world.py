@@ -171,9 +171,10 @@ class MockWorld:
         if action.key is not None:
             held[action.key] = table.key
         args: dict[str, Json] = {}
-        for argument in self.tools[tool].required:
+        for argument, schema in self.tools[tool].properties.items():
+            if argument not in self.tools[tool].required:
+                continue
             name = self._parameters[tool].names[argument]
-            schema = self.tools[tool].properties[argument]
             if name in held:
                 if held[name] not in record:
                     return None
