@@ -337,7 +337,7 @@ def _named(node: Node, method: str, path: str, taken: set[str]) -> str:
 
 
 def _operation(document: Document, name: str, method: str, path: str, nodes: tuple[Node, Node]) -> Operation:
-    item, node = ({}, _newer(document, *nodes)) if document.is_older else nodes
+    item, node = (as_object(None), _newer(document, *nodes)) if document.is_older else nodes
     parameters: dict[tuple[str, str], Parameter] = {}
     aside: dict[tuple[str, str], Parameter] = {}
     problem: str | None = None
