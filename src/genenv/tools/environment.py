@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, cast
@@ -11,6 +12,7 @@ from pydantic import BaseModel
 from genenv.environments.base import Ask, Episode, Options, OutOfTurns
 from genenv.environments.common import Refused, held_out_tasks, request
 from genenv.environments.simulator_prompts import asked_for
+from genenv.environments.stepwise import STEPPED
 from genenv.evaluation.environment_check import Finding
 from genenv.tools.build import build, skills_of
 from genenv.tools.bundle_check import check_tools
@@ -20,7 +22,7 @@ from genenv.tools.grammar import schema_from_state
 from genenv.tools.settings import ToolsConfig
 from genenv.tools.spec import AND, THEN, Program, ToolsParameters
 from genenv.tools.toolbox import Toolbox
-from genenv.tools.worlds.base import Call, Outcome, Played, Session
+from genenv.tools.worlds.base import Call, Outcome, Played, ReplayingSession, Session
 from genenv.types import (
     JsonObject,
     Lineage,
@@ -258,25 +260,33 @@ class ToolsEpisode:
             for call in calls_of(self._task.payload, "before"):
                 await session.call(call)
             outcomes: list[Outcome] = []
-            try:
-                if self._single:
-                    await self._act(session, reply.calls, outcomes)
-                else:
-                    await self._converse(session, ask, outcomes)
-            except OutOfTurns:
-                self._executed = Played(outcomes=tuple(outcomes), state=await session.state())
-                raise
+            out_of_turns = False
+            if self._single:
+                await self._act(session, reply.calls, outcomes)
+            else:
+                out_of_turns = await self._converse(session, ask, outcomes)
             self._executed = Played(outcomes=tuple(outcomes), state=await session.state())
+        if outcomes and not isinstance(session, ReplayingSession):
+            await self._solve()
+        if out_of_turns:
+            raise OutOfTurns
 
-    async def _converse(self, session: Session, ask: Ask, outcomes: list[Outcome]) -> None:
+    async def _solve(self) -> None:
+        """Execute the solution where it blocks no event loop; the world caches it for the verdict."""
+        if not STEPPED.get() and self._task.payload.get("gap", "none") == "none":
+            program = [call for key in ("before", "calls") for call in calls_of(self._task.payload, key)]
+            await asyncio.to_thread(self._env.world.play, program)
+
+    async def _converse(self, session: Session, ask: Ask, outcomes: list[Outcome]) -> bool:
+        """Execute calls until a reply without any; return whether the turns ended before."""
         messages: Sequence[Message] = self._task.messages
         for _ in range(self.max_turns):
             reply = await self._asked(ask, messages)
             if reply.malformed or not reply.calls:
-                return
+                return False
             made = await self._act(session, reply.calls, outcomes)
             messages = [Message(role="tool", content=one.text) for one in made]
-        raise OutOfTurns
+        return True
 
     async def _asked(self, ask: Ask, messages: Sequence[Message]) -> Reply:
         self._replies.append(await ask(messages))

@@ -1,12 +1,14 @@
 """The interface of a tool environment ("world"): tools, and the state that they read and change.
 
-Each rollout starts from the same state. A world executes whole programs: all calls since the start. It may
-cache programs that it has executed; results are the same with and without the cache.
+Each rollout starts from the same state. It makes its calls in a session; its verdict reads the session's
+state. Tasks are made and checked by whole programs: all calls since the start. A world may cache programs
+that it has executed; results are the same with and without the cache.
 """
 
 from __future__ import annotations
 
 import json
+import threading
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -286,6 +288,7 @@ class KnownPrograms:
 
     def __init__(self, most: int, most_chars: int | None = None) -> None:
         self._most, self._most_chars, self._chars = most, most_chars, 0
+        self._lock = threading.RLock()  # a program that several threads want is executed once
         self._known: OrderedDict[str, tuple[Played, int]] = OrderedDict()
 
     def play(self, calls: Sequence[Call], watch: bool, execute: Callable[[], Played]) -> Played:
@@ -297,16 +300,17 @@ class KnownPrograms:
             execute: executes the program.
         """
         key = repr([(call.tool, call.args) for call in calls]) + "!" * watch
-        if key in self._known:
-            self._known.move_to_end(key)
-            return self._known[key][0]
-        played = execute()
-        size = 0 if self._most_chars is None else len(repr(played))
-        self._known[key] = played, size
-        self._chars += size
-        while len(self._known) > self._most or self._chars > (self._most_chars or 0):
-            self._chars -= self._known.popitem(last=False)[1][1]
-        return played
+        with self._lock:
+            if key in self._known:
+                self._known.move_to_end(key)
+                return self._known[key][0]
+            played = execute()
+            size = 0 if self._most_chars is None else len(repr(played))
+            self._known[key] = played, size
+            self._chars += size
+            while len(self._known) > self._most or self._chars > (self._most_chars or 0):
+                self._chars -= self._known.popitem(last=False)[1][1]
+            return played
 
 
 class LimitedWorld:
