@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from pathlib import Path
+from typing import cast
 
 from hypothesis import strategies as st
 
@@ -93,14 +95,17 @@ def responses() -> st.SearchStrategy[bytes]:
 
 def test_whatever_comes_over_a_connection_ends_in_a_sentence_that_names_the_server(fuzz: Fuzz) -> None:
     async def scene(response: bytes) -> None:
+        serving: set[asyncio.Task[None]] = set()
+
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            try:
+            serving.add(cast("asyncio.Task[None]", asyncio.current_task()))
+            with contextlib.suppress(OSError):
                 await reader.read(65536)
                 writer.write(response)
                 await writer.drain()
-                writer.close()
-            except OSError:
-                pass
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
 
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         address = f"{ADDRESS}:{server.sockets[0].getsockname()[1]}"
@@ -115,6 +120,7 @@ def test_whatever_comes_over_a_connection_ends_in_a_sentence_that_names_the_serv
         finally:
             await fleet.close()
             server.close()
+            await asyncio.gather(*serving)  # the loop may not end before the server's side of a connection
         assert address in told
 
     fuzz(responses(), lambda response: asyncio.run(scene(response)))

@@ -137,9 +137,9 @@ def test_files_are_state_and_are_put_back(tmp_path: Path) -> None:
 )
 def test_whatever_a_tool_does_there_is_an_answer(hostile: PythonWorld, tool: str, said: str) -> None:
     played = hostile.play([call("fine", word="first"), call(tool)])
-    assert played.outcomes == (Outcome(result="first"), Outcome(error=said))
+    assert played.outcomes == (Outcome(result="first", changed=True), Outcome(error=said))
     assert played.state["log"] == ["first"]
-    assert hostile.play([call("fine", word="next")]).outcomes == (Outcome(result="next"),)
+    assert hostile.play([call("fine", word="next")]).outcomes == (Outcome(result="next", changed=True),)
 
 
 @pytest.mark.long

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from genenv.cli.progress import ConsoleReporter
 from genenv.config.run import RunConfig, load_config
@@ -23,6 +23,7 @@ from genenv.threads import run_with_own_loop
 from genenv.tools.bundle import as_typed
 from genenv.tools.generate.make_bundle import Wanted, make, warnings
 from genenv.tools.generate.training_config import TRAINING, USUAL_CALLS
+from genenv.tools.generate.written_tasks import Writer
 from genenv.tools.language.model_wordings import Added, write_wordings
 from genenv.tools.language.model_wordings import Wanted as Wording
 from genenv.tools.worlds.limits import USUAL, Limits
@@ -76,6 +77,7 @@ class Environment:
         most_requests: int | None = None,
         allow_writes: bool = False,
         may_write: Sequence[str | Path] = (),
+        writer: str | None = None,
         limits: Limits | None = None,
         reporter: Reporter | None = None,
     ) -> Environment:
@@ -100,6 +102,7 @@ class Environment:
             most_requests: maximum number of requests to a service on the network.
             allow_writes: also call tools of such a service that may write, for real.
             may_write: folders in which local tools may write, besides a private copy.
+            writer: model that writes the tasks, `openai:BASE_URL#MODEL` or as for `load_agent`; None: rules.
             limits: limits on total time and bytes; None: an hour and a GiB.
             reporter: shows the progress; None: on standard error.
 
@@ -121,8 +124,9 @@ class Environment:
             listed = cast("Sequence[Tool]", tools) if isinstance(tools, Sequence) else [tools]
             origin = CodeOrigin(written_out(listed))
         let_write(origin, may_write)
-        shape = {"base": tasks, "held_out": held_out, "most_calls": most_calls}
-        wanted = Wanted(origin=origin, seed=seed, limits=limits or USUAL, **shape)
+        shape: dict[str, Any] = {"base": tasks, "held_out": held_out, "most_calls": most_calls}
+        by = Writer(by=writer, seed=seed) if writer else None
+        wanted = Wanted(origin=origin, writer=by, seed=seed, limits=limits or USUAL, **shape)
         check_writable(Path(folder), "folder")
         made = make(Path(folder), wanted, examined, shown)
         for warning in warnings(made):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from genenv.types import JsonObject
 
@@ -116,4 +116,13 @@ class Assistant(Protocol):
 
     def describe(self) -> JsonObject:
         """Return everything that determines the answers (model, weights, settings), for a run's summary."""
+        ...
+
+
+@runtime_checkable
+class Closes(Protocol):
+    """An assistant with connections to close."""
+
+    async def close(self) -> None:
+        """Close them, in the event loop in which it was asked."""
         ...

@@ -425,3 +425,12 @@ def toml_key(name: str) -> str:
 def program_line(program: Program) -> str:
     """Return a program as one line of JSON."""
     return cast(Any, program).model_dump_json(exclude_defaults=True)
+
+
+def values_toml(spoken: SpokenValues) -> str:
+    """Return the text of `values.toml`: single values that users state, by name."""
+    lines = [
+        f"{toml_key(name)} = {json.dumps(values, ensure_ascii=False)}"
+        for name, values in spoken.values.items()
+    ]
+    return "\n".join(["# Values with which calls succeed, as a model found them.", "[values]", *lines, ""])

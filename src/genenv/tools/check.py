@@ -203,6 +203,13 @@ def says(words: str, answer: Json) -> bool:
     return bool(text) and re.search(rf"(?<!\w){re.escape(text)}(?!\w)", caseless(words)) is not None
 
 
+def states(request: str, value: Json) -> bool:
+    """Whether a request states a value as it stands: a number as a number, a text letter for letter."""
+    if isinstance(value, str):
+        return re.search(rf"(?<!\w){re.escape(value)}(?!\w)", request) is not None
+    return not isinstance(value, bool) and isinstance(value, int | float) and says(request, value)
+
+
 def _failed(explanation: str, *, readable: bool = True) -> Verdict:
     return Verdict(reward=0.0, success=False, explanation=explanation, readable=readable)
 
@@ -301,7 +308,7 @@ def _states_every_value(toolbox: Toolbox, task: Task) -> Rejection | None:
         for name, value in ((name, value) for name, value in step.args.items() if name not in said):
             ways = [speech.manner.text(value)]
             ways += [one for form in FORMS for one in speech.in_words(step.tool, name, value, form)]
-            if not any(one in text for one in ways):
+            if not any(one in text for one in ways) and not (program.request and states(text, value)):
                 return Rejection(RejectReason.UNSTATED, f"The {name} of {step.tool} is not in the text.")
     return None
 

@@ -144,6 +144,7 @@ class Tools(Toolbox):
             ]
         }
         fields = cast("dict[str, Any]", schema["properties"])
+        del fields["request"]
         if not self.has_gaps:
             del fields["gap"]
         return schema

@@ -44,7 +44,7 @@ class Question(BaseModel, frozen=True, extra="forbid"):
 
 
 class Program(BaseModel, frozen=True, extra="forbid"):
-    """The spec of a task: the calls that solve it. It has no text; the runtime writes the user's request."""
+    """The spec of a task: the calls that solve it. Rules write the user's request, unless it has one."""
 
     n_calls: int = Field(ge=1, le=8)
     chained: bool
@@ -60,6 +60,8 @@ class Program(BaseModel, frozen=True, extra="forbid"):
     questions: tuple[Question, ...] = Field(default=(), max_length=4)
     before: tuple[Step, ...] = Field(default=(), max_length=8)
     """Calls that set up the initial state of the task; the agent does not see them."""
+    request: str = Field(default="", max_length=2000)
+    """The user's request, if a model wrote it; empty: it is made of the wordings of the tools."""
 
 
 class ToolsParameters(BaseModel, frozen=True, extra="forbid"):

@@ -135,7 +135,8 @@ class Toolbox:
         bundle, today, spoken_values = self.bundle, self.today(program), self.bundle.spoken_values
         wordings = self.wordings_of(measuring=measuring)
         manner = Manner(
-            quoted=bundle.about.quoted, **(MEASURING_MANNERS if wordings is not self.wordings else {})
+            quoted=bundle.about.quoted and not program.request,
+            **(MEASURING_MANNERS if wordings is not self.wordings else {}),
         )
 
         def in_words(tool: str, name: str, value: Json, form: str) -> Sequence[str]:
@@ -152,6 +153,8 @@ class Toolbox:
 
     def said(self, program: Program, rng: random.Random, *, measuring: bool = False) -> Request:
         """Return the user's request for a program."""
+        if program.request:
+            return Request(text=program.request, implied=tuple(() for _ in program.calls))
         return said(self.world.tools, program, self.speech(program, measuring=measuring), rng)
 
     @cached_property
@@ -164,8 +167,9 @@ class Toolbox:
         return self.bundle.comparable(state)
 
     def dumped(self, program: Program) -> JsonObject:
-        """Return a program as a spec; the field `gap` is omitted if every task has a solution."""
-        return program.model_dump(mode="json", exclude=None if self.has_gaps else {"gap"})
+        """Return a program as a spec, without `gap` if every task has a solution, and `request` if empty."""
+        unused = {"gap": not self.has_gaps, "request": not program.request}
+        return program.model_dump(mode="json", exclude={name for name, one in unused.items() if one})
 
     def tools_in_prompt(self, seed: Seed) -> Mapping[str, Tool]:
         """Return the tools in a simulator's prompt: those of the seed's groups, or all tools."""

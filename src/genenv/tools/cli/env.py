@@ -19,6 +19,7 @@ from genenv.texts import inert, tallied
 from genenv.tools.bundle import as_typed
 from genenv.tools.generate import make_bundle
 from genenv.tools.generate.training_config import TRAINING, USUAL_CALLS
+from genenv.tools.generate.written_tasks import Writer
 from genenv.tools.language.model_wordings import Wanted, reasons, write_wordings
 from genenv.tools.worlds.limits import USUAL, Limits
 from genenv.tools.worlds.openapi.service import Service
@@ -152,12 +153,23 @@ By = Annotated[
 Each = Annotated[
     int, typer.Option("--each", min=1, max=64, help="Of words: so many each tool is to have in the end.")
 ]
+WriterOption = Annotated[
+    str,
+    typer.Option(
+        "--writer",
+        metavar="BASE_URL#MODEL | MODEL | RUN",
+        help="Of new: a model that writes the tasks: the calls, and what users say. All of it is executed "
+        "and checked, and a new conversation with the model must solve each task. Left out, rules draw them.",
+        show_default=False,
+    ),
+]
 Overrides = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Of words: a setting of how the model is loaded and asked, as for `genenv eval`. Repeatable.",
+        help="Of words, and of --writer: a setting of how the model is loaded and asked, as for "
+        "`genenv eval`. Repeatable.",
         show_default=False,
     ),
 ]
@@ -180,6 +192,7 @@ def env(  # noqa: PLR0913 - each is an option
     held_out: HeldOut = 100,
     most_calls: MostCalls = USUAL_CALLS,
     seed: RandomSeed = 0,
+    writer: WriterOption = "",
     by: By = "",
     each: Each = 6,
     overrides: Overrides = None,
@@ -195,8 +208,8 @@ def env(  # noqa: PLR0913 - each is an option
     `genenv env tasks NAME` draws the tasks of a bundle anew, by what its files say now: its states,
     values, ways to call, circles of tools.
     """
-    of_new = bool(source or only or files or server or header or most_requests or allow_writes or may_write)
-    _check(action, name, of_new=of_new, by=by, of_words=bool(by or overrides))
+    of_new = any((source, only, files, server, header, most_requests, allow_writes, may_write, writer))
+    _check(action, name, of_new=of_new, by=by, of_words=bool(by or (overrides and not writer)))
     if action is Action.WORDS:
         _words(name, Wanted(by=by, each=each, seed=seed, overrides=overrides or ()))
         return
@@ -217,7 +230,11 @@ def env(  # noqa: PLR0913 - each is an option
     typer.echo(origin.warning, err=True)
     _new(
         name,
-        make_bundle.Wanted(origin=origin, **{one.name: getattr(asked, one.name) for one in fields(asked)}),
+        make_bundle.Wanted(
+            origin=origin,
+            writer=Writer(by=writer, overrides=overrides or (), seed=seed) if writer else None,
+            **{one.name: getattr(asked, one.name) for one in fields(asked)},
+        ),
     )
 
 
@@ -254,8 +271,8 @@ def _check(action: Action, name: Path, *, of_new: bool, by: str, of_words: bool)
     """
     if action is not Action.NEW and of_new:
         raise UsageError(
-            "--from, --only, --files, --server, --header, --most-requests, --allow-writes and --may-write "
-            "are of `genenv env new`"
+            "--from, --only, --files, --server, --header, --most-requests, --allow-writes, --may-write and "
+            "--writer are of `genenv env new`"
         )
     if action is not Action.WORDS and of_words:
         raise UsageError("--by and --set are of `genenv env words`")

@@ -11,6 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
+
+from pydantic import JsonValue
 
 from genenv.environments import FOLDER_MARK
 from genenv.environments.base import Environment
@@ -19,7 +22,17 @@ from genenv.errors import UsageError
 from genenv.files import filled
 from genenv.progress import Reporter, staged
 from genenv.texts import tallied
-from genenv.tools.bundle import About, Bundle, StateRules, about_toml, graph_json, program_line, wordings_toml
+from genenv.threads import run_with_own_loop as apart
+from genenv.tools.bundle import (
+    About,
+    Bundle,
+    StateRules,
+    about_toml,
+    graph_json,
+    program_line,
+    values_toml,
+    wordings_toml,
+)
 from genenv.tools.discover.exploring import (
     Explorer,
     Nondeterminism,
@@ -30,8 +43,10 @@ from genenv.tools.discover.recipes import Graph
 from genenv.tools.environment import Tools
 from genenv.tools.generate.plans import Plan
 from genenv.tools.generate.training_config import TRAINING, USUAL_CALLS, tokens_needed, training_toml
+from genenv.tools.generate.written_tasks import Model, TaskWriting, Writer, written_values
 from genenv.tools.language.wording import beginnings, is_documented
-from genenv.tools.settings import ToolsConfig
+from genenv.tools.language.words import SpokenValues
+from genenv.tools.settings import Style, ToolsConfig
 from genenv.tools.spec import Program, ToolsParameters
 from genenv.tools.worlds.base import LoadedWorld, World
 from genenv.tools.worlds.limits import USUAL, BoundedWorld, Budget, Limits
@@ -102,7 +117,10 @@ class Drawing:
         """
         found = self.found
         runs = [[False], [True]] if _differ(self._env.bundle) else [[False, True]]
-        with reporter.stage("drawing tasks", items=sum(asked.values()), unit="tasks") as stage:
+        left = sum(asked.values()) - sum(map(len, found.values()))
+        if not left:
+            return found
+        with reporter.stage("drawing tasks", items=left, unit="tasks") as stage:
             for run in runs:
                 tries, known, barren = _TRIES_PER_TASK * sum(asked[side] for side in run), 0, 0
                 for parameters in itertools.islice(self.parameters(), tries):
@@ -121,6 +139,13 @@ class Drawing:
                         break
         return found
 
+    def written(self, asked: Mapping[bool, int], model: Model, reporter: Reporter) -> TaskWriting:
+        """Have a model write programs that pass; return what it wrote, and why programs were refused."""
+        writing = TaskWriting(self._env, model)
+        with reporter.stage("writing tasks", items=sum(asked.values()), unit="tasks") as stage:
+            self.found |= writing.write(asked, self.judged, stage)
+        return writing
+
     def passing(self, parameters: ToolsParameters, *, measuring: bool = False) -> Program | None:
         """Return a new program that passes the gate, drawn for one side; None if it is refused."""
         program = self._examined(parameters, measuring=measuring)
@@ -138,14 +163,21 @@ class Drawing:
             program = env.walker(measuring=measuring).drawn(parameters, rng)
         except Refused as error:
             return error.rejection.reason
+        task = self.judged(program)
+        return program if isinstance(task, Task) else task
+
+    def judged(self, program: Program) -> Task | RejectReason:
+        """Return the task of a new program that passes the gate, or the reason for refusing it."""
+        env = self._env
         key = repr([(step.tool, step.args, step.uses) for step in program.calls])
         if key in self._known:
             return RejectReason.DUPLICATE
         self._known.add(key)
         lineage = Lineage(origin=Origin.HELD_OUT if env.is_for_measuring(program) else Origin.SEED)
-        task = env.build(program, task_id=f"{env.bundle.name}-{len(self._known)}", lineage=lineage, rng=rng)
-        verdict = task if isinstance(task, Rejection) else self._examine(env, task, rng)
-        return verdict.reason if isinstance(verdict, Rejection) else program
+        name = f"{env.bundle.name}-{len(self._known)}"
+        task = env.build(program, task_id=name, lineage=lineage, rng=self._rng)
+        verdict = task if isinstance(task, Rejection) else self._examine(env, task, self._rng)
+        return verdict.reason if isinstance(verdict, Rejection) else cast(Task, task)
 
 
 def _differ(bundle: Bundle) -> bool:
@@ -256,6 +288,8 @@ class Made:
     """Counts of the drawn tasks."""
     stopped: bool = False
     """Whether the user interrupted the drawing of tasks."""
+    written: TaskWriting | None = None
+    """What a model wrote of the tasks; None: rules drew all."""
     seconds: float = 0.0
     remarks: Sequence[str] = ()
     """Sentences about what the tools omit of their document."""
@@ -293,6 +327,8 @@ class Wanted(Asked):
 
     origin: ToolOrigin
     """The origin that provides the tools."""
+    writer: Writer | None = None
+    """The model that writes the tasks; None: rules draw them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,14 +352,26 @@ def make(folder: Path, wanted: Wanted, examine: Examine, reporter: Reporter) -> 
     Raises:
         UsageError: the folder exists, or no tool can be called.
     """
-    start, budget = time.monotonic(), Budget(wanted.limits)
     if folder.exists():
         raise UsageError(f"{folder} is there already; choose another name, or remove it")
+    if wanted.writer is None:
+        return _new(folder, wanted, examine, reporter, None)
+    writer = wanted.writer
+
+    def work() -> Made:
+        with writer.model(reporter) as model:
+            return _new(folder, wanted, examine, reporter, model)
+
+    return apart(work)
+
+
+def _new(folder: Path, wanted: Wanted, examine: Examine, reporter: Reporter, model: Model | None) -> Made:
+    start, budget = time.monotonic(), Budget(wanted.limits)
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", folder.name).strip("-.") or "tools"
     with filled(folder) as aside:
-        made = _made(aside, name, wanted, reporter, budget)
+        made = _made(aside, name, wanted, reporter, budget, model)
         made.bundle.opened_before()  # suppresses the warning about code: the maker knows the code
-        _draw(made, wanted, examine, reporter, budget)
+        _draw(made, wanted, examine, reporter, budget, model)
         made.seconds = time.monotonic() - start
         (aside / "README.md").write_text(readme(made), encoding="utf-8")
         settings = training_toml(made.bundle, folder, most_calls=wanted.most_calls)
@@ -332,7 +380,9 @@ def make(folder: Path, wanted: Wanted, examine: Examine, reporter: Reporter) -> 
     return made
 
 
-def _made(folder: Path, name: str, wanted: Wanted, reporter: Reporter, budget: Budget) -> Made:
+def _made(
+    folder: Path, name: str, wanted: Wanted, reporter: Reporter, budget: Budget, model: Model | None
+) -> Made:
     origin, files = wanted.origin, folder / "files"
     with staged(reporter, f"loading {origin.label}", items=None, unit=""):
         source = origin.bring(files, budget)
@@ -344,6 +394,15 @@ def _made(folder: Path, name: str, wanted: Wanted, reporter: Reporter, budget: B
             world.close()
             world = source.open(files)
             explorer, graph = _explored(world, wanted, reporter, budget)
+        spoken = SpokenValues()
+        if model is not None and (failed := [name for name in graph.failures if name not in graph.recipes]):
+            with staged(reporter, "asking for values", items=None, unit=""):
+                written = written_values(world, failed, model)
+            spoken = SpokenValues(
+                values={name: tuple(cast("list[JsonValue]", one)) for name, one in written.items()}
+            )
+            explorer.also = lambda _: spoken.kinds(None)
+            graph = explorer.explore()
         if not graph.recipes:
             reasons = "; ".join(f"{tool}: {error}" for tool, error in graph.failures.items())
             raise UsageError(f"no tool of {origin.label} could be called with success ({reasons[:400]})")
@@ -357,6 +416,8 @@ def _made(folder: Path, name: str, wanted: Wanted, reporter: Reporter, budget: B
     (folder / FOLDER_MARK).write_text(about_toml(about), encoding="utf-8")
     (folder / "graph.json").write_text(graph_json(graph), encoding="utf-8")
     (folder / "wordings.toml").write_text(wordings_toml(wordings), encoding="utf-8")
+    if spoken.values:
+        (folder / "values.toml").write_text(values_toml(spoken), encoding="utf-8")
     return Made(
         bundle=Bundle.open(folder),
         left_out=dict(world.left_out),
@@ -385,12 +446,20 @@ def _unsteady(explorer: Explorer, again: World, graph: Graph, seed: int) -> Nond
         again.close()
 
 
-def _draw(made: Made, wanted: Wanted, examine: Examine, reporter: Reporter, budget: Budget) -> None:
-    """Draw and write the bundle's tasks until there are enough, none are left, or the user interrupts."""
+def _draw(
+    made: Made, wanted: Wanted, examine: Examine, reporter: Reporter, budget: Budget, model: Model | None
+) -> None:
+    """Write the bundle's tasks until there are enough, none are left, or the user interrupts.
+
+    A model writes them, if there is one; what it leaves is drawn.
+    """
     write_tasks(made.bundle, {False: [], True: []})
-    with _drawing(made.bundle, wanted, examine, budget) as drawing:
+    asked = {False: wanted.base, True: wanted.held_out}
+    with _drawing(made.bundle, wanted, examine, budget, "python" if model is None else "json") as drawing:
         try:
-            drawing.sides({False: wanted.base, True: wanted.held_out}, reporter)
+            if model is not None:
+                made.written = drawing.written(asked, model, reporter)
+            drawing.sides(asked, reporter)
         except KeyboardInterrupt:
             made.stopped = True
     write_tasks(made.bundle, drawing.found)
@@ -399,8 +468,10 @@ def _draw(made: Made, wanted: Wanted, examine: Examine, reporter: Reporter, budg
 
 
 @contextlib.contextmanager
-def _drawing(bundle: Bundle, wanted: Asked, examine: Examine, budget: Budget) -> Generator[Drawing]:
-    env = Tools(ToolsConfig(most_calls=wanted.most_calls), bundle.path)
+def _drawing(
+    bundle: Bundle, wanted: Asked, examine: Examine, budget: Budget, style: Style = "python"
+) -> Generator[Drawing]:
+    env = Tools(ToolsConfig(most_calls=wanted.most_calls, style=style), bundle.path)
     try:
         drawing = Drawing(env, examine, random.Random(f"{wanted.seed} tasks"))
         drawing.is_over = lambda: budget.is_over
@@ -512,6 +583,8 @@ def _notes(made: Made) -> Sequence[str]:
         "until wordings.toml has better ones"
         for tool in made.undocumented
     ]
+    if made.written is not None:
+        notes.append(f"- {made.written.said}")
     if made.drawn.refused:
         notes.append(f"- Drawn programs that are no tasks: {tallied(made.drawn.refused)}")
     if not made.confined:

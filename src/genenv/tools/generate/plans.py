@@ -290,7 +290,7 @@ class ProgramSampler:
             path
             for kind, (path, value) in found
             if kind in varied
-            and _can_be_told(value, known)
+            and can_be_told(value, known)
             and not any(one in str(value) for one in echoed)  # "wrote a.txt" repeats an argument
         ]
         return (Question(call=len(calls) - 1, path=rng.choice(worth)),) if worth else ()
@@ -303,7 +303,13 @@ def step_of(call: Call, *uses: Use) -> Step:
     return Step(tool=call.tool, args=cast("dict[str, JsonValue]", literal), uses=uses)
 
 
-def _can_be_told(value: Json, known: set[str]) -> bool:
+def can_be_told(value: Json, known: set[str]) -> bool:
+    """Whether a user can ask for a value: it is short, not empty, and not known before.
+
+    Args:
+        value: the value.
+        known: what is known, as `repr` gives it.
+    """
     if value is None or isinstance(value, bool) or value == 0 or repr(value) in known:
         return False  # for a 0, the agent may rightly answer "nothing"
     return len(str(value)) <= _LONGEST_ANSWER and str(value).strip() != "" and "\n" not in str(value)

@@ -16,9 +16,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
-from genenv.chat.assistant import Assistant
+from genenv.chat.assistant import Assistant, Closes
 from genenv.errors import GenenvError, RolloutError, UsageError
 from genenv.evaluation.config import load_evaluation_config
 from genenv.evaluation.models import ENDPOINT, assistant
@@ -296,7 +295,7 @@ class _Work:
         try:
             await asyncio.gather(*(self._tool(added, done) for added in done))
         finally:
-            if isinstance(self._assistant, _Closes):
+            if isinstance(self._assistant, Closes):
                 await self._assistant.close()
         if self._stopped is not None:
             name, problem = self._stopped
@@ -408,11 +407,6 @@ class _Work:
             if self._stopped is not None:
                 raise RolloutError("it gave no answer before")
             return (await talk([{"role": "user", "content": request}], max_tokens=max_tokens)).text
-
-
-@runtime_checkable
-class _Closes(Protocol):
-    async def close(self) -> None: ...
 
 
 def as_policy(by: str) -> str:

@@ -45,7 +45,7 @@ class Outcome:
     error: str | None = None
     """The error text that the agent gets instead of a result."""
     changed: bool = False
-    """Whether the call changed the state; only set when the program was executed with `watch`."""
+    """Whether the call changed the state; set where the program was executed with `watch`, or is always."""
 
     @property
     def text(self) -> str:
@@ -291,26 +291,37 @@ class KnownPrograms:
         self._lock = threading.RLock()  # a program that several threads want is executed once
         self._known: OrderedDict[str, tuple[Played, int]] = OrderedDict()
 
-    def play(self, calls: Sequence[Call], watch: bool, execute: Callable[[], Played]) -> Played:
+    def play(self, calls: Sequence[Call], *, watch: bool, execute: Callable[[], Sequence[Played]]) -> Played:
         """Return what a program led to. `execute` runs it if it is not in the cache.
 
         Args:
             calls: the program.
             watch: see `World.play`; programs with and without it are cached separately.
-            execute: executes the program.
+            execute: executes the program. It may return what beginnings of the program led to, before what
+                all of it led to; all are cached.
         """
-        key = repr([(call.tool, call.args) for call in calls]) + "!" * watch
+        key = _key(calls, watch)
         with self._lock:
             if key in self._known:
                 self._known.move_to_end(key)
                 return self._known[key][0]
-            played = execute()
-            size = 0 if self._most_chars is None else len(repr(played))
-            self._known[key] = played, size
-            self._chars += size
-            while len(self._known) > self._most or self._chars > (self._most_chars or 0):
-                self._chars -= self._known.popitem(last=False)[1][1]
-            return played
+            steps = execute()
+            for played in steps:
+                self._add(_key(calls[: len(played.outcomes)], watch), played)
+            return steps[-1]
+
+    def _add(self, key: str, played: Played) -> None:
+        if key in self._known:
+            return
+        size = 0 if self._most_chars is None else len(repr(played))
+        self._known[key] = played, size
+        self._chars += size
+        while len(self._known) > self._most or self._chars > (self._most_chars or 0):
+            self._chars -= self._known.popitem(last=False)[1][1]
+
+
+def _key(calls: Sequence[Call], watch: bool) -> str:
+    return repr([(call.tool, call.args) for call in calls]) + "!" * watch
 
 
 class LimitedWorld:

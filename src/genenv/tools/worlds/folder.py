@@ -120,15 +120,21 @@ class SessionFolder:
 
 def _files(folder: Path, taken: frozenset[str]) -> dict[str, Path]:
     """Files that are not code, by name; with their ending where two have one name, or the name is taken."""
+    whole: list[str] = []
+    for where, folders, files in os.walk(folder):
+        folders[:] = [one for one in folders if one != "__pycache__"]
+        whole += [os.path.relpath(os.path.join(where, one), folder) for one in files if _holds_data(one)]
     found: dict[str, Path] = {}
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and path.suffix not in _NO_DATA and not path.name.endswith(JOURNALS):
-            whole = path.relative_to(folder)
-            if "__pycache__" in whole.parts:
-                continue
-            short = str(whole.with_suffix(""))
-            found[str(whole) if short in found or short in taken else short] = path
+    for name in sorted(whole, key=lambda one: one.split(os.sep)):
+        path = folder / name
+        if path.is_file():
+            short = os.path.splitext(name)[0]
+            found[name if short in found or short in taken else short] = path
     return found
+
+
+def _holds_data(name: str) -> bool:
+    return os.path.splitext(name)[1] not in _NO_DATA and not name.endswith(JOURNALS)
 
 
 def is_table_file(path: Path) -> bool:

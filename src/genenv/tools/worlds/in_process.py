@@ -13,9 +13,9 @@ import inspect
 import json
 import typing
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from types import FunctionType, ModuleType
+from types import FunctionType, MappingProxyType, ModuleType
 from typing import Any, cast
 
 import docstring_parser
@@ -33,19 +33,44 @@ class NoTool(ValueError):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Described:
-    """A Python function described as a tool."""
+class Arguments:
+    """Reads the JSON arguments of a Python function as the types that it wants."""
 
-    name: str
-    description: str
-    schema: JsonObject
-    """Of its arguments: a JSON schema of an object."""
     model: type[BaseModel]
-    """Reads JSON arguments as the types that the function wants."""
     positional: tuple[str, ...]
     """Parameters that cannot be given by name."""
 
-    def arguments(self, given: Mapping[str, object]) -> tuple[list[object], dict[str, object]]:
+    @classmethod
+    def of(
+        cls, function: Callable[..., object], name: str, notes: Mapping[str, str] = MappingProxyType({})
+    ) -> Arguments:
+        """The arguments of a function.
+
+        Args:
+            function: to be called with them.
+            name: of the tool.
+            notes: what each parameter is, for its schema.
+
+        Raises:
+            NoTool: a parameter has a type that no JSON can stand for, or any number of arguments is taken.
+        """
+        try:
+            hints = typing.get_type_hints(function, include_extras=True)
+        except (NameError, TypeError, AttributeError) as error:
+            raise NoTool(f"its types cannot be read: {error}") from error
+        fields: dict[str, Any] = {}
+        positional: list[str] = []
+        for number, parameter in enumerate(inspect.signature(function).parameters.values()):
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                raise NoTool(f"it takes any number of arguments (*{parameter.name})")
+            if parameter.kind is parameter.POSITIONAL_ONLY:
+                positional.append(parameter.name)
+            fields[f"p{number}"] = _field(parameter, hints.get(parameter.name, Any), notes)
+        forbid = ConfigDict(extra="forbid", arbitrary_types_allowed=False)
+        with _no_schema():
+            return cls(model=create_model(name, __config__=forbid, **fields), positional=tuple(positional))
+
+    def read(self, given: Mapping[str, object]) -> tuple[list[object], dict[str, object]]:
         """Arguments as the function takes them; those that are not given keep its defaults.
 
         Raises:
@@ -60,41 +85,40 @@ class Described:
         return [values.pop(name) for name in self.positional if name in values], values
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Described:
+    """A Python function described as a tool."""
+
+    name: str
+    description: str
+    schema: JsonObject
+    """Of its arguments: a JSON schema of an object."""
+    arguments: Arguments
+
+
 def described(function: Callable[..., object], name: str) -> Described:
     """Describe a function.
 
     Raises:
         NoTool: a parameter has a type that no JSON can stand for, or any number of arguments is taken.
     """
-    try:
-        hints = typing.get_type_hints(function, include_extras=True)
-    except (NameError, TypeError, AttributeError) as error:
-        raise NoTool(f"its types cannot be read: {error}") from error
     told = docstring_parser.parse(inspect.getdoc(function) or "")
     notes = {one.arg_name: " ".join((one.description or "").split()) for one in told.params}
-    fields: dict[str, Any] = {}
-    positional: list[str] = []
-    for number, parameter in enumerate(inspect.signature(function).parameters.values()):
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            raise NoTool(f"it takes any number of arguments (*{parameter.name})")
-        if parameter.kind is parameter.POSITIONAL_ONLY:
-            positional.append(parameter.name)
-        fields[f"p{number}"] = _field(parameter, hints.get(parameter.name, Any), notes)
+    arguments = Arguments.of(function, name, notes)
+    with _no_schema():
+        schema = arguments.model.model_json_schema(by_alias=True)
+    schema.pop("title", None)
+    description = " ".join((told.short_description or "").split())
+    return Described(name=name, description=description, schema=_untitled(schema), arguments=arguments)
+
+
+@contextlib.contextmanager
+def _no_schema() -> Generator[None]:
+    """Say that a function is no tool where pydantic finds no schema."""
     try:
-        model = create_model(
-            name, __config__=ConfigDict(extra="forbid", arbitrary_types_allowed=False), **fields
-        )
-        schema = model.model_json_schema(by_alias=True)
+        yield
     except (PydanticSchemaGenerationError, PydanticUserError, TypeError, ValueError) as error:
         raise NoTool(f"its arguments have no JSON schema: {str(error).splitlines()[0]}") from error
-    schema.pop("title", None)
-    return Described(
-        name=name,
-        description=" ".join((told.short_description or "").split()),
-        schema=_untitled(schema),
-        model=model,
-        positional=tuple(positional),
-    )
 
 
 def _field(parameter: inspect.Parameter, hint: object, notes: Mapping[str, str]) -> tuple[object, object]:
@@ -297,7 +321,7 @@ class InProcessWorld:
 
     def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
         """See `World`."""
-        return self._known.play(calls, watch, lambda: self.play_uncached(calls, watch=watch))
+        return self._known.play(calls, watch=watch, execute=lambda: [self.play_uncached(calls, watch=watch)])
 
     def play_uncached(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
         """See `CachingWorld`."""
@@ -320,7 +344,7 @@ class InProcessWorld:
         if tool is None:
             return None, f"There is no tool {call.tool!r}."
         try:
-            placed, named = tool.arguments(call.args)
+            placed, named = tool.arguments.read(call.args)
             return cast(Json, result_of(getattr(made, call.tool)(*placed, **named))), None
         except ValidationError as error:
             first = error.errors()[0]

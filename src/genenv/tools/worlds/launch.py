@@ -23,6 +23,7 @@ TYPE_CHECKING = False  # importing `typing` would take milliseconds
 if TYPE_CHECKING:
     from typing import Any
 
+_C = ctypes.CDLL(None)
 _MEMORY = 2 << 30
 _FILE = 256 << 20
 """Maximum size in bytes of a file that the command writes."""
@@ -55,7 +56,7 @@ def main(settings: dict[str, Any], command: list[str]) -> int:
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _noted)
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_ADOPTS_ORPHANS, 1, 0, 0, 0)
+        _C.prctl(_ADOPTS_ORPHANS, 1, 0, 0, 0)
     waiting = os.getpid()
     child = os.fork()
     if child == 0:
@@ -167,21 +168,22 @@ def _become(settings: dict[str, Any], command: list[str], waiting: int) -> None:
 def die_with_parent() -> None:
     """Have this process be killed when its parent ends, where the system can do so."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_DIES_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
+        _C.prctl(_DIES_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
 
 
 def limit(kind: int, most: int) -> None:
-    """Limit a resource of this process, unless the system has a lower limit already."""
+    """Limit a resource of this process, where the system can, unless it has a lower limit already."""
     _, hard = resource.getrlimit(kind)
     most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-    resource.setrlimit(kind, (most, most))
+    with contextlib.suppress(ValueError, OSError):  # macOS does not limit memory
+        resource.setrlimit(kind, (most, most))
 
 
 def cut_off() -> bool:
     """Detach this process from the network; return whether the system allowed it."""
     user, group = os.geteuid(), os.getegid()
     try:
-        if ctypes.CDLL(None).unshare(_NEW_USER | _NEW_NETWORK) != 0:
+        if _C.unshare(_NEW_USER | _NEW_NETWORK) != 0:
             return False
     except (OSError, AttributeError):
         return False

@@ -128,31 +128,37 @@ class PythonWorld:
         return answer
 
     def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
-        """See `World`; programs are cached.
+        """See `World`; programs are cached, each with all that it begins with, and always watched.
 
         Raises:
             EnvironmentCodeError: the state cannot be read.
         """
-        return self._known.play(calls, watch, lambda: self.play_uncached(calls, watch=watch))
+        return self._known.play(calls, watch=True, execute=lambda: self._steps(calls))
 
-    def play_uncached(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
+    def play_uncached(self, calls: Sequence[Call]) -> Played:
         """See `CachingWorld`. A call that ends the process fails, and so does what comes after it.
 
         Raises:
             EnvironmentCodeError: the state cannot be read.
         """
-        request = {
-            "do": "play",
-            "calls": [call.json for call in calls],
-            "states": watch,
-            "call_s": self.call_s,
-        }
+        return self._steps(calls)[-1]
+
+    def _steps(self, calls: Sequence[Call]) -> list[Played]:
+        """Execute a program: what its beginnings led to, where that is known, and what all of it led to."""
+        request = {"do": "play", "calls": [call.json for call in calls], "call_s": self.call_s}
         try:
             answer = self._executed(request, _STATE_S + 2 * self.call_s * len(calls))
         except _Ended:
-            return self._shortened(calls, watch=watch)
+            return self._shortened(calls)
         self.checked(answer)
-        return Played(outcomes=tuple(Outcome(**one) for one in answer["outcomes"]), state=answer["state"])
+        outcomes = [Outcome(**one) for one in answer["outcomes"]]
+        states = iter(answer["states"])
+        state = next(states)
+        steps = [Played(outcomes=(), state=state)]
+        for number, outcome in enumerate(outcomes, 1):
+            state = next(states) if outcome.changed else state
+            steps.append(Played(outcomes=tuple(outcomes[:number]), state=state))
+        return [one for one in steps[:-1] if one.state is not None] + steps[-1:]
 
     def _executed(self, request: Mapping[str, object], limit_s: float) -> dict[str, Any]:
         """Execute a program in a session that executes programs, or in a fresh one if that one is spent.
@@ -187,13 +193,13 @@ class PythonWorld:
         if "refused" in answer:
             raise EnvironmentCodeError(f"{self.file}: {answer['refused']}")
 
-    def _shortened(self, calls: Sequence[Call], *, watch: bool) -> Played:
+    def _shortened(self, calls: Sequence[Call]) -> list[Played]:
         """The program up to the call that ends the process; it and what comes after it fail."""
         if not calls:
             raise EnvironmentCodeError(f"{self.file}: reading the state ends the process, or hangs")
-        before = self.play(calls[:-1], watch=watch)
+        before = self.play(calls[:-1])
         gone = Outcome(error=GONE)
-        return Played(outcomes=(*before.outcomes, gone), state=before.state)
+        return [Played(outcomes=(*before.outcomes, gone), state=before.state)]
 
     @contextlib.asynccontextmanager
     async def session(self) -> AsyncGenerator[Session]:
@@ -208,6 +214,8 @@ class PythonWorld:
             yield _PythonSession(self, connection, (reader, writer))
         finally:
             writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
 
     def close(self) -> None:
         """End the processes, and remove their folder."""

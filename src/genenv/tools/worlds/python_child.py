@@ -8,7 +8,7 @@ class attributes, caches, files, connections, threads.
     {"do": "describe"}                             {"tools": [...], "left_out": {...}, "unseen": {...}}
     {"do": "call", "tool", "args", "call_s"}       {"result": ...} or {"error": ...}
     {"do": "state"}                                {"state": ...}
-    {"do": "play", "calls", "states", "call_s"}    {"outcomes": [...], "state": ...}
+    {"do": "play", "calls", "call_s"}              {"outcomes": [...], "states": [...]}
 
 Each answer may instead be `{"refused": sentence}`, and names files that were missing (`asked`). A program is
 executed in a fork of the session, which is then as it was, so that it can execute others. If the file opens
@@ -36,6 +36,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, cast
@@ -45,6 +46,7 @@ from pydantic import ValidationError
 from genenv.tools.worlds.base import TOOK_TOO_LONG
 from genenv.tools.worlds.folder import SessionFolder, data_files
 from genenv.tools.worlds.in_process import (
+    Arguments,
     Described,
     NoTool,
     described,
@@ -72,6 +74,8 @@ MOST_CHARS = 64_000
 _MEMORY = 2 << 30
 _MOST_SOURCES, _MOST_SOURCE_BYTES = 256, 1 << 20
 """Files of the folder that are compiled once for all sessions."""
+_MOST_STATE_CHARS = 1 << 18
+"""Of all states on the way of a program; more are not sent."""
 
 
 def main(original: str, file: str, name: str, address: str, sessions: str) -> None:
@@ -125,6 +129,7 @@ class _Prepared:
         for library in libraries:
             with contextlib.suppress(Exception):
                 importlib.import_module(library)
+        described(text_of, "first")  # imports what pydantic imports when it first needs it
 
 
 def _compiled(folder: Path) -> dict[str, CodeType]:
@@ -291,17 +296,24 @@ def _answer(tools: Tools, request: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _played(tools: Tools, request: Mapping[str, Any]) -> dict[str, object]:
-    """Make calls one after the other; return their outcomes and the state at the end."""
-    before = tools.state() if request["states"] else None
+    """Make calls one after the other, and look at the state after each.
+
+    Returns:
+        Their outcomes, and the states: the first one, then one for each call that changed it. Where they are
+        large, all but the last are None.
+    """
+    states: list[object] = [tools.state()]
     outcomes: list[object] = []
     for call in request["calls"]:
         outcome = tools.call(call["tool"], call["args"], request["call_s"])
-        if request["states"]:
-            after = tools.state()
-            outcome["changed"] = after != before
-            before = after
+        after = tools.state()
+        outcome["changed"] = after != states[-1]
+        if outcome["changed"]:
+            states.append(after)
         outcomes.append(outcome)
-    return {"outcomes": outcomes, "state": before if request["states"] else tools.state()}
+    if len(states) > 1 and sum(len(json.dumps(one)) for one in states[:-1]) > _MOST_STATE_CHARS:
+        states[:-1] = [None] * (len(states) - 1)
+    return {"outcomes": outcomes, "states": states}
 
 
 def _too_long(*_: object) -> None:
@@ -331,13 +343,15 @@ class Tools:
             if made is not None
             else public_functions(module)
         )
-        self._described: dict[str, Described] = {}
+        self._arguments: dict[str, Arguments] = {}
         self._instance: object = None
         if made is not None:
             try:
                 self._instance = made()
             except Exception as error:
                 raise _NotLoaded(f"{made.__name__}() fails: {_said(error)}") from error
+        self._own: tuple[object, list[tuple[str, ModuleType]]] = None, []
+        """The modules of the session's folder, and by what it is seen that there may be others."""
         self._constants = self._values(constants=True)
 
     @classmethod
@@ -366,23 +380,27 @@ class Tools:
 
     def told(self) -> list[dict[str, object]]:
         """Return the descriptions of the functions that can be tools; `left_out` has the others."""
+        found: list[Described] = []
         for name in self._functions:
-            with contextlib.suppress(NoTool):
-                self._tool(name)
-        return [
-            {"name": one.name, "description": one.description, "parameters": one.schema}
-            for one in self._described.values()
-        ]
-
-    def _tool(self, name: str) -> Described:
-        """A function as a tool, described when it is first needed: making its argument types takes time."""
-        if name not in self._described:
             try:
-                self._described[name] = described(_bound(self._functions[name], self._class, name), name)
+                found.append(described(self._bound(name), name))
             except NoTool as error:
                 self.left_out[name] = str(error)
-                raise
-        return self._described[name]
+        self._arguments.update((one.name, one.arguments) for one in found)
+        return [{"name": one.name, "description": one.description, "parameters": one.schema} for one in found]
+
+    def _arguments_of(self, name: str) -> Arguments:
+        """The arguments of a function, read from its signature when it is first called."""
+        if name not in self._arguments:
+            self._arguments[name] = Arguments.of(self._bound(name), name)
+        return self._arguments[name]
+
+    def _bound(self, name: str) -> Callable[..., object]:
+        """A function as it is called: a method without its first parameter."""
+        function, made = self._functions[name], self._class
+        if made is None or not inspect.isfunction(inspect.getattr_static(made, name)):
+            return function
+        return cast("Callable[..., object]", cast(Any, function).__get__(object.__new__(cast(Any, made))))
 
     def state(self) -> Any:  # noqa: ANN401 - JSON
         """All that the session's own modules, the instance and the folder hold, as JSON.
@@ -424,22 +442,29 @@ class Tools:
         return found if constants else without_second_names(found)
 
     def _modules(self) -> list[tuple[str, ModuleType]]:
-        """The imported file, then the modules of its folder that are loaded by now."""
-        own = f"{self._folder.path}{os.sep}"
-        found = [(TOOLS_MODULE, self._module)] + [
-            (name, module)
-            for name, module in sorted(sys.modules.items())
-            if module is not self._module and str(getattr(module, "__file__", None) or "").startswith(own)
-        ]
-        OWN_MODULES.update(module.__name__ for _, module in found)
-        return found
+        """The imported file, then the modules of its folder that are loaded by now.
+
+        Looking at a module copies its memory in a fork, so only those that came after the fork are looked at.
+        """
+        signature = len(sys.modules), _Loader.executed
+        if self._own[0] != signature:
+            own = f"{self._folder.path}{os.sep}"
+            recent = islice(reversed(sys.modules.items()), max(0, len(sys.modules) - _Loader.loaded_before))
+            found = [(TOOLS_MODULE, self._module)] + [
+                (name, module)
+                for name, module in sorted(recent)
+                if module is not self._module and str(getattr(module, "__file__", None) or "").startswith(own)
+            ]
+            OWN_MODULES.update(module.__name__ for _, module in found)
+            self._own = signature, found
+        return self._own[1]
 
     def call(self, tool: str, args: Mapping[str, object], limit_s: float) -> dict[str, object]:
         """What one call returns or raises; the state changes."""
         try:
             if tool not in self._functions:
                 return {"error": f"There is no tool {tool!r}."}
-            placed, named = self._tool(tool).arguments(at_home(args))
+            placed, named = self._arguments_of(tool).read(at_home(args))
         except NoTool:
             return {"error": f"There is no tool {tool!r}."}
         except ValidationError as error:
@@ -463,13 +488,6 @@ class Tools:
         return {"result": result}
 
 
-def _bound(function: Callable[..., object], made: type | None, name: str) -> Callable[..., object]:
-    """A method as it is called: without its first parameter."""
-    if made is None or not inspect.isfunction(inspect.getattr_static(made, name)):
-        return function
-    return cast("Callable[..., object]", cast(Any, function).__get__(object.__new__(cast(Any, made))))
-
-
 def _awaited(value: object) -> object:
     return asyncio.run(cast(Any, value)) if inspect.iscoroutine(value) else value
 
@@ -479,6 +497,15 @@ class _Loader(importlib.machinery.SourceFileLoader):
 
     codes: Mapping[str, CodeType] = {}
     folder = Path()
+    loaded_before = 0
+    """Modules in `sys.modules` before the first of the folder."""
+    executed = 0
+    """Modules of the folder so far."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        """See `importlib.abc.Loader`."""
+        _Loader.executed += 1
+        super().exec_module(module)
 
     def get_code(self, fullname: str) -> CodeType | None:
         """See `importlib.abc.InspectLoader`."""
@@ -488,7 +515,7 @@ class _Loader(importlib.machinery.SourceFileLoader):
 
 def _imported(file: Path, folder: Path, codes: Mapping[str, CodeType]) -> ModuleType:
     sys.dont_write_bytecode = True
-    _Loader.codes, _Loader.folder = codes, folder
+    _Loader.codes, _Loader.folder, _Loader.loaded_before = codes, folder, len(sys.modules)
     finder = importlib.machinery.FileFinder.path_hook((_Loader, importlib.machinery.SOURCE_SUFFIXES))
 
     def hook(path: str) -> Any:  # noqa: ANN401 - what importlib wants

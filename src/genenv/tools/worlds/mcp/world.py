@@ -426,7 +426,9 @@ class McpWorld:
         self._programs[repr(calls)] = calls
         if len(self._programs) > _KNOWN:
             del self._programs[next(iter(self._programs))]
-        return self._known.play(calls, True, lambda: self.play_uncached(calls))
+        return self._known.play(
+            calls, watch=True, execute=lambda: self._thread.start(self.played(calls)).result()
+        )
 
     def programs(self) -> list[Sequence[Call]]:
         """Return the programs that were executed last, without duplicates."""
@@ -434,19 +436,21 @@ class McpWorld:
 
     def play_uncached(self, calls: Sequence[Call]) -> Played:
         """Execute a program without the cache."""
-        return self._thread.start(self.played(calls)).result()
+        return self._thread.start(self.played(calls)).result()[-1]
 
-    async def played(self, calls: Sequence[Call]) -> Played:
-        """Execute a program in the thread's loop."""
+    async def played(self, calls: Sequence[Call]) -> list[Played]:
+        """Execute a program in the thread's loop; return what it led to after each of its calls."""
         session = _Open(self)
         try:
             state, outcomes = await session.state(), list[Outcome]()
+            steps = [Played(outcomes=(), state=state)]
             for call in calls:
                 outcome = await session.call(call)
                 before, state = state, state if session.is_over else await session.state()
                 changed = state != before
                 outcomes.append(Outcome(result=outcome.result, error=outcome.error, changed=changed))
-            return Played(outcomes=tuple(outcomes), state=state)
+                steps.append(Played(outcomes=tuple(outcomes), state=state))
+            return steps
         finally:
             await session.close()
 
@@ -568,7 +572,7 @@ class _Open:
         async with self._turn:
             if not self.is_over:
                 return await (await asyncio.shield(self._taking)).state()
-        return (await self._world.played(self._made)).state
+        return (await self._world.played(self._made))[-1].state
 
     async def close(self) -> None:
         """Give the process back."""

@@ -1,0 +1,204 @@
+"""A model behind a real endpoint writes tasks, rightly and wrongly: what is kept, and why the rest is not."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("openai", reason="the openai client is not installed: pip install 'genenv[api]'")
+
+from bundles import made
+from endpoints import Answer, Server, refused, said
+from genenv.gate.gate import base_tasks
+from genenv.tools.bundle import Bundle
+from genenv.tools.environment import Tools
+from genenv.tools.generate.written_tasks import Writer, proposals
+from genenv.tools.settings import ToolsConfig
+from typed import succeeds
+
+VAULT = '''"""A vault that nobody opens by guessing."""
+import hashlib
+
+boxes = {f"B-{number}": {"owner": owner, "coins": 10 * number, "label": ""}
+         for number, owner in enumerate(["Ada", "Ben", "Cleo", "Dora", "Emil", "Fay", "Gus", "Hana"], 1)}
+
+
+def find_box(owner: str) -> dict:
+    """Find the box of an owner."""
+    for name, box in boxes.items():
+        if box["owner"] == owner:
+            return {"box": name, "coins": box["coins"]}
+    raise ValueError("nobody has that name")
+
+
+def label_box(box: str, label: str) -> str:
+    """Write a label on a box."""
+    boxes[box]["label"] = label
+    return label
+
+
+def empty_box(box: str, word: str) -> int:
+    """Take all coins out of a box. The word must be right."""
+    if hashlib.sha256(word.encode()).hexdigest()[:8] != "41ef4bb0":
+        raise ValueError("that is not the word")
+    coins, boxes[box]["coins"] = boxes[box]["coins"], 0
+    if not coins:
+        raise ValueError("it is empty")
+    return coins
+'''
+WORD = "open sesame"
+OWNERS = ["Ada", "Ben", "Cleo", "Dora", "Emil", "Fay", "Gus", "Hana"]
+
+
+def _tasks() -> Iterator[dict[str, Any]]:
+    """Right tasks of every kind."""
+    for number, owner in enumerate(OWNERS, 1):
+        box = f"B-{number}"
+        yield {
+            "request": f"How many coins does {owner} keep with us?",
+            "calls": [{"tool": "find_box", "args": {"owner": owner}}],
+            "asks": "coins",
+        }
+        yield {
+            "request": f"Put the words blue ribbon on whatever {owner} stores here.",
+            "calls": [
+                {"tool": "find_box", "args": {"owner": owner}},
+                {"tool": "label_box", "args": {"box": box, "label": "blue ribbon"}},
+            ],
+        }
+        yield {
+            "request": f"Take out all of {box}; the phrase is {WORD}.",
+            "calls": [{"tool": "empty_box", "args": {"box": box, "word": WORD}}],
+        }
+
+
+WRONG = [
+    {"request": "Label B-2.", "calls": [{"tool": "label_box", "args": {"box": "B-2", "label": "glass"}}]},
+    {"request": "Who is Zoe?", "calls": [{"tool": "find_box", "args": {"owner": "Zoe"}}], "asks": "coins"},
+    {"request": "Burn B-1.", "calls": [{"tool": "burn", "args": {"box": "B-1"}}]},
+    {
+        "request": "Label B-3 twice with x1.",
+        "calls": [{"tool": "label_box", "args": {"box": "B-3", "label": "x1"}}] * 2,
+    },
+    {
+        "request": "Is it 40 coins that Dora has?",
+        "calls": [{"tool": "find_box", "args": {"owner": "Dora"}}],
+        "asks": "coins",
+    },
+    {
+        "request": "Run label_box: B-4 gets y2.",
+        "calls": [{"tool": "label_box", "args": {"box": "B-4", "label": "y2"}}],
+    },
+    {
+        "request": "Nobody understands this of B-5 and z3.",
+        "calls": [{"tool": "label_box", "args": {"box": "B-5", "label": "z3"}}],
+    },
+]
+
+
+class Model:
+    """Writes what it was given, some at a time, and solves the tasks that it wrote rightly."""
+
+    def __init__(self, *, stops_after: int = 10**6) -> None:
+        self._left = [*WRONG, *_tasks()]
+        self._known = {one["request"]: one for one in _tasks()}
+        self._stops_after = stops_after
+        self.prompts: list[str] = []
+
+    def __call__(self, body: dict[str, Any]) -> Answer:
+        messages = body["messages"]
+        text = messages[-1]["content"]
+        if text.startswith("Users ask"):
+            self.prompts.append(text)
+            if len(self.prompts) > self._stops_after:
+                return refused("no more", 400)
+            now, self._left = self._left[:8], self._left[8:]
+            if "Use above all: empty_box." in text:
+                now, self._left = (
+                    [one for one in _tasks() if len(one) == 2 and "phrase" in one["request"]],
+                    [*now, *self._left],
+                )
+            return said("Here they are:\n```json\n" + "\n".join(json.dumps(one) for one in now) + "\n```")
+        request, *results = [one["content"] for one in messages if one["role"] in ("user", "tool")]
+        task = self._known.get(request)
+        calls = task["calls"] if task else []
+        if len(results) < len(calls):
+            call = calls[len(results)]
+            told = json.dumps({"name": call["tool"], "arguments": call["args"]})
+            return said(f"<tool_call>\n{told}\n</tool_call>")
+        found = json.loads(results[-1]).get(task["asks"]) if task and task.get("asks") and results else ""
+        return said(f"Done: {found}" if found else "Done.")
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with_model = Server()
+    yield with_model
+    with_model.close()
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Path:
+    (tmp_path / "vault.py").write_text(VAULT, encoding="utf-8")
+    return tmp_path / "vault.py"
+
+
+@pytest.mark.long
+def test_right_tasks_are_kept_in_the_models_words_and_wrong_ones_are_refused(
+    vault: Path, server: Server, tmp_path: Path
+) -> None:
+    server.answer = Model()
+    done = made(tmp_path / "bundle", vault, writer=Writer(by=f"{server.url}#m"), base=12, held_out=3)
+    assert set(done.graph.recipes) == {"find_box", "label_box", "empty_box"}, "the model's word opens boxes"
+    bundle = Bundle.open(tmp_path / "bundle")
+    programs = [*bundle.base.values(), *bundle.held_out.values()]
+    written = {one.request for one in programs if one.request}
+    assert len(bundle.base) == 12
+    assert written <= {one["request"] for one in _tasks()}
+    assert len(written) >= 12
+    kinds = {(one.n_calls, one.chained, one.answer) for one in programs if one.request}
+    assert kinds == {(1, False, True), (2, True, False), (1, False, False)}
+    refusals = done.written.refused if done.written else {}
+    for reason in ("unstated", "execution", "schema", "trivial", "leak", "round_trip"):
+        assert refusals[reason], (reason, refusals)
+    assert "wrote passed" in (tmp_path / "bundle" / "README.md").read_text()
+    env = Tools(ToolsConfig(), tmp_path / "bundle")
+    try:
+        tasks = base_tasks(env, env.seeds(), seed=0).values()
+        assert {task.messages[-1].content for task in tasks} & written
+        for task in tasks:
+            assert env.check(task, task.oracle).success
+            assert not env.check(task, ("Done.",)).success
+    finally:
+        env.world.close()
+
+
+@pytest.mark.long
+def test_a_model_that_stops_answering_leaves_the_rest_to_the_rules(
+    server: Server, tmp_path: Path, vault: Path
+) -> None:
+    server.answer = Model(stops_after=2)
+    command = ["env", "new", tmp_path / "bundle", "--from", vault, "--writer", f"{server.url}#m"]
+    told = succeeds(*command, "--tasks", 10, "--held-out", 2)
+    assert "the model stopped answering" in told.stdout
+    bundle = Bundle.open(tmp_path / "bundle")
+    assert len(bundle.base) == 10
+    assert {bool(one.request) for one in bundle.base.values()} == {True, False}
+    shutil.rmtree(tmp_path / "bundle")
+
+
+def test_tasks_are_found_in_a_reply_of_any_form() -> None:
+    one = {"request": "x", "calls": [{"tool": "a", "args": {}}]}
+    for reply in (
+        json.dumps(one),
+        f"Sure!\n```json\n{json.dumps([one], indent=2)}\n```",
+        json.dumps({"tasks": [one]}),
+        f'{{"broken": \n{json.dumps(one)}',
+    ):
+        assert [found.request for found in proposals(reply)] == ["x"]
+    assert proposals("{" * 100_000) == proposals("") == proposals("[1, 2]") == []
