@@ -34,6 +34,34 @@ def test_the_json_style_is_one_tagged_block_a_call() -> None:
     assert text == '<tool_call>\n{"name": "f", "arguments": {"x": 1}}\n</tool_call>'
 
 
+ODD = {
+    "get-order": ["order-id", "from"],
+    "orders.get": ["order_id"],
+    "get": ["order"],
+    "预订": ["日期"],
+    "import": ["a b"],
+}
+
+
+@pytest.mark.parametrize("tool", ODD)
+def test_names_that_are_no_identifiers_are_read_back(tool: str) -> None:
+    text = 'get-order(order-id="x", from=1) of import(y)'
+    call = Call(tool=tool, args=dict.fromkeys(ODD[tool], text))
+    assert written.read_reply(format_calls([call, call], "python"), "python", ODD).calls == (call, call)
+    positional = f"{tool}({', '.join(['1'] * len(ODD[tool]))})"
+    assert written.parse_calls(positional, "python", ODD) == [
+        Call(tool=tool, args=dict.fromkeys(ODD[tool], 1))
+    ]
+    for style in STYLES:
+        assert written.read_reply(f"First I call {tool}(1), then stop", style, ODD).malformed
+
+
+def test_a_name_that_only_looks_like_a_known_one_is_none_of_it() -> None:
+    assert not written.parse_calls("re-get-order(1)", "python", ODD)
+    assert written.read_reply("My get-order is late, it's 1 = 1", "python", ODD).words
+    assert written.parse_calls("import os", "python", ODD) == []
+
+
 scalars = (
     st.booleans()
     | st.integers(-(10**12), 10**12)

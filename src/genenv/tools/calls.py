@@ -17,6 +17,7 @@ import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from keyword import iskeyword
 from typing import cast
 
 from genenv.tools.settings import Style
@@ -74,11 +75,12 @@ def read_reply(text: str, style: Style, known: Known) -> Reply:
     """
     if len(text) > MAX_REPLY_CHARS:
         return Reply(malformed=f"it is longer than {MAX_REPLY_CHARS} characters")
+    names = _Names(known)
     try:
-        calls, rest = _read_python(text, known) if style == "python" else _read_json(text)
+        calls, rest = _read_python(text, names) if style == "python" else _read_json(text)
         if len(calls) > MAX_CALLS:
             return Reply(malformed=f"it holds more than {MAX_CALLS} calls")
-        if _looks_like_call(rest, known):
+        if _looks_like_call(names.plain(rest), known):
             return Reply(malformed="it holds a call that is not written as asked")
     except _Unreadable as err:
         return Reply(malformed=str(err))
@@ -109,6 +111,37 @@ _WHOLE_CALL = re.compile(r"\[?[A-Za-z_]\w*\(.*\)\]?", re.ASCII)
 _INNER_CALL = re.compile(r"(?<!\w)([A-Za-z_]\w*)\(", re.ASCII)
 
 
+_STRING = r""" "(?:\\.|[^"\\])*" | '(?:\\.|[^'\\])*' """
+
+
+class _Names:
+    """Tools and parameters whose names are no Python identifiers, such as `get-order` and `from`.
+
+    Args:
+        known: the tools, with their parameter names.
+    """
+
+    def __init__(self, known: Known) -> None:
+        self.known = known
+        listed = {*known, *(name for parameters in known.values() for name in parameters)}
+        odd = [one for one in listed if not (one.isascii() and one.isidentifier()) or iskeyword(one)]
+        odd.sort(key=lambda name: (-len(name), name))
+        self._odd = {name: f"odd_name_{number}" for number, name in enumerate(odd)}
+        self._real = {alias: name for name, alias in self._odd.items()}
+
+    def plain(self, text: str) -> str:
+        """Return text with an identifier in place of each such name before a bracket or an equals sign."""
+        if not self._odd:
+            return text
+        names = "|".join(re.escape(name) for name in self._odd)
+        found = re.compile(rf"{_STRING}|(?<![\w.-])(?:{names})(?=\s*[(=])", re.VERBOSE)
+        return found.sub(lambda match: self._odd.get(match[0], match[0]), text)
+
+    def real(self, name: str) -> str:
+        """Return the name that an identifier stands for."""
+        return self._real.get(name, name)
+
+
 def _looks_like_call(text: str, known: Known) -> bool:
     """Whether text contains something that looks like a call; "event(s)" and "(sorry)" do not."""
     if "tool_call>" in text or re.search(r'[{,]\s*"(?:name|arguments)"\s*:', text):
@@ -120,22 +153,22 @@ def _is_tool_like(name: str, known: Known) -> bool:
     return name in known or "_" in name.strip("_")
 
 
-def _read_python(text: str, known: Known) -> tuple[list[Call], str]:
+def _read_python(text: str, names: _Names) -> tuple[list[Call], str]:
     calls: list[Call] = []
     words: list[str] = []
     for line in text.split("\n"):
-        stripped = line.strip()
+        stripped = names.plain(line.strip())
         if stripped.startswith("```"):
             continue
         start = _LINE_CALL.match(stripped)
-        if start is not None and (_is_tool_like(start[1], known) or _WHOLE_CALL.fullmatch(stripped)):
-            calls += _python_calls(stripped, known)
+        if start is not None and (_is_tool_like(start[1], names.known) or _WHOLE_CALL.fullmatch(stripped)):
+            calls += _python_calls(stripped, names)
         else:
             words.append(line)
     return calls, "\n".join(words)
 
 
-def _python_calls(line: str, known: Known) -> list[Call]:
+def _python_calls(line: str, names: _Names) -> list[Call]:
     """Return the calls of one line: `f(x=1)`, `f(x=1); g(y=2)` or `[f(x=1), g(y=2)]`."""
     if len(line) > MAX_LINE_CHARS or _depth(line) > MAX_DEPTH:
         raise _Unreadable("a call in it is too long or too deeply nested")
@@ -152,7 +185,7 @@ def _python_calls(line: str, known: Known) -> list[Call]:
             raise _Unreadable("a line in it is Python, but not a call")
         node = statement.value
         calls += [
-            _python_parsed(item, known) for item in (node.elts if isinstance(node, ast.List) else [node])
+            _python_parsed(item, names) for item in (node.elts if isinstance(node, ast.List) else [node])
         ]
     return calls
 
@@ -169,18 +202,19 @@ def _depth(text: str) -> int:
     return deepest
 
 
-def _python_parsed(node: ast.expr, known: Known) -> Call:
+def _python_parsed(node: ast.expr, names: _Names) -> Call:
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
         raise _Unreadable("a line in it is Python, but not a plain call")
-    tool = node.func.id
-    names = known.get(tool, [f"arg{i + 1}" for i in range(len(node.args))])
-    if len(node.args) > len(names):
+    tool = names.real(node.func.id)
+    parameters = names.known.get(tool, [f"arg{i + 1}" for i in range(len(node.args))])
+    if len(node.args) > len(parameters):
         raise _Unreadable(f"it gives {tool} more arguments than it has parameters")
-    args = {name: _literal(value) for name, value in zip(names, node.args, strict=False)}
+    args = {name: _literal(value) for name, value in zip(parameters, node.args, strict=False)}
     for keyword in node.keywords:
-        if keyword.arg is None or keyword.arg in args:
+        name = None if keyword.arg is None else names.real(keyword.arg)
+        if name is None or name in args:
             raise _Unreadable(f"it gives {tool} the same argument twice or unpacks one")
-        args[keyword.arg] = _literal(keyword.value)
+        args[name] = _literal(keyword.value)
     return Call(tool=tool, args=args)
 
 
