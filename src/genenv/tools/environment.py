@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, cast
@@ -11,6 +12,7 @@ from pydantic import BaseModel
 from genenv.environments.base import Ask, Episode, Options, OutOfTurns
 from genenv.environments.common import Refused, held_out_tasks, request
 from genenv.environments.simulator_prompts import asked_for
+from genenv.environments.stepwise import STEPPED
 from genenv.evaluation.environment_check import Finding
 from genenv.tools.build import build, skills_of
 from genenv.tools.bundle_check import check_tools
@@ -20,7 +22,7 @@ from genenv.tools.grammar import schema_from_state
 from genenv.tools.settings import Style, ToolsConfig
 from genenv.tools.spec import AND, THEN, Program, ToolsParameters
 from genenv.tools.toolbox import Toolbox
-from genenv.tools.worlds.base import Call, Outcome, Played, Session, World
+from genenv.tools.worlds.base import Call, Outcome, Played, ReplayingSession, Session, World
 from genenv.types import (
     JsonObject,
     Lineage,
@@ -317,8 +319,16 @@ class ToolsEpisode:
             else:
                 ended = await talk.converse(session, ask, messages, self.max_turns)
             self._executed = Played(outcomes=tuple(talk.outcomes), state=await session.state())
+        if talk.outcomes and not isinstance(session, ReplayingSession):
+            await self._solve()
         if not ended:
             raise OutOfTurns
+
+    async def _solve(self) -> None:
+        """Execute the solution where it blocks no event loop; the world caches it for the verdict."""
+        if not STEPPED.get() and self._task.payload.get("gap", "none") == "none":
+            program = [call for key in ("before", "calls") for call in calls_of(self._task.payload, key)]
+            await asyncio.to_thread(self._env.world.play, program)
 
     def verdict(self) -> Verdict:
         """Grade the session's end state without executing calls again. See `check`."""
