@@ -203,12 +203,13 @@ def test_a_document_on_the_web_is_kept_as_it_is_that_day(address: str, tmp_path:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("", "is no OpenAPI 3 document, but NoneType"),
-        ("[]", "is no OpenAPI 3 document, but list"),
-        ("<html><body>404</body></html>", "is no OpenAPI 3 document, but str"),
+        ("", "is no OpenAPI document, but NoneType"),
+        ("[]", "is no OpenAPI document, but list"),
+        ("<html><body>404</body></html>", "is no OpenAPI document, but str"),
         ("a: [", "is neither JSON nor YAML"),
         ("[" * 100_000, "is neither JSON nor YAML|nested too deeply"),
-        ('{"swagger": "2.0", "paths": {}}', "is of Swagger 2; convert it to OpenAPI 3 first"),
+        ('{"swagger": "2.0", "paths": {}}', "describes no paths"),
+        ('{"swagger": "1.2", "paths": {}}', "has no `openapi: 3.…` or `swagger: 2.0`"),
         ('{"paths": {}}', "has no `openapi: 3"),
         ('{"openapi": "3.1.0", "paths": {}}', "describes no paths"),
         ('{"openapi": "3.1.0", "webhooks": {}}', "describes no paths"),

@@ -372,7 +372,7 @@ def test_what_is_in_another_file_is_said_and_never_read_as_nothing() -> None:
         "get_customers_id": "it needs ./customers.yaml",
         "get_notes": "it needs ./notes.yaml#/Note",
     }
-    with pytest.raises(UsageError, match="not in the document; put all into one file"):
+    with pytest.raises(UsageError, match="neither in the document nor in a file of its folder"):
         MockWorld(json.dumps({"openapi": "3.0.3", "paths": elsewhere}), "it.json")
 
 

@@ -12,7 +12,8 @@ from fuzzing import limits
 from genenv.config.tables import read_tables
 from genenv.errors import UsageError
 from genenv.tools.worlds.base import Call
-from genenv.tools.worlds.openapi.document import Document, fetched
+from genenv.tools.worlds.openapi.document import Document
+from genenv.tools.worlds.openapi.loading import load_text
 from genenv.tools.worlds.openapi.mock_world import MockWorld
 from genenv.untrusted.documents import Unreadable, plain, read_document, read_json, read_toml, read_yaml
 
@@ -53,13 +54,15 @@ def test_merge_keys_merge_and_do_not_multiply() -> None:
 
 
 def test_yaml_is_read_as_its_version_1_2_has_it() -> None:
-    text = "no: 012\n200: 1e3\nday: 2026-01-05\nat: 18:30\nb: yes\nn: ~\nbig: .inf\nquoted: '1'"
+    text = (
+        "no: 012\n200: 1e3\nday: 2026-01-05\nat: 18:30\nb: [yes, on, NO, True]\nn: ~\nbig: .inf\nquoted: '1'"
+    )
     assert read_yaml(text, "it") == {
         "no": 12,
-        "200": "1e3",
+        "200": 1000.0,
         "day": "2026-01-05",
         "at": "18:30",
-        "b": True,
+        "b": ["yes", "on", "NO", True],
         "n": None,
         "big": None,
         "quoted": "1",
@@ -197,4 +200,4 @@ def test_long_lists_of_values_are_joined_in_no_time() -> None:
 
 def test_an_address_that_gives_no_document_is_one_sentence() -> None:
     with pytest.raises(UsageError, match=r"http://localhost:abc/ cannot be read"):
-        fetched("http://localhost:abc/")
+        load_text("http://localhost:abc/")

@@ -7,6 +7,7 @@ of JSON values: no number is infinite or NaN, every string can be encoded, no co
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
@@ -91,7 +92,7 @@ def read_toml(text: str, name: str) -> dict[str, Json]:
 
 
 def read_yaml(text: str, name: str) -> Json:
-    """Read YAML 1.2 as plain data: `2026-01-05` and `18:00` are strings, tags are ignored.
+    """Read YAML 1.2 as plain data: `no`, `2026-01-05` and `18:00` are strings, tags are ignored.
 
     Raises:
         Unreadable: the text is not YAML, or it is too large.
@@ -211,6 +212,17 @@ class _Open:
         return zip(self.items[::2], self.items[1::2], strict=True)
 
 
+_KINDS = (
+    ("merge", r"^<<$", ["<"]),
+    ("null", r"^(?:~|null|Null|NULL|)$", ["~", "n", "N", ""]),
+    ("bool", r"^(?:true|True|TRUE|false|False|FALSE)$", [*"tTfF"]),
+    ("int", r"^[-+]?[0-9]+$", [*"-+0123456789"]),
+    ("float", r"^[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?$", [*"-+.0123456789"]),
+    ("float", r"^(?:[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$", [*"-+."]),
+)
+"""The core schema of YAML 1.2: kind, form and first letters of a scalar; hexadecimal numbers stay strings."""
+
+
 class _Key(str):
     """The source text of a YAML scalar with its typed value. As a key, `no` or `200` is a string."""
 
@@ -323,20 +335,21 @@ def _typed(tag: str, text: str) -> object:
             case "null":
                 return None
             case "bool":
-                return text.lower() in ("true", "yes", "on")
+                return text.lower() == "true"
             case "int":
                 return int(text)
             case "float":
-                number = float(text.replace("_", ""))
+                number = float(text)
                 return number if math.isfinite(number) else None
             case _:
                 return text
-    except ValueError:  # `.inf`, `1:30.5`, more digits than Python reads
+    except ValueError:  # `.inf`, more digits than Python reads
         return None if text.lower().strip("+-") in (".inf", ".nan") else text
 
 
+@functools.cache
 def _loader() -> Any:  # noqa: ANN401 - PyYAML has no types
-    """Return PyYAML's fastest parser, with the numbers of YAML 1.2."""
+    """Return PyYAML's fastest parser, with the null, truth values and numbers of YAML 1.2."""
     import yaml
 
     base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -344,12 +357,7 @@ def _loader() -> Any:  # noqa: ANN401 - PyYAML has no types
     class Loader(base):
         """Reads plain data."""
 
-    without = ("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:int")
-    resolvers = cast("dict[str, list[tuple[str, Any]]]", base.yaml_implicit_resolvers)
-    Loader.yaml_implicit_resolvers = {
-        first: [(tag, how) for tag, how in listed if tag not in without]
-        for first, listed in resolvers.items()
-    }
-    whole = re.compile(r"^[-+]?[0-9]+$")
-    Loader.add_implicit_resolver("tag:yaml.org,2002:int", whole, list("-+0123456789"))
+    Loader.yaml_implicit_resolvers = {}
+    for tag, pattern, first in _KINDS:
+        Loader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(pattern), first)
     return Loader

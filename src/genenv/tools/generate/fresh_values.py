@@ -118,6 +118,8 @@ def _array(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth:
     most = max(least, min(least + 1, int(cast(int, schema.get("maxItems", least + 1)))))
     if depth >= _DEEPEST:
         return []
+    if places := cast("Sequence[JsonObject]", schema.get("prefixItems", ())):
+        return [_value(tool, one, name, rng, depth + 1) for one in places]
     items = cast(JsonObject, schema.get("items", {"type": "string"}))
     drawn = [_value(tool, items, name, rng, depth + 1) for _ in range(rng.randint(least, most))]
     return list({repr(one): one for one in drawn}.values()) if least <= 1 else drawn

@@ -543,9 +543,9 @@ def _retell(readme: Path, base: int, held_out: int) -> None:
 
 _SOURCES = (
     "`orders.#` are the keys of the records of `orders`, `orders.*.status` a field of them, `stock.{}` the "
-    "keys of a mapping, `rows.[]` the indices of a list, `list_all().id` what a tool answers, `add(name)` what "
-    "an earlier call was given, `new` new values. By name: the name of the parameter suggests the source. By "
-    "trying: of all that the state and the answers of tools hold, calls succeed with these values."
+    "keys of a mapping, `rows.[]` the indices of a list, `list_all().id` what a tool answers, `add(name)` "
+    "what an earlier call was given, `new` new values. By name: the name of the parameter suggests the "
+    "source. By trying: of all that the state and the answers of tools hold, calls succeed with these values."
 )
 
 

@@ -1,13 +1,15 @@
 """The interface of a tool environment ("world"): tools, and the state that they read and change.
 
-Each rollout starts from the same state. A world executes whole programs: all calls since the start. It may
-cache programs that it has executed; results are the same with and without the cache.
+Each rollout starts from the same state. It makes its calls in a session; its verdict reads the session's
+state. Tasks are made and checked by whole programs: all calls since the start. A world may cache programs
+that it has executed; results are the same with and without the cache.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import threading
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -347,6 +349,7 @@ class KnownPrograms:
 
     def __init__(self, most: int, most_chars: int | None = None) -> None:
         self._most, self._most_chars, self._chars = most, most_chars, 0
+        self._lock = threading.RLock()  # a program that several threads want is executed once
         self._known: OrderedDict[str, tuple[Played, int]] = OrderedDict()
 
     def play(self, calls: Sequence[Call], *, watch: bool, execute: Callable[[], Sequence[Played]]) -> Played:
@@ -359,13 +362,14 @@ class KnownPrograms:
                 all of it led to; all are cached.
         """
         key = _key(calls, watch)
-        if key in self._known:
-            self._known.move_to_end(key)
-            return self._known[key][0]
-        steps = execute()
-        for played in steps:
-            self._add(_key(calls[: len(played.outcomes)], watch), played)
-        return steps[-1]
+        with self._lock:
+            if key in self._known:
+                self._known.move_to_end(key)
+                return self._known[key][0]
+            steps = execute()
+            for played in steps:
+                self._add(_key(calls[: len(played.outcomes)], watch), played)
+            return steps[-1]
 
     def _add(self, key: str, played: Played) -> None:
         if key in self._known:

@@ -17,7 +17,7 @@ from genenv.errors import UsageError
 from genenv.tools.worlds.base import LoadedWorld
 from genenv.tools.worlds.limits import Budget
 from genenv.tools.worlds.mcp.origin import McpOrigin, RemoteOrigin
-from genenv.tools.worlds.openapi.document import fetched, is_address
+from genenv.tools.worlds.openapi.loading import is_address, load_text
 from genenv.tools.worlds.openapi.mock_world import MockWorld
 from genenv.tools.worlds.openapi.service import Service, ServiceOrigin
 from genenv.tools.worlds.python import NotStarted, PythonWorld
@@ -279,7 +279,7 @@ class OpenApiOrigin:
     def bring(self, files: Path, budget: Budget | None = None) -> Source:
         """See `ToolOrigin`. Copies the document in its current version."""
         del budget
-        text = fetched(self._source)
+        text = load_text(self._source)
         MockWorld(text, self.label, self._only)
         files.mkdir(parents=True)
         file = "openapi.json" if text.lstrip().startswith("{") else "openapi.yaml"

@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field, field_validator
 from genenv.tools.worlds.base import LoadedWorld
 from genenv.tools.worlds.in_process import InProcessWorld
 from genenv.tools.worlds.mcp.world import McpWorld, Running
-from genenv.tools.worlds.openapi.document import fetched
+from genenv.tools.worlds.openapi.loading import file_text
 from genenv.tools.worlds.openapi.mock_world import MockWorld
 from genenv.tools.worlds.python import CALL_S, PythonWorld
 from genenv.tools.worlds.recorded import RecordedWorld, Recording
@@ -90,7 +90,7 @@ class OpenApiSource(BaseModel, frozen=True, extra="forbid"):
     def open(self, files: Path, call_s: float = CALL_S) -> LoadedWorld:
         """See `PythonSource.open`. `call_s` is ignored: calls to this source never block."""
         del call_s
-        return MockWorld(fetched(str(files / self.file)), self.file, self.only)
+        return MockWorld(file_text(files / self.file), self.file, self.only)
 
 
 class McpSource(BaseModel, frozen=True, extra="forbid"):

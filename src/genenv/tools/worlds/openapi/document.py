@@ -1,4 +1,4 @@
-"""Read an OpenAPI 3 document from a file or URL and resolve its references.
+"""Read an OpenAPI document, of version 3 or Swagger 2, and resolve its references.
 
 Published documents often break the standard in small ways, and a strict parser would refuse them for a field
 that is not needed. This parser checks only what it uses, and leaves out unreadable operations with a reason.
@@ -6,21 +6,19 @@ that is not needed. This parser checks only what it uses, and leaves out unreada
 
 from __future__ import annotations
 
-import http.client
 import json
 import keyword
 import re
-import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+import unicodedata
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast
 
-from genenv.errors import UsageError, first_line
-from genenv.untrusted.documents import MOST_BYTES, as_list, as_object, read_document
+from genenv.errors import UsageError
+from genenv.tools.discover.state_values import parts_of
+from genenv.untrusted.documents import as_list, as_object, read_document
 from genenv.untrusted.schemas import fits_keyword, part_at
 
-_TIMEOUT_S = 30.0
 _DEEPEST = 16
 """Maximum nesting depth of schemas."""
 _MOST_NODES = 2000
@@ -32,78 +30,42 @@ _KEPT = (
 """Keywords of a schema that the agent sees and that arguments must satisfy."""
 _HOLDING = ("properties", "items")
 _PYTHON: Mapping[str, tuple[type, ...]] = {"string": (str,), "integer": (int,), "number": (int, float)}
-_TOLD = 160
+_MOST_TOLD = 160
 """Maximum length of a description in characters."""
+_MARKUP = re.compile(r"</?[A-Za-z][^<>]{0,300}>|(?<=\])\([^()\s]{1,300}\)|[\[\]`]|\*\*")
+"""HTML tags, and the signs of Markdown for links, code and bold text."""
 
 Node = Mapping[str, Any]
 
 
-def is_address(text: str) -> bool:
-    """Whether a document is given by a web address."""
-    return text.startswith(("https://", "http://"))
-
-
-def fetched(source: str) -> str:
-    """Return the text of a document.
-
-    Args:
-        source: a path, or an address.
-
-    Raises:
-        UsageError: the document cannot be read.
-    """
-    try:
-        if is_address(source):
-            with urllib.request.urlopen(source, timeout=_TIMEOUT_S) as answer:  # noqa: S310 - http(s) alone
-                content = cast(bytes, answer.read(MOST_BYTES + 1))
-        else:
-            with Path(source).open("rb") as file:
-                content = file.read(MOST_BYTES + 1)
-    except (OSError, ValueError, http.client.HTTPException) as error:
-        raise UsageError(f"{source} cannot be read: {first_line(error)}") from error
-    if len(content) > MOST_BYTES:
-        raise UsageError(f"{source} is larger than {MOST_BYTES >> 20} MiB")
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{source} is no text in UTF-8") from error
-
-
 class Document:
-    """An OpenAPI 3 document.
+    """An OpenAPI document.
 
     Args:
         text: JSON or YAML.
         name: the document's name in messages.
 
     Raises:
-        UsageError: the text is not an OpenAPI 3 document.
+        UsageError: the text is not an OpenAPI document.
     """
 
     def __init__(self, text: str, name: str) -> None:
         root = read_document(text, name)
         if not isinstance(root, Mapping):
-            raise UsageError(f"{name} is no OpenAPI 3 document, but {type(root).__name__}")
-        self._root: Node = root
-        version = self._root.get("openapi")
-        if not str(version or "").startswith("3."):
-            older = "swagger" in self._root
-            raise UsageError(
-                f"{name} is of Swagger 2; convert it to OpenAPI 3 first"
-                if older
-                else f"{name} is no OpenAPI 3 document: it has no `openapi: 3.…`"
-            )
+            raise UsageError(f"{name} is no OpenAPI document, but {type(root).__name__}")
+        self.root: Node = root
+        """The whole document."""
+        self.is_older = str(root.get("swagger", "")).startswith("2")
+        """Whether the document is of Swagger 2."""
+        if not self.is_older and not str(root.get("openapi", "")).startswith("3."):
+            raise UsageError(f"{name} is no OpenAPI document: it has no `openapi: 3.…` or `swagger: 2.0`")
         self._left = 0
         self.missing: set[str] = set()
-        """Unresolved references since the last clearing: to other files, or to missing parts."""
-        paths = self._root.get("paths")
-        if not isinstance(paths, Mapping) or not paths:
+        """Unresolved references since the last clearing."""
+        self.paths: Node = as_object(root.get("paths"))
+        """The operations of each path by method."""
+        if not self.paths:
             raise UsageError(f"{name} describes no paths")
-        self.paths: Mapping[str, Node] = {
-            str(path): cast(Node, item)
-            for path, item in cast(Node, paths).items()
-            if isinstance(self.resolved(item), Mapping)
-        }
 
     def resolved(self, node: object) -> Any:  # noqa: ANN401 - JSON
         """Return a node or the target of its reference; an empty node if there is none (see `missing`)."""
@@ -115,7 +77,7 @@ class Document:
         return {}
 
     def _at(self, reference: str) -> object:
-        if reference.startswith("#/") and (found := part_at(self._root, reference[2:])) is not None:
+        if reference.startswith("#/") and (found := part_at(self.root, reference[2:])) is not None:
             return found[0]
         self.missing.add(reference)
         return {}
@@ -247,11 +209,16 @@ def _modern(kept: dict[str, Any], schema: Node) -> None:
     pattern = schema.get("pattern")
     if pattern is not None:
         kept["pattern"] = pattern
-    told = " ".join(str(schema.get("description") or "").split())
-    if told:
-        kept["description"] = told if len(told) <= _TOLD else told[: _TOLD - 1].rsplit(" ", 1)[0] + "…"
+    if told := _told(schema.get("description")):
+        kept["description"] = told
     if kept.get("default", 0) is None:
         del kept["default"]
+
+
+def _told(text: object, most: int = _MOST_TOLD) -> str:
+    """Return a description on one line, cut after a word."""
+    told = " ".join(str(text or "").split())
+    return told if len(told) <= most else told[: most - 1].rsplit(" ", 1)[0] + "…"
 
 
 METHODS = ("get", "post", "put", "patch", "delete")
@@ -260,7 +227,9 @@ _JSON = re.compile(rf"application/(?:[\w.+-]+\+)?json|\*/\*|{FORM}")
 _OF_THE_PROTOCOL = frozenset({"accept", "content-type", "authorization"})
 """Names of headers that OpenAPI does not treat as parameters."""
 
-_MISSING = "it needs {}, which is not in the document; put all into one file (such as with `redocly bundle`)"
+_MISSING = "it needs {}, which is neither in the document nor in a file of its folder"
+_STYLES = {"multi": ("form", True), "ssv": ("spaceDelimited", False), "pipes": ("pipeDelimited", False)}
+"""How Swagger 2 serializes lists, as style and `explode` of OpenAPI 3; else `form` without `explode`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -309,15 +278,27 @@ class Operation:
 
     @property
     def segments(self) -> tuple[str, ...]:
-        """Parts of the path."""
-        return tuple(part for part in self.path.split("/") if part)
+        """Parts of the path, without an ending such as `.json`; the verb of `/orders/{id}:cancel` is one."""
+        path = re.sub(r"(?<=.)\.(?:json|\{format\})$", "", self.path)
+        return tuple(part for part in path.replace("}:", "}/").split("/") if part)
 
 
-def argument_name(name: str) -> str:
-    """Return a name as a valid Python argument: `filter[status]` is `filter_status`, `from` is `from_`."""
-    name = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_") or "value"
-    name = f"_{name}" if name[0].isdigit() else name
-    return f"{name}_" if keyword.iskeyword(name) else name
+def argument_name(name: str, taken: Collection[str] = (), place: str = "body") -> str:
+    """Return a name as a Python argument: `filter[status]` is `filter_status`, `from` is `from_`.
+
+    Args:
+        name: any text.
+        taken: names of other arguments.
+        place: where the argument is sent; it distinguishes arguments with one name: `id` and `body_id`.
+    """
+    name = re.sub(r"\W+", "_", unicodedata.normalize("NFKC", name)).strip("_") or "value"
+    name = name if name.isidentifier() else f"_{name}"
+    name = f"{name}_" if keyword.iskeyword(name) else name
+    if name in taken:
+        name = f"{place}_{name}"
+    while name in taken:
+        name += "_"
+    return name
 
 
 def is_blank(segment: str) -> bool:
@@ -330,35 +311,24 @@ def operations(document: Document) -> Iterator[Operation]:
     taken: set[str] = set()
     for path, node in document.paths.items():
         document.missing.clear()
-        item = cast(Node, document.resolved(node))
-        if document.missing:
-            yield _elsewhere(path, document.missing.pop(), taken)
-        for method in METHODS:
-            one = document.resolved(item.get(method))
+        item = as_object(document.resolved(node))
+        lost = document.missing.copy()
+        for method in ("get",) if lost else METHODS:
+            document.missing = lost.copy()
+            one = document.resolved(item.get(method, {} if lost else None))
             if isinstance(one, Mapping):
                 name = _named(cast(Node, one), method, path, taken)
                 taken.add(name)
                 yield _operation(document, name, method, path, (item, cast(Node, one)))
 
 
-def _elsewhere(path: str, reference: str, taken: set[str]) -> Operation:
-    """Return an unusable operation for a path whose operations are in another file."""
-    name = _named({}, "get", path, taken)
-    taken.add(name)
-    problem = _MISSING.format(reference)
-    return Operation(
-        name=name, method="get", path=path, told="", parameters=(), body=None, result=None, problem=problem
-    )
-
-
 def _named(node: Node, method: str, path: str, taken: set[str]) -> str:
     """Return the `operationId` as a unique identifier, or a name made of method and path."""
-    told = str(node.get("operationId") or "")
-    if not re.search(r"[A-Za-z]", told):
-        parts = [re.sub(r"\W+", "_", part.strip("{}")) for part in path.split("/") if part]
-        told = "_".join([method, *parts])
-    words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+", told)
-    name = "_".join(words).lower()[:60] or method
+    words = parts_of(str(node.get("operationId") or ""))
+    if not any(word.isalpha() for word in words):
+        words = [method, *parts_of(path)]
+    name = unicodedata.normalize("NFKC", "_".join(words).lower())[:60]
+    name = name if name.isidentifier() else f"{method}_{name}"
     number = 2
     while name in taken:
         name = f"{name.rstrip('0123456789_')}_{number}"
@@ -367,24 +337,22 @@ def _named(node: Node, method: str, path: str, taken: set[str]) -> str:
 
 
 def _operation(document: Document, name: str, method: str, path: str, nodes: tuple[Node, Node]) -> Operation:
-    item, node = nodes
-    parameters: dict[str, Parameter] = {}
+    item, node = (as_object(None), _newer(document, *nodes)) if document.is_older else nodes
+    parameters: dict[tuple[str, str], Parameter] = {}
     aside: dict[tuple[str, str], Parameter] = {}
     problem: str | None = None
-    document.missing.clear()
     for one in (*as_list(item.get("parameters")), *as_list(node.get("parameters"))):
         told = document.resolved(one)
         if not isinstance(told, Mapping):
             continue
         found = _parameter(document, cast(Node, told))
         if found.place in ("path", "query"):
-            parameters[found.name] = found
+            parameters[found.place, found.name] = found
         elif found.place == "cookie" or found.name.lower() not in _OF_THE_PROTOCOL:
             aside[found.place, found.name.lower()] = found
     for blank in re.findall(r"\{([^}]+)\}", path):
-        parameters.setdefault(
-            blank, Parameter(name=blank, place="path", required=True, schema={"type": "string"})
-        )
+        unsaid = Parameter(name=blank, place="path", required=True, schema={"type": "string"})
+        parameters.setdefault(("path", blank), unsaid)
     body, sends = None, ""
     if method != "get" and isinstance(sent := document.resolved(node.get("requestBody")), Mapping):
         sends, body = _content(document, cast(Node, sent), writing=True)
@@ -395,12 +363,12 @@ def _operation(document: Document, name: str, method: str, path: str, nodes: tup
     result = _result(document, node)
     if document.missing and problem is None:
         problem = _MISSING.format(sorted(document.missing)[0])
-    summary = " ".join(str(node.get("summary") or node.get("description") or "").split())
+    told = _MARKUP.sub("", _told(node.get("summary") or node.get("description"), 1000))
     return Operation(
         name=name,
         method=method,
         path=path,
-        told=re.split(r"(?<=[a-z)])\.\s", summary, maxsplit=1)[0].rstrip(".")[:120],
+        told=_told(re.split(r"(?<=[a-z)])\.\s", told, maxsplit=1)[0].rstrip("."), 120),
         parameters=tuple(parameters.values()),
         aside=tuple(aside.values()),
         body=body,
@@ -412,6 +380,41 @@ def _operation(document: Document, name: str, method: str, path: str, nodes: tup
     )
 
 
+def _newer(document: Document, item: Node, node: Node) -> Node:
+    """Return an operation of Swagger 2 in the form of OpenAPI 3."""
+    parameters: list[Node] = []
+    form: dict[str, Node] = {}
+    newer: dict[str, object] = {**node, "parameters": parameters}
+    for one in (*as_list(item.get("parameters")), *as_list(node.get("parameters"))):
+        told = as_object(document.resolved(one))
+        if told.get("in") == "body":
+            newer["requestBody"] = _carried(document, node, "consumes", told.get("schema", {}))
+        elif told.get("in") == "formData":
+            form[str(told.get("name"))] = told
+        else:
+            style, explode = _STYLES.get(str(told.get("collectionFormat")), ("", False))
+            explode = explode if told.get("type") == "array" else None
+            parameters.append({**told, "schema": told, "style": style, "explode": explode})
+    if form:
+        is_file = any(one.get("type") == "file" for one in form.values())
+        required = [name for name, one in form.items() if one.get("required") is True]
+        schema = {"type": "object", "properties": form, "required": required}
+        newer["requestBody"] = {"content": {"multipart/form-data" if is_file else FORM: {"schema": schema}}}
+    answers = as_object(node.get("responses"))
+    given = {code: as_object(document.resolved(one)) for code, one in answers.items()}
+    newer["responses"] = {
+        code: _carried(document, node, "produces", one["schema"]) if "schema" in one else {}
+        for code, one in given.items()
+    }
+    return newer
+
+
+def _carried(document: Document, node: Node, which: str, schema: object) -> Node:
+    """Return a body of Swagger 2, whose media types the operation or the document names."""
+    kinds = as_list(node.get(which)) or as_list(document.root.get(which)) or ["application/json"]
+    return {"content": {str(kind): {"schema": schema} for kind in kinds}}
+
+
 def _parameter(document: Document, told: Node) -> Parameter:
     node = told.get("schema")
     as_json = node is None and isinstance(told.get("content"), Mapping)
@@ -421,7 +424,7 @@ def _parameter(document: Document, told: Node) -> Parameter:
     schema = document.schema(node, writing=True)
     schema.setdefault("type", "string")
     if told.get("description") and "description" not in schema:
-        schema["description"] = " ".join(str(told["description"]).split())[:160]
+        schema["description"] = " ".join(str(told["description"]).split())[:_MOST_TOLD]
     example = told.get("example")
     if example is not None and not isinstance(example, Mapping | list):
         schema.setdefault("examples", [example])

@@ -193,10 +193,20 @@ class HttpClient:
         headers: headers of every request.
         most: maximum number of requests that are sent.
         wait: waits for a number of seconds.
+        most_bytes: maximum size of a response.
     """
 
-    def __init__(self, address: str, headers: Headers, most: int, wait: Wait = asyncio.sleep) -> None:
+    def __init__(
+        self,
+        address: str,
+        headers: Headers,
+        most: int,
+        wait: Wait = asyncio.sleep,
+        *,
+        most_bytes: int = MOST_BYTES,
+    ) -> None:
         self._address, self._headers, self._most, self._wait = address, headers, most, wait
+        self._most_bytes = most_bytes
         self._thread = Thread()
         self._client: AsyncClient | None = None
         self.sent = 0
@@ -300,7 +310,7 @@ class HttpClient:
         async for part in response.aiter_raw():
             self.received += len(part)
             size += len(part)
-            if size > MOST_BYTES:
+            if size > self._most_bytes:
                 raise UnusableAnswer(TOO_LARGE)
             parts.append(part)
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()

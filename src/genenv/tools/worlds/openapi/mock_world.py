@@ -10,13 +10,13 @@ from __future__ import annotations
 import copy
 import json
 import random
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import cast
 
 from genenv.errors import UsageError
 from genenv.tools.discover.state_values import words_of
-from genenv.tools.worlds.base import Call, Outcome, Played, Session, Tool, replaying_session
+from genenv.tools.worlds.base import Call, Outcome, Played, Session, Tool
 from genenv.tools.worlds.openapi.document import Document, operations
 from genenv.tools.worlds.openapi.http_client import AnswerBuilder
 from genenv.tools.worlds.openapi.parameters import Parameters, chosen, field_of
@@ -50,19 +50,22 @@ class MockWorld:
         if only and not listed:
             raise UsageError(f"{name} has no path that begins with {' or '.join(only)}")
         resources = Resources(listed)
-        self._tables = resources.tables
+        self.tables = resources.tables
+        """The tables by name."""
         self.left_out: dict[str, str] = dict(resources.left_out)
         """Operations that cannot be tools, with the reasons."""
-        self._parameters = {
-            one.operation.name: Parameters(one, self._tables[one.table]) for one in resources.actions
+        self.parameters = {
+            one.operation.name: Parameters(one, self.tables[one.table]) for one in resources.actions
         }
-        self.left_out |= {tool: one.problem for tool, one in self._parameters.items() if one.problem}
+        self.left_out |= {tool: one.problem for tool, one in self.parameters.items() if one.problem}
         self.network = False
         self.confined = True
         self.received = 0
         self.asked: Collection[str] = ()
-        self._keys: dict[tuple[str, int], Json] = {}
-        self._made_up: dict[tuple[str, str], Json] = {}
+        self.keys: dict[tuple[str, int], Json] = {}
+        """The keys of new records by table and number, in all sessions the same."""
+        self.made_up: dict[tuple[str, str], Json] = {}
+        """The values that the service itself gives new records, by table and field."""
         self._hold(resources.actions, name, only)
         if not self.tools:
             reasons = "; ".join(f"{tool}: {why}" for tool, why in list(self.left_out.items())[:3])
@@ -73,14 +76,12 @@ class MockWorld:
         sound = [one for one in actions if one.operation.name not in self.left_out]
         checked: set[str] = set()
         while True:
-            kept, others = chosen(sound, self._tables, only)
-            used = {other for one in kept for other in (one.table, *self._tables[one.table].links.values())}
-            self._first = first_state({key: one for key, one in self._tables.items() if key in used}, seed)
-            self._beginning = json.dumps(self._first)
-            self._sorted = json.dumps(self._first, sort_keys=True)
-            self._actions = {one.operation.name: one for one in kept}
-            self._tellers = {tool: AnswerBuilder(one.answer, tool) for tool, one in self._actions.items()}
-            self.tools: dict[str, Tool] = {tool: self._parameters[tool].tool for tool in self._actions}
+            kept, others = chosen(sound, self.tables, only)
+            used = {other for one in kept for other in (one.table, *self.tables[one.table].links.values())}
+            self.first = first_state({key: one for key, one in self.tables.items() if key in used}, seed)
+            self.actions = {one.operation.name: one for one in kept}
+            self.tellers = {tool: AnswerBuilder(one.answer, tool) for tool, one in self.actions.items()}
+            self.tools: dict[str, Tool] = {tool: self.parameters[tool].tool for tool in self.actions}
             faults = {
                 tool: fault for tool in self.tools if tool not in checked and (fault := self._fault(tool))
             }
@@ -94,7 +95,7 @@ class MockWorld:
     @property
     def remarks(self) -> Sequence[str]:
         """Sentences about what the tools omit of the document."""
-        parameters = {tool: self._parameters[tool] for tool in self.tools}
+        parameters = {tool: self.parameters[tool] for tool in self.tools}
         return [
             *(
                 f"`{tool}` takes more than tasks give: {', '.join(one.unused)}"
@@ -110,27 +111,14 @@ class MockWorld:
 
     def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
         """See `World`."""
-        state = cast(State, json.loads(self._beginning))  # several times faster than a deep copy
-        made = {name: len(rows) for name, rows in state.items()}
-        outcomes: list[Outcome] = []
-        before = self._sorted
-        for call in calls:
-            try:
-                outcome = Outcome(result=self._done(state, made, call))
-            except _Refused as error:
-                outcome = Outcome(error=str(error))
-            if watch:
-                action = self._actions.get(call.tool)
-                reads = action is None or action.does in _READS
-                after = before if reads else json.dumps(state, sort_keys=True)
-                outcome = Outcome(result=outcome.result, error=outcome.error, changed=after != before)
-                before = after
-            outcomes.append(outcome)
-        return Played(outcomes=tuple(outcomes), state=cast(Json, state))
+        session = MockSession(self)
+        outcomes = tuple(session.done(call, watch=watch) for call in calls)
+        return Played(outcomes=outcomes, state=session.rows)
 
-    def session(self) -> AbstractAsyncContextManager[Session]:
+    @asynccontextmanager
+    async def session(self) -> AsyncGenerator[Session]:
         """See `World`."""
-        return replaying_session(self)
+        yield MockSession(self)
 
     def close(self) -> None:
         """See `World`: there is nothing to release."""
@@ -143,7 +131,7 @@ class MockWorld:
         The operation is called with the ids of a record. Its parameters must accept these, and its answer
         must satisfy the declared response.
         """
-        action = self._actions[tool]
+        action = self.actions[tool]
         call = self.sample(tool)
         if call is None:
             return "no record can be made that its path names"
@@ -151,7 +139,7 @@ class MockWorld:
             return f"no value can be made that its parameters take: {problem}"
         outcome = self.play([call]).outcomes[0]
         if outcome.error is not None:
-            beside = (one for one in self._actions.values() if one.table == action.table)
+            beside = (one for one in self.actions.values() if one.table == action.table)
             is_set = any(one.does is Does.SET_PART and one.part == action.part for one in beside)
             waits = action.does is Does.READ_PART and is_set
             return None if waits else f"it fails on mock tables: {outcome.error}"
@@ -164,59 +152,102 @@ class MockWorld:
 
     def sample(self, tool: str) -> Call | None:
         """Return a call of an operation with the ids of an initial record; None if there is none."""
-        action = self._actions[tool]
-        table, rng = self._tables[action.table], random.Random(tool)
-        record = next(iter(self._first[table.name].values()), Record())
+        action = self.actions[tool]
+        table, rng = self.tables[action.table], random.Random(tool)
+        record = next(iter(self.first[table.name].values()), Record())
         held = dict(action.parents)
         if action.key is not None:
             held[action.key] = table.key
         args: dict[str, Json] = {}
-        for argument in self.tools[tool].required:
-            name = self._parameters[tool].names[argument]
-            schema = self.tools[tool].properties[argument]
+        for argument, schema in self.tools[tool].properties.items():
+            if argument not in self.tools[tool].required:
+                continue
+            name = self.parameters[tool].names[argument]
             if name in held:
                 if held[name] not in record:
                     return None
                 args[argument] = record[held[name]]
-            elif (other := table.refers.get(name)) and self._first.get(other):
-                args[argument] = next(iter(self._first[other].values()))[self._tables[other].key]
+            elif (other := table.refers.get(name)) and self.first.get(other):
+                args[argument] = next(iter(self.first[other].values()))[self.tables[other].key]
             else:
                 args[argument] = valued(name, schema, rng)
         return Call(tool=tool, args=args)
 
-    # calls
 
-    def _done(self, state: State, made: dict[str, int], call: Call) -> Json:
-        action = self._actions.get(call.tool)
+class MockSession:
+    """One run of the operations on a copy of the mock tables.
+
+    Args:
+        world: the operations and their tables.
+    """
+
+    def __init__(self, world: MockWorld) -> None:
+        self._world, self._tables = world, world.tables
+        self._rows: State = {name: dict(rows) for name, rows in world.first.items()}
+        self._made = {name: len(rows) for name, rows in self._rows.items()}
+
+    async def call(self, call: Call) -> Outcome:
+        """See `Session`."""
+        return self.done(call)
+
+    async def state(self) -> Json:
+        """See `Session`."""
+        return self.rows
+
+    @property
+    def rows(self) -> Json:
+        """The current rows of all tables. Records are shared and never change; a change replaces one."""
+        return cast(Json, {name: dict(rows) for name, rows in self._rows.items()})
+
+    def done(self, call: Call, *, watch: bool = False) -> Outcome:
+        """Make one call.
+
+        Args:
+            call: the call.
+            watch: whether to look if it changes the rows.
+        """
+        action = self._world.actions.get(call.tool)
         if action is None:
-            raise _Refused(f"There is no tool {call.tool!r}.")
-        if problem := self.tools[call.tool].problem(call.args):
-            raise _Refused(problem)
-        table, teller = self._tables[action.table], self._tellers[call.tool]
-        path, args = self._parameters[call.tool].read(copy.deepcopy(dict(call.args)))
-        owner = self._owner(state, action, path)
-        rows = state[table.name]
+            return Outcome(error=f"There is no tool {call.tool!r}.")
+        if problem := self._world.tools[call.tool].problem(call.args):
+            return Outcome(error=problem)
+        watch = watch and action.does not in _READS
+        rows = self._rows[action.table]
+        before = json.dumps(rows, sort_keys=True) if watch else ""
+        result, refused = cast(Json, None), None
+        try:
+            result = self._result(action, copy.deepcopy(dict(call.args)))
+        except _Refused as error:
+            refused = str(error)
+        changed = watch and json.dumps(rows, sort_keys=True) != before
+        return Outcome(result=result, error=refused, changed=changed)
+
+    def _result(self, action: Action, given: dict[str, Json]) -> Json:
+        table, teller = self._tables[action.table], self._world.tellers[action.operation.name]
+        path, args = self._world.parameters[action.operation.name].read(given)
+        owner = self._owner(action, path)
+        rows = self._rows[table.name]
         match action.does:
             case Does.LIST:
                 found = [one for one in rows.values() if _belongs(one, owner) and _fits_all(table, one, args)]
                 return teller.told(found, several=True)
             case Does.CREATE:
-                return teller.told([self._created(state, made, table, {**args, **owner})], several=False)
+                return teller.told([self._created(table, {**args, **owner})], several=False)
             case _:
                 key = path[action.key] if action.key in path else args.pop(cast(str, action.key))
                 record = rows.get(str(key))
                 if record is None or not _belongs(record, owner):
                     raise _Refused(f"There is no {_one(table)} {key}.")
-                return self._on_record(state, action, record, args)
+                return self._on_record(action, record, args)
 
-    def _owner(self, state: State, action: Action, path: Mapping[str, Json]) -> Record:
+    def _owner(self, action: Action, path: Mapping[str, Json]) -> Record:
         """Return the fields that link a record to the records in its path; refuse if these do not match."""
         table = self._tables[action.table]
         for parameter, name in action.parents.items():
             above = table.parents.get(name, "")
-            if above not in state:
+            if above not in self._rows:
                 continue
-            parent = state[above].get(str(path[parameter]))
+            parent = self._rows[above].get(str(path[parameter]))
             shared = self._tables[above].owners
             around = {
                 shared[owner]: path[one]
@@ -227,14 +258,14 @@ class MockWorld:
                 raise _Refused(f"There is no {_one(self._tables[above])} {path[parameter]}.")
         return {name: path[parameter] for parameter, name in action.parents.items()}
 
-    def _on_record(self, state: State, action: Action, record: Record, args: dict[str, Json]) -> Json:
-        table, teller = self._tables[action.table], self._tellers[action.operation.name]
+    def _on_record(self, action: Action, record: Record, args: dict[str, Json]) -> Json:
+        table, teller = self._tables[action.table], self._world.tellers[action.operation.name]
         key = record[table.key]
         match action.does:
             case Does.READ:
                 pass
             case Does.DELETE:
-                del state[table.name][str(key)]
+                del self._rows[table.name][str(key)]
                 if action.answer is None:
                     return {"deleted": key}
             case Does.READ_PART:
@@ -244,23 +275,25 @@ class MockWorld:
                     )
                 return _part_told(teller, record[action.part])
             case Does.SET_PART:
-                self._referred(state, table, args)
-                _set_part(record, action, table, args)
+                self._referred(table, args)
+                record = {**record, **_part_set(action, table, args)}
             case _:
-                self._referred(state, table, args)
-                record.update(args)
+                self._referred(table, args)
+                record = {**record, **args}
+        if action.does is not Does.DELETE:
+            self._rows[table.name][str(key)] = record
         return teller.told([record], several=False)
 
-    def _created(self, state: State, made: dict[str, int], table: Table, args: Record) -> Record:
-        self._referred(state, table, args)
-        rows = state[table.name]
+    def _created(self, table: Table, args: Record) -> Record:
+        self._referred(table, args)
+        rows = self._rows[table.name]
         key = args.get(table.key)
         while key is None or (str(key) in rows and table.key not in args):
-            made[table.name] += 1
-            place = table.name, made[table.name]
-            if place not in self._keys or str(self._keys[place]) in rows:
-                self._keys[place] = new_key(table, made[table.name], rows)
-            key = self._keys[place]
+            self._made[table.name] += 1
+            place = table.name, self._made[table.name]
+            if place not in self._world.keys or str(self._world.keys[place]) in rows:
+                self._world.keys[place] = new_key(table, self._made[table.name], rows)
+            key = self._world.keys[place]
             if key is None:
                 raise _Refused(f"There can be no other {_one(table)}.")
         if str(key) in rows:
@@ -270,12 +303,12 @@ class MockWorld:
             **{name: value for name, value in args.items() if name != table.key},
         }
         for name in table.fields:
-            if name not in record and (value := self._given_by_server(state, table, name)) is not None:
+            if name not in record and (value := self._given_by_server(table, name)) is not None:
                 record[name] = value
         rows[str(key)] = record
         return record
 
-    def _given_by_server(self, state: State, table: Table, name: str) -> Json:
+    def _given_by_server(self, table: Table, name: str) -> Json:
         """Return the value of a new record's field that no argument sets; None: no value."""
         schema = table.fields[name]
         for known in ("default", "const"):
@@ -287,16 +320,16 @@ class MockWorld:
             return listed[0]
         if name not in table.required:
             return None
-        if there := state.get(table.links.get(name, "")):
+        if there := self._rows.get(table.links.get(name, "")):
             return next(iter(there.values()))[self._tables[table.links[name]].key]
         place = (table.name, name)
-        if place not in self._made_up:
-            self._made_up[place] = valued(name, schema, random.Random(f"{table.name} {name}"))
-        return copy.deepcopy(self._made_up[place])
+        if place not in self._world.made_up:
+            self._world.made_up[place] = valued(name, schema, random.Random(f"{table.name} {name}"))
+        return copy.deepcopy(self._world.made_up[place])
 
-    def _referred(self, state: State, table: Table, args: Mapping[str, Json]) -> None:
+    def _referred(self, table: Table, args: Mapping[str, Json]) -> None:
         for name, other in table.links.items():
-            if name in args and other in state and str(args[name]) not in state[other]:
+            if name in args and other in self._rows and str(args[name]) not in self._rows[other]:
                 raise _Refused(f"There is no {_one(self._tables[other])} {args[name]}.")
 
 
@@ -317,18 +350,15 @@ def _part_told(teller: AnswerBuilder, part: Json) -> Json:
     return copy.deepcopy(part)
 
 
-def _set_part(record: Record, action: Action, table: Table, args: dict[str, Json]) -> None:
-    """Change a part of a record: a status named like the action, its fields, or the part itself."""
+def _part_set(action: Action, table: Table, args: Record) -> Record:
+    """Return what a change of a part sets: a status named like the action, its fields, or the part itself."""
     status = _status(table, action.part)
-    if status is not None:
-        record[status[0]] = status[1]
-    own = {name: value for name, value in args.items() if name in table.fields}
-    if own and len(own) == len(args):
-        record.update(own)
-    elif args:
-        record[action.part] = cast(Json, args)
-    elif status is None:
-        record[action.part] = True
+    changes: Record = dict([status]) if status is not None else {}
+    if args and all(name in table.fields for name in args):
+        return {**changes, **args}
+    if args or status is None:
+        changes[action.part] = args or True
+    return changes
 
 
 def _status(table: Table, part: str) -> tuple[str, str] | None:

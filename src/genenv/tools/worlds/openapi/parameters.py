@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, cast
 
 from genenv.tools.discover.state_values import singular, words_of
@@ -42,8 +44,8 @@ class Parameters:
         properties: dict[str, Any] = {}
         required: list[str] = []
         for one, is_idle in self._listed():
-            argument = argument_name(one.name)
-            properties[argument] = varied(self._schema(one))
+            argument = argument_name(one.name, properties, one.place)
+            properties[argument] = varied(self._typed(one))
             self.names[argument] = one.name
             if one.required:
                 required.append(argument)
@@ -54,9 +56,7 @@ class Parameters:
         body = self._body()
         needed = self._needed(body)
         for name, schema in body.items():
-            argument = argument_name(name)
-            if argument in properties:
-                argument = argument_name(f"{singular(table.word)}_{name}")
+            argument = argument_name(name, properties, argument_name(singular(table.word)))
             properties[argument] = schema
             self.names[argument] = name
             if name in needed:
@@ -64,11 +64,14 @@ class Parameters:
         self.problem = self._problem(body)
         """Why the operation cannot be a tool; None if it can."""
         schema: JsonObject = {"type": "object", "properties": cast(Json, properties)}
-        if required:
-            schema = {**schema, "required": cast(Json, required)}
-        operation = action.operation
+        self._schema = {**schema, "required": cast(Json, required)} if required else schema
+
+    @cached_property
+    def tool(self) -> Tool:
+        """The tool as the agent sees it."""
+        operation = self._action.operation
         told = operation.told or " ".join(words_of(operation.name))
-        self.tool = Tool(name=operation.name, description=told, parameters=schema)
+        return Tool(name=operation.name, description=told, parameters=self._schema)
 
     def read(self, args: Mapping[str, Json]) -> tuple[dict[str, Json], dict[str, Json]]:
         """Return the values of a call: path parameters by name, and other values by record field."""
@@ -87,7 +90,7 @@ class Parameters:
             if of_use or one.required:
                 yield one, not of_use
 
-    def _schema(self, parameter: Parameter) -> Mapping[str, Any]:
+    def _typed(self, parameter: Parameter) -> Mapping[str, Any]:
         """Return a parameter's schema; an untyped id in the path gets the type of the key field."""
         name = self._action.parents.get(parameter.name) or self._table.key
         kind = self._table.fields.get(name, {}).get("type")
@@ -228,7 +231,8 @@ def chosen(
     own: dict[str, list[Action]] = {}
     for one in current:
         own.setdefault(one.table, []).append(one)
-    ordered = sorted(own, key=lambda name: -_weight(name, own, tables))
+    links = Counter(to for name in own for to in {*tables[name].links.values()} - {name})
+    ordered = sorted(own, key=lambda name: -_weight(own[name], min(links[name], _MOST_LINKS)))
     first = [_usual(own[name]) for name in ordered]
     rest = [
         [one for one in own[name] if one not in usual] for name, usual in zip(ordered, first, strict=True)
@@ -254,10 +258,9 @@ def _usual(actions: Sequence[Action]) -> list[Action]:
     return [min(some, key=lambda one: len(one.operation.segments)) for some in listed if some]
 
 
-def _weight(name: str, own: Mapping[str, Sequence[Action]], tables: Mapping[str, Table]) -> float:
+def _weight(actions: Sequence[Action], links: int) -> int:
     """Return how important a table is: its usual actions, the tables that refer to it, and its path depth."""
-    usual = {one.does for one in own[name]} & {*_USUAL}
-    links = sum(name in tables[other].links.values() for other in own if other != name)
-    depth = min(len(one.operation.segments) for one in own[name])
+    usual = {one.does for one in actions} & {*_USUAL}
+    depth = min(len(one.operation.segments) for one in actions)
     alone = Does.LIST not in usual and Does.READ not in usual
-    return len(usual) + min(links, _MOST_LINKS) - depth - 2 * alone
+    return len(usual) + links - depth - 2 * alone

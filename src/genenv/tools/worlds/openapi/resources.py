@@ -131,7 +131,12 @@ class Resources:
         self.tables: dict[str, Table] = {}
         self.actions: list[Action] = []
         self.left_out: dict[str, str] = {one.name: one.problem for one in operations if one.problem}
-        usable = [one for one in operations if one.problem is None]
+        paths = {(one.method, one.path) for one in operations}
+        for one in operations:
+            other = f"/{'/'.join(one.segments)}"
+            if other != one.path and (one.method, other) in paths:
+                self.left_out[one.name] = f"it is {other} with another ending"
+        usable = [one for one in operations if one.name not in self.left_out]
         self._references = _references(usable)
         self._blanks = _numbers_of_blanks(usable)
         self._made_at = {_stem(one.segments) for one in usable if _makes(one)}
@@ -142,11 +147,19 @@ class Resources:
             some = [one for one in usable if one.segments and self._is_named(one) is named]
             self._places |= {one.name: self._place(one) for one in some}
             self._assign(some)
-        for name in dict.fromkeys(self._names.values()):
-            self.tables[name] = self._table(name, usable)
+        own: dict[str, list[tuple[Operation, _Place]]] = {name: [] for name in self._names.values()}
+        for one in usable:
+            if place := self._places.get(one.name):
+                own[self._names[place.stem]].append((one, place))
+        for name in own:
+            self.tables[name] = self._table(name, own[name])
+        self._called: dict[str, list[str]] = {}
         for number, table in enumerate(self.tables.values(), 1):
             table.first *= number
-            self._belonging(table, usable)
+            self._belonging(table, own[table.name])
+            one = plain(singular(table.word.lower()))
+            for way in dict.fromkeys((one, f"{one}id", f"{one}{plain(table.key)}", f"{one}uuid")):
+                self._called.setdefault(way, []).append(table.name)
         for table in self.tables.values():
             table.refers = {
                 name: other
@@ -221,12 +234,8 @@ class Resources:
 
     # tables
 
-    def _table(self, name: str, usable: Sequence[Operation]) -> Table:
-        stems = [stem for stem, other in self._names.items() if other == name]
-        word = stems[0][-1]
-        own = [
-            (one, place) for one in usable if (place := self._places.get(one.name)) and place.stem in stems
-        ]
+    def _table(self, name: str, own: Sequence[tuple[Operation, _Place]]) -> Table:
+        word = next(stem for stem, other in self._names.items() if other == name)[-1]
         fields: dict[str, dict[str, Any]] = {}
         required: set[str] = set()
         answers = [
@@ -262,12 +271,9 @@ class Resources:
             name=name, word=word, key=key, fields=fields, required=required, named=named, given=given
         )
 
-    def _belonging(self, table: Table, usable: Sequence[Operation]) -> None:
+    def _belonging(self, table: Table, own: Sequence[tuple[Operation, _Place]]) -> None:
         """Record the owners of a table's records, from the paths that lead to the table."""
-        for one in usable:
-            place = self._places.get(one.name)
-            if place is None or self._names[place.stem] != table.name:
-                continue
+        for one, place in own:
             for parameter, parent, schema in self._above(one, place):
                 linked = self._link(table, parameter, parent)
                 table.owners.setdefault((parameter, parent), linked)
@@ -309,11 +315,11 @@ class Resources:
         """Return the table to whose records a field refers, or None."""
         if schema.get("type") not in ("string", "integer"):
             return None
-        for other, table in self.tables.items():
-            one, key = plain(singular(table.word.lower())), table.fields[table.key]
-            ids = (f"{one}id", f"{one}{plain(table.key)}", f"{one}uuid")
-            named = plain(name) == one and (one in map(plain, table.named) or _says_id(schema))
-            if (named or plain(name) in ids) and key.get("type", "string") == schema.get("type"):
+        for other in self._called.get(plain(name), ()):
+            table = self.tables[other]
+            is_word = plain(name) == plain(singular(table.word.lower()))
+            named = not is_word or plain(name) in map(plain, table.named) or _says_id(schema)
+            if named and table.fields[table.key].get("type", "string") == schema.get("type"):
                 return other
         return None
 
@@ -367,8 +373,9 @@ class Resources:
         made = self._made(operation, does, place)
         if does is Does.UPDATE and not made.sent:
             raise _NoAction("what it does to a record is not said")
-        shortest = min((stem for stem, name in self._names.items() if name == made.table), key=len)
-        if does is Does.DELETE and len(shortest) < len(place.stem):
+        if does is Does.DELETE and any(
+            len(stem) < len(place.stem) for stem, name in self._names.items() if name == made.table
+        ):
             raise _NoAction("it may delete a record, or only take it from what it belongs to")
         return made
 

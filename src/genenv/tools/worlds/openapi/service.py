@@ -24,8 +24,6 @@ from genenv.tools.worlds.openapi.document import (
     Operation,
     Parameter,
     argument_name,
-    fetched,
-    is_address,
     is_json,
     operations,
 )
@@ -39,6 +37,7 @@ from genenv.tools.worlds.openapi.http_client import (
     Wait,
     outcome_of,
 )
+from genenv.tools.worlds.openapi.loading import is_address, load_text
 from genenv.tools.worlds.openapi.parameters import DEPRECATED, MOST_TOOLS
 from genenv.tools.worlds.openapi.shapes import plain
 from genenv.tools.worlds.recorded import MOST_SENT, MOST_WRITTEN, Ended, NoAnswer, record
@@ -188,9 +187,7 @@ def _slots(operation: Operation, given: Collection[str]) -> Iterator[_Slot]:
             optional += not unsaid
             if unsaid or one.schema.get("type") == "object" or optional > _MOST_OPTIONAL:
                 continue
-        name = argument_name(one.name)
-        while name in taken:
-            name += "_"
+        name = argument_name(one.name, taken, one.place)
         taken.add(name)
         yield _Slot(name, one)
 
@@ -329,7 +326,7 @@ class ServiceOrigin:
     def bring(self, files: Path, budget: Budget | None = None) -> Source:
         """See `ToolOrigin`. Records the service's answers."""
         name = self._document.rstrip("/").rsplit("/", 1)[-1]
-        document = Document(self._headers.safe(fetched(self._document)), name)
+        document = Document(self._headers.safe(load_text(self._document)), name)
         requests, left_out = self._chosen(operations(document), name)
         asker = HttpClient(self._address, self._headers, self._most, self._wait)
         line = _RecordingConnection(requests, asker, self._headers, budget or Budget(USUAL))

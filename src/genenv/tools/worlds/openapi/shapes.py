@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, cast
 
 from genenv.tools.discover.state_values import singular
@@ -65,11 +66,13 @@ class Answer:
     """Fields of a record."""
 
 
+@lru_cache(1 << 16)
 def plain(name: str) -> str:
     """Return a name in lower case without separators."""
-    return "".join(one for one in name.lower() if one.isascii() and one.isalnum())
+    return "".join(one for one in name.lower() if one.isalnum())
 
 
+@lru_cache(1 << 16)
 def one_of(name: str) -> str:
     """Return a name in the singular, in lower case without separators."""
     *before, last = name.lower().replace("-", "_").split("_")
