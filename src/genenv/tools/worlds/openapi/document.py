@@ -67,6 +67,14 @@ class Document:
         if not self.paths:
             raise UsageError(f"{name} describes no paths")
 
+    @property
+    def query_keys(self) -> Mapping[str, str]:
+        """Names of the API keys that the service takes in the query, by their names in lower case."""
+        schemes = as_object(as_object(self.root.get("components")).get("securitySchemes"))
+        listed = (*schemes.values(), *as_object(self.root.get("securityDefinitions")).values())
+        keys = [one for one in map(as_object, map(self.resolved, listed)) if one.get("in") == "query"]
+        return {str(one.get("name")).lower(): str(one.get("name")) for one in keys}
+
     def resolved(self, node: object) -> Any:  # noqa: ANN401 - JSON
         """Return a node or the target of its reference; an empty node if there is none (see `missing`)."""
         for _ in range(_DEEPEST):
