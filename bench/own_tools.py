@@ -7,12 +7,15 @@
 
 Makes a bundle in a temporary folder, then times it alone, and spoils programs of its tasks in ways that each
 make a program that is none: another tool, an argument that is missing, of another type or not there, a use or
-a question of nothing, difficulty that is not true. A line of JSON each.
+a question of nothing, difficulty that is not true. Then it plays episodes that solve a task and make one more
+call that writes, or leave one such call out, and counts those that pass. A line of JSON each.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import contextlib
 import copy
 import json
 import random
@@ -20,22 +23,26 @@ import statistics
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pydantic import ValidationError
 from turns import machine, say
 
+from genenv.environments.base import OutOfTurns
 from genenv.gate.gate import base_tasks, examined
 from genenv.progress import Silent
-from genenv.tools.environment import Tools
+from genenv.tools.calls import format_calls
+from genenv.tools.check import calls_of
+from genenv.tools.discover.exploring import Explorer
+from genenv.tools.environment import Tools, ToolsEpisode
 from genenv.tools.generate.make_bundle import Wanted, make
 from genenv.tools.settings import ToolsConfig
 from genenv.tools.spec import Program
-from genenv.tools.worlds.base import play_uncached
+from genenv.tools.worlds.base import Call, play_uncached
 from genenv.tools.worlds.origins import origin_of
-from genenv.types import Lineage, Origin, Rejection, Task
+from genenv.types import Lineage, Message, Origin, Rejection, Task, Verdict
 
 Spec = dict[str, Any]
 
@@ -50,6 +57,7 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=200)
     parser.add_argument("--held-out", type=int, default=100)
     parser.add_argument("--mutations", type=int, default=500)
+    parser.add_argument("--wrong", type=int, default=100, help="episodes that do more or less than asked")
     chosen = parser.parse_args()
     say(machine=machine())
     with tempfile.TemporaryDirectory() as scratch:
@@ -61,6 +69,7 @@ def main() -> None:
             tasks = list(base_tasks(env, env.seeds(), seed=0).values())
             times(env, tasks)
             refusals(env, chosen.mutations)
+            asyncio.run(wrong_episodes(env, tasks, chosen.wrong))
         finally:
             env.world.close()
 
@@ -120,6 +129,76 @@ def refusals(env: Tools, mutations: int) -> None:
     )
     for spec in passed[:10]:
         say(passed=json.dumps(spec))
+
+
+async def wrong_episodes(env: Tools, tasks: list[Task], most: int) -> None:
+    """How many episodes pass that make one more call that writes, or leave one out.
+
+    A further call that succeeds may leave everything as it is ("set the volume to 5" twice). Those are
+    counted apart, as unchanged, by what the tools that read find with arguments of the tasks.
+    """
+    rng = random.Random(0)
+    counts, passed = Counter[str](), list[object]()
+    for turn in range(20 * most):
+        if counts.total() >= most:
+            break
+        task = rng.choice(tasks)
+        if task.payload["gap"] != "none":
+            continue
+        before, calls = calls_of(task.payload, "before"), calls_of(task.payload, "calls")
+        shown = [
+            env.graph.recipes[name]
+            for name in cast("list[str]", task.payload["tools"])
+            if name in env.graph.recipes
+        ]
+        writers = [one for one in shown if one.writes]
+        explorer = Explorer.of(env.world, env.graph, rng)
+        kind, made = "less", calls
+        if turn % 2 and writers:
+            more = explorer.attempt(rng.choice(writers), [*before, *calls], rng)
+            kind, made = "more", [*calls, more] if more else calls
+        elif any(env.graph.recipes[call.tool].writes for call in calls):
+            made = list(calls)
+            made.pop(rng.choice([n for n, call in enumerate(calls) if env.graph.recipes[call.tool].writes]))
+        if made == calls:
+            continue
+        verdict = await played_through(env, task, made)
+        if verdict.success and found(env, [*before, *made]) == found(env, [*before, *calls]):
+            kind = "unchanged"
+        counts[kind] += 1
+        if verdict.success:
+            counts[f"{kind}, passed"] += 1
+            passed.append({"task": task.id, "calls": [call.json for call in made]})
+    say(wrong_episodes=dict(counts))
+    for one in passed[:5]:
+        say(passed=json.dumps(one))
+
+
+async def played_through(env: Tools, task: Task, calls: Sequence[Call]) -> Verdict:
+    """The verdict on an episode that makes calls, and says what is asked for."""
+    style = env.settings.style
+    words = task.oracle[-1]
+    single = task.payload["mode"] == "single"
+    replies = [format_calls(calls, style)] if single else [format_calls([c], style) for c in calls] + [words]
+    left = iter(replies)
+
+    async def ask(messages: Sequence[Message]) -> str:
+        return next(left)
+
+    episode = env.episode(task)
+    with contextlib.suppress(OutOfTurns):
+        await episode.run(ask)
+    return cast(ToolsEpisode, episode).verdict()
+
+
+def found(env: Tools, calls: Sequence[Call]) -> object:
+    """What all tools that read find after calls, with arguments of the bundle's tasks."""
+    asked: dict[str, Call] = {}
+    for program in env.bundle.base.values():
+        for step in program.calls:
+            if not env.graph.recipes[step.tool].writes and not step.uses:
+                asked.setdefault(repr((step.tool, step.args)), Call(tool=step.tool, args=dict(step.args)))
+    return [env.world.play([*calls, one]).outcomes[-1] for one in list(asked.values())[:20]]
 
 
 def is_refused(env: Tools, spec: Spec) -> bool:

@@ -11,12 +11,15 @@ The plugins that come with genenv are declared the same way, in genenv's `pyproj
 from __future__ import annotations
 
 import inspect
+import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 from typing import Literal
 
 from genenv.errors import EnvironmentCodeError, GenenvError, UsageError, first_line
@@ -63,31 +66,36 @@ def load(where: str) -> object:
     return getattr(import_module(module), attribute)
 
 
-def own_part(setting: str, where: str, *, takes: Sequence[str] = (), methods: Sequence[str] = ()) -> object:
-    """Import the user-defined function or class that a setting names, `module:name`, and check its signature.
+def own_part(
+    setting: str, where: str, *, takes: Sequence[str] | None = (), methods: Sequence[str] = ()
+) -> object:
+    """Import the user-defined function or class that a setting names, and check its signature.
 
     Args:
         setting: dotted key of the setting, for error messages.
-        where: value of the setting.
-        takes: names of the arguments of a call; those after a `*` are passed by name.
+        where: value of the setting, `module:name` or `path/to/file.py:name`.
+        takes: names of the arguments of a call; those after a `*` are passed by name. None: not checked.
         methods: attributes that a class must have.
 
     Raises:
         UsageError: it cannot be found or cannot be called with these arguments. The message says what is
             wrong.
     """
-    module, colon, name = where.partition(":")
-    if not (colon and module.replace(".", "_").isidentifier() and name.isidentifier()):
-        raise UsageError(f"{setting} is {where!r}, but a part of your own is named as module:name")
+    module, colon, name = where.rpartition(":")
+    is_file = module.endswith(".py")
+    if not (colon and (is_file or module.replace(".", "_").isidentifier()) and name.isidentifier()):
+        raise UsageError(
+            f"{setting} is {where!r}, but a part of your own is named as module:name or FILE.py:name"
+        )
     try:
-        found: object = getattr(import_module(module), name, None)
+        found: object = getattr(_module_of_file(module) if is_file else import_module(module), name, None)
     except ModuleNotFoundError as error:
         raise UsageError(
             f"{setting} is {where!r}: there is no module {error.name!r}; is it on PYTHONPATH?"
         ) from error
     except GenenvError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise EnvironmentCodeError(
             f"{setting} is {where!r}: module {module!r} cannot be loaded: {type(error).__name__}: "
             f"{first_line(error)}"
@@ -96,6 +104,8 @@ def own_part(setting: str, where: str, *, takes: Sequence[str] = (), methods: Se
         raise UsageError(f"{setting} is {where!r}, but module {module!r} has no function or class {name!r}")
     if missing := [method for method in methods if not hasattr(found, method)]:
         raise UsageError(f"{setting} is {where!r}, but {name} lacks {', '.join(missing)}")
+    if takes is None:
+        return found
     star = takes.index("*") if "*" in takes else len(takes)
     try:
         inspect.signature(found).bind(*takes[:star], **dict.fromkeys(takes[star + 1 :]))
@@ -106,3 +116,20 @@ def own_part(setting: str, where: str, *, takes: Sequence[str] = (), methods: Se
     except ValueError:  # written in C, without a signature to check
         pass
     return found
+
+
+def _module_of_file(file: str) -> ModuleType:
+    """Load a Python file under a name that no other module has; it may import modules of its folder.
+
+    Raises:
+        UsageError: there is no such file.
+    """
+    path = Path(file).expanduser().resolve()
+    spec = spec_from_file_location(f"genenv_file_{path.stem}", path)
+    if not path.is_file() or spec is None or spec.loader is None:
+        raise UsageError(f"there is no Python file {file}")
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    module = sys.modules[spec.name] = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

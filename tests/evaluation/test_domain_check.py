@@ -41,7 +41,12 @@ def run(*words: object) -> Result:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow) if n == "travel" else n for n in environment_names()]
+    "name",
+    [
+        pytest.param(n, marks=pytest.mark.slow) if n == "travel" else n
+        for n in environment_names()
+        if n != "dataset"  # it has no data of its own
+    ],
 )
 def test_the_environments_that_come_along_keep_their_promises(name: str) -> None:
     config = parse_config({"environment": {"name": name}})

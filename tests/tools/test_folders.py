@@ -14,7 +14,7 @@ import pytest
 
 from genenv.errors import UsageError
 from genenv.tools.worlds.folder import content_of
-from genenv.tools.worlds.mcp.world import EpisodeFolder
+from genenv.tools.worlds.mcp.world import Original, WorkingFolder
 from genenv.tools.worlds.origins import PythonOrigin
 from genenv.tools.worlds.python import PythonWorld
 
@@ -68,7 +68,7 @@ def test_what_is_damaged_or_too_deep_is_known_by_its_digest(
 
 def test_the_folder_of_a_server_may_hold_what_is_damaged(tmp_path: Path, damaged: dict[str, bytes]) -> None:
     (tmp_path / "original").mkdir()
-    folder = EpisodeFolder(tmp_path / "folder", tmp_path / "original")
+    folder = WorkingFolder(tmp_path / "folder", Original(tmp_path / "original"))
     for name, content in damaged.items():
         (folder.path / name).write_bytes(content)
     files: Any = folder.contents()["files"]
@@ -102,7 +102,7 @@ def test_numbers_that_equal_nothing_are_the_same_state_twice(tmp_path: Path) -> 
 def test_of_files_that_are_gone_nothing_is_kept(tmp_path: Path) -> None:
     (tmp_path / "original").mkdir()
     (tmp_path / "original" / "kept").write_text("kept")
-    folder = EpisodeFolder(tmp_path / "folder", tmp_path / "original")
+    folder = WorkingFolder(tmp_path / "folder", Original(tmp_path / "original"))
     tracemalloc.start()
     try:
         for number in range(60):
@@ -119,13 +119,12 @@ def test_of_files_that_are_gone_nothing_is_kept(tmp_path: Path) -> None:
 def test_a_pipe_in_the_place_of_a_file_is_seen_and_goes_when_the_folder_is_put_back(tmp_path: Path) -> None:
     (tmp_path / "original").mkdir()
     (tmp_path / "original" / "kept").write_text("kept")
-    folder = EpisodeFolder(tmp_path / "folder", tmp_path / "original")
+    folder = WorkingFolder(tmp_path / "folder", Original(tmp_path / "original"))
     before = folder.contents()
     (folder.path / "kept").unlink()
     os.mkfifo(folder.path / "kept")
     os.mkfifo(folder.path / "new")
     assert folder.contents()["files"] == dict.fromkeys(("kept", "new"), "a pipe, a socket or a device")
-    folder.restore(folder.snapshot())
     folder.restore()
     assert folder.contents() == before
 

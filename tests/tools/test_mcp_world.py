@@ -164,7 +164,8 @@ def _processes_with(mode: str) -> list[str]:
 
 def test_when_a_world_is_forgotten_its_process_ends_and_its_folder_goes(accounts: Path) -> None:
     world = McpWorld(accounts, Running(command=bare("honest")))
-    folder = world._folder.path
+    (process,) = world._processes
+    folder = process._folder.path
     assert running_in(folder)
     world.close()
     assert not folder.exists()

@@ -15,25 +15,37 @@ import pytest
 from bundles import EXAMPLES, call
 from genenv.tools.worlds.processes import Scratch
 from genenv.tools.worlds.python import PythonWorld
-from running import comes_true, running_in
+from running import comes_true, descendants, running, running_in, scratches
 
 PYTHON = """
 from genenv.tools.worlds.python import PythonWorld
 from genenv.tools.worlds.base import Call
-world = PythonWorld(Path(sys.argv[1]), "leaver.py")
+world = PythonWorld(Path(sys.argv[1]), "leaver.py", call_s=600)
 world.play([Call(tool="leave", args={})])
-told = world._scratch.path
 """
 MCP = """
 from genenv.tools.worlds.mcp.world import McpWorld, Running
+from genenv.tools.worlds.base import Call
 server = (sys.executable, "-S", sys.argv[2])
-world = McpWorld(Path(sys.argv[1]), Running(command=server, fresh=False))
-told = world._scratch.path
+world = McpWorld(Path(sys.argv[1]), Running(command=server, fresh=False), call_s=600)
+"""
+SESSIONS = """
+import asyncio
+
+async def waiting():
+    async with world.session() as one, world.session() as other:
+        await one.call(Call(tool="leave", args={}))
+        await other.state()
+        print(flush=True)
+        await other.call(Call(tool="wait", args={}))
+
+asyncio.run(waiting())
 """
 FOLDER = """
 from genenv.tools.worlds.processes import Scratch
 scratch = Scratch(Path(sys.argv[1]))
-told = scratch.path
+print(scratch.path, flush=True)
+time.sleep(600)
 """
 LEAVES = """
 import subprocess
@@ -41,29 +53,24 @@ import subprocess
 def leave() -> int:
     program = ["sleep", "600"]
     return subprocess.Popen(program, start_new_session=True).pid
+
+def wait() -> None:
+    subprocess.run(["sleep", "600"])
 """
 
 
-def another(code: str, folder: Path) -> tuple[subprocess.Popen[str], Path]:
-    """Another genenv that has made what the code says, and the folder that it says."""
-    whole = f"import sys, time\nfrom pathlib import Path\n{code}\nprint(told, flush=True)\ntime.sleep(600)"
+def another(code: str, folder: Path) -> tuple[subprocess.Popen[str], str]:
+    """Another genenv that runs some code, and the line that it prints when it is ready."""
+    whole = f"import sys, time\nfrom pathlib import Path\n{code}"
     words = [sys.executable, "-c", whole, str(folder), str(EXAMPLES / "leaver_server.py")]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert process.stdout is not None
-    return process, Path(process.stdout.readline().strip())
+    return process, process.stdout.readline().strip()
 
 
 def end(process: subprocess.Popen[str], number: signal.Signals = signal.SIGKILL) -> None:
     process.send_signal(number)
     process.communicate()
-
-
-def name_of(process: int) -> str:
-    """The program that a process runs; empty if it has just ended, as sessions do all the time."""
-    try:
-        return Path(f"/proc/{process}/comm").read_text().strip()
-    except OSError:
-        return ""
 
 
 @pytest.fixture
@@ -90,17 +97,22 @@ def test_the_folder_of_tools_is_made_once_for_its_owner_alone_and_never_given_up
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux finds processes that left their group")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGABRT], ids=lambda one: one.name
+)
 @pytest.mark.parametrize("code", [PYTHON, MCP], ids=["python", "mcp"])
 @pytest.mark.long
-def test_when_genenv_is_killed_all_that_tools_have_started_ends_and_their_folder_goes(
+def test_however_genenv_ends_all_that_its_sessions_have_started_ends_and_their_folders_go(
     code: str, number: signal.Signals, files: Path
 ) -> None:
-    process, scratch = another(code, files)
-    names = {name_of(one) for one in running_in(scratch)}
-    assert "sleep" in names
+    process, _ = another(code + SESSIONS, files)
+    started = {one: programs[one] for one in descendants(process.pid) if one in (programs := running())}
+    folders = scratches(started)
+    assert "sleep" in started.values()
+    assert folders
     end(process, number)
-    assert comes_true(lambda: not running_in(scratch) and not scratch.exists())
+    assert comes_true(lambda: not (running().items() & started.items()))
+    assert comes_true(lambda: not any(one.exists() for one in folders))
 
 
 @pytest.mark.long
@@ -117,8 +129,9 @@ def test_what_tools_have_started_ends_when_they_are_closed(files: Path) -> None:
 def test_a_folder_that_a_killed_process_has_left_goes_with_the_next_start_and_no_other_does(
     tmp_path: Path,
 ) -> None:
-    killed, left = another(FOLDER, tmp_path)
-    living, used = another(FOLDER, tmp_path)
+    (killed, left), (living, used) = (
+        (process, Path(path)) for process, path in (another(FOLDER, tmp_path) for _ in range(2))
+    )
     end(killed)
     try:
         assert left.is_dir()

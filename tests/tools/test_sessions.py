@@ -429,7 +429,8 @@ def test_a_verdict_makes_no_call_of_the_agent_again(shop: Tools, monkeypatch: py
     sampler = ScriptedSampler(lambda prompt, rng: wrong)
     sampling = Sampling(temperature=1.0, max_new_tokens=200, timeout_s=30.0, seed=0)
     (group,) = asyncio.run(roll_out(shop, sampler, [task], rollouts=2, sampling=sampling))
-    assert executed == [[*calls_of(task.payload, "before"), *calls_of(task.payload, "calls")]] * 2
+    solution = [*calls_of(task.payload, "before"), *calls_of(task.payload, "calls")]
+    assert executed == [solution] * 4  # looked up, or executed in a thread, before each verdict
     verdicts = [shop.check(task, trace.replies) for trace in group.traces]
     assert [(one.reward, one.explanation) for one in verdicts] == [
         (trace.reward, trace.explanation) for trace in group.traces

@@ -120,9 +120,7 @@ def test_the_folder_that_succeeds_is_drawn_far_more_often_than_by_chance(explore
 
     def share(*, informed: bool) -> float:
         drawings = [
-            draw_arguments(
-                explored.world.tools[name], recipe.ways, held, rng, recipe.fails if informed else None
-            )
+            draw_arguments(explored.world.tools[name], recipe, held, rng, recipe.fails if informed else None)
             for name, recipe in explored.graph.recipes.items()
             for _ in range(100)
         ]

@@ -166,7 +166,7 @@ def test_right_tasks_are_kept_in_the_models_words_and_wrong_ones_are_refused(
     refusals = done.written.refused if done.written else {}
     for reason in ("unstated", "execution", "schema", "trivial", "leak", "round_trip"):
         assert refusals[reason], (reason, refusals)
-    assert "wrote passed" in (tmp_path / "bundle" / "README.md").read_text()
+    assert "wrote were kept" in (tmp_path / "bundle" / "README.md").read_text()
     env = Tools(ToolsConfig(), tmp_path / "bundle")
     try:
         tasks = base_tasks(env, env.seeds(), seed=0).values()

@@ -54,7 +54,9 @@ def test_merge_keys_merge_and_do_not_multiply() -> None:
 
 
 def test_yaml_is_read_as_its_version_1_2_has_it() -> None:
-    text = "no: 012\n200: 1e3\nday: 2026-01-05\nat: 18:30\nb: [yes, on, NO, True]\nn: ~\nbig: .inf\nquoted: '1'"
+    text = (
+        "no: 012\n200: 1e3\nday: 2026-01-05\nat: 18:30\nb: [yes, on, NO, True]\nn: ~\nbig: .inf\nquoted: '1'"
+    )
     assert read_yaml(text, "it") == {
         "no": 12,
         "200": 1000.0,

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from genenv.cli.console import BANDIT
 from genenv.cli.progress import ConsoleReporter
 from genenv.config.run import RunConfig, load_config
-from genenv.config.tables import toml_value
+from genenv.config.tables import bundled_configs, toml_value
 from genenv.environments import close_environment, load_environment
 from genenv.environments import is_folder as is_folder
 from genenv.environments.stepwise import StepwiseRollout
 from genenv.errors import UsageError
 from genenv.evaluation.environment_check import Finding, check_environment
-from genenv.files import check_writable
+from genenv.files import check_writable, write_whole
 from genenv.gate.gate import base_tasks, examined
 from genenv.progress import Reporter
+from genenv.texts import json_line
 from genenv.threads import run_with_own_loop
 from genenv.tools.bundle import as_typed
 from genenv.tools.generate.make_bundle import Wanted, make, warnings
@@ -121,8 +124,7 @@ class Environment:
                 "an MCP server, and the tools are functions"
             )
         else:
-            listed = cast("Sequence[Tool]", tools) if isinstance(tools, Sequence) else [tools]
-            origin = CodeOrigin(written_out(listed))
+            origin = CodeOrigin(written_out(_listed(tools)))
         let_write(origin, may_write)
         shape: dict[str, Any] = {"base": tasks, "held_out": held_out, "most_calls": most_calls}
         by = Writer(by=writer, seed=seed) if writer else None
@@ -136,6 +138,52 @@ class Environment:
         if made.drawn.lacking is not None:
             raise UsageError(f"{made.drawn.lacking}; {folder} keeps what was found out, README.md says more")
         return cls(Path(folder))
+
+    @classmethod
+    def from_dataset(  # noqa: PLR0913 - each says what is made
+        cls,
+        rows: Iterable[object] | str | Path,
+        reward: Callable[..., object] | str,
+        folder: str | Path = "dataset",
+        *,
+        columns: Sequence[str] = (),
+        eval_rows: Iterable[object] | str | Path = "",
+        tools: Tool | Sequence[Tool] | str = "",
+        settings: Mapping[str, object] | None = None,
+    ) -> Environment:
+        """Make an environment from prompts and a reward function.
+
+        Args:
+            rows: a JSON Lines file, or mappings such as those of a `datasets.Dataset`. Each has a `prompt`,
+                a text or chat messages, and any other columns.
+            reward: the reward function, `FILE.py:NAME` or a function. It takes `prompt`, `completion` and
+                columns by name, and returns a number from 0 to 1; it may be asynchronous. One that takes
+                `prompts` and `completions` is called as TRL does.
+            folder: where rows and functions that are not in files are written, so that a run can go on.
+            columns: columns of which a task bandit learns which values to train on.
+            eval_rows: the held-out rows; empty: a tenth of `rows`, by a hash of the prompt.
+            tools: tools that the agent may call: functions, a class, or a Python file.
+            settings: further settings of the environment, such as `{"success_at": 0.5}`.
+
+        Raises:
+            UsageError: a row lacks something, or a row or a function cannot be written.
+        """
+        place = Path(folder)
+        given: dict[str, Json] = {
+            "data": _in_file(rows, place / "tasks.jsonl"),
+            "reward": reward
+            if isinstance(reward, str)
+            else _in_code([reward], place / "reward.py", getattr(reward, "__name__", "")),
+            "eval_data": _in_file(eval_rows, place / "held_out.jsonl"),
+            "columns": list(columns),
+        }
+        if tools:
+            given["tools"] = tools if isinstance(tools, str) else _in_code(_listed(tools), place / "tools.py")
+        made = cls("dataset", {key: one for key, one in {**given, **(settings or {})}.items() if one != ""})
+        if columns:
+            made.overrides = (*made.overrides, BANDIT)
+        _ = made.world  # finds what is wrong with a row
+        return made
 
     @classmethod
     def of_run(cls, config: RunConfig) -> Environment:
@@ -197,7 +245,9 @@ class Environment:
 
     @property
     def suggested(self) -> Path | None:
-        """The file with the settings that a bundle suggests for a run; None for other environments."""
+        """The file with the settings that suit a run on a bundle or dataset; None for other environments."""
+        if self.name == "dataset":
+            return bundled_configs()["dataset"]
         file = Path(self.name) / TRAINING
         return file if is_folder(self.name) and file.is_file() else None
 
@@ -235,6 +285,43 @@ def named(env: Environment | str | Path) -> Environment:
         UsageError: there is no environment with this name.
     """
     return env if isinstance(env, Environment) else Environment(env)
+
+
+def _listed(tools: Tool | Sequence[Tool]) -> Sequence[Tool]:
+    return cast("Sequence[Tool]", tools) if isinstance(tools, Sequence) else [tools]
+
+
+def _in_file(rows: Iterable[object] | str | Path, file: Path) -> str:
+    """Return the path of rows, after writing those that are not in a file.
+
+    Raises:
+        UsageError: a row is no mapping, or has no form in JSON.
+    """
+    if isinstance(rows, str | Path):
+        return str(rows)
+    lines: list[str] = []
+    for number, row in enumerate(rows, start=1):
+        if not isinstance(row, Mapping):
+            raise UsageError(f"row {number} is {type(row).__name__}, not a mapping of columns to values")
+        try:
+            lines.append(json_line(dict(cast("Mapping[str, Json]", row))))
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"row {number} cannot be written as JSON: {error}") from error
+    return _written("".join(f"{line}\n" for line in lines), file)
+
+
+def _in_code(functions: Sequence[Tool], file: Path, name: str = "") -> str:
+    """Write functions or a class to a Python file; return its path, with the class or this name after it."""
+    code = written_out(functions)
+    return ":".join(filter(None, (_written(code.text, file), code.made_of or name)))
+
+
+def _written(text: str, file: Path) -> str:
+    """Write a file with a hash of its text in its name, so that none is overwritten; return its path."""
+    named = file.with_stem(f"{file.stem}-{hashlib.sha256(text.encode()).hexdigest()[:8]}")
+    named.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(named, text)
+    return str(named)
 
 
 def _origin(  # noqa: PLR0913 - each is an argument of `from_tools`

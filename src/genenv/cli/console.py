@@ -7,14 +7,16 @@ import json
 import signal
 import sys
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from genenv.config.tables import toml_value
 from genenv.errors import UsageError
 from genenv.texts import inert, masked
+from genenv.types import Json
 
 Config = Annotated[
     Path | None,
@@ -46,6 +48,9 @@ Corpus = Annotated[
         help="Passages of your own, for environments that read any: sets environment.corpus.",
     ),
 ]
+
+BANDIT = "curriculum.candidates=8"
+"""With columns of a dataset, a task bandit chooses one row of eight by the success rates of their values."""
 
 Host = Annotated[str, typer.Option(help="Address to listen on. Beyond loopback clients need an API key.")]
 AllowHost = Annotated[
@@ -144,6 +149,16 @@ def with_corpus(overrides: Sequence[str], corpus: Path | None) -> list[str]:
     if corpus is None:
         return list(overrides)
     return [*overrides, f"environment.corpus={json.dumps(str(corpus.resolve()), ensure_ascii=False)}"]
+
+
+def dataset_overrides(given: Mapping[str, Json]) -> list[str]:
+    """Return overrides that select a dataset.
+
+    Args:
+        given: settings of the dataset; those that are empty are left out. If all are, nothing is selected.
+    """
+    own = [f"environment.{key}={toml_value(value)}" for key, value in given.items() if value]
+    return ["environment.name=dataset", *own, *([BANDIT] if given.get("columns") else [])] if own else []
 
 
 def pair_of(text: str) -> tuple[str, str]:

@@ -11,7 +11,17 @@ from typing import Annotated
 import typer
 
 from genenv.backends import torchrun
-from genenv.cli.console import Config, Corpus, Overrides, VariantName, begin, check_named, ended, with_corpus
+from genenv.cli.console import (
+    Config,
+    Corpus,
+    Overrides,
+    VariantName,
+    begin,
+    check_named,
+    dataset_overrides,
+    ended,
+    with_corpus,
+)
 from genenv.cli.progress import ConsoleReporter
 from genenv.config.run import load_config
 from genenv.errors import UsageError
@@ -43,6 +53,39 @@ OtherArithmetic = Annotated[
         "compiler or as many cores.",
     ),
 ]
+Data = Annotated[
+    str,
+    typer.Option(
+        metavar="FILE.jsonl",
+        help="Train on these rows: each line is an object with a prompt and any other columns.",
+        show_default=False,
+    ),
+]
+RewardName = Annotated[
+    str,
+    typer.Option(
+        metavar="FILE.py:NAME",
+        help="With --data: the function that gives a reply its reward, from 0 to 1.",
+        show_default=False,
+    ),
+]
+EvalData = Annotated[
+    str, typer.Option(metavar="FILE.jsonl", help="With --data: the held-out rows.", show_default=False)
+]
+Columns = Annotated[
+    str,
+    typer.Option(
+        metavar="A,B",
+        help="With --data: columns of which a task bandit learns which values to train on.",
+        show_default=False,
+    ),
+]
+ToolsFile = Annotated[
+    str,
+    typer.Option(
+        "--tools", metavar="FILE.py", help="With --data: tools that the agent may call.", show_default=False
+    ),
+]
 
 _LOCAL = "genenv.backends.local.backend"
 
@@ -56,6 +99,11 @@ def train(  # noqa: PLR0913 - a command has the options it has
     corpus: Corpus = None,
     variant: VariantName = "",
     origin: From = None,
+    data: Data = "",
+    reward: RewardName = "",
+    eval_data: EvalData = "",
+    columns: Columns = "",
+    tools: ToolsFile = "",
 ) -> None:
     """Co-evolve an agent and its simulator.
 
@@ -67,6 +115,11 @@ def train(  # noqa: PLR0913 - a command has the options it has
         import_module(_LOCAL).follow_rank_0()
         return
     begin("going on with a run" if resume else "starting a run")
+    named = [name.strip() for name in columns.split(",") if name.strip()]
+    own = {"data": data, "reward": reward, "eval_data": eval_data, "columns": named, "tools": tools}
+    overrides = [*dataset_overrides(own), *overrides]
+    if data and config is None:
+        config = Path("dataset")
     try:
         path = _train(config, out, overrides, resume, other_arithmetic, corpus, variant, origin)
     finally:

@@ -73,8 +73,9 @@ def _anchored_value(value: object, field: FieldInfo | None) -> object:
     if (section := section_of(field)) is not None:
         return _anchored(cast(Mapping[str, object], value), section.model_fields)
     if is_place(field) and isinstance(value, str) and value not in ("", *BUILT_IN):
-        place = Path(value).expanduser()
-        return str(place.resolve()) if place.exists() else value
+        file, code, name = value.partition(".py:")  # a function of a file
+        place = Path(file + code.rstrip(":")).expanduser()
+        return f"{place.resolve()}{code and f':{name}'}" if place.exists() else value
     return value
 
 

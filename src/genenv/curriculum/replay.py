@@ -70,7 +70,7 @@ class Replay:
         self._seen: dict[str, int] = {}
         self._seen_in: dict[int, set[str]] = {}
 
-    def sizes(self, planned: int) -> tuple[int, int, int]:
+    def sizes(self, planned: int, *, base_alone: bool = False) -> tuple[int, int, int]:
         """Return the numbers of base tasks, reviews and replayed tasks that go with a number of new tasks.
 
         They depend on the planned number, not on the number that passes the gate. So the minimum of base
@@ -79,6 +79,7 @@ class Replay:
 
         Args:
             planned: new tasks requested from the simulator, contexts x variations.
+            base_alone: whether base tasks replace all other tasks, so that the round stays as large.
 
         Returns:
             (base tasks, reviews, replayed tasks).
@@ -89,11 +90,12 @@ class Replay:
             self._config.replay_share,
         )
         total = planned / (1 - base - review - replay)
-        return (
+        sizes = (
             math.ceil(base * total - 1e-9),
             math.floor(review * total + 0.5),
             math.floor(replay * total + 0.5),
         )
+        return (planned + sum(sizes), 0, 0) if base_alone else sizes
 
     def draw(
         self,
@@ -112,15 +114,13 @@ class Replay:
             planned: new tasks requested from the simulator.
             seeds: the base data. If there are fewer than needed, each comes once.
             rng: source of randomness; the same state gives the same choice.
-            base_alone: whether base tasks replace all other tasks, so that the round stays as large.
+            base_alone: see `sizes`.
             candidates: number of base tasks dealt for each one to be rolled out.
 
         Raises:
             UsageError: base tasks are needed, but there are no seeds.
         """
-        base, reviews, replayed = self.sizes(planned)
-        if base_alone:
-            base, reviews, replayed = planned + base + reviews + replayed, 0, 0
+        base, reviews, replayed = self.sizes(planned, base_alone=base_alone)
         if base and not seeds:
             raise UsageError(
                 "curriculum.base_share asks for base tasks, but the environment has no seeds; set it to 0"

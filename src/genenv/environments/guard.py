@@ -156,7 +156,7 @@ class GuardedEnvironment(EnvironmentWrapper):
             return EnvironmentCodeError(
                 f"{where} took longer than {self._limit_s:g} s; mend it, or make its tasks smaller"
             )
-        place = _line_of(error)
+        place = line_of(error)
         return EnvironmentCodeError(
             f"{where} raised {type(error).__name__}: {first_line(error)}{place}; mend the environment"
         )
@@ -225,7 +225,7 @@ class _GuardedEpisode:
             raise self._wrong(error) from error
 
 
-def _line_of(error: BaseException) -> str:
+def line_of(error: BaseException) -> str:
     """Return the file and line of the user's code that raised an error: the innermost outside libraries."""
     trace, found = error.__traceback__, ""
     while trace is not None:

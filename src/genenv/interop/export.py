@@ -21,6 +21,7 @@ import typer
 from genenv.cli.console import Overrides, begin
 from genenv.cli.environment import config_of
 from genenv.cli.progress import ConsoleReporter
+from genenv.config.resolved import anchored
 from genenv.config.run import load_config
 from genenv.environments import close_environment, environment_config, environment_names, load_environment
 from genenv.environments import is_folder as is_folder
@@ -287,7 +288,7 @@ def native(export: Export) -> dict[str, object]:
     """Return the settings that differ from the defaults, after applying `_NATIVE` to unset ones."""
     kind = environment_config(export.environment)
     ours = export.environment in environment_names() or is_folder(export.environment)
-    fits = ours and "style" in kind.model_fields
+    fits = ours and _NATIVE.keys() <= kind.model_fields.keys()
     wanted = {key: value for key, value in _NATIVE.items() if fits and key not in export.asked}
     chosen = kind.model_validate({**export.settings, **wanted})
     return chosen.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
@@ -372,7 +373,7 @@ def export_env(
     given = {word.partition("=")[0].strip().removeprefix("environment.") for word in overrides}
     export = Export(
         environment=config.environment.name,
-        settings=config.environment.settings.model_dump(mode="json", exclude_none=True),
+        settings=anchored(config).environment.settings.model_dump(mode="json", exclude_none=True),
         asked=frozenset(given),
         train=tasks,
         held_out=held_out,

@@ -44,6 +44,10 @@ _HOW: dict[tuple[bool, Style], str] = {
 }
 
 
+_QUOTED = (
+    ' Write a call with a name in quotation marks as <tool_call>\n{"name": ..., "arguments": {...}}\n'
+    "</tool_call>."
+)
 _HELD_OUT_SAME = "these calls are kept for measuring, or for training"
 
 
@@ -243,16 +247,36 @@ def opening(
 
 
 def _system(toolbox: Toolbox, shown: Sequence[str], *, multi: bool, today: Day | None) -> str:
-    settings = toolbox.settings
-    system = _HOW[multi, settings.style]
+    settings, notes = toolbox.settings, ""
     if toolbox.has_gaps:
-        system += " If no tool fits or a value is missing, say so instead."
+        notes += " If no tool fits or a value is missing, say so instead."
     if today is not None:
-        system += f" Today is {today:%A}, {today.isoformat()}."
-    if settings.style == "native":
-        return system
+        notes += f" Today is {today:%A}, {today.isoformat()}."
     tools = [toolbox.world.tools[name] for name in shown]
-    return f"{system} Tools:\n" + "\n".join(_line(tool, described=settings.descriptions) for tool in tools)
+    return how_to_call(tools, settings.style, notes, multi=multi, described=settings.descriptions)
+
+
+def how_to_call(
+    tools: Sequence[Tool], style: Style, notes: str = "", *, multi: bool = True, described: bool = True
+) -> str:
+    """Return the system message about tools; it lists them unless the model's chat template does.
+
+    Args:
+        tools: the tools.
+        style: the format of calls.
+        notes: further sentences, after a space.
+        multi: whether the agent gets the results of its calls.
+        described: whether each tool is described in a sentence.
+    """
+    if style == "python" and not any(tool.is_plain for tool in tools):
+        style = "json"
+    system = _HOW[multi, style]
+    if style == "python" and not all(tool.is_plain for tool in tools):
+        system += _QUOTED
+    system += notes
+    if style == "native":
+        return system
+    return f"{system} Tools:\n" + "\n".join(_line(tool, described=described) for tool in tools)
 
 
 def _line(tool: Tool, *, described: bool) -> str:

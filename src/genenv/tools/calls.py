@@ -1,7 +1,8 @@
 r"""Write and parse tool calls as text, in two formats. Nothing is evaluated.
 
 python: one call a line, `create_event(title="Dentist", date="2025-03-17", start="09:30")`. Compact, for small
-models. json: Hermes and Qwen blocks, `<tool_call>\n{"name": "create_event", "arguments":
+models. A call that Python cannot write, of a tool `get-order` or with an argument `from`, is a block as in
+json. json: Hermes and Qwen blocks, `<tool_call>\n{"name": "create_event", "arguments":
 {...}}\n</tool_call>`. A third style, native, is parsed as json: the model's own format is converted to json
 before a reply is read (`genenv.environments.base.OffersTools`).
 
@@ -20,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from genenv.tools.settings import Style
-from genenv.tools.worlds.base import Call
+from genenv.tools.worlds.base import Call, is_plain
 from genenv.types import Json
 
 Known = Mapping[str, Sequence[str]]
@@ -53,10 +54,10 @@ class _Unreadable(Exception):
 
 def format_calls(calls: Iterable[Call], style: Style) -> str:
     """Return calls as text in a given style; `parse_calls` reads them back unchanged."""
-    if style == "python":
-        return "\n".join(_python_call(call) for call in calls)
-    blocks = (json.dumps({"name": c.tool, "arguments": dict(c.args)}, ensure_ascii=False) for c in calls)
-    return "\n".join(f"<tool_call>\n{block}\n</tool_call>" for block in blocks)
+    return "\n".join(
+        _python_call(call) if style == "python" and is_plain(call.tool, *call.args) else _json_call(call)
+        for call in calls
+    )
 
 
 def parse_calls(text: str, style: Style, known: Known) -> list[Call]:
@@ -101,19 +102,25 @@ def _python_call(call: Call) -> str:
     return f"{call.tool}({args})"
 
 
+def _json_call(call: Call) -> str:
+    block = json.dumps({"name": call.tool, "arguments": dict(call.args)}, ensure_ascii=False)
+    return f"<tool_call>\n{block}\n</tool_call>"
+
+
 # --- reading the python style ---
 
-_LINE_CALL = re.compile(r"\[?\s*([A-Za-z_]\w*)\s*\(", re.ASCII)
+_LINE_CALL = re.compile(r"\[?\s*([^\W\d]\w*)\s*\(")
 _WHOLE_CALL = re.compile(r"\[?[A-Za-z_]\w*\(.*\)\]?", re.ASCII)
 """A call of any name that fills its line; "Sorry (no tool fits)" does not match."""
-_INNER_CALL = re.compile(r"(?<!\w)([A-Za-z_]\w*)\(", re.ASCII)
+_INNER_CALL = re.compile(r"(?<!\w)([^\W\d]\w*)\(")
 
 
 def _looks_like_call(text: str, known: Known) -> bool:
     """Whether text contains something that looks like a call; "event(s)" and "(sorry)" do not."""
     if "tool_call>" in text or re.search(r'[{,]\s*"(?:name|arguments)"\s*:', text):
         return True
-    return any(_is_tool_like(match[1], known) for match in _INNER_CALL.finditer(text))
+    odd = any(f"{name}(" in text for name in known if not is_plain(name)) if "(" in text else False
+    return odd or any(_is_tool_like(match[1], known) for match in _INNER_CALL.finditer(text))
 
 
 def _is_tool_like(name: str, known: Known) -> bool:
@@ -121,6 +128,24 @@ def _is_tool_like(name: str, known: Known) -> bool:
 
 
 def _read_python(text: str, known: Known) -> tuple[list[Call], str]:
+    calls: list[Call] = []
+    words: list[str] = []
+    for number, part in enumerate(_BLOCK.split(text) if _has_blocks(known) else [text]):
+        if number % 2:
+            calls += _json_calls(part)
+        else:
+            more, rest = _read_lines(part, known)
+            calls += more
+            words.append(rest)
+    return calls, "\n".join(words)
+
+
+def _has_blocks(known: Known) -> bool:
+    """Whether calls of some tools cannot be written in Python."""
+    return not all(is_plain(name, *parameters) for name, parameters in known.items())
+
+
+def _read_lines(text: str, known: Known) -> tuple[list[Call], str]:
     calls: list[Call] = []
     words: list[str] = []
     for line in text.split("\n"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, cast
@@ -11,16 +12,17 @@ from pydantic import BaseModel
 from genenv.environments.base import Ask, Episode, Options, OutOfTurns
 from genenv.environments.common import Refused, held_out_tasks, request
 from genenv.environments.simulator_prompts import asked_for
+from genenv.environments.stepwise import STEPPED
 from genenv.evaluation.environment_check import Finding
 from genenv.tools.build import build, skills_of
 from genenv.tools.bundle_check import check_tools
-from genenv.tools.calls import Reply, read_reply
+from genenv.tools.calls import Known, Reply, read_reply
 from genenv.tools.check import audit, calls_of, check, random_replies, refusal
 from genenv.tools.grammar import schema_from_state
-from genenv.tools.settings import ToolsConfig
+from genenv.tools.settings import Style, ToolsConfig
 from genenv.tools.spec import AND, THEN, Program, ToolsParameters
 from genenv.tools.toolbox import Toolbox
-from genenv.tools.worlds.base import Call, Outcome, Played, Session
+from genenv.tools.worlds.base import Call, Outcome, Played, ReplayingSession, Session, World
 from genenv.types import (
     JsonObject,
     Lineage,
@@ -229,6 +231,58 @@ def parameters_of(program: Program) -> ToolsParameters:
     return ToolsParameters(**shape, tools=tools)
 
 
+class Conversation:
+    """The agent's replies and the results of its calls, which are made in a session of the tools.
+
+    Args:
+        world: the tools.
+        style: the format of calls.
+        known: the tools, with their parameter names in order.
+        shown: the names of the tools that may be called.
+    """
+
+    def __init__(self, world: World, style: Style, known: Known, shown: Sequence[str]) -> None:
+        self._world, self._known, self._shown = world, known, shown
+        self._style: Style = style
+        self.replies: list[str] = []
+        self.messages: list[Message] = []
+        """The replies, and after each the results of its calls."""
+        self.outcomes: list[Outcome] = []
+
+    async def converse(self, session: Session, ask: Ask, messages: Sequence[Message], most: int) -> bool:
+        """Converse until a reply without calls; return whether there was one.
+
+        Args:
+            session: a session of the tools.
+            ask: see `Episode.run`.
+            messages: the first messages.
+            most: the maximum number of replies.
+        """
+        for _ in range(most):
+            reply = await self.reply(ask, messages)
+            if reply.malformed or not reply.calls:
+                return True
+            made = await self.act(session, reply.calls)
+            messages = [Message(role="tool", content=one.text) for one in made]
+            self.messages += messages
+        return False
+
+    async def reply(self, ask: Ask, messages: Sequence[Message]) -> Reply:
+        """Ask for a reply, and parse it."""
+        self.replies.append(await ask(messages))
+        self.messages.append(Message(role="assistant", content=self.replies[-1]))
+        return read_reply(self.replies[-1], self._style, self._known)
+
+    async def act(self, session: Session, calls: Sequence[Call]) -> Sequence[Outcome]:
+        """Execute calls; a call of a tool that is not shown, or with wrong arguments, reaches no tool."""
+        made: list[Outcome] = []
+        for call in calls:
+            error = refusal(self._world, self._shown, call)
+            made.append(await session.call(call) if error is None else Outcome(error=error))
+        self.outcomes += made
+        return made
+
+
 class ToolsEpisode:
     """An episode in which the agent's calls are executed in a separate session of the world.
 
@@ -244,57 +298,38 @@ class ToolsEpisode:
         self._env, self._task, self.tools = env, task, tools
         self._single = task.payload["mode"] == "single"
         self.max_turns = 1 if self._single else env.settings.max_turns
-        self._replies: list[str] = []
+        shown = cast("Sequence[str]", task.payload["tools"])
+        self._talk = Conversation(env.world, env.settings.style, env.known, shown)
         self._executed: Played | None = None
 
     async def run(self, ask: Ask) -> None:
         """Run the episode until a reply without calls, or for `max_turns` replies."""
-        env = self._env
+        talk, messages = self._talk, self._task.messages
         reply = Reply()
         if self._single:
-            reply = await self._asked(ask, self._task.messages)
+            reply = await talk.reply(ask, messages)
             if reply.malformed or not reply.calls:
                 return
-        async with env.world.session() as session:
+        async with self._env.world.session() as session:
             for call in calls_of(self._task.payload, "before"):
                 await session.call(call)
-            outcomes: list[Outcome] = []
-            try:
-                if self._single:
-                    await self._act(session, reply.calls, outcomes)
-                else:
-                    await self._converse(session, ask, outcomes)
-            except OutOfTurns:
-                self._executed = Played(outcomes=tuple(outcomes), state=await session.state())
-                raise
-            self._executed = Played(outcomes=tuple(outcomes), state=await session.state())
+            ended = True
+            if self._single:
+                await talk.act(session, reply.calls)
+            else:
+                ended = await talk.converse(session, ask, messages, self.max_turns)
+            self._executed = Played(outcomes=tuple(talk.outcomes), state=await session.state())
+        if talk.outcomes and not isinstance(session, ReplayingSession):
+            await self._solve()
+        if not ended:
+            raise OutOfTurns
 
-    async def _converse(self, session: Session, ask: Ask, outcomes: list[Outcome]) -> None:
-        messages: Sequence[Message] = self._task.messages
-        for _ in range(self.max_turns):
-            reply = await self._asked(ask, messages)
-            if reply.malformed or not reply.calls:
-                return
-            made = await self._act(session, reply.calls, outcomes)
-            messages = [Message(role="tool", content=one.text) for one in made]
-        raise OutOfTurns
-
-    async def _asked(self, ask: Ask, messages: Sequence[Message]) -> Reply:
-        self._replies.append(await ask(messages))
-        return read_reply(self._replies[-1], self._env.settings.style, self._env.known)
-
-    async def _act(
-        self, session: Session, calls: Sequence[Call], outcomes: list[Outcome]
-    ) -> Sequence[Outcome]:
-        """Execute calls; a call of a tool that is not shown, or with wrong arguments, reaches no tool."""
-        shown = cast("Sequence[str]", self._task.payload["tools"])
-        made: list[Outcome] = []
-        for call in calls:
-            error = refusal(self._env.world, shown, call)
-            made.append(await session.call(call) if error is None else Outcome(error=error))
-        outcomes += made
-        return made
+    async def _solve(self) -> None:
+        """Execute the solution where it blocks no event loop; the world caches it for the verdict."""
+        if not STEPPED.get() and self._task.payload.get("gap", "none") == "none":
+            program = [call for key in ("before", "calls") for call in calls_of(self._task.payload, key)]
+            await asyncio.to_thread(self._env.world.play, program)
 
     def verdict(self) -> Verdict:
         """Grade the session's end state without executing calls again. See `check`."""
-        return check(self._env, self._task, self._replies, self._executed)
+        return check(self._env, self._task, self._talk.replies, self._executed)

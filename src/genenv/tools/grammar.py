@@ -73,6 +73,7 @@ class _Steps:
 
     def __init__(self, toolbox: Toolbox, program: Program) -> None:
         self._toolbox, self._values = toolbox, toolbox.values(program)
+        self._names: dict[tuple[object, ...], str] = {}
         self.definitions: dict[str, Json] = {}
 
     def ways(self, plan: Plan, gap: str) -> list[list[Json]]:
@@ -109,8 +110,9 @@ class _Steps:
     ) -> Json:
         """Return a reference to a call's schema; `reads_for` links the next call to the result."""
         fixed = dict(reads_for.first) if reads_for else {}
-        key = f"{name}.{link.parameter}.{number}" if link else f"{name}.{without}" if without else name
-        key += f".{reads_for.user}.{reads_for.parameter}" if reads_for and fixed else ""
+        linked = (link.parameter, number) if link else ()
+        reader = (reads_for.user, reads_for.parameter) if reads_for and fixed else ()
+        key = self._names.setdefault((name, linked, without, reader), f"call{len(self._names)}")
         if key not in self.definitions:
             tool, absent = self._toolbox.world.tools[name], link.parameter if link else without
             args: JsonObject = {

@@ -99,7 +99,7 @@ def _env(name: str, settings: BaseModel, writing: SimulatorConfig, reporter: Rep
         reporter.note(f"{name}: {omitted}")
     if writing.writes == "parameters":
         env = cast(Environment, ByParameters(env))
-    check_seeds(env.seeds(), writing.contexts)
+    check_seeds(env.seeds(), 1 if writing.source == "none" else writing.contexts)
     return env
 
 

@@ -202,7 +202,7 @@ class TaskPool:
             planned=self._planned,
             seeds=self.seeds,
             rng=rng,
-            base_alone=self.config.simulator.source == "none",
+            base_alone=self._base_alone,
             candidates=self.config.curriculum.candidates,
         )
         base = [self.base[seed.id] for seed in back.seeds if seed.id in self.base]
@@ -226,7 +226,8 @@ class TaskPool:
         curriculum, each = self.config.curriculum, self.config.curriculum.candidates
         if each == 1:
             return Choice(new=new, base=base)
-        places = ((new, self._planned), (base, -(-len(base) // each)))
+        most_base, _, _ = self.replay.sizes(self._planned, base_alone=self._base_alone)
+        places = ((new, self._planned), (base, most_base))
         if self.predictor is None or curriculum.candidate_choice == "attempted":
             return by_attempts(places, generator(self.seed, "candidates", number))
         kept: list[list[Task]] = []
@@ -253,6 +254,10 @@ class TaskPool:
     @property
     def _planned(self) -> int:
         return self.config.simulator.contexts * self.config.simulator.variations
+
+    @property
+    def _base_alone(self) -> bool:
+        return self.config.simulator.source == "none"
 
     def replayed(self, number: int, groups: Sequence[Group], tasks: Tasks) -> list[Task]:
         """Return tasks (base data and earlier rounds) whose demonstrations the agent trains on again."""

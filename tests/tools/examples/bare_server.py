@@ -1,4 +1,7 @@
-"""An MCP server without any package, which can be told to misbehave: a ledger of accounts in a folder."""
+"""An MCP server without any package, which can be told to misbehave: a ledger of accounts in a folder.
+
+Its second argument, if there is one, is a file that gets a line for each start and each call.
+"""
 
 import json
 import os
@@ -10,6 +13,14 @@ mode, ledger = sys.argv[1], Path("accounts.json")
 calls = 0
 remembered = json.loads(ledger.read_text()) if ledger.exists() else {}
 
+
+def log(line):
+    if len(sys.argv) > 2:
+        with open(sys.argv[2], "a") as file:
+            file.write(f"{line}\n")
+
+
+log("start")
 if mode == "dies":
     sys.exit("no licence was found")
 if mode == "babbles":
@@ -26,7 +37,11 @@ TOOLS = {
     "close_account": ("Close an account.", {"account_id": STRING}),
     "last_log": ("Get the last line of the log.", {}),
 }
-ONLY_HANGS = {"hangs": {"hang": ("Hang.", {})}, "ends": {"end": ("End.", {})}}
+MORE = {
+    "hangs": {"hang": ("Hang.", {})},
+    "waits": {"hang": ("Hang.", {}), "wait": ("Wait.", {"seconds": {"type": "number"}})},
+    "ends": {"end": ("End.", {})},
+}
 
 
 def called(name, args):
@@ -34,6 +49,9 @@ def called(name, args):
     accounts = accounts.get("accounts", accounts) if mode == "keeps" else accounts
     if name == "hang":
         time.sleep(60)
+    if name == "wait":
+        time.sleep(args["seconds"])
+        return {"waited": args["seconds"]}
     if name == "end":
         os._exit(1)
     if name == "last_log":
@@ -66,8 +84,13 @@ def answer(method, params):
             "serverInfo": {"name": "bare", "version": "1"},
         }
     if method == "tools/list":
-        tools = {**TOOLS, **ONLY_HANGS.get(mode, {})}
-        return {
+        tools = {**TOOLS, **MORE.get(mode, {})}
+        at = int(params.get("cursor") or 0)
+        more = {"nextCursor": "0" if mode == "circle" else str(at + 1)}
+        if mode == "paged":
+            more = more if at + 1 < len(tools) else {}
+            tools = dict([*tools.items()][at : at + 1])
+        return (more if mode in ("paged", "circle", "endless") else {}) | {
             "tools": [
                 {
                     "name": name,
@@ -78,6 +101,7 @@ def answer(method, params):
             ]
         }
     if method == "tools/call":
+        log(params["name"])
         try:
             text = json.dumps(called(params["name"], params.get("arguments") or {}))
         except (KeyError, StopIteration) as error:

@@ -1,4 +1,4 @@
-"""Environments of other libraries (OpenEnv servers, verifiers tasksets) as environments of genenv.
+"""Environments of other libraries (OpenEnv servers, verifiers tasksets), and datasets, as environments.
 
-`genenv.environments` opens them by the names `openenv:http://HOST:PORT` and `verifiers:TASKSET`.
+`genenv.environments` opens them by the names `openenv:http://HOST:PORT`, `verifiers:TASKSET` and `dataset`.
 """

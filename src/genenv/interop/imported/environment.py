@@ -45,6 +45,7 @@ from genenv.types import (
 from genenv.untrusted.schemas import plain_schema
 
 _NO_SKILL = re.compile(r"[^A-Za-z0-9_.:+=-]+")
+_LONGEST_SKILL = 64
 _FEW = 64
 """The most numbers to list as options if the number is the only thing that can be set."""
 
@@ -166,8 +167,17 @@ class Space:
 
     def skills(self, chosen: JsonObject, otherwise: str) -> tuple[str, ...]:
         """Return the task's skills, one per parameter and value; `otherwise` if it has no parameters."""
-        named = [f"{name}={value}" for name, value in chosen.items() if name != self.number]
-        return tuple(_NO_SKILL.sub("_", one)[:64] for one in named) or (otherwise,)
+        return skills_of({k: v for k, v in chosen.items() if k != self.number}) or (otherwise,)
+
+
+def skills_of(values: JsonObject) -> tuple[str, ...]:
+    """Return a skill for each name and value; a text that a skill cannot hold is told apart by a hash."""
+    found: list[str] = []
+    for text in (f"{name}={value}" for name, value in values.items()):
+        short = _NO_SKILL.sub("_", text)
+        whole = text.isascii() and len(short) <= _LONGEST_SKILL
+        found.append(short if whole else f"{short[: _LONGEST_SKILL - 9]}.{digest(text)[:8]}")
+    return tuple(found)
 
 
 def digest(value: Json) -> str:
@@ -401,11 +411,7 @@ class ImportedEnvironment(ABC):
         if not rollout.tools or self.settings.tools == "native":
             return rollout.messages
         listed = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in rollout.tools)
-        said = f"{_OFFER}\n{listed}"
-        first, *others = rollout.messages
-        if first.role == "system":
-            return Message(role="system", content=f"{first.content}\n\n{said}"), *others
-        return Message(role="system", content=said), *rollout.messages
+        return with_system(rollout.messages, f"{_OFFER}\n{listed}")
 
     def audit(self, task: Task, rng: random.Random) -> Rejection | None:
         """Return None: these environments add no checks to those of the gate."""
@@ -528,6 +534,14 @@ class ImportedEpisode:
             rollout.close()
         if not rollout.done:
             raise OutOfTurns
+
+
+def with_system(messages: Sequence[Message], said: str) -> tuple[Message, ...]:
+    """Return messages with a text added to their system message, or as one."""
+    first, *others = messages
+    if first.role == "system":
+        return Message(role="system", content=f"{first.content}\n\n{said}"), *others
+    return Message(role="system", content=said), *messages
 
 
 def start_of(task: Task) -> Start:

@@ -1,4 +1,4 @@
-"""Settings of environments of other libraries (OpenEnv, verifiers)."""
+"""Settings of environments of other libraries (OpenEnv, verifiers), and of datasets."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Literal, Self
 from pydantic import Field, JsonValue, model_validator
 
 from genenv.settings import PLACE, Settings
+from genenv.tools.settings import Style
 
 Table = dict[str, JsonValue]
 
@@ -86,3 +87,38 @@ class VerifiersConfig(ImportedConfig, frozen=True):
     """Further settings of verifiers' environment, in the form of its configuration files."""
     step_s: float = Field(default=120.0, ge=0.1, le=86_400)
     """Seconds that an answer may take; after that the rollout fails."""
+
+
+class DatasetConfig(Settings, frozen=True):
+    """Settings of a dataset with a reward function: `[environment] name = "dataset"`."""
+
+    data: str = Field(default="", json_schema_extra=PLACE)
+    """The file of rows, JSON Lines: each has a `prompt`, text or chat messages, and any other columns."""
+    reward: str = Field(default="", json_schema_extra=PLACE)
+    """The reward function, `FILE.py:NAME` or `module:name`. It takes `prompt`, `completion` and columns of
+    the row by name, and returns a number from 0 to 1.
+    """
+    columns: tuple[str, ...] = Field(default=(), strict=False)
+    """Columns whose values are the skills of a row's task, such as `level`: kinds of tasks, among which a
+    task bandit chooses (`curriculum.candidates`).
+    """
+    held_out: float = Field(default=0.1, ge=0, le=0.9)
+    """Share of the rows that are held out, by a hash of their prompts; at least one row, unless it is 0."""
+    eval_data: str = Field(default="", json_schema_extra=PLACE)
+    """The file with the held-out rows; empty: a share of those of `data`."""
+    success_at: float = Field(default=1.0, ge=0.001, le=1)
+    """A task counts as solved from this reward on."""
+    demonstration: str = ""
+    """Column with a reply that solves the task, for supervised fine-tuning and likelihood scoring; empty:
+    none is known.
+    """
+    tools: str = Field(default="", json_schema_extra=PLACE)
+    """Tools that the agent may call, the functions or the class of a Python file: `tools.py` or
+    `tools.py:Class`. Each rollout has a process and a copy of the state of its own.
+    """
+    style: Style = "native"
+    """Format of tool calls. `native` is the model's own, by its chat template; the prompt explains `python`
+    and `json`.
+    """
+    max_turns: int = Field(default=6, ge=2, le=1000)
+    """The most replies of the agent in a rollout with tools; without tools there is one."""

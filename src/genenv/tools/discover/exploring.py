@@ -1,22 +1,18 @@
-"""Find out by experiment how tools can be called, which results feed other tools, and what varies.
-
-Names of parameters suggest where their values come from (`state_values.wanted`). Each suggestion is tried on
-copies of the state. The suggestion that succeeds most often is kept.
-"""
+"""Find out by experiment how tools can be called, which results feed other tools, and what varies."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 import random
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import cast
 
 from genenv.progress import advance
+from genenv.tools.discover.probing import IDLE, Patience, Probe
 from genenv.tools.discover.recipes import (
     FRESH,
     CallStats,
@@ -26,224 +22,32 @@ from genenv.tools.discover.recipes import (
     Recipe,
     Records,
     draw_arguments,
-    inner_fields,
     parsed_result,
     result_kind,
     result_values,
-    single,
     source_of,
     sources_of,
     succeeded,
 )
-from genenv.tools.discover.state_values import ANY, FILES, HIDDEN, KEY, leaves, single_paths, wanted, words_of
-from genenv.tools.generate.fresh_values import fresh, is_closed
+from genenv.tools.discover.state_values import (
+    ANY,
+    FILES,
+    HIDDEN,
+    KEY,
+    NAMES,
+    indices,
+    leaves,
+    single_paths,
+    wanted,
+)
 from genenv.tools.worlds.base import Call, Outcome, Played, Tool, World
 from genenv.types import Json
 
 _TRIES, _MORE_TRIES = 3, 9
-"""Tries of one combination of argument sources: at first, and again if any of the first succeeded."""
-_MOST_COMBINATIONS = 24
-_LAST = 4
-"""Number of kinds of result values that are tried for a parameter whose name suggests none."""
-_FEW = 6
-"""Maximum number of distinct values of a category."""
-_CATEGORY = re.compile(r"[A-Za-z]+(?:[_-][a-z]+)*")
-_QUARTER = 4
-"""Success rates are rounded to quarters before they are compared: a few tries are no more precise."""
-IDLE = "it is said to write, and nothing that can be seen changed"
-"""Failure message of a tool that is declared to write, but whose calls change nothing visible."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Tried:
-    """The outcome of some tries of one combination of argument sources."""
-
-    rate: float
-    """Share of tries that succeeded, without failed tries that used a value known to fail."""
-    writes: bool
-    good: tuple[Outcome, ...]
-
-
-class Probe:
-    """Finds a recipe for one tool by calling it in a given state.
-
-    Args:
-        world: the world that has the tool.
-        tool: the tool to explore.
-        before: calls that set up the state in which the tool is tried.
-        held: the values in that state.
-        rng: draws arguments.
-        call_stats: success statistics of argument values so far.
-    """
-
-    def __init__(
-        self,
-        world: World,
-        tool: Tool,
-        before: Sequence[Call],
-        held: Held,
-        rng: random.Random,
-        call_stats: CallStats,
-    ) -> None:
-        self._world, self._tool, self._rng, self._luck = world, tool, rng, call_stats
-        self._before, self._state, self._values = before, held, held.values
-        self.said = "it was given no value that there is"
-        """The last error of a call, or `IDLE` if calls succeed without changing anything."""
-
-    def recipe(self) -> Recipe | None:
-        """Return the tool's recipe, or None if the tool never succeeds."""
-        tool = self._tool
-        choices = [
-            [(name, way) for way in self._ways(name)]
-            for outer in tool.properties
-            if outer in tool.required
-            for name in (outer, *inner_fields(tool, outer))
-        ]
-        found: list[tuple[tuple[int, float], dict[str, str], _Tried]] = []
-        for combination in itertools.islice(itertools.product(*choices), _MOST_COMBINATIONS):
-            ways = dict(combination)
-            if self._tried(tool, ways, _TRIES).rate > 0:
-                tried = self._tried(tool, ways, _MORE_TRIES)
-                if tool.writes and not tried.writes:
-                    self.said = IDLE
-                elif tried.rate > 0:
-                    suits = sum(self._suits(name, way, writes=tried.writes) for name, way in ways.items())
-                    found.append(((round(tried.rate * _QUARTER), suits), ways, tried))
-        if not found:
-            return None
-        # if some calls write, a call that changed nothing did not succeed
-        writing = [one for one in found if one[2].writes]
-        _, ways, tried = max(writing or found, key=lambda one: one[0])
-        optional, changed = self._optional(ways, tried)
-        writes = tried.writes or changed
-        shown: dict[str, set[str]] = {}
-        for outcome in tried.good:
-            for kind, (_, value) in single_paths(parsed_result(outcome.result)).items():
-                shown.setdefault(kind, set()).add(repr(value))
-        return Recipe(
-            tool=tool.name,
-            writes=writes,
-            ways={**ways, **optional},
-            success=tried.rate,
-            shows=tuple(shown),
-            told=tuple(kind for kind, values in shown.items() if kind and len(values) > 1),
-            unseen=tuple(name for name in ways if tried.writes and not self._matters(name, ways, tried)),
-        )
-
-    def _ways(self, name: str) -> list[str]:
-        """Return the candidate sources of an argument, or of a field of a record in an argument."""
-        tool = self._tool
-        if name not in tool.properties:
-            outer, _, field = name.partition(".")
-            schema = inner_fields(tool, outer)[name]
-            tool, name = (
-                Tool(name=tool.name, parameters={**tool.parameters, "properties": {field: schema}}),
-                field,
-            )
-        if is_closed(tool, name):
-            return [FRESH]
-        fitting = [kind for kind, held in self._values.items() if tool.fits(name, held[0])]
-        held = [kind for kind in fitting if source_of(kind) is None]
-        told = [kind for kind in fitting if source_of(kind) not in (None, tool.name)]
-        named = wanted(name, tool.name, told)
-        return [*wanted(name, tool.name, held), *named, FRESH, *(told[:_LAST] if not named else ())]
-
-    def _tried(self, tool: Tool, ways: Mapping[str, str], tries: int) -> _Tried:
-        outcomes: list[tuple[dict[str, Json], Outcome]] = []
-        for _ in range(tries):
-            args = draw_arguments(tool, ways, self._state, self._rng, self._luck.fails(tool.name, ways))
-            if args is None:
-                break
-            outcome = self._play(args).outcomes[-1]
-            outcomes.append((args, outcome))
-            good = outcome.changed or (not tool.writes and succeeded(outcome, writes=False))
-            self._luck.note(Call(tool=tool.name, args=args), ways, good=good)
-            if outcome.error and self.said != IDLE:
-                self.said = outcome.error
-        writes = any(outcome.changed for _, outcome in outcomes)
-        good = tuple(outcome for _, outcome in outcomes if succeeded(outcome, writes=writes))
-        fails = self._luck.fails(tool.name, ways)
-        avoided = sum(
-            any(single(args.get(name)) in values for name, values in fails.items())
-            for args, outcome in outcomes
-            if outcome not in good
-        )
-        return _Tried(len(good) / max(1, tries - avoided), writes, good)
-
-    def _suits(self, name: str, way: str, *, writes: bool) -> float:
-        """Return a score that ranks sources of equal success rate.
-
-        Tools that read prefer existing values. Tools that write prefer existing ids and categories, and fresh
-        other values.
-        """
-        if way == FRESH:
-            return 0.5 if writes else 0.0
-        rank = 1 - 0.1 * self._ways(name).index(way)
-        if not writes or "id" in words_of(name):
-            return rank
-        held = self._values[way]
-        category = len(held) <= _FEW and all(_CATEGORY.fullmatch(str(one)) for one in held)
-        return (
-            rank
-            if category and words_of(way.rsplit(".", 1)[-1]) == words_of(name.rpartition(".")[2])
-            else 0.0
-        )
-
-    def _optional(self, ways: Mapping[str, str], without: _Tried) -> tuple[dict[str, str], bool]:
-        """Return the sources of optional arguments that make a difference and do not make calls fail.
-
-        Also return whether the tool writes if one of them is given: an update without values changes nothing.
-        """
-        tool, found, writes = self._tool, dict[str, str](), False
-        for name in tool.properties:
-            if name in tool.required:
-                continue
-            forced = Tool(name=tool.name, parameters={**tool.parameters, "required": [*tool.required, name]})
-            for way in self._ways(name):
-                with_it = {**ways, name: way}
-                tried = self._tried(forced, with_it, _TRIES)
-                if tried.rate < without.rate * 0.75 * (without.writes or not tried.writes):
-                    continue
-                if self._matters(name, with_it, without, forced):
-                    found[name] = way
-                    writes = writes or tried.writes
-                break
-        return found, writes
-
-    def _matters(self, name: str, ways: Mapping[str, str], tried: _Tried, tool: Tool | None = None) -> bool:
-        """Whether another value of an argument changes the end state, or the result of a tool that reads.
-
-        Return True if no other value can be compared.
-        """
-        compared = False
-        for _ in range(_MORE_TRIES):
-            fails = self._luck.fails(self._tool.name, ways)
-            args = draw_arguments(tool or self._tool, ways, self._state, self._rng, fails)
-            if args is None or name not in args:
-                continue
-            other = dict(args)
-            if name in self._tool.required:
-                other[name] = self._other(name, ways[name])
-            else:
-                del other[name]
-            one, two = self._play(args), self._play(other)
-            if other == args or one.outcomes[-1].error or two.outcomes[-1].error:
-                continue
-            compared = True
-            seen = (
-                (one.state, two.state) if tried.writes else (one.outcomes[-1].result, two.outcomes[-1].result)
-            )
-            if seen[0] != seen[1]:
-                return True
-        return not compared
-
-    def _other(self, name: str, way: str) -> Json:
-        return fresh(self._tool, name, self._rng) if way == FRESH else self._rng.choice(self._values[way])
-
-    def _play(self, args: Mapping[str, Json]) -> Played:
-        return self._world.play([*self._before, Call(tool=self._tool.name, args=args)], watch=True)
-
-
+"""Tries of the second call of a link, and of a call with other arguments."""
+_CALLS, _SECONDS = 900, 30.0
+"""What trying values that no name suggests may take, for each tool. A program of calls takes about 5 ms, so
+this is 4 s for a tool that nothing helps. Two parameters and 48 kinds of values take half of it."""
 _PASSES = 4
 _SETUPS = 6
 """Number of states, made by random writes, that each later pass tries."""
@@ -264,6 +68,8 @@ class Explorer:
         self.also: Callable[[Json], Mapping[str, list[Json]]] | None = None
         """Returns additional values by kind for a state, such as values that users state."""
         self._recipes: dict[str, Recipe] = {}
+        self._weak: set[str] = set()
+        """Tools of whose recipes it is not sure that calls do what they are for."""
         self._failures: dict[str, str] = {}
         self._held: dict[str, Held] = {}
         self._told: dict[tuple[str, str], dict[str, list[Json]]] = {}
@@ -284,22 +90,28 @@ class Explorer:
         Retries also use values from the results of other tools. The progress bar counts tools of the first
         pass only.
         """
+        patience = {name: Patience(_CALLS, _SECONDS) for name in self.world.tools}
         for number in range(_PASSES):
-            setups = [(), *(self.setup() for _ in range(_SETUPS * bool(number)))]
-            left = [tool for name, tool in self.world.tools.items() if name not in self._recipes]
+            drawn = [(), *(self.setup() for _ in range(_SETUPS * bool(number)))]
+            setups = {repr(one): one for one in drawn}.values()
+            known, weak, self._weak = len(self._recipes), self._weak, set()
+            left = [
+                one for name, one in self.world.tools.items() if name not in self._recipes or name in weak
+            ]
             for place, tool in enumerate(left, start=1):
                 again = f"again, {place} of {len(left)}: {tool.name}" if number else tool.name
                 advance(items=0 if number else 1, note=again)
                 for before in setups:
                     held = self.held(before, everything=number > 0)
                     probe = Probe(self.world, tool, before, held, self._rng, self._luck)
-                    if (recipe := probe.recipe()) is not None:
-                        self._recipes[tool.name] = recipe
-                        self._failures.pop(tool.name, None)
+                    probe.try_named()
+                    probe.try_all(patience[tool.name])
+                    self._keep(tool, probe)
+                    if probe.is_sure:
                         break
-                    if self._failures.get(tool.name) != IDLE:
-                        self._failures[tool.name] = probe.said
-            if not left:
+            if number == 1:
+                self._see_again(setups)
+            if not left or (number and len(setups) == 1 and len(self._recipes) == known):
                 break
         advance(note="what they find for each other")
         links = tuple(self._links())
@@ -308,6 +120,27 @@ class Explorer:
             for name, recipe in self._ordered().items()
         }
         return Graph(learned, links, self._failures)
+
+    def _keep(self, tool: Tool, probe: Probe) -> None:
+        """Keep what a probe found about a tool, unless something better is known already."""
+        known = tool.name in self._recipes
+        if (not known or probe.is_sure) and (recipe := probe.recipe()) is not None:
+            self._recipes[tool.name] = recipe
+            self._failures.pop(tool.name, None)
+            if not probe.is_sure:
+                self._weak.add(tool.name)
+        elif not known and self._failures.get(tool.name) != IDLE:
+            self._failures[tool.name] = probe.said
+
+    def _see_again(self, setups: Iterable[Sequence[Call]]) -> None:
+        """Look whether tools that changed nothing in the first state do so after writes, as `stop` does."""
+        for name, recipe in self._ordered().items():
+            tool = self.world.tools[name]
+            for before in setups if not recipe.writes and tool.writes is None else ():
+                probe = Probe(self.world, tool, before, self.held(before), self._rng, self._luck)
+                if before and probe.try_again(recipe.ways):
+                    self._recipes[name] = probe.recipe() or recipe
+                    break
 
     def setup(self, longest: int = _LONGEST_SETUP) -> tuple[Call, ...]:
         """Return random writing calls that succeed one after the other."""
@@ -346,7 +179,7 @@ class Explorer:
 
     def _drawn(self, recipe: Recipe, held: Held, rng: random.Random) -> dict[str, Json] | None:
         fails = self._luck.fails(recipe.tool, recipe.ways)
-        return draw_arguments(self.world.tools[recipe.tool], recipe.ways, held, rng, fails)
+        return draw_arguments(self.world.tools[recipe.tool], recipe, held, rng, fails)
 
     def held(self, before: Sequence[Call], *, everything: bool = False) -> Held:
         """Return the values in the state after some calls, and in the results of tools that read.
@@ -369,6 +202,10 @@ class Explorer:
         if key not in self._held:
             state = self.world.play(before).state
             values = {**leaves(state), **(self.also(state) if self.also else {})}
+            values |= {kind: one for kind, one in indices(state).items() if kind != NAMES}
+            for call in before:  # what earlier calls were given is known, though a state may not show it
+                for name, value in call.args.items():
+                    values.setdefault(f"{call.tool}({name})", []).append(value)
             self._held[key] = Held(values, Records(state))
         return self._held[key]
 
@@ -575,7 +412,7 @@ def without_nondeterminism(graph: Graph, found: Nondeterminism) -> Graph:
     """Return the graph without nondeterministic values, and without tools that read nothing else."""
     shifting: dict[str, set[str]] = {}
     for one in found.results:
-        tool = next(name for name in graph.recipes if one.startswith(f"{name}."))
+        tool = max((name for name in graph.recipes if one.startswith(f"{name}.")), key=len)
         shifting.setdefault(tool, set()).add(one.removeprefix(f"{tool}."))
     lost = {
         tool

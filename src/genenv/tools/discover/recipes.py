@@ -15,9 +15,9 @@ from typing import Any, cast
 
 from pydantic import JsonValue
 
-from genenv.tools.discover.state_values import ANY, KEY, leaves, records
-from genenv.tools.generate.fresh_values import fresh
-from genenv.tools.language.words import COLUMN
+from genenv.tools.discover.state_values import ANY, KEY, NAMES, indices, leaves, records, wanted
+from genenv.tools.generate.fresh_values import fresh, told_values
+from genenv.tools.language.words import COLUMN, SAID
 from genenv.tools.worlds.base import Call, Outcome, Tool
 from genenv.types import Json, JsonObject
 
@@ -52,6 +52,8 @@ class Recipe:
     """Arguments of a tool that writes that leave no trace in the state, so that no check sees them."""
     fails: Mapping[str, tuple[JsonValue, ...]] = field(default_factory=dict[str, tuple[JsonValue, ...]])
     """Values by argument that always failed while other values succeeded; they are seldom drawn."""
+    together: bool = False
+    """Whether calls succeed more often if the arguments come from one record of the state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,14 +85,20 @@ def succeeded(outcome: Outcome, *, writes: bool) -> bool:
     """Whether a call had an effect: a tool that writes changed the state, another tool returned something."""
     if outcome.error is not None:
         return False
-    return outcome.changed if writes else outcome.result is not False and not _is_empty(outcome.result)
+    return outcome.changed if writes else not _is_empty(outcome.result)
 
 
 def _is_empty(result: Json) -> bool:
-    """Whether a result is empty, or a record whose fields are all empty and include a list or record."""
-    if result in (None, "", [], {}):
+    """Whether a result is empty or says that nothing was done, or is a record of empty lists or records."""
+    if result is False or result in (None, "", [], {}):
         return True
-    held = list(result.values()) if isinstance(result, Mapping) else []
+    if isinstance(result, str):
+        return result.lower().startswith("error")
+    if not isinstance(result, Mapping):
+        return False
+    if result.get("error") or any(result.get(name) is False for name in ("ok", "success")):
+        return True
+    held = list(result.values())
     return any(isinstance(one, Mapping | list) for one in held) and all(
         one in (None, "", [], {}) for one in held
     )
@@ -122,12 +130,17 @@ class Held:
         return replace(self, values={**self.values, **told})
 
 
+_LONGEST_LIST = 3
+"""Maximum number of values from the state that are drawn for a list."""
+
+
 def draw_arguments(
     tool: Tool,
-    ways: Mapping[str, str],
+    recipe: Recipe,
     held: Held,
     rng: random.Random,
     fails: Mapping[str, Sequence[Json]] | None = None,
+    always: Collection[str] = (),
 ) -> dict[str, Json] | None:
     """Draw arguments from their sources; None if a source has no value or the arguments are not valid.
 
@@ -135,41 +148,48 @@ def draw_arguments(
 
     Args:
         tool: the tool to call.
-        ways: the source of each argument, see `Recipe`.
+        recipe: its sources of values, see `Recipe.ways` and `Recipe.together`.
         held: the values to draw from.
         rng: random numbers.
         fails: values that are seldom drawn, by parameter.
+        always: optional arguments that are given in any case.
     """
+    ways, needed = recipe.ways, slots(tool)
+    chosen = {
+        slot: way for slot, way in ways.items() if needed.get(slot) or slot in always or rng.random() < 0.5
+    }
+    if any(way != FRESH and not held.values.get(way) for way in chosen.values()):
+        return None
+    alike = _together(chosen.values(), held) if recipe.together and rng.random() < _OF_ONE_RECORD else []
+    own: Mapping[str, Sequence[Json]] = rng.choice(alike) if alike else {}
     args: dict[str, Json] = {}
     rows: dict[str, int] = {}
-    values = held.values
-    for name, way in ways.items():
+    for name, way in chosen.items():
         if name not in tool.properties:
-            continue
-        if name not in tool.required and rng.random() < 0.5:
             continue
         if way == FRESH:
             args[name] = fresh(tool, name, rng)
             if name not in tool.required and args[name] == tool.properties[name].get("default"):
                 del args[name]
-        elif values.get(way):
-            if match := COLUMN.fullmatch(way):  # all columns come from one row
-                one = values[way][rows.setdefault(match[1], rng.randrange(len(values[way])))]
-            else:
-                one = _chosen(values[way], (fails or {}).get(name, ()), rng)
-            args[name] = [one] if tool.resolved(tool.properties[name]).get("type") == "array" else one
-        else:
-            return None
-    inner: dict[str, dict[str, str]] = {}
-    for name, way in ways.items():
-        if name in tool.properties or way == FRESH:
             continue
-        if not values.get(way):
-            return None
+        values = taken(tool, name, own.get(way) or held.values[way])
+        is_list = tool.resolved(tool.properties[name]).get("type") == "array"
+        if match := COLUMN.fullmatch(way):  # all columns come from one row
+            one = values[rows.setdefault(match[1], rng.randrange(len(values)))]
+            args[name] = [one] if is_list else one
+        elif is_list:
+            times = rng.randint(1, min(_LONGEST_LIST, len(values)))
+            listed = [_chosen(values, (fails or {}).get(name, ()), rng) for _ in range(times)]
+            args[name] = list({repr(one): one for one in listed}.values())
+        else:
+            args[name] = _chosen(values, (fails or {}).get(name, ()), rng)
+    inner: dict[str, dict[str, str]] = {}
+    for name, way in chosen.items():
         outer, _, field = name.partition(".")
-        inner.setdefault(outer, {})[field] = way
+        if name not in tool.properties and outer in args and not (way == FRESH and needed[name]):
+            inner.setdefault(outer, {})[field] = way
     for outer, fields in inner.items():
-        _place(args.get(outer), fields, held, rng)
+        _place(tool, outer, args[outer], fields, held, rng)
     return args if tool.problem(args) is None else None
 
 
@@ -179,34 +199,83 @@ def _chosen(values: Sequence[Json], fails: Sequence[Json], rng: random.Random) -
     return rng.choice(better if better and rng.random() >= _AGAIN else values)
 
 
-def inner_fields(tool: Tool, name: str) -> dict[str, Json]:
-    """Return the schemas of required text, integer and list fields of a record argument, as `name.field`."""
-    schema = tool.resolved(tool.properties[name])
-    if schema.get("type") == "array":
-        schema = tool.resolved(cast(JsonObject, schema.get("items", {})))
-    properties = cast("Mapping[str, JsonObject]", schema.get("properties", {}))
-    required = cast("Sequence[str]", schema.get("required", ()))
-    return {
-        f"{name}.{field}": cast(Json, inner)
-        for field, inner in properties.items()
-        if field in required and "enum" not in inner and inner.get("type") in ("string", "integer", "array")
-    }
+def slots(tool: Tool) -> dict[str, bool]:
+    """Return what takes a value, and whether it must: parameters, and fields of records, as `name.field`.
+
+    Of fields that a record must have, texts, integers and lists are listed; others are drawn with the record.
+    """
+    found: dict[str, bool] = {}
+    for outer in tool.properties:
+        found[outer] = outer in tool.required
+        record = _record(tool, outer)
+        needed = cast("Sequence[str]", record.get("required", ()))
+        for name, schema in cast("Mapping[str, JsonObject]", record.get("properties", {})).items():
+            plain = "enum" not in schema and schema.get("type") in ("string", "integer", "array")
+            if plain or name not in needed:
+                found.setdefault(f"{outer}.{name}", outer in tool.required and name in needed)
+    return found
 
 
-def _place(argument: Json, fields: Mapping[str, str], held: Held, rng: random.Random) -> None:
+def _record(tool: Tool, outer: str) -> JsonObject:
+    """Return the schema of a parameter, or of its items if it is a list."""
+    schema = tool.resolved(tool.properties[outer])
+    return (
+        tool.resolved(cast(JsonObject, schema.get("items", {}))) if schema.get("type") == "array" else schema
+    )
+
+
+def alone(tool: Tool, slot: str) -> tuple[Tool, str]:
+    """Return a tool that has a slot as a parameter, and the name of that parameter."""
+    if slot in tool.properties:
+        return tool, slot
+    outer, _, field = slot.partition(".")
+    fields = cast("Mapping[str, Json]", _record(tool, outer)["properties"])
+    return Tool(name=tool.name, parameters={**tool.parameters, "properties": {field: fields[field]}}), field
+
+
+def found_by(tool: Tool, slot: str, way: str) -> str:
+    """Return how the source of a slot's values was found, in a few words."""
+    of, name = alone(tool, slot)
+    if way == FRESH:
+        return told_values(of, name) or "made up"
+    if way.startswith(SAID):
+        return "what users say"
+    return "by name" if wanted(name, of.name, [way]) else "by trying"
+
+
+def taken(tool: Tool, slot: str, values: Sequence[Json]) -> Sequence[Json]:
+    """Return values in the type that a slot has: keys in JSON are texts even if they are numbers."""
+    of, name = alone(tool, slot)
+    told = _record(of, name).get("type")
+    types = set(cast("list[str]", told if isinstance(told, list) else [told]))
+    if types & {"integer", "number"} and "string" not in types:
+        return [int(one) if isinstance(one, str) and _WHOLE.fullmatch(one) else one for one in values]
+    if "string" in types and not types & {"integer", "number"}:
+        return [str(one) if type(one) is int else one for one in values]
+    return values
+
+
+def _place(
+    tool: Tool, outer: str, argument: Json, fields: Mapping[str, str], held: Held, rng: random.Random
+) -> None:
     """Put values of the state into the records of an argument, usually all from one record of the state."""
     alike = _together(fields.values(), held)
     left = rng.sample(alike, len(alike)) if alike else []
     for record in cast("Sequence[Any]", argument if isinstance(argument, list) else [argument]):
         own = left.pop() if left and rng.random() < _OF_ONE_RECORD else None
-        for name, way in fields.items():
-            if isinstance(record, dict) and name in record:
-                one = rng.choice(held.values[way] if own is None else own[way])
-                record[name] = [one] if isinstance(record[name], list) else one
+        for name, way in fields.items() if isinstance(record, dict) else ():
+            of, field = alone(tool, f"{outer}.{name}")
+            if way == FRESH:
+                record[name] = fresh(of, field, rng)
+                continue
+            one = rng.choice(taken(of, field, held.values[way] if own is None else own[way]))
+            is_list = of.resolved(of.properties[field]).get("type") == "array"
+            record[name] = [one] if is_list else one
 
 
 def _together(ways: Collection[str], held: Held) -> list[Mapping[str, Sequence[Json]]]:
     """Return the records of the state that have a value of each of several kinds."""
+    ways = set(ways) - {FRESH}
     if len(ways) < 2:
         return []
     for _, alike in sorted(held.records.by_kind.items(), key=lambda pair: -len(pair[0])):
@@ -283,8 +352,7 @@ class CallStats:
         """Record whether a call succeeded."""
         named: list[_Named] = []
         for name, way in ways.items():
-            if way != FRESH and name in call.args:
-                value = single(call.args[name])
+            for value in items(call.args.get(name)) if way != FRESH and name in call.args else ():
                 self._values[repr(value)] = value
                 named.append(((name, way), repr(value)))
         for of in (self._own[call.tool], self._shared):
@@ -317,9 +385,9 @@ class CallStats:
             self._values |= {repr(value): value for value in values}
 
 
-def single(value: Json) -> Json:
-    """Return the item of a list of one, else the value itself: arguments wrap state values in lists."""
-    return value[0] if isinstance(value, list) and len(value) == 1 else value
+def items(value: Json) -> list[Json]:
+    """Return the items of a list, or a value as the only item: arguments hold state values in lists."""
+    return value if isinstance(value, list) else [value]
 
 
 RESULT_OF = "()."
@@ -377,6 +445,9 @@ def _values(result: Json) -> Iterator[tuple[str, Json]]:
                 yield named or KEY, value
             elif isinstance(value, str) and value.strip() and "\n" not in value and len(value) <= _LONGEST:
                 yield named, value
+    for kind, values in indices(result).items():
+        if kind.endswith(NAMES) and not kind.endswith(f"{ANY}.{NAMES}"):  # of a mapping that is no record
+            yield from ((kind_without_lists(kind), value) for value in values)
 
 
 def _items(text: str) -> list[str]:

@@ -17,14 +17,17 @@ KEY = "#"
 """Marks the key of a record in a kind."""
 ANY = "*"
 """Marks a record of a table or an item of a list in a kind."""
+NAMES, INDEX = "{}", "[]"
+"""Marks the keys of a mapping that is no table, and the indices of a list: what stands in brackets."""
+_ARRAY = {"shape", "dtype", "sha256"}
+"""Fields that stand for a large array in a state."""
 _NAMING = frozenset({"id", "key", "name", "number", "no", "code", "title", "slug", "ref", "path"})
 """Words for fields that name a record."""
 _SPOKEN = frozenset({"name", "title"})
 """Words for names that people say; the key of a record is seldom one of these."""
 _SEARCHED = frozenset({"q", "query", "search", "keyword", "term", "text", "phrase"})
 """Words of parameters that search records by the names that people say."""
-WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+|[0-9]+")
-"""The words of an identifier, in letters of any script."""
+_PART = re.compile(r"[^\W\d_]+|\d+")
 FILES, FOLDERS, HIDDEN, TABLES = "files", "folders", "hidden", "tables"
 """Tables in a folder's state whose entries are always records by name, whatever the names look like."""
 _BY_NAME = frozenset({FILES, FOLDERS, HIDDEN, TABLES})
@@ -32,14 +35,22 @@ PATHS = frozenset({"path", "file", "filename", "filepath", "source", "destinatio
 """Words of parameters that name a file or a folder."""
 PLACES = frozenset({"folder", "directory", "dir", "root", "repo", "repository", "workspace"})
 """Words of parameters and tools that name a folder."""
-_SEARCHES = frozenset({"query", "keyword", "search", "term", "pattern"})
 MOST_WANTED = 3
-"""Maximum number of kinds that are tried for a parameter."""
+"""Maximum number of kinds that a parameter's name suggests."""
+
+
+def parts_of(name: str) -> list[str]:
+    """Return the words of an identifier in any alphabet, lower-cased: `orderIds` is order, ids."""
+    spaced = "".join(
+        f" {sign}" if sign.isupper() and not (before.isupper() and not after.islower()) else sign
+        for before, sign, after in zip(f" {name}", name, f"{name[1:]} ", strict=False)
+    )
+    return [word.lower() for word in _PART.findall(spaced)]
 
 
 def words_of(name: str) -> tuple[str, ...]:
-    """Return the words of an identifier, lower-cased and in the singular: `orderIds` is order, id."""
-    return tuple(singular(word.lower()) for word in WORD.findall(name))
+    """Return the words of an identifier in the singular: `orderIds` is order, id."""
+    return tuple(map(singular, parts_of(name)))
 
 
 def singular(word: str) -> str:
@@ -72,30 +83,57 @@ def leaves(value: Json) -> dict[str, list[Json]]:
 
 
 def records(value: Json) -> dict[str, list[dict[str, list[Json]]]]:
-    """Return the records of tables and lists by kind, such as `orders.*`, as values and keys by kind."""
+    """Return the records of tables and lists by kind, such as `orders.*`, as values and keys by kind.
+
+    The keys of the records that a record is in are among its own.
+    """
     found: dict[str, list[dict[str, list[Json]]]] = {}
 
-    def note(record: Json, kind: tuple[str, ...], own: dict[str, list[Json]]) -> None:
+    def note(record: Json, kind: tuple[str, ...], keys: dict[str, list[Json]]) -> None:
         if isinstance(record, Mapping):
+            own = {**keys}
             for name, leaf in _walk(record, kind):
                 own.setdefault(name, []).append(leaf)
             found.setdefault(".".join(kind), []).append(own)
-        walk(record, kind)
+        walk(record, kind, keys)
 
-    def walk(inner: Json, kind: tuple[str, ...]) -> None:
+    def walk(inner: Json, kind: tuple[str, ...], keys: dict[str, list[Json]]) -> None:
         if isinstance(inner, list):
             for one in inner:
-                note(one, (*kind, ANY), {})
+                note(one, (*kind, ANY), keys)
         elif isinstance(inner, Mapping):
             table = _is_table(inner, kind)
             for key, one in inner.items():
                 if table:
-                    note(one, (*kind, ANY), {".".join((*kind, KEY)): [key]})
+                    note(one, (*kind, ANY), {**keys, ".".join((*kind, KEY)): [key]})
                 else:
-                    walk(one, (*kind, key))
+                    walk(one, (*kind, key), keys)
+
+    walk(value, (), {})
+    return found
+
+
+def indices(value: Json) -> dict[str, list[Json]]:
+    """Return what can stand in brackets after a mapping that is no table, or after a list, by kind."""
+    found: dict[str, dict[str | int, None]] = {}
+
+    def walk(inner: Json, kind: tuple[str, ...]) -> None:
+        table = isinstance(inner, Mapping) and _is_table(inner, kind)
+        if isinstance(inner, Mapping) and set(inner) == _ARRAY and isinstance(inner["shape"], list):
+            for depth, size in enumerate(cast("list[int]", inner["shape"])):
+                found[".".join((*kind, *(ANY,) * depth, INDEX))] = dict.fromkeys(range(size))
+            return
+        if isinstance(inner, Mapping | list):
+            places = list(inner) if isinstance(inner, Mapping) else range(len(inner))
+            if places and not table:
+                mark = INDEX if isinstance(inner, list) else NAMES
+                found.setdefault(".".join((*kind, mark)), {}).update(dict.fromkeys(places))
+            named = isinstance(inner, Mapping) and not table
+            for place in places:
+                walk(at(inner, (place,)), (*kind, str(place) if named else ANY))
 
     walk(value, ())
-    return found
+    return {kind: list(places) for kind, places in found.items()}
 
 
 def at(value: Json, path: Sequence[str | int]) -> Json:
@@ -188,36 +226,38 @@ def wanted(parameter: str, tool: str, kinds: Sequence[str]) -> list[str]:
         kinds: the kinds to choose from.
     """
     name, around = words_of(parameter), set(words_of(tool))
-    scored = [
-        (_likeness(name, around, kind) or _likeness_of_path(name, around, kind), kind) for kind in kinds
-    ]
-    if not any(score > 0 for score, _ in scored):
-        scored = [(_last_resort(name, kind), kind) for kind in kinds]
+    scored = [(_likeness(name, around, kind), kind) for kind in kinds if not _is_place(kind)]
     scored.sort(key=lambda pair: -pair[0])
     return [kind for score, kind in scored if score > 0][:MOST_WANTED]
 
 
-def _likeness_of_path(name: tuple[str, ...], tool: set[str], kind: str) -> float:
-    """Return a score for file and folder names of the state, by common words for files and folders."""
-    asked = set(name)
-    if kind not in (f"{FILES}.{KEY}", f"{FOLDERS}.{KEY}") or not asked & (PATHS | PLACES):
-        return 0.0
-    is_place = bool(asked & PLACES or (tool & PLACES and not asked & {"file", "filename"}))
-    return 0.9 if is_place == kind.startswith(FOLDERS) else 0.8
+def untold(kinds: Mapping[str, Sequence[Json]]) -> list[str]:
+    """Return kinds in the order in which they are tried for a parameter whose name suggests none.
+
+    First what names records (keys, and fields such as `code`), then other values, then indices and names of
+    fields. Of kinds with the same values only the first counts.
+    """
+    first: dict[str, str] = {}
+    for kind in sorted(kinds, key=lambda kind: 2 if _is_place(kind) else not names_records(kind)):
+        first.setdefault(repr(sorted(map(repr, kinds[kind]))), kind)
+    return list(first.values())
 
 
-def _last_resort(name: tuple[str, ...], kind: str) -> float:
-    """Return a score for kinds of names and titles, used if no kind resembles the parameter's name."""
-    last = words_of(kind.rsplit(".", 1)[-1])[-1:]
-    if last == name[-1:] and last and last[0] in _NAMING:
-        return 0.6
-    return 0.5 if set(name) & _SEARCHES and last and last[0] in _SPOKEN else 0.0
+def names_records(kind: str) -> bool:
+    """Whether the values of a kind name records: keys, and fields such as `code`."""
+    last = kind.rsplit(".", 1)[-1]
+    return not _is_place(kind) and (last in (KEY, NAMES) or bool(_NAMING & {*words_of(last)[-1:]}))
+
+
+def _is_place(kind: str) -> bool:
+    """Whether a kind is indices of a list, or names of the fields of records."""
+    return kind.endswith((INDEX, f"{ANY}.{NAMES}"))
 
 
 def _likeness(name: tuple[str, ...], tool: set[str], kind: str) -> float:
     """Return how well a kind suits a parameter's name; 0: not at all."""
     parts = [part for part in kind.split(".") if part != ANY]
-    key = () if parts and parts[-1] == KEY else words_of(parts[-1] if parts else "")
+    key = () if parts and parts[-1] in (KEY, NAMES) else words_of(parts[-1] if parts else "")
     around = {word for part in parts[:-1] for word in words_of(part)}
     asked = set(name)
     if asked <= _SEARCHED and key and set(key) <= _SPOKEN:

@@ -38,10 +38,13 @@ _HUNDREDTH = 0.01
 """Numbers with a step of at least this much are rounded to two decimals."""
 _AS_QUOTED = 3 / 4
 """Probability of drawing a value that the parameter's description quotes."""
+_BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 _FORMATS = frozenset({"date-time", "time", "date", "email", "uri", "url"})
 """Text formats that are drawn by format even if there is a pattern; else the pattern decides."""
 _ANY_DIGITS = re.compile(r"\\d[+*]")
 """An unbounded run of digits in a pattern; three digits are drawn for it."""
+_RANGE = re.compile(r"(?<![\d.-])(-?\d+)\s*(?:to|and|through|-|–|\.{2,3})\s*(-?\d+)(?!\d|[.-]\d)")
+"""The bounds of a number in a description, as in `from 1 to 10` and `0..5`."""
 _IN_QUOTES = re.compile(r"""(?<!\w)(['"`])([^\s'"`]{1,40})\1""")
 
 
@@ -54,6 +57,18 @@ def is_closed(tool: Tool, parameter: str) -> bool:
     """Whether the schema lists all allowed values."""
     schema = tool.resolved(tool.properties[parameter])
     return "enum" in schema or "const" in schema or schema.get("type") == "boolean"
+
+
+def told_values(tool: Tool, parameter: str) -> str:
+    """Return where the schema of a parameter says which values it takes; empty if values are made up."""
+    schema = tool.properties[parameter]
+    if is_closed(tool, parameter):
+        return "its list of values"
+    if schema.get("examples") or tool.resolved(schema).get("examples"):
+        return "its examples"
+    told = str(schema.get("description", ""))
+    is_number = tool.resolved(schema).get("type") in ("integer", "number")
+    return "its description" if (_RANGE.search(told) if is_number else len(_quoted(told)) > 1) else ""
 
 
 def _value(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth: int) -> Json:
@@ -71,7 +86,7 @@ def _value(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth:
         case "boolean":
             return rng.random() < 0.5
         case "integer" | "number":
-            return _number(schema, name, rng, whole=kind == "integer")
+            return _number(_bounded(schema, told), name, rng, whole=kind == "integer")
         case "array":
             return _array(tool, schema, name, rng, depth)
         case "object":
@@ -85,6 +100,14 @@ def _value(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth:
             return _string(schema, name, rng, set(words_of(tool.name)))
 
 
+def _bounded(schema: JsonObject, description: str) -> JsonObject:
+    """Return the schema of a number with the bounds that its description states, unless it has some."""
+    match = _RANGE.search(description)
+    if match is None or int(match[1]) >= int(match[2]) or not schema.keys().isdisjoint(_BOUNDS):
+        return schema
+    return {**schema, "minimum": int(match[1]), "maximum": int(match[2])}
+
+
 def _quoted(description: str) -> list[str]:
     """Return the quoted words of a description, which often lists the allowed values: 'local', 'remote'."""
     return list(dict.fromkeys(match[2] for match in _IN_QUOTES.finditer(description)))
@@ -95,6 +118,8 @@ def _array(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth:
     most = max(least, min(least + 1, int(cast(int, schema.get("maxItems", least + 1)))))
     if depth >= _DEEPEST:
         return []
+    if places := cast("Sequence[JsonObject]", schema.get("prefixItems", ())):
+        return [_value(tool, one, name, rng, depth + 1) for one in places]
     items = cast(JsonObject, schema.get("items", {"type": "string"}))
     drawn = [_value(tool, items, name, rng, depth + 1) for _ in range(rng.randint(least, most))]
     return list({repr(one): one for one in drawn}.values()) if least <= 1 else drawn

@@ -39,10 +39,17 @@ from genenv.tools.discover.exploring import (
     find_nondeterminism,
     without_nondeterminism,
 )
-from genenv.tools.discover.recipes import Graph
+from genenv.tools.discover.recipes import Graph, found_by
 from genenv.tools.environment import Tools
 from genenv.tools.generate.plans import Plan
-from genenv.tools.generate.training_config import TRAINING, USUAL_CALLS, tokens_needed, training_toml
+from genenv.tools.generate.training_config import (
+    TRAINING,
+    USUAL_CALLS,
+    is_too_long,
+    tokens_needed,
+    training_toml,
+    window,
+)
 from genenv.tools.generate.written_tasks import Model, TaskWriting, Writer, written_values
 from genenv.tools.language.wording import beginnings, is_documented
 from genenv.tools.language.words import SpokenValues
@@ -66,6 +73,8 @@ _FILES = {False: "base", True: "held-out"}
 """File name of the programs for training (False) and for held-out tasks (True)."""
 
 
+TOO_LONG = "too_long"
+"""The reason for refusing a task whose prompt may be longer than the context window of `train.toml`."""
 _ADVICE: Mapping[str, str] = {
     RejectReason.DUPLICATE: "few different calls succeed: let the tools begin with more records",
     RejectReason.TRIVIAL: "calls change nothing, and find nothing that one could ask for: let tools keep "
@@ -76,6 +85,8 @@ _ADVICE: Mapping[str, str] = {
     "the tools, or list what differs as volatile in bundle.toml",
     RejectReason.UNSTATED: "texts lack a value of their calls: give it a blank in wordings.toml",
     RejectReason.LEAK: "texts give the solution away: change wordings.toml, or the tools' documentation",
+    TOO_LONG: f"with their tools they may not fit into policy.context_tokens of {TRAINING}: give fewer "
+    "tools, or such with fewer parameters",
     RejectReason.HELD_OUT: "what there is belongs to the other side: let the tools begin with more records",
 }
 """Advice by rejection reason, for the reason that rejected the most programs."""
@@ -87,6 +98,7 @@ class Drawing:
     def __init__(self, env: Tools, examine: Examine, rng: random.Random) -> None:
         self._env, self._examine, self._rng = env, examine, rng
         self._known: set[str] = set()
+        self._window = window(env.bundle.path)
         self.found: dict[bool, list[Program]] = {False: [], True: []}
         """Accepted programs, for training (False) and for held-out tasks (True)."""
         self.is_over: Callable[[], bool] = lambda: False
@@ -156,7 +168,7 @@ class Drawing:
             self.refused_of.setdefault(tool, Counter())[program] += 1
         return None
 
-    def _examined(self, parameters: ToolsParameters, *, measuring: bool) -> Program | RejectReason:
+    def _examined(self, parameters: ToolsParameters, *, measuring: bool) -> Program | str:
         """Return a new program that passes the gate, or the reason for refusing what was drawn."""
         env, rng = self._env, self._rng
         try:
@@ -166,7 +178,7 @@ class Drawing:
         task = self.judged(program)
         return program if isinstance(task, Task) else task
 
-    def judged(self, program: Program) -> Task | RejectReason:
+    def judged(self, program: Program) -> Task | str:
         """Return the task of a new program that passes the gate, or the reason for refusing it."""
         env = self._env
         key = repr([(step.tool, step.args, step.uses) for step in program.calls])
@@ -176,6 +188,8 @@ class Drawing:
         lineage = Lineage(origin=Origin.HELD_OUT if env.is_for_measuring(program) else Origin.SEED)
         name = f"{env.bundle.name}-{len(self._known)}"
         task = env.build(program, task_id=name, lineage=lineage, rng=self._rng)
+        if isinstance(task, Task) and is_too_long(task, env.world.tools, self._window):
+            return TOO_LONG
         verdict = task if isinstance(task, Rejection) else self._examine(env, task, self._rng)
         return verdict.reason if isinstance(verdict, Rejection) else cast(Task, task)
 
@@ -276,6 +290,8 @@ class Made:
     graph: Graph
     network: bool
     """Whether the tools can reach the network."""
+    found_by: Mapping[str, Mapping[str, str]]
+    """For each tool with a recipe and each of its arguments: how the source of the values was found."""
     undocumented: Sequence[str] = ()
     """Tools without a sentence of documentation."""
     confined: bool = True
@@ -423,6 +439,10 @@ def _made(
         left_out=dict(world.left_out),
         graph=graph,
         network=world.network,
+        found_by={
+            name: {slot: found_by(world.tools[name], slot, way) for slot, way in recipe.ways.items()}
+            for name, recipe in graph.recipes.items()
+        },
         confined=world.confined,
         undocumented=[tool for tool in graph.recipes if not is_documented(world.tools[tool])],
         ended=world.ended if isinstance(world, RecordedWorld) else "",
@@ -515,6 +535,14 @@ def _retell(readme: Path, base: int, held_out: int) -> None:
         readme.write_text(_COUNTS.sub(told, text, count=1), encoding="utf-8")
 
 
+_SOURCES = (
+    "`orders.#` are the keys of the records of `orders`, `orders.*.status` a field of them, `stock.{}` the "
+    "keys of a mapping, `rows.[]` the indices of a list, `list_all().id` what a tool answers, `add(name)` "
+    "what an earlier call was given, `new` new values. By name: the name of the parameter suggests the "
+    "source. By trying: of all that the state and the answers of tools hold, calls succeed with these values."
+)
+
+
 def readme(made: Made) -> str:
     """Return the text of the bundle's README: the recipes and the findings."""
     graph, name = made.graph, made.bundle.name
@@ -531,9 +559,10 @@ def readme(made: Made) -> str:
         "|---|---|---|---|",
     ]
     for one in graph.recipes.values():
-        ways = ", ".join(f"{parameter}: {way}" for parameter, way in one.ways.items())
+        found = made.found_by[one.tool]
+        ways = ", ".join(f"{slot}: {way} ({found[slot]})" for slot, way in one.ways.items())
         lines.append(f"| {one.tool} | {'writes' if one.writes else 'reads'} | {ways} | {one.success:.0%} |")
-    lines += ["", *_notes(made), ""]
+    lines += ["", _SOURCES, "", *_notes(made), ""]
     return "\n".join(lines)
 
 

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 from genenv.tools.bundle import Bundle, as_typed
 from genenv.tools.calls import format_calls
 from genenv.tools.settings import ToolsConfig
 from genenv.tools.spec import Program
-from genenv.tools.worlds.base import Call
+from genenv.tools.worlds.base import Call, Tool
+from genenv.types import Task
+from genenv.untrusted.documents import read_toml
 
 TRAINING = "train.toml"
 USUAL_CALLS = ToolsConfig().most_calls
 _TOKENS = 88
 """Minimum number of tokens for a reply with the usual number of calls."""
 _MOST_TOKENS = 512
+CONTEXT_TOKENS = 2048
+"""Context window of the policy in `train.toml`."""
+_INSTRUCTIONS = 160
+"""Tokens of a prompt besides its request and its tools."""
 _PIECE = re.compile(r"[A-Za-z]{1,4}|[^A-Za-z\s]")
-"""Text that takes at most one token, even with a small vocabulary."""
+"""Text that takes at most one token, or a token a byte, even with a small vocabulary."""
 
 _TEMPLATE = """\
 # A run on these tools: genenv train {file} --out runs/{run}
@@ -82,7 +89,7 @@ check_tasks = 24
 [policy]
 model = "smollm2-135m"
 tokens_per_microbatch = 1024
-context_tokens = 2048
+context_tokens = {context}
 """
 
 
@@ -106,7 +113,33 @@ def training_toml(bundle: Bundle, folder: Path, *, most_calls: int = USUAL_CALLS
         name=name,
         most_calls="" if most_calls == USUAL_CALLS else f"\nmost_calls = {most_calls}",
         tokens=tokens_needed(bundle, most_calls=most_calls),
+        context=CONTEXT_TOKENS,
     )
+
+
+def window(folder: Path) -> int:
+    """Return the context window of the policy in a bundle's `train.toml`; without one, the default."""
+    file = folder / TRAINING
+    text = file.read_text(encoding="utf-8") if file.is_file() else ""
+    policy = read_toml(text, str(file)).get("policy")
+    told = policy.get("context_tokens") if isinstance(policy, Mapping) else None
+    return told if isinstance(told, int) else CONTEXT_TOKENS
+
+
+def is_too_long(task: Task, tools: Mapping[str, Tool], context_tokens: int) -> bool:
+    """Whether a task's prompt, as `train.toml` has it, and a reply may not fit into a context window."""
+    shown = cast("Sequence[str]", task.payload["tools"])
+    texts = (task.messages[-1].content, *(tools[name].heading for name in shown))
+    return sum(map(_tokens_of, texts)) + _INSTRUCTIONS + _MOST_TOKENS > context_tokens
+
+
+def _tokens_of(text: str) -> int:
+    """Return an upper bound of the tokens of a text.
+
+    The estimate holds for the embedded model: letters count in fours, all other characters singly, those
+    outside of ASCII by their bytes. Ids take many tokens, a UUID 30.
+    """
+    return sum(1 if piece.isascii() else len(piece.encode()) for piece in _PIECE.findall(text))
 
 
 def tokens_needed(bundle: Bundle, *, most_calls: int = USUAL_CALLS) -> int:
@@ -120,14 +153,10 @@ def tokens_needed(bundle: Bundle, *, most_calls: int = USUAL_CALLS) -> int:
 
 
 def _tokens(programs: Iterable[Program]) -> int:
-    """Return an upper bound of the tokens in the longest solution reply, capped at `_MOST_TOKENS`.
-
-    The estimate holds for the embedded model: letters count in fours, all other characters singly. Ids take
-    many tokens, a UUID 30.
-    """
+    """Return an upper bound of the tokens in the longest solution reply, capped at `_MOST_TOKENS`."""
     longest = 0
     for program in programs:
         calls = [Call(tool=step.tool, args=step.args) for step in program.calls]
         replies = [[call] for call in calls] if program.chained or program.answer else [calls]
-        longest = max([longest, *(len(_PIECE.findall(format_calls(one, "python"))) for one in replies)])
+        longest = max([longest, *(_tokens_of(format_calls(one, "python")) for one in replies)])
     return min(_MOST_TOKENS, (longest + 1 + 7) // 8 * 8)

@@ -41,6 +41,8 @@ _USUAL = ("sampling.temperature=0.7", 'endpoint.tools="text"')
 """Settings of the model."""
 ROUND_TRIP = "round_trip"
 """The reason for refusing a task that the model does not solve from its request."""
+NOT_NEEDED = "not needed"
+"""The reason for leaving out a task of a side that has enough."""
 _EACH = 8
 """Tasks that one prompt asks for."""
 _MOST_BARREN = 4
@@ -279,7 +281,7 @@ def _question(field: str, outcomes: Sequence[Outcome]) -> tuple[Question, ...]:
     return (Question(call=len(outcomes) - 1, path=paths[0]),)
 
 
-Judge = Callable[[Program], Task | RejectReason]
+Judge = Callable[[Program], Task | str]
 """Builds the task of a program and runs the gate: the task, or the reason for refusing it."""
 
 
@@ -306,11 +308,10 @@ class TaskWriting:
     @property
     def said(self) -> str:
         """What came of it, in a sentence."""
-        refused = f"; refused: {tallied(self.refused)}" if self.refused else ""
+        refused = f"; left out: {tallied(self.refused)}" if self.refused else ""
         ended = f"; the model stopped answering: {self.problem}" if self.problem else ""
-        return (
-            f"{len(self._passed)} of {self.read} tasks that {self._model.name} wrote passed{refused}{ended}."
-        )
+        kept = f"{len(self._passed)} of {self.read} tasks that {self._model.name} wrote were kept"
+        return f"{kept}{refused}{ended}."
 
     def write(self, wanted: Mapping[bool, int], judge: Judge, stage: Stage) -> dict[bool, list[Program]]:
         """Return programs with requests that passed, for training (False) and for held-out tasks (True).
@@ -329,22 +330,39 @@ class TaskWriting:
             names = sorted(self._env.graph.recipes, key=lambda name: (used[name], name))[:_TOOLS_EACH]
             used.update(names)
             try:
-                tasks = await self._judged(names, judge)
+                tasks = self._needed(await self._judged(names, judge), wanted, kept)
                 solved = await asyncio.gather(*(self._is_solved(task) for _, task in tasks))
             except RolloutError as error:
                 self.problem = str(error)
                 break
             barren += 1
             for (program, _), good in zip(tasks, solved, strict=True):
-                side = self._env.is_for_measuring(program)
                 if not good:
                     self.refused[ROUND_TRIP] += 1
-                elif len(kept[side]) < wanted[side]:
-                    kept[side].append(program)
-                    self._passed.append(program.request)
-                    barren = 0
-                    stage(0, 1)
+                    continue
+                kept[self._env.is_for_measuring(program)].append(program)
+                self._passed.append(program.request)
+                barren = 0
+                stage(0, 1)
         return kept
+
+    def _needed(
+        self,
+        tasks: Sequence[tuple[Program, Task]],
+        wanted: Mapping[bool, int],
+        kept: Mapping[bool, Sequence[Program]],
+    ) -> list[tuple[Program, Task]]:
+        """Return the tasks of the sides that have too few, as many as each lacks."""
+        room = {side: number - len(kept[side]) for side, number in wanted.items()}
+        found: list[tuple[Program, Task]] = []
+        for program, task in tasks:
+            side = self._env.is_for_measuring(program)
+            room[side] -= 1
+            if room[side] >= 0:
+                found.append((program, task))
+            else:
+                self.refused[NOT_NEEDED] += 1
+        return found
 
     async def _judged(self, names: Sequence[str], judge: Judge) -> list[tuple[Program, Task]]:
         found: list[tuple[Program, Task]] = []

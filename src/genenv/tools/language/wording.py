@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from genenv.environments.common import Refused
 from genenv.tools.calls import Reply
-from genenv.tools.discover.state_values import singular, words_of
+from genenv.tools.discover.state_values import parts_of, singular, words_of
 from genenv.tools.language.words import ARTICLES, NO_VERBS, VERBS
 from genenv.tools.spec import THEN, Gap, Program, Step, Use
 from genenv.tools.worlds.base import Tool
@@ -27,8 +27,10 @@ from genenv.types import Json, RejectReason, Verdict
 
 ARGUMENTS = "arguments"
 """The blank for all values without a separate blank."""
-_BLANK = re.compile(r"\{([A-Za-z_][\w.-]*)(?::([a-z]+)|=([^{}]*))?\}")
+_BLANK = re.compile(r"\{([^\W\d][\w.-]*)(?::([a-z]+)|=([^{}]*))?\}")
 _ENDS = (".", "?", "!")
+_END = re.compile(r"(?:(?<=[^\W\d_A-Z])|(?<=\)))[.;](?:\s|$)|。|,?\s+\(?(?:e\.g\.|i\.e\.|for example)")
+"""The end of the first sentence of a documentation, or of what it says before an example."""
 _IDENTIFIER = re.compile(r"[\W\d_]|[a-z][A-Z]")
 """Characters in a tool's name that a plain word does not have."""
 _LONGEST_TOLD = 120
@@ -87,7 +89,7 @@ class Clause:
 
 def label(name: str) -> str:
     """Return an identifier as words: `orderId` is `order id`."""
-    return " ".join(re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+", name)).lower() or name
+    return " ".join(parts_of(name)) or name
 
 
 def value_text(value: Json) -> str:
@@ -104,8 +106,8 @@ def value_text(value: Json) -> str:
 
 
 def first_sentence(tool: Tool) -> str:
-    """Return the first sentence of a tool's documentation."""
-    return re.split(r"(?<=[a-z)])[.;](?:\s|$)", tool.description.strip(), maxsplit=1)[0].strip().rstrip(".")
+    """Return the first sentence of a tool's documentation, up to an example in it."""
+    return _END.split(tool.description.strip(), maxsplit=1)[0].strip().rstrip(".")
 
 
 def blanks_of(wording: str) -> list[str]:

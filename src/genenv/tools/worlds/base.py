@@ -1,25 +1,33 @@
 """The interface of a tool environment ("world"): tools, and the state that they read and change.
 
-Each rollout starts from the same state. A world executes whole programs: all calls since the start. It may
-cache programs that it has executed; results are the same with and without the cache.
+Each rollout starts from the same state. It makes its calls in a session; its verdict reads the session's
+state. Tasks are made and checked by whole programs: all calls since the start. A world may cache programs
+that it has executed; results are the same with and without the cache.
 """
 
 from __future__ import annotations
 
 import json
+import re
+import threading
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from keyword import iskeyword
 from typing import Protocol, cast, runtime_checkable
+from unicodedata import is_normalized
 
 from genenv.types import Json, JsonObject
 from genenv.untrusted import schemas
 
 GONE = "The tool ended its process, or took too long."
 TOOK_TOO_LONG = "The tool took too long."
-_SHORT_LIST = 3
+_SHORT_LIST, _MOST_LISTED = 3, 20
+"""Values of a parameter that a prompt repeats, and that it lists; of longer lists it has the first ones."""
+_MOST_DEFAULT = 60
+"""Maximum length in characters of a default value in a prompt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,19 +97,27 @@ class Tool:
 
     @property
     def schema(self) -> JsonObject:
-        """The tool definition as the OpenAI and Hugging Face chat APIs take it."""
+        """The tool definition as the OpenAI and Hugging Face chat APIs take it, with long lists cut."""
         function: JsonObject = {
             "name": self.name,
             "description": self.description,
-            "parameters": self.parameters,
+            "parameters": _without_long_lists(self.parameters),
         }
         return {"type": "function", "function": function}
 
     @cached_property
     def heading(self) -> str:
-        """As one line of Python, short as each prompt token costs: `refund(order_id, amount: number=0)`."""
+        """As one line of Python, short as each prompt token costs: `refund(order_id, amount: number=0)`.
+
+        Names that Python cannot write are in quotation marks: `"get-order"(id, "from"=null)`.
+        """
         listed: dict[str, str] = {}
-        return f"{self.name}({', '.join(self._short(name, listed) for name in self.properties)})"
+        return f"{_marked(self.name)}({', '.join(self._short(name, listed) for name in self.properties)})"
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether Python can write all calls of it."""
+        return is_plain(self.name, *self.properties)
 
     def _short(self, name: str, listed: dict[str, str]) -> str:
         """A parameter; a long list that an earlier one has as well is not repeated."""
@@ -111,14 +127,16 @@ class Tool:
             twin = listed.setdefault(kind, name)
             if twin != name and len(choices) > _SHORT_LIST:
                 kind = f"as {twin}"
+            elif len(choices) > _MOST_LISTED:
+                kind = _some_of(choices)
         else:
             told = schema.get("format") or schema.get("type")
             kind = str(told) if told not in (None, "string") else ""
-        shown = f"{name}: {kind}" if kind and kind != name else name
+        shown = f"{_marked(name)}: {kind}" if kind and kind != name else _marked(name)
         if name in self.required:
             return shown
-        default = self.properties[name].get("default")
-        return f"{shown}={json.dumps(default, ensure_ascii=False)}"
+        default = json.dumps(self.properties[name].get("default"), ensure_ascii=False)
+        return f"{shown}={default if len(default) <= _MOST_DEFAULT else default[:_MOST_DEFAULT] + '...'}"
 
     def resolved(self, schema: JsonObject) -> JsonObject:
         """A schema, or of alternatives the first that is not null."""
@@ -144,9 +162,51 @@ class Tool:
 
     def fits(self, parameter: str, value: Json) -> bool:
         """Whether a parameter's schema allows a value, or a list of it."""
-        properties: JsonObject = {parameter: self.properties[parameter]}
-        alone = Tool(name=self.name, parameters={**self.parameters, "properties": properties, "required": []})
-        return alone.problem({parameter: value}) is None or alone.problem({parameter: [value]}) is None
+        if parameter not in self._parts:
+            properties: JsonObject = {parameter: self.properties[parameter]}
+            self._parts[parameter] = schemas.Validator(
+                {**self.parameters, "properties": properties, "required": []}
+            )
+        problem = self._parts[parameter].problem
+        return problem({parameter: value}) is None or problem({parameter: [value]}) is None
+
+    @cached_property
+    def _parts(self) -> dict[str, schemas.Validator]:
+        return {}
+
+
+def _some_of(values: Sequence[Json]) -> str:
+    """A list of values that is too long for a prompt, in a few words."""
+    some = "|".join(json.dumps(value, ensure_ascii=False) for value in values[:_SHORT_LIST])
+    return f"one of {len(values)}, such as {some}"
+
+
+def _without_long_lists(schema: Json) -> Json:
+    """A schema as prompts have it: long lists of values are cut. Arguments are validated by the full one."""
+    if isinstance(schema, list):
+        return [_without_long_lists(one) for one in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    found = {name: _without_long_lists(one) for name, one in schema.items()}
+    if isinstance(examples := found.get("examples"), list) and len(examples) > _MOST_LISTED:
+        found["examples"] = examples[:_SHORT_LIST]
+    if isinstance(values := found.get("enum"), list) and len(values) > _MOST_LISTED:
+        del found["enum"]
+        told = found.get("description")
+        found["description"] = f"{told} " * isinstance(told, str) + _some_of(values)
+    return found
+
+
+def is_plain(*names: str) -> bool:
+    """Whether all names are identifiers that mean the same in a call in Python, and no keywords."""
+    return all(
+        name.isidentifier() and not iskeyword(name) and name != "__debug__" and is_normalized("NFKC", name)
+        for name in names
+    )
+
+
+def _marked(name: str) -> str:
+    return name if is_plain(name) else json.dumps(name, ensure_ascii=False)
 
 
 def usable(listed: Mapping[str, Callable[[], Tool]]) -> tuple[dict[str, Tool], dict[str, str]]:
@@ -158,6 +218,9 @@ def usable(listed: Mapping[str, Callable[[], Tool]]) -> tuple[dict[str, Tool], d
     tools: dict[str, Tool] = {}
     left_out: dict[str, str] = {}
     for name, make in listed.items():
+        if re.search(r"[+>]", name):
+            left_out[name] = "its name has a + or a >, which stand between tools in the plan of a task"
+            continue
         try:
             tools[name] = make()
         except schemas.BadSchema as error:
@@ -286,6 +349,7 @@ class KnownPrograms:
 
     def __init__(self, most: int, most_chars: int | None = None) -> None:
         self._most, self._most_chars, self._chars = most, most_chars, 0
+        self._lock = threading.RLock()  # a program that several threads want is executed once
         self._known: OrderedDict[str, tuple[Played, int]] = OrderedDict()
 
     def play(self, calls: Sequence[Call], *, watch: bool, execute: Callable[[], Sequence[Played]]) -> Played:
@@ -298,13 +362,14 @@ class KnownPrograms:
                 all of it led to; all are cached.
         """
         key = _key(calls, watch)
-        if key in self._known:
-            self._known.move_to_end(key)
-            return self._known[key][0]
-        steps = execute()
-        for played in steps:
-            self._add(_key(calls[: len(played.outcomes)], watch), played)
-        return steps[-1]
+        with self._lock:
+            if key in self._known:
+                self._known.move_to_end(key)
+                return self._known[key][0]
+            steps = execute()
+            for played in steps:
+                self._add(_key(calls[: len(played.outcomes)], watch), played)
+            return steps[-1]
 
     def _add(self, key: str, played: Played) -> None:
         if key in self._known:

@@ -15,12 +15,13 @@ import typing
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from types import FunctionType, MappingProxyType, ModuleType
-from typing import Any, cast
+from types import FunctionType, MappingProxyType, ModuleType, UnionType
+from typing import Any, NotRequired, Required, cast
 
 import docstring_parser
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
+from typing_extensions import TypedDict
 
 from genenv.errors import UsageError
 from genenv.tools.worlds.base import Call, KnownPrograms, Outcome, Played, Session, Tool, replaying_session
@@ -124,10 +125,29 @@ def _no_schema() -> Generator[None]:
 def _field(parameter: inspect.Parameter, hint: object, notes: Mapping[str, str]) -> tuple[object, object]:
     from pydantic import Field
 
+    hint = _with_fields(hint)
     default: Any = ... if parameter.default is inspect.Parameter.empty else parameter.default
     if parameter.default is None and hint is not Any:
         hint = typing.Optional[hint]  # noqa: UP045 - made at run time
     return hint, Field(default, alias=parameter.name, description=notes.get(parameter.name) or None)
+
+
+def _with_fields(hint: object) -> Any:  # noqa: ANN401 - a type
+    """A type without `typing.TypedDict`, which pydantic refuses in Python 3.11: a TypedDict that it takes."""
+    if typing.is_typeddict(hint) and type(hint).__module__ == "typing":
+        made = cast(Any, hint)
+        fields: dict[str, object] = {}
+        for name, one in typing.get_type_hints(made, include_extras=True).items():
+            marked = typing.get_origin(one) in (Required, NotRequired)
+            mark = Required if name in made.__required_keys__ else NotRequired
+            fields[name] = _with_fields(one if marked else mark[one])
+        return cast(Any, TypedDict)(made.__name__, fields)
+    args, origin = typing.get_args(hint), cast(Any, typing.get_origin(hint))
+    inner = tuple(map(_with_fields, args))
+    if inner == args:
+        return hint
+    chosen = inner[0] if len(inner) == 1 else inner
+    return typing.Union[chosen] if origin is UnionType else origin[chosen]  # noqa: UP007 - made at run time
 
 
 def _untitled(schema: object) -> Any:  # noqa: ANN401 - JSON

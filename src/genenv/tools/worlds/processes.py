@@ -151,6 +151,7 @@ def environment(temporary: Path) -> dict[str, str]:
     paths = [own, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     return {
         **{name: os.environ[name] for name in kept if name in os.environ},
+        "OMP_NUM_THREADS": "1",  # a library without threads is imported once, before sessions are forked
         "PYTHONPATH": os.pathsep.join(paths),
         "PYTHONHASHSEED": "0",
         "PYTHONUNBUFFERED": "1",

@@ -142,7 +142,7 @@ class RecordedWorld:
         return self._answers.get(_key(call)) or Outcome(error=_NOT_RECORDED)
 
     def session(self) -> AbstractAsyncContextManager[Session]:
-        """See `World`."""
+        """See `World`. Calls are looked up in the recording: nothing is sent, however often they are made."""
         return replaying_session(self)
 
     def close(self) -> None:
@@ -176,7 +176,7 @@ class Recorder:
         self._in_a_row = 0
 
     def session(self) -> AbstractAsyncContextManager[Session]:
-        """See `World`."""
+        """See `World`. Each different call is sent at most once, whatever programs and sessions make it."""
         return replaying_session(self)
 
     def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:

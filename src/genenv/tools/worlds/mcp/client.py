@@ -1,4 +1,4 @@
-"""A running MCP server: its process, and the official MCP client in a separate thread."""
+"""A connection to an MCP server: its process or address, the official client, and answers as outcomes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import logging
 import os
 import re
 import signal
-import threading
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import CancelledError, wait
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
@@ -21,7 +20,6 @@ from typing import IO, TYPE_CHECKING, Any, cast
 from genenv.errors import UsageError
 from genenv.tools.worlds.base import Outcome, Tool
 from genenv.tools.worlds.jsonable import NotJson, result_of
-from genenv.tools.worlds.processes import Thread
 from genenv.types import Json, JsonObject
 from genenv.untrusted.schemas import BadSchema, Validator, plain_schema
 
@@ -62,8 +60,6 @@ class Traffic:
 class Launch:
     """How a server is started: command, folder, log file and environment."""
 
-    name: str
-    """The name of the server in messages."""
     command: Sequence[str]
     folder: Path
     """The working folder."""
@@ -331,120 +327,128 @@ def _parsed(text: str) -> Json:
 
 
 START_S = 60.0
-"""Seconds that a server has to start and list its tools."""
-_MOST_LOG = 1 << 20
+"""Seconds that a server has to answer and list its tools."""
 _PAGES = 100
+"""Maximum number of pages of tools that are read."""
 
 
 class NotRunning(Exception):
     """The server has ended, or does not answer. The message is a sentence's end."""
 
 
+class Silent(NotRunning):
+    """The server did not answer a call in time."""
+
+
 class Flooded(NotRunning):
     """The server was ended because it sent more than `MOST_BYTES` at once."""
 
 
-class Server:
-    """A local MCP server that is running and has listed its tools.
+class Connection:
+    """A connection to an MCP server that has listed its tools. All methods run in one event loop.
 
     Args:
-        how: the command and its environment.
-        thread: the thread in which its client runs.
-
-    Raises:
-        UsageError: it does not start, or does not speak MCP.
+        streams: connects to the server, and counts what it sends.
     """
 
-    def __init__(self, how: Launch, thread: Thread) -> None:
+    def __init__(self, streams: Callable[[Traffic], AbstractAsyncContextManager[TransportStreams]]) -> None:
         client_class()
-        self._how, self._thread = how, thread
-        self._how.log.write_bytes(b"")
-        self._nonsense = 0
+        self._streams = streams
         self.traffic = Traffic()
         """Counts the data that the server sent."""
+        self.nonsense = 0
+        """Lines that were no messages of MCP."""
         self.tools: list[McpTool] = []
-        self._stop = asyncio.Event()
+        self.left_out: dict[str, str] = {}
+        """What the server lists and is not read, with the reason."""
         self._client: Client | None = None
-        ready = threading.Event()
-        self._failure = "it ended"
-        self._serving = thread.start(self._serve(ready))
-        self._serving.add_done_callback(lambda _: ready.set())
-        in_time = ready.wait(START_S)
-        if self._client is None:
-            self.close()
-            failure = self._failure if in_time else f"it did not answer within {START_S:g} s"
-            raise UsageError(f"{how.name} gives no tools: {failure}{self._last_words()}")
+        self._serving: asyncio.Task[None] | None = None
+        self._stop, self._failure = asyncio.Event(), "it ended"
 
-    async def _serve(self, ready: threading.Event) -> None:
-        """Run the server from start to end in one task, as anyio's cancel scopes require."""
+    @property
+    def is_open(self) -> bool:
+        """Whether calls can be made."""
+        return self._client is not None and self._serving is not None and not self._serving.done()
+
+    async def open(self) -> None:
+        """Connect, and list the tools.
+
+        Raises:
+            NotRunning: the server does not answer in time, or does not speak MCP.
+        """
+        ready = asyncio.Event()
+        self._serving = asyncio.create_task(self._serve(ready))
+        self._serving.add_done_callback(lambda task: ready.set() or task.cancelled() or task.exception())
+        in_time = True
+        try:
+            async with asyncio.timeout(START_S):
+                await ready.wait()
+        except TimeoutError:
+            in_time = False
+        finally:
+            if self._client is None:
+                await self.close()
+        if self._client is None:
+            raise NotRunning(self._failure if in_time else f"it did not answer within {START_S:g} s")
+
+    async def _serve(self, ready: asyncio.Event) -> None:
+        """Run the client from start to end in one task, as anyio's cancel scopes require."""
+        from httpx2 import HTTPError
         from mcp import MCPError
 
         try:
-            streams = over_stdio(self._how, self.traffic)
+            streams = self._streams(self.traffic)
             async with client_class()(streams, message_handler=self._heard, cache=None) as client:
-                self.tools = await listed(client)
+                self.tools, self.left_out = await listed(client)
                 self._client = client
                 ready.set()
                 await self._stop.wait()
-        except* (MCPError, OSError, ValueError, RuntimeError) as group:
+        except* (MCPError, HTTPError, OSError, ValueError, RuntimeError) as group:
             self._failure = failure_of(group)
 
     async def _heard(self, message: object) -> None:
         if isinstance(message, Exception):
-            self._nonsense += 1
+            self.nonsense += 1
 
-    def call(self, tool: str, args: Mapping[str, Json], limit_s: float) -> CallToolResult | str:
+    async def call(self, tool: str, args: Mapping[str, Json], limit_s: float) -> CallToolResult | str:
         """Call a tool, and return its answer, or the error text if the protocol refuses the call.
 
         Raises:
-            NotRunning: the process has ended, or takes too long.
+            NotRunning: the server has ended, or takes too long.
         """
         from anyio import BrokenResourceError, ClosedResourceError
         from mcp import MCPError
         from mcp.types import CONNECTION_CLOSED
 
-        if self._client is None or self._serving.done():
-            raise NotRunning("it has ended")
-        if self._how.log.stat().st_size > _MOST_LOG:
-            os.truncate(self._how.log, 0)
-        answer = self._thread.start(self._client.call_tool(tool, dict(args)))
+        if self._client is None or not self.is_open:
+            raise self._ended()
         try:
-            return answer.result(limit_s)
+            async with asyncio.timeout(limit_s):
+                return await self._client.call_tool(tool, dict(args))
         except TimeoutError as error:
-            answer.cancel()
-            raise NotRunning("it took too long") from error
+            raise Silent("it took too long") from error
         except MCPError as error:
             if error.code == CONNECTION_CLOSED:
                 raise self._ended() from error
             return error.message or "The call was refused."
-        except (CancelledError, BrokenResourceError, ClosedResourceError) as error:
+        except (BrokenResourceError, ClosedResourceError) as error:
             raise self._ended() from error
-        except (
-            RuntimeError,
-            ValueError,
-        ) as error:  # the answer violates its schema, or the protocol
-            return " ".join(str(error).split())[:500]
+        except (RuntimeError, ValueError) as error:  # the answer violates its schema, or the protocol
+            return " ".join(str(error).split())[:500] or "The call was refused."
 
     def _ended(self) -> NotRunning:
-        return Flooded("it sent too much") if self.traffic.too_long else NotRunning("it has ended")
+        return Flooded("it sent too much") if self.traffic.too_long else NotRunning(self._failure)
 
-    def close(self) -> None:
-        """End the process, even while it starts or works."""
+    async def close(self) -> None:
+        """End the connection, and the process if it has one, even while it starts or works."""
+        if self._serving is None:
+            return
         if self._client is None:  # it has not listed its tools yet: do not wait for it
             self._serving.cancel()
-        with contextlib.suppress(RuntimeError):  # the thread has ended
-            self._thread.start(_set(self._stop))
-        if wait([self._serving], 10).not_done:
-            self._serving.cancel()
-
-    def _last_words(self) -> str:
-        """Return the last line of the server's log, and whether it printed lines that are not MCP."""
-        with contextlib.suppress(OSError):
-            lines = self._how.log.read_text(encoding="utf-8", errors="replace").split("\n")
-            told = next((line.strip() for line in reversed(lines) if line.strip()), "")
-            nonsense = "; it prints lines that are no MCP" if self._nonsense else ""
-            return nonsense + (f" ({told[:300]})" if told else "")
-        return ""
+        self._stop.set()
+        _, working = await asyncio.wait([self._serving], timeout=10)
+        for one in working:
+            one.cancel()
 
 
 def client_class() -> type[Client]:
@@ -463,22 +467,31 @@ def client_class() -> type[Client]:
     return Client
 
 
-async def listed(client: Client) -> list[McpTool]:
-    """Return all tools of a server, and install the check of its results (`answers_checked`)."""
-    tools: list[McpTool] = []
+async def listed(client: Client) -> tuple[list[McpTool], dict[str, str]]:
+    """Return all tools of a server, and what of its list is not read, with the reason.
+
+    Also installs the check of its results (`answers_checked`).
+    """
+    tools: dict[str, McpTool] = {}
+    left_out: dict[str, str] = {}
+    cursors = set[str | None]()
     cursor: str | None = None
-    for _ in range(_PAGES):
+    while cursor not in cursors:
+        if len(cursors) == _PAGES:
+            left_out = {"further tools": f"the server lists its tools on more than {_PAGES} pages"}
+            break
+        cursors.add(cursor)
         page = await client.list_tools(cursor=cursor)
-        tools += page.tools
+        for one in page.tools:
+            tools.setdefault(one.name, one)
         cursor = page.next_cursor
         if cursor is None:
             break
-    client.session.validate_tool_result = answers_checked(tools)  # pyright: ignore[reportAttributeAccessIssue]
-    return tools
-
-
-async def _set(event: asyncio.Event) -> None:
-    event.set()
+    else:
+        left_out = {"further tools": "the server's list of tools begins again and does not end"}
+    found = list(tools.values())
+    client.session.validate_tool_result = answers_checked(found)  # pyright: ignore[reportAttributeAccessIssue]
+    return found, left_out
 
 
 def failure_of(group: BaseExceptionGroup[BaseException]) -> str:

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import random
 import re
 import shlex
 import shutil
-import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import wait
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from genenv.errors import UsageError, first_line
 from genenv.tools.discover.exploring import differing
 from genenv.tools.worlds.base import Call, LoadedWorld, Outcome, Played, usable
 from genenv.tools.worlds.limits import USUAL, Budget
 from genenv.tools.worlds.mcp.client import (
-    START_S,
-    Traffic,
-    client_class,
-    failure_of,
-    listed,
+    Connection,
+    NotRunning,
+    Silent,
     outcome_of,
     over_http,
     tool_of,
@@ -35,11 +29,6 @@ from genenv.tools.worlds.processes import Thread
 from genenv.tools.worlds.python_child import MOST_CHARS
 from genenv.tools.worlds.recorded import MOST_SENT, Ended, NoAnswer, may_write, record
 from genenv.tools.worlds.sources import McpSource, RecordedSource, Source
-
-if TYPE_CHECKING:
-    from mcp import Client
-    from mcp.types import Tool as McpTool
-
 
 _COMPARED, _AT_LEAST, _COMPARED_S = 24, 6, 30.0
 """Maximum and minimum number of programs executed in a used and in a new process, and the time limit."""
@@ -211,14 +200,15 @@ class RemoteOrigin:
     def bring(self, files: Path, budget: Budget | None = None) -> Source:
         """See `ToolOrigin`. Records the server's answers."""
         server, budget = RemoteServer(self._address), budget or Budget(USUAL)
-        budget.received += server.traffic.received  # bytes of its list of tools
+        budget.received += server.received  # bytes of its list of tools
 
         def send(call: Call) -> Outcome:
-            with budget.spending(lambda: server.traffic.received):
+            with budget.spending(lambda: server.received):
                 return server.send(call)
 
         try:
             tools, left_out = usable({one.name: partial(tool_of, one) for one in server.tools})
+            left_out = {**left_out, **server.left_out}
             refused = {name: _REFUSED for name, one in tools.items() if may_write(one) and not self._writes}
             kept = {name: one for name, one in tools.items() if name not in refused}
             if not kept:
@@ -251,35 +241,20 @@ class RemoteServer:
     """
 
     def __init__(self, address: str) -> None:
-        client_class()
-        self._address, self._thread = address, Thread()
-        self.traffic = Traffic()
-        self.tools: list[McpTool] = []
-        self._client: Client | None = None
-        self._stop = asyncio.Event()
-        self._failure = "it ended"
-        ready = threading.Event()
-        self._serving = self._thread.start(self._serve(ready))
-        self._serving.add_done_callback(lambda _: ready.set())
-        in_time = ready.wait(START_S)
-        if self._client is None:
-            self.close()
-            failure = self._failure if in_time else f"it did not answer within {START_S:g} s"
-            raise UsageError(f"{address} gives no tools: {failure}")
-
-    async def _serve(self, ready: threading.Event) -> None:
-        from httpx2 import HTTPError
-        from mcp import MCPError
-
+        self._thread, self._connection = Thread(), Connection(partial(over_http, address))
         try:
-            streams = over_http(self._address, self.traffic)
-            async with client_class()(streams, cache=None) as client:
-                self.tools = await listed(client)
-                self._client = client
-                ready.set()
-                await self._stop.wait()
-        except* (MCPError, HTTPError, OSError, ValueError, RuntimeError) as group:
-            self._failure = failure_of(group)
+            self._thread.start(self._connection.open()).result()
+        except BaseException as error:
+            self.close()
+            if not isinstance(error, NotRunning):
+                raise
+            raise UsageError(f"{address} gives no tools: {error}") from error
+        self.tools, self.left_out = self._connection.tools, self._connection.left_out
+
+    @property
+    def received(self) -> int:
+        """Bytes that the server has sent so far."""
+        return self._connection.traffic.received
 
     def send(self, call: Call) -> Outcome:
         """Call a tool and return the outcome.
@@ -287,30 +262,15 @@ class RemoteServer:
         Raises:
             NoAnswer: it takes too long, or the connection is gone.
         """
-        from mcp import MCPError
-        from mcp.types import CONNECTION_CLOSED
-
-        if self._client is None or self._serving.done():
-            raise Ended(f"it does not answer any more: {self._failure}")
-        answer = self._thread.start(self._client.call_tool(call.tool, dict(call.args)))
         try:
-            return outcome_of(answer.result(_CALL_S), MOST_CHARS)
-        except TimeoutError as error:
-            answer.cancel()
-            raise NoAnswer("it took too long") from error
-        except (MCPError, RuntimeError, ValueError) as error:
-            if isinstance(error, MCPError) and error.code == CONNECTION_CLOSED:
-                raise Ended("it does not answer any more") from error
-            return Outcome(error=" ".join(str(error).split())[:500] or "The call was refused.")
+            answer = self._thread.start(self._connection.call(call.tool, call.args, _CALL_S)).result()
+        except Silent as error:
+            raise NoAnswer(str(error)) from error
+        except NotRunning as error:
+            raise Ended(f"it does not answer any more: {error}") from error
+        return outcome_of(answer, MOST_CHARS)
 
     def close(self) -> None:
         """End the connection."""
-        if self._client is None:  # it has not listed its tools yet: do not wait for it
-            self._serving.cancel()
-        self._thread.start(_set(self._stop))
-        wait([self._serving], 10)
+        self._thread.start(self._connection.close()).result()
         self._thread.close()
-
-
-async def _set(event: asyncio.Event) -> None:
-    event.set()

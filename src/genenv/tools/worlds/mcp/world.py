@@ -1,34 +1,46 @@
 """The tools of a local MCP server over stdio; the state is the content of its working folder.
 
-The server's memory cannot be seen or copied. If restoring the folder is not equivalent to a new process,
-every program is executed in a new process (`fresh`).
+Each session has a server process and a working folder to itself. The server's memory cannot be seen or
+copied. If restoring the folder is not equivalent to a new process, each session starts one (`fresh`).
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hashlib
 import os
 import shutil
 import stat
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, TypeVar, cast
 
+from genenv.environments.stepwise import STEPPED
 from genenv.errors import UsageError
 from genenv.tools.discover.state_values import FILES, FOLDERS, HIDDEN, TABLES
-from genenv.tools.worlds.base import GONE, Call, Outcome, Played, Session, Tool, replaying_session, usable
+from genenv.tools.worlds.base import GONE, Call, KnownPrograms, Outcome, Played, Session, Tool, usable
 from genenv.tools.worlds.folder import JOURNALS, content_of, is_table_file
 from genenv.tools.worlds.jsonable import MARK, staged
-from genenv.tools.worlds.mcp.client import Flooded, Launch, NotRunning, Server, outcome_of, too_long, tool_of
-from genenv.tools.worlds.processes import Scratch, Thread, environment
+from genenv.tools.worlds.mcp.client import (
+    Connection,
+    Flooded,
+    Launch,
+    NotRunning,
+    outcome_of,
+    over_stdio,
+    too_long,
+    tool_of,
+)
+from genenv.tools.worlds.processes import Permits, Scratch, Thread, environment
 from genenv.tools.worlds.python import CALL_S
 from genenv.tools.worlds.python_child import MOST_CHARS
 from genenv.types import Json
 
+T = TypeVar("T")
 _MOST_BYTES = 1 << 20
 _SPECIAL = b"\0 neither a file nor a link \0"
 """Used in place of the bytes of pipes, sockets and devices."""
@@ -45,70 +57,50 @@ class _File:
     """Times of the last access and the last change."""
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """The content of a folder, stored as differences from the original."""
-
-    changed: Mapping[str, _File]
-    removed: frozenset[str]
-    folders: frozenset[str]
-
-    @property
-    def size(self) -> int:
-        """Bytes of the changed files."""
-        return sum(len(one.raw) for one in self.changed.values())
-
-
-class EpisodeFolder:
-    """A working folder that is restored file by file between rollouts; unchanged files stay in place.
+class Original:
+    """The initial content of a server's working folder, read once for all of its processes.
 
     Args:
-        path: the working folder, which is created as a copy.
-        original: the folder with the initial content.
+        folder: the folder with the content; it may be missing, as git does not store an empty folder.
     """
 
-    def __init__(self, path: Path, original: Path) -> None:
-        self.path = path
+    def __init__(self, folder: Path) -> None:
+        files, folders = _walk(folder)
+        self.files = {name: _file(folder / name) for name in files if _is_stored(folder / name)}
+        self.folders = frozenset(folders)
+        self.known: Mapping[str, tuple[bytes, Json]] = {}
+        """The parsed content of files with a digest of their bytes, by file name."""
+
+
+class WorkingFolder:
+    """A server's working folder. It is restored file by file; unchanged files stay in place.
+
+    Args:
+        path: the working folder, which is filled with the initial content.
+        original: the initial content.
+    """
+
+    def __init__(self, path: Path, original: Original) -> None:
+        self.path, self._original = path, original
         path.mkdir(parents=True, exist_ok=True)
-        if original.is_dir():  # git does not store an empty folder of a bundle
-            shutil.copytree(original, path, dirs_exist_ok=True, symlinks=True)
-        files, folders = _walk(path)
-        self._first = {name: _file(path / name) for name in files}
-        self._folders = tuple(folders)
-        self._known: dict[str, tuple[bytes, Json]] = {}
+        self.restore()
+        self._known = dict(original.known)
         """By file name: a digest of the bytes, and the parsed content."""
+        if not self._known:
+            self.contents()
+            original.known = dict(self._known)
 
-    def snapshot(self) -> Snapshot:
-        """Return the current content."""
-        files, folders = _walk(self.path)
-        changed: dict[str, _File] = {}
-        for name in files:
-            place, first = self.path / name, self._first.get(name)
-            if _kind(place) not in (stat.S_IFREG, stat.S_IFLNK):
-                continue  # it is removed when the folder is restored
-            if first is None or first.link != place.is_symlink() or first.raw != _raw(place):
-                changed[name] = _file(place)
-        return Snapshot(changed, frozenset(self._first).difference(files), frozenset(folders))
-
-    def restore(self, wanted: Snapshot | None = None) -> None:
-        """Restore the folder. Existing files are overwritten in place, so that open handles see the change.
-
-        Args:
-            wanted: the content to restore; None: the initial content.
-        """
-        kept = dict(self._first)
-        if wanted is not None:
-            kept = {name: one for name, one in kept.items() if name not in wanted.removed}
-            kept |= wanted.changed
-        keep_folders = wanted.folders if wanted is not None else self._folders
+    def restore(self) -> None:
+        """Restore the initial content. Files are overwritten in place, so that open handles see it."""
+        kept = self._original.files
         files, folders = _walk(self.path)
         for name in files:
             if name not in kept:
                 (self.path / name).unlink(missing_ok=True)
         for name in reversed(folders):
-            if name not in keep_folders:
+            if name not in self._original.folders:
                 shutil.rmtree(self.path / name, ignore_errors=True)
-        for name in sorted(keep_folders):
+        for name in sorted(self._original.folders):
             (self.path / name).mkdir(parents=True, exist_ok=True)
         for name, one in kept.items():
             place = self.path / name
@@ -118,7 +110,7 @@ class EpisodeFolder:
     def contents(self) -> dict[str, Json]:
         """Return the content: texts of files by name, and the parsed content of data files."""
         names, folders = _walk(self.path)
-        for gone in self._known.keys() - names - self._first.keys():
+        for gone in self._known.keys() - names - self._original.files.keys():
             del self._known[gone]
         files: dict[str, Json] = {}
         hidden: dict[str, Json] = {}
@@ -187,6 +179,11 @@ def _put(place: Path, one: _File) -> None:
         os.utime(file.fileno(), ns=one.times)
 
 
+def _is_stored(place: Path) -> bool:
+    """Whether it is a file or a link; pipes, sockets and devices are not restored."""
+    return _kind(place) in (stat.S_IFREG, stat.S_IFLNK)
+
+
 def _is_hidden(name: str) -> bool:
     return name.startswith(".") or "/." in name
 
@@ -245,12 +242,14 @@ FOLDER = "{folder}"
 """Placeholder in a command for the server's working folder."""
 SHOWN = "/files"
 """Name of the working folder in arguments and results, as its real path differs between runs."""
-_REMEMBERED = 4096
-"""Maximum number of cached programs."""
-_REMEMBERED_BYTES = 64 << 20
-"""Maximum size of the cache in bytes."""
-_MOST_KEPT = 64 << 10
-"""Maximum size in bytes of a folder's changes for these to be cached with an outcome."""
+_KNOWN, _KNOWN_CHARS = 4096, 64 << 20
+"""Programs that are cached, and about how many characters their results and states have."""
+_MOST_IDLE = 32
+"""Maximum number of processes that are kept for later sessions."""
+_AHEAD = 2
+"""Number of processes that are started before a session needs them, where each session needs a new one."""
+_MOST_LOG = 1 << 20
+"""Maximum size of a server's log in bytes."""
 _ALWAYS = {
     "GIT_AUTHOR_DATE": "1767603600 +0000",
     "GIT_COMMITTER_DATE": "1767603600 +0000",
@@ -277,19 +276,107 @@ class Running:
     """Folders besides its working folder in which the server may write; None: everywhere."""
 
 
-@dataclass(slots=True)
-class _CachedProgram:
-    """The cached outcome of a program; it is trusted after two equal executions."""
+class _Process:
+    """A server process with a working folder to itself. Its methods run in the loop of its world's thread.
 
-    played: Played
-    sealed: bool = False
-    after: Snapshot | None = None
-    """The folder after the program, used to execute programs that begin with it."""
+    Args:
+        running: the command, and what it may do.
+        files: the folder with the initial content, which tells whether it fits into memory.
+        original: its content.
+    """
+
+    def __init__(self, running: Running, files: Path, original: Original) -> None:
+        self._scratch = Scratch(files)
+        self._folder = WorkingFolder(self._scratch.files, original)
+        self._log = self._scratch.path / "log"
+        self._log.touch()
+        self.connection = Connection(partial(over_stdio, self._launch(running)))
+        self.name = running.command[0]
+
+    def _launch(self, running: Running) -> Launch:
+        where = str(self._folder.path)
+        own = dict(one.split("=", 1) for one in running.env)
+        told = {k: v for k, v in environment(self._scratch.temporary).items() if k != "PYTHONPATH"}
+        command = [word.replace(FOLDER, where) for word in running.command]
+        offline = {} if running.network else {"npm_config_fetch_retries": "0"}
+        return Launch(
+            command=self._scratch.launched(command, network=running.network, may_write=running.may_write),
+            folder=self._folder.path,
+            log=self._log,
+            environment={
+                **told,
+                **_ALWAYS,
+                **offline,
+                **{name: value.replace(FOLDER, where) for name, value in own.items()},
+            },
+        )
+
+    async def start(self) -> None:
+        """Start the server.
+
+        Raises:
+            UsageError: it does not start, or does not speak MCP.
+        """
+        try:
+            await self.connection.open()
+        except NotRunning as error:
+            raise UsageError(f"{self.name} gives no tools: {error}{self._last_words()}") from error
+
+    def _last_words(self) -> str:
+        """Return the last line of the server's log, and whether it printed lines that are not MCP."""
+        lines = self._log.read_text(encoding="utf-8", errors="replace").split("\n")
+        told = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        nonsense = "; it prints lines that are no MCP" if self.connection.nonsense else ""
+        return nonsense + (f" ({told[:300]})" if told else "")
 
     @property
-    def size(self) -> int:
-        """Approximate size in bytes."""
-        return len(repr(self.played)) + (self.after.size if self.after is not None else 0)
+    def permits(self) -> Permits:
+        """What the process may do."""
+        return self._scratch.permits
+
+    def restore(self) -> None:
+        """Restore the initial content of the working folder."""
+        self._folder.restore()
+
+    async def call(self, call: Call, limit_s: float) -> Outcome:
+        """Make a call.
+
+        Raises:
+            NotRunning: the process has ended, or takes too long.
+        """
+        if self._log.stat().st_size > _MOST_LOG:
+            os.truncate(self._log, 0)
+        args = {name: self._real(value) for name, value in call.args.items()}
+        outcome = outcome_of(await self.connection.call(call.tool, args, limit_s), MOST_CHARS)
+        error = None if outcome.error is None else str(self._shown(outcome.error))
+        return Outcome(result=self._shown(outcome.result), error=error)
+
+    async def state(self) -> Json:
+        """Return the content of the working folder."""
+        return self._shown(cast(Json, await asyncio.to_thread(self._folder.contents)))
+
+    def _shown(self, value: Json) -> Json:
+        """Return a value with the folder's real path replaced by `SHOWN`."""
+        if isinstance(value, str):
+            return value.replace(str(self._folder.path), SHOWN)
+        if isinstance(value, Mapping):
+            return {str(self._shown(key)): self._shown(one) for key, one in value.items()}
+        return [self._shown(one) for one in value] if isinstance(value, list) else value
+
+    def _real(self, value: Json) -> Json:
+        """Return an argument with `SHOWN` replaced by the folder's real path."""
+        if isinstance(value, str) and (value == SHOWN or value.startswith((f"{SHOWN}/", f"file://{SHOWN}/"))):
+            return value.replace(SHOWN, str(self._folder.path), 1)
+        if isinstance(value, Mapping):
+            return {key: self._real(one) for key, one in value.items()}
+        return [self._real(one) for one in value] if isinstance(value, list) else value
+
+    async def close(self) -> None:
+        """End the process, and remove its folder."""
+        try:
+            await self.connection.close()
+        finally:
+            self._scratch.close()
 
 
 class McpWorld:
@@ -309,80 +396,39 @@ class McpWorld:
     asked: frozenset[str] = frozenset()
 
     def __init__(self, files: Path, running: Running, *, call_s: float = CALL_S) -> None:
-        self.running, self._call_s = running, call_s
-        self._scratch = Scratch(files)
-        self._folder = EpisodeFolder(self._scratch.files, files)
-        self._known: OrderedDict[str, _CachedProgram] = OrderedDict()
-        self._sizes, self._kept = dict[str, int](), 0
+        self.running, self.call_s, self._files = running, call_s, files
+        self._original = Original(files)
+        self._known = KnownPrograms(_KNOWN, _KNOWN_CHARS)
         self._programs: dict[str, Sequence[Call]] = {}
         self._thread = Thread()
-        self._server: Server | None = None
-        self._received = 0
+        self._starts = asyncio.Semaphore(2 * (os.cpu_count() or 1))
+        self._processes = set[_Process]()
+        self._idle: list[_Process] = []
+        self._coming = deque[asyncio.Task[_Process]]()
+        self._received, self._closed = 0, False
         try:
-            self._server = Server(self._launch(), self._thread)
-            self.tools, self.left_out = usable(
-                {one.name: partial(tool_of, one) for one in self._server.tools}
-            )
+            first = self._thread.start(self._started()).result()
+            self._idle.append(first)
+            self.tools, left_out = usable({one.name: partial(tool_of, one) for one in first.connection.tools})
+            self.left_out = {**left_out, **first.connection.left_out}
             if not self.tools:
                 reasons = "; ".join(f"{name}: {why}" for name, why in self.left_out.items())
                 raise UsageError(f"{running.command[0]} gives no tools: {reasons[:400] or 'it lists none'}")
         except BaseException:
             self.close()
             raise
-        permits = self._scratch.permits
-        self.network: bool = permits.network
-        self.confined: bool = permits.confined
-
-    def _launch(self) -> Launch:
-        where = str(self._folder.path)
-        own = dict(one.split("=", 1) for one in self.running.env)
-        told = {k: v for k, v in environment(self._scratch.temporary).items() if k != "PYTHONPATH"}
-        command = [word.replace(FOLDER, where) for word in self.running.command]
-        offline = {} if self.running.network else {"npm_config_fetch_retries": "0"}
-        return Launch(
-            name=command[0],
-            command=self._scratch.launched(
-                command, network=self.running.network, may_write=self.running.may_write
-            ),
-            folder=self._folder.path,
-            log=self._scratch.path / "log",
-            environment={
-                **told,
-                **_ALWAYS,
-                **offline,
-                **{name: value.replace(FOLDER, where) for name, value in own.items()},
-            },
-        )
+        self.network: bool = first.permits.network
+        self.confined: bool = first.permits.confined
 
     def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
-        """See `World`. A call that ends the process fails, and so do all calls after it.
-
-        The first execution continues from the longest cached prefix of the program; the second executes all
-        of it. If both have equal outcomes, the cached outcome is used from then on.
-        """
-        key = _key(calls)
-        known = self._known.get(key)
-        if known is None:
-            played, after = self._continued(calls)
-            self._remember(key, _CachedProgram(played, after=after))
-        elif known.sealed or watch:
-            self._known.move_to_end(key)
-            return known.played
-        else:
-            played, after = self._played(calls)
-            self._remember(key, _CachedProgram(played, sealed=known.played == played, after=after))
-        self._programs[key] = calls
-        if len(self._programs) > _REMEMBERED:
+        """See `World`. Programs are cached. A call that ends the process fails, and so do all after it."""
+        del watch  # the state is always read after each call
+        self._programs[repr(calls)] = calls
+        if len(self._programs) > _KNOWN:
             del self._programs[next(iter(self._programs))]
-        return played
-
-    def _remember(self, key: str, memory: _CachedProgram) -> None:
-        self._known.pop(key, None)
-        self._kept -= self._sizes.pop(key, 0)
-        self._known[key], self._sizes[key] = memory, memory.size
-        self._kept += self._sizes[key]
-        while len(self._known) > _REMEMBERED or (self._kept > _REMEMBERED_BYTES and len(self._known) > 1):
-            self._kept -= self._sizes.pop(self._known.popitem(last=False)[0])
+        return self._known.play(
+            calls, watch=True, execute=lambda: self._thread.start(self.played(calls)).result()
+        )
 
     def programs(self) -> list[Sequence[Call]]:
         """Return the programs that were executed last, without duplicates."""
@@ -390,91 +436,166 @@ class McpWorld:
 
     def play_uncached(self, calls: Sequence[Call]) -> Played:
         """Execute a program without the cache."""
-        return self._played(calls)[0]
+        return self._thread.start(self.played(calls)).result()[-1]
 
-    def _continued(self, calls: Sequence[Call]) -> tuple[Played, Snapshot | None]:
-        """Execute the calls that follow the longest cached prefix."""
-        for number in range(len(calls) - 1, 0, -1) if not self.running.fresh else ():
-            known = self._known.get(_key(calls[:number]))
-            if known is not None and known.after is not None:
-                played, after = self._played(calls[number:], known.after)
-                whole = (*known.played.outcomes, *played.outcomes)
-                return Played(outcomes=whole, state=played.state), after
-        return self._played(calls)
+    async def played(self, calls: Sequence[Call]) -> list[Played]:
+        """Execute a program in the thread's loop; return what it led to after each of its calls."""
+        session = _Open(self)
+        try:
+            state, outcomes = await session.state(), list[Outcome]()
+            steps = [Played(outcomes=(), state=state)]
+            for call in calls:
+                outcome = await session.call(call)
+                before, state = state, state if session.is_over else await session.state()
+                changed = state != before
+                outcomes.append(Outcome(result=outcome.result, error=outcome.error, changed=changed))
+                steps.append(Played(outcomes=tuple(outcomes), state=state))
+            return steps
+        finally:
+            await session.close()
 
-    def _played(self, calls: Sequence[Call], start: Snapshot | None = None) -> tuple[Played, Snapshot | None]:
-        """Execute calls from a state; also return the folder afterwards, unless it has changed too much."""
-        outcomes: list[Outcome] = []
-        server = self._begun(start)
-        state = self._folder.contents()
-        for number, call in enumerate(calls):
-            try:
-                args = {name: self._real(value) for name, value in call.args.items()}
-                outcome = outcome_of(server.call(call.tool, args, self._call_s), MOST_CHARS)
-            except NotRunning as error:
-                self._end()
-                earlier, _ = self._played(calls[:number], start)
-                first = Outcome(error=too_long(MOST_CHARS) if isinstance(error, Flooded) else GONE)
-                gone = (first, *(Outcome(error=GONE),) * (len(calls) - number - 1))
-                return Played(outcomes=(*earlier.outcomes, *gone), state=earlier.state), None
-            before, state = state, self._folder.contents()
-            changed = state != before
-            outcome = self._shown_in(outcome)
-            outcomes.append(Outcome(result=outcome.result, error=outcome.error, changed=changed))
-        after = self._folder.snapshot()
-        whole = Played(outcomes=tuple(outcomes), state=self._shown(cast(Json, state)))
-        return whole, after if after.size <= _MOST_KEPT else None
+    @contextlib.asynccontextmanager
+    async def session(self) -> AsyncGenerator[Session]:
+        """See `World`. Each call is sent once. A process is started or restored while the caller goes on."""
+        blocks = STEPPED.get()
 
-    def _begun(self, state: Snapshot | None = None) -> Server:
-        """Return a server whose folder has a given content; None: the initial content."""
-        if self.running.fresh:
-            self._end()
-        self._folder.restore(state)
-        if self._server is None:
-            self._server = Server(self._launch(), self._thread)
-        return self._server
+        async def done(work: Coroutine[Any, Any, T]) -> T:
+            future = self._thread.start(work)
+            return future.result() if blocks else await asyncio.shield(asyncio.wrap_future(future))
 
-    def _shown_in(self, outcome: Outcome) -> Outcome:
-        error = None if outcome.error is None else str(self._shown(outcome.error))
-        return Outcome(result=self._shown(outcome.result), error=error)
+        opened = await done(self._opened())
+        try:
+            yield _McpSession(opened, done)
+        finally:
+            await done(opened.close())
 
-    def _shown(self, value: Json) -> Json:
-        """Return a value with the folder's real path replaced by `SHOWN`."""
-        if isinstance(value, str):
-            return value.replace(str(self._folder.path), SHOWN)
-        if isinstance(value, Mapping):
-            return {str(self._shown(key)): self._shown(one) for key, one in value.items()}
-        return [self._shown(one) for one in value] if isinstance(value, list) else value
-
-    def _real(self, value: Json) -> Json:
-        """Return an argument with `SHOWN` replaced by the folder's real path."""
-        if isinstance(value, str) and (value == SHOWN or value.startswith((f"{SHOWN}/", f"file://{SHOWN}/"))):
-            return value.replace(SHOWN, str(self._folder.path), 1)
-        if isinstance(value, Mapping):
-            return {key: self._real(one) for key, one in value.items()}
-        return [self._real(one) for one in value] if isinstance(value, list) else value
+    async def _opened(self) -> _Open:
+        return _Open(self)
 
     @property
     def received(self) -> int:
         """See `LoadedWorld`."""
-        return self._received + (self._server.traffic.received if self._server is not None else 0)
+        return self._received + sum(one.connection.traffic.received for one in tuple(self._processes))
 
-    def _end(self) -> None:
-        if self._server is not None:
-            self._received += self._server.traffic.received
-            self._server.close()
-            self._server = None
+    # processes; these methods run in the thread's loop
 
-    def session(self) -> AbstractAsyncContextManager[Session]:
-        """See `World`."""
-        return replaying_session(self)
+    async def taken(self) -> _Process:
+        """Return a process for a session: a used one with its folder restored, or a new one."""
+        while True:
+            if self._idle:
+                process = self._idle.pop()
+            elif self.running.fresh:
+                new = range(1 + _AHEAD - len(self._coming))
+                self._coming += [asyncio.create_task(self._started()) for _ in new]
+                process = await self._coming.popleft()
+            else:
+                process = await self._started()
+            if process.connection.is_open:
+                if not self.running.fresh:
+                    await asyncio.to_thread(process.restore)
+                return process
+            await self._ended(process)
+
+    async def give_back(self, process: _Process, *, intact: bool) -> None:
+        """Take a process back from a session that has ended.
+
+        Args:
+            process: the process.
+            intact: whether it has answered all calls.
+        """
+        if intact and not self.running.fresh and len(self._idle) < _MOST_IDLE:
+            self._idle.append(process)
+        else:
+            await self._ended(process)
+
+    async def _started(self) -> _Process:
+        async with self._starts:
+            process = await asyncio.to_thread(_Process, self.running, self._files, self._original)
+            self._processes.add(process)
+            try:
+                await process.start()
+            except BaseException:
+                await self._ended(process)
+                raise
+            return process
+
+    async def _ended(self, process: _Process) -> None:
+        if process in self._processes:
+            self._processes.remove(process)
+            self._received += process.connection.traffic.received
+            await process.close()
+
+    async def _end_all(self) -> None:
+        for one in self._coming:
+            one.cancel()
+        await asyncio.gather(*self._coming, return_exceptions=True)
+        await asyncio.gather(*(self._ended(one) for one in tuple(self._processes)))
 
     def close(self) -> None:
-        """End the process, and remove its folder."""
-        self._end()
-        self._thread.close()
-        self._scratch.close()
+        """End the processes, and remove their folders."""
+        if not self._closed:
+            self._closed = True
+            self._thread.start(self._end_all()).result()
+            self._thread.close()
 
 
-def _key(calls: Sequence[Call]) -> str:
-    return repr([(call.tool, sorted(call.args.items())) for call in calls])
+class _Open:
+    """A session in the loop of its world's thread. It takes a process at once, and waits for it when called.
+
+    Args:
+        world: provides the process.
+    """
+
+    def __init__(self, world: McpWorld) -> None:
+        self._world, self._taking = world, asyncio.create_task(world.taken())
+        self._turn, self._made = asyncio.Lock(), list[Call]()
+        self.is_over = False
+        """Whether a call got no answer; further calls fail."""
+
+    async def call(self, call: Call) -> Outcome:
+        """Make a call. One that ends the process fails, and so do those after it."""
+        async with self._turn:
+            if self.is_over:
+                return Outcome(error=GONE)
+            process = await asyncio.shield(self._taking)
+            self.is_over = True  # until it has answered: this may be cancelled
+            try:
+                outcome = await process.call(call, self._world.call_s)
+            except NotRunning as error:
+                return Outcome(error=too_long(MOST_CHARS) if isinstance(error, Flooded) else GONE)
+            self.is_over = False
+            self._made.append(call)
+            return outcome
+
+    async def state(self) -> Json:
+        """Return the content of the folder, or before the call that ended the process, from another one."""
+        async with self._turn:
+            if not self.is_over:
+                return await (await asyncio.shield(self._taking)).state()
+        return (await self._world.played(self._made))[-1].state
+
+    async def close(self) -> None:
+        """Give the process back."""
+        await self._world.give_back(await self._taking, intact=not self.is_over)
+
+
+class _McpSession:
+    """A session for callers in other event loops, or in none.
+
+    Args:
+        opened: the session in the loop of its world's thread.
+        done: does its work there.
+    """
+
+    def __init__(
+        self, opened: _Open, done: Callable[[Coroutine[Any, Any, Any]], Coroutine[Any, Any, Any]]
+    ) -> None:
+        self._opened, self._done = opened, done
+
+    async def call(self, call: Call) -> Outcome:
+        """See `Session`. A call that ends the process fails, and so do those after it."""
+        return await self._done(self._opened.call(call))
+
+    async def state(self) -> Json:
+        """See `Session`. If a call has ended the process: the state before that call."""
+        return await self._done(self._opened.state())

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from genenv.errors import UsageError
-from genenv.tools.discover.state_values import WORD
+from genenv.tools.discover.state_values import parts_of
 from genenv.untrusted.documents import as_list, as_object, read_document
 from genenv.untrusted.schemas import fits_keyword, part_at
 
@@ -332,9 +332,9 @@ def operations(document: Document) -> Iterator[Operation]:
 
 def _named(node: Node, method: str, path: str, taken: set[str]) -> str:
     """Return the `operationId` as a unique identifier, or a name made of method and path."""
-    words = WORD.findall(str(node.get("operationId") or ""))
+    words = parts_of(str(node.get("operationId") or ""))
     if not any(word.isalpha() for word in words):
-        words = [method, *WORD.findall(path)]
+        words = [method, *parts_of(path)]
     name = unicodedata.normalize("NFKC", "_".join(words).lower())[:60]
     name = name if name.isidentifier() else f"{method}_{name}"
     number = 2

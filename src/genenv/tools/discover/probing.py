@@ -1,0 +1,408 @@
+"""Find a recipe for one tool by experiment: which sources of argument values make its calls succeed.
+
+First the sources that the names of its parameters suggest are tried, and new values. If no call succeeds, or
+what succeeds says nothing about the arguments, all other values that have a fitting type are tried.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from genenv.tools.discover.recipes import (
+    FRESH,
+    CallStats,
+    Held,
+    Recipe,
+    alone,
+    draw_arguments,
+    items,
+    parsed_result,
+    slots,
+    source_of,
+    succeeded,
+    taken,
+)
+from genenv.tools.discover.state_values import (
+    INDEX,
+    leaves,
+    names_records,
+    single_paths,
+    untold,
+    wanted,
+    words_of,
+)
+from genenv.tools.generate.fresh_values import is_closed, told_values
+from genenv.tools.worlds.base import Call, Outcome, Played, Tool, World
+from genenv.types import Json
+
+_TRIES, _MORE_TRIES = 3, 9
+"""Tries of one combination of argument sources: at first, and again if any of the first succeeded."""
+_MOST_COMBINATIONS = 24
+_MOST_KINDS, _LOOKED_AT = 48, 3
+"""Maximum number of kinds that are tried for a parameter, and of their values that must fit its schema."""
+_FEW = 6
+"""Maximum number of distinct values of a category."""
+_CATEGORY = re.compile(r"[A-Za-z]+(?:[_-][a-z]+)*")
+_HALF = 2
+"""Success rates are rounded to halves before they are compared: a few tries are no more precise."""
+_SURE = 0.5
+"""Success rate from which on no other sources are tried."""
+_PAIRED = 12
+"""Maximum number of kinds of each of two parameters whose values are tried together."""
+IDLE = "it is said to write, and nothing that can be seen changed"
+"""Failure message of a tool that is declared to write, but whose calls change nothing visible."""
+
+
+class Patience:
+    """How long other values are tried for one tool than those that the names of its parameters suggest.
+
+    Args:
+        calls: number of programs of calls.
+        seconds: time limit. Only slow tools reach it; what is found then depends on the machine.
+        clock: returns the time in seconds.
+    """
+
+    def __init__(self, calls: int, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.calls, self.seconds, self.clock = calls, seconds, clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tried:
+    """The outcome of some tries of one combination of argument sources."""
+
+    ways: Mapping[str, str]
+    rate: float
+    """Share of tries that succeeded, without failed tries that used a value known to fail."""
+    writes: bool
+    good: tuple[Outcome, ...]
+    tells: bool
+    """Whether answers tell arguments apart, other than by repeating them."""
+    constant: bool
+    """Whether all answers are the same, whatever the arguments are."""
+    together: bool
+    """Whether calls succeed more often if their arguments come from one record."""
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the calls are known to do what they are for, so that no other sources need to be tried."""
+        return self.rate >= _SURE and (self.writes or self.tells)
+
+
+class Probe:
+    """Finds a recipe for one tool by calling it in a given state.
+
+    Args:
+        world: the world that has the tool.
+        tool: the tool to explore.
+        before: calls that set up the state in which the tool is tried.
+        held: the values in that state.
+        rng: draws arguments.
+        call_stats: success statistics of argument values so far.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        tool: Tool,
+        before: Sequence[Call],
+        held: Held,
+        rng: random.Random,
+        call_stats: CallStats,
+    ) -> None:
+        self._world, self._tool, self._rng, self._luck = world, tool, rng, call_stats
+        self._before, self._held, self._slots = before, held, slots(tool)
+        self._needed = [slot for slot, needed in self._slots.items() if needed]
+        self._found: list[_Tried] = []
+        self._forms: set[str] = set()
+        self._plays = 0
+        self.said = "it was given no value that there is"
+        """The last error of a call, or another reason why the tool has no recipe."""
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether calls succeeded, and showed that they do what they are for."""
+        return any(one.is_sure for one in self._found)
+
+    def try_named(self) -> None:
+        """Try the sources that the names of the parameters suggest, and new values."""
+        choices = [[(slot, way) for way in self._ways(slot)] for slot in self._needed]
+        for combination in itertools.islice(itertools.product(*choices), _MOST_COMBINATIONS):
+            self._try(dict(combination))
+
+    def try_all(self, patience: Patience) -> None:
+        """Try all values of a fitting type, for one parameter after the other, until calls surely succeed.
+
+        An answer unlike all before it shows that a call went further; the source is then kept while other
+        parameters are tried.
+        """
+        start, plays, half = (
+            patience.clock(),
+            self._plays,
+            patience.calls // 2,
+        )  # the rest is for other states
+
+        def is_over() -> bool:
+            late = patience.clock() - start > patience.seconds
+            return self.is_sure or late or self._plays - plays > half
+
+        self._search(is_over)
+        patience.calls -= self._plays - plays
+        patience.seconds -= patience.clock() - start
+
+    def _search(self, is_over: Callable[[], bool]) -> None:
+        ways, further = {slot: self._ways(slot)[0] for slot in self._needed}, True
+        while further and not is_over():
+            further = False
+            for slot in self._needed:
+                best = max(self._found, key=self._rank, default=None)
+                ways = dict(best.ways) if best else ways
+                kept, known = dict(ways), len(self._found)
+                for way in self._others(slot, ways[slot]):
+                    if self._try({**ways, slot: way}) and not self._found:
+                        kept, further = {**ways, slot: way}, True
+                        break
+                    if is_over() and not self.is_sure:
+                        return
+                ways, further = kept, further or len(self._found) > known
+                if self.is_sure:
+                    return
+        for pair in self._pairs(ways) if not self._found else ():
+            if is_over():
+                return
+            self._try({**ways, **pair})
+
+    def _pairs(self, ways: Mapping[str, str]) -> list[dict[str, str]]:
+        """Return sources of two parameters at once: some answers do not say which of them is wrong."""
+        options = {slot: self._others(slot, ways[slot])[:_PAIRED] for slot in self._needed}
+        pairs = [
+            (number + place, {one: way, other: another})
+            for one, other in itertools.combinations(self._needed, 2)
+            for number, way in enumerate(options[one])
+            for place, another in enumerate(options[other])
+        ]
+        return [pair for _, pair in sorted(pairs, key=lambda pair: pair[0])]
+
+    def try_again(self, ways: Mapping[str, str]) -> bool:
+        """Try sources that are known to succeed in another state; return whether the calls write here."""
+        if self._tried(ways, _TRIES).writes:
+            self._try(ways)
+        return any(one.writes for one in self._found)
+
+    def _try(self, ways: Mapping[str, str]) -> bool:
+        """Try a combination of sources; return whether an answer is unlike all before it."""
+        before = len(self._forms)
+        if self._tried(ways, _TRIES).rate > 0:
+            tried = self._tried(ways, _MORE_TRIES)
+            if self._tool.writes and not tried.writes:
+                self.said = IDLE
+            elif tried.rate > 0:
+                self._found.append(tried)
+        return len(self._forms) > before
+
+    def recipe(self) -> Recipe | None:
+        """Return the tool's recipe, or None if no call succeeded."""
+        # if some calls write, a call that changed nothing did not succeed
+        writing = [one for one in self._found if one.writes]
+        tried = max(writing or self._found, key=self._rank, default=None)
+        if tried is None:
+            return None
+        known = (
+            way in self._named(slot) or (way == FRESH and told_values(*alone(self._tool, slot)))
+            for slot, way in tried.ways.items()
+        )
+        if tried.constant and not any(known):
+            self.said = f"whatever it is given, it answers {tried.good[0].text[:60]}"
+            return None
+        optional, changed = self._optional(tried)
+        shown: dict[str, set[str]] = {}
+        for outcome in tried.good:
+            for kind, (_, value) in single_paths(parsed_result(outcome.result)).items():
+                shown.setdefault(kind, set()).add(repr(value))
+        return Recipe(
+            tool=self._tool.name,
+            writes=tried.writes or changed,
+            ways={**tried.ways, **optional},
+            success=tried.rate,
+            shows=tuple(shown),
+            told=tuple(kind for kind, values in shown.items() if kind and len(values) > 1),
+            unseen=tuple(slot for slot in tried.ways if tried.writes and not self._matters(slot, tried)),
+            together=tried.together,
+        )
+
+    def _rank(self, tried: _Tried) -> tuple[int, float, int]:
+        """Return what combinations are compared by: evidence, how natural the sources are, wrong values."""
+        rate = round(tried.rate * _HALF) * (1 + (tried.tells and not tried.writes))
+        suits = sum(self._suits(slot, way, writes=tried.writes) for slot, way in tried.ways.items())
+        return rate, suits, len(tried.good)
+
+    def _fitting(self, slot: str) -> dict[str, Sequence[Json]]:
+        """Return the kinds of values that a slot can take."""
+        of, name = alone(self._tool, slot)
+        found: dict[str, Sequence[Json]] = {}
+        for kind, held in self._held.values.items():
+            some = held[:_LOOKED_AT]
+            values = some if kind.endswith(INDEX) else taken(of, name, some)  # an index is no text
+            if any(of.fits(name, one) for one in values):
+                found[kind] = held
+        return found
+
+    def _named(self, slot: str) -> list[str]:
+        """Return the sources that the name or the schema of a slot suggests."""
+        of, name = alone(self._tool, slot)
+        if is_closed(of, name):
+            return [FRESH]
+        fitting = self._fitting(slot)
+        held = [kind for kind in fitting if source_of(kind) is None]
+        told = [kind for kind in fitting if source_of(kind) not in (None, of.name)]
+        return [*wanted(name, of.name, held), *wanted(name, of.name, told)]
+
+    def _ways(self, slot: str) -> list[str]:
+        """Return the sources that are tried first: those that the slot suggests, and `FRESH`."""
+        return list(dict.fromkeys([*self._named(slot), FRESH]))
+
+    def _others(self, slot: str, way: str) -> list[str]:
+        """Return all sources of a slot but one."""
+        named = self._ways(slot)
+        fitting = {} if is_closed(*alone(self._tool, slot)) else self._fitting(slot)
+        kinds = untold({kind: one for kind, one in fitting.items() if source_of(kind) != self._tool.name})
+        return [one for one in dict.fromkeys([*named, *kinds[:_MOST_KINDS]]) if one != way]
+
+    def _tried(self, ways: Mapping[str, str], tries: int, always: Collection[str] = ()) -> _Tried:
+        tool, outcomes = self._tool, list[tuple[dict[str, Json], Outcome]]()
+        together = list[bool]()
+        for number in range(tries):
+            args = self._drawn(ways, together=number % 2 == 0, always=always)
+            if args is None:
+                break
+            outcome = self._play(args).outcomes[-1]
+            outcomes.append((args, outcome))
+            self._forms.add(_form(outcome, args))
+            good = outcome.changed or (not tool.writes and succeeded(outcome, writes=False))
+            self._luck.note(Call(tool=tool.name, args=args), ways, good=good)
+            if outcome.error and self.said != IDLE:
+                self.said = outcome.error
+        writes = any(outcome.changed for _, outcome in outcomes)
+        good = [(args, outcome) for args, outcome in outcomes if succeeded(outcome, writes=writes)]
+        together = [one in good for one in outcomes]
+        fails = self._luck.fails(tool.name, ways)
+        avoided = sum(
+            any(one in values for name, values in fails.items() for one in items(args.get(name)))
+            for args, outcome in outcomes
+            if (args, outcome) not in good
+        )
+        differ = len({repr(args) for args, _ in good}) > 1
+        return _Tried(
+            ways=ways,
+            rate=len(good) / max(1, tries - avoided),
+            writes=writes,
+            good=tuple(outcome for _, outcome in good),
+            tells=not self._needed or len({_form(outcome, args) for args, outcome in good}) > 1,
+            constant=differ and not writes and len({outcome.text for _, outcome in good}) == 1,
+            together=sum(together[::2]) * len(together[1::2]) > sum(together[1::2]) * len(together[::2]),
+        )
+
+    def _drawn(
+        self, ways: Mapping[str, str], *, together: bool, always: Collection[str] = ()
+    ) -> dict[str, Json] | None:
+        recipe = Recipe(tool=self._tool.name, writes=False, ways=ways, success=0, together=together)
+        fails = self._luck.fails(self._tool.name, ways)
+        return draw_arguments(self._tool, recipe, self._held, self._rng, fails, always)
+
+    def _suits(self, slot: str, way: str, *, writes: bool) -> float:
+        """Return a score that ranks sources of equal success rate.
+
+        Tools that read prefer existing values. Tools that write prefer existing ids and categories, and fresh
+        other values.
+        """
+        if way == FRESH:
+            return 0.5 if writes else 0.0
+        named, last = self._named(slot), slot.rpartition(".")[2]
+        if way not in named:
+            return -0.1 if names_records(way) else -0.2 + 0.05 * way.endswith(INDEX)
+        rank = 1 - 0.1 * named.index(way)
+        if not writes or "id" in words_of(slot):
+            return rank
+        held = self._held.values[way]
+        category = len(held) <= _FEW and all(_CATEGORY.fullmatch(str(one)) for one in held)
+        return rank if category and words_of(way.rsplit(".", 1)[-1]) == words_of(last) else 0.0
+
+    def _optional(self, without: _Tried) -> tuple[dict[str, str], bool]:
+        """Return the sources of optional arguments that make a difference and do not make calls fail.
+
+        Also return whether the tool writes if one of them is given: an update without values changes nothing.
+        """
+        found, writes = dict[str, str](), False
+        for slot, needed in self._slots.items():
+            outer = slot if slot in self._tool.properties else slot.partition(".")[0]
+            for way in () if needed else self._ways(slot):
+                with_it = {outer: FRESH, **without.ways, slot: way}
+                tried = self._tried(with_it, _TRIES, (outer, slot))
+                if tried.rate < without.rate * 0.75 * (without.writes or not tried.writes):
+                    continue
+                if self._matters(slot, replace(without, ways=with_it), (outer, slot)):
+                    found |= {one: with_it[one] for one in (outer, slot) if one not in without.ways}
+                    writes = writes or tried.writes
+                break
+        return found, writes
+
+    def _matters(self, slot: str, tried: _Tried, always: Collection[str] = ()) -> bool:
+        """Whether another value of an argument changes the end state, or the result of a tool that reads.
+
+        Return True if no other value can be compared.
+        """
+        compared = False
+        for _ in range(_MORE_TRIES):
+            args, again = (self._drawn(tried.ways, together=tried.together, always=always) for _ in range(2))
+            other = self._other(slot, args, again) if args and again else args
+            if args is None or other is None or other == args:
+                continue
+            one, two = self._play(args), self._play(other)
+            if one.outcomes[-1].error or two.outcomes[-1].error:
+                continue
+            compared = True
+            seen = (
+                (one.state, two.state) if tried.writes else (one.outcomes[-1].result, two.outcomes[-1].result)
+            )
+            if seen[0] != seen[1]:
+                return True
+        return not compared
+
+    def _other(self, slot: str, args: Mapping[str, Json], again: Mapping[str, Json]) -> dict[str, Json]:
+        """Return arguments with the value that a slot has in others; an optional one is left out."""
+        outer, _, field = slot.partition(".")
+        if slot in self._tool.properties:
+            kept = {name: one for name, one in args.items() if name != slot}
+            return {**kept, slot: again[slot]} if slot in self._tool.required and slot in again else kept
+        if self._slots[slot]:
+            return dict(args)
+        less = [
+            {name: inner for name, inner in one.items() if name != field} if isinstance(one, Mapping) else one
+            for one in items(args[outer])
+        ]
+        return {**args, outer: less if isinstance(args[outer], list) else less[0]}
+
+    def _play(self, args: Mapping[str, Json]) -> Played:
+        self._plays += 1
+        return self._world.play([*self._before, Call(tool=self._tool.name, args=args)], watch=True)
+
+
+_REPEATED = re.compile(r"((['\"]?)<[^<>]*>\2)(?:, ?\1)+")
+_QUOTED = re.compile(r"(['\"])(?!<)[^'\"]*\1|\d+")
+
+
+def _form(outcome: Outcome, args: Mapping[str, Json]) -> str:
+    """Return an answer with the names of arguments in place of their values; of errors, without other values.
+
+    A call that fails because of another argument fails in another form.
+    """
+    text = outcome.text if outcome.error is None else outcome.error
+    for name, values in leaves(dict(args)).items():
+        for value in sorted((str(one) for one in values if not isinstance(one, bool)), key=len, reverse=True):
+            text = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", f"<{name}>", text) if value else text
+    text = _REPEATED.sub(r"\1", text)
+    return _QUOTED.sub("", text) if outcome.error is not None else text
