@@ -82,8 +82,8 @@ class OpenApiSource(BaseModel, frozen=True, extra="forbid"):
     only: tuple[str, ...] = ()
     """Prefixes of the paths whose operations are tools; empty: all."""
     version: Literal[1, 2] = 1
-    """Rules by which the document is read: a bundle keeps those with which it was made. By the second ones, a
-    change needs a value, a deletion no body, and objects select no records."""
+    """Rules by which the document is read: a bundle keeps those with which it was made. By the second ones,
+    arguments have the document's names, a change needs a value, a deletion has no body."""
 
     @property
     def label(self) -> str:

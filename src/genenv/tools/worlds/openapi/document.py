@@ -291,17 +291,22 @@ class Operation:
         return tuple(part for part in path.replace("}:", "}/").split("/") if part)
 
 
-def argument_name(name: str, taken: Collection[str] = (), place: str = "body") -> str:
-    """Return a name as a Python argument: `filter[status]` is `filter_status`, `from` is `from_`.
+def argument_name(
+    name: str, taken: Collection[str] = (), place: str = "body", *, python: bool = False
+) -> str:
+    """Return the name of an argument: `filter[status]` is `filter_status`, `x-class` and `from` stay.
 
     Args:
         name: any text.
         taken: names of other arguments.
         place: where the argument is sent; it distinguishes arguments with one name: `id` and `body_id`.
+        python: whether it has to be a name that Python can write: `x_class` and `from_`.
     """
-    name = re.sub(r"\W+", "_", unicodedata.normalize("NFKC", name)).strip("_") or "value"
-    name = name if name.isidentifier() else f"_{name}"
-    name = f"{name}_" if keyword.iskeyword(name) else name
+    name = unicodedata.normalize("NFKC", name)
+    name = re.sub(r"\W+" if python else r"[^\w.-]+", "_", name).strip("_") or "value"
+    if python:
+        name = name if name.isidentifier() else f"_{name}"
+        name = f"{name}_" if keyword.iskeyword(name) else name
     if name in taken:
         name = f"{place}_{name}"
     while name in taken:

@@ -84,7 +84,7 @@ class Headers:
                 f"what {variable} holds is too short to be kept out of what is recorded; if it is no secret, "
                 f"write it into --header {header}"
             )
-        self._secrets |= {value, urllib.parse.quote(value, safe="")}
+        self._secrets |= {value, urllib.parse.quote(value, safe=""), urllib.parse.quote_plus(value)}
         return value
 
     @property

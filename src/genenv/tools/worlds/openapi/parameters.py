@@ -51,7 +51,7 @@ class Parameters:
         properties: dict[str, Any] = {}
         required: list[str] = []
         for one, is_idle in self._listed():
-            argument = argument_name(one.name, properties, one.place)
+            argument = argument_name(one.name, properties, one.place, python=version < 2)
             properties[argument] = varied(self._typed(one))
             self.names[argument] = one.name
             if one.required:
@@ -63,7 +63,7 @@ class Parameters:
         body = self._body()
         needed = self._needed(body)
         for name, schema in body.items():
-            argument = argument_name(name, properties, argument_name(singular(table.word)))
+            argument = argument_name(name, properties, singular(table.word), python=version < 2)
             properties[argument] = schema
             self.names[argument] = name
             if name in needed:
