@@ -184,7 +184,7 @@ def test_values_that_a_skill_cannot_hold_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_the_held_out_rows_stay_the_same_when_rows_are_added_and_share_no_prompt(tmp_path: Path) -> None:
-    def prompts(rows: Sequence[Any], **settings: object) -> tuple[set[str], set[str]]:
+    def prompts(rows: Sequence[Any], **settings: Any) -> tuple[set[str], set[str]]:
         env = opened(tmp_path, rows=rows, **settings)
         sides = tasks_of(env), env.held_out()
         first, second = ({task.messages[0].content for task in side} for side in sides)
