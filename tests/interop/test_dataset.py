@@ -16,6 +16,7 @@ from genenv.environments import close_environment, environment_config, load_envi
 from genenv.environments.stepwise import StepwiseRollout
 from genenv.errors import EnvironmentCodeError, UsageError
 from genenv.gate.gate import base_tasks
+from genenv.interop.exported import Exported
 from genenv.interop.imported.dataset import Dataset
 from genenv.rollout.driver import Sampling, roll_out
 from genenv.runs.store.store import PoolStore
@@ -167,6 +168,16 @@ def test_repeated_rows_are_left_out_and_counted(tmp_path: Path) -> None:
     assert len(env.seeds()) == len(SUMS)
     assert env.omitted == "2 rows repeat earlier ones and are left out (first: tasks.jsonl, line 17)"
     assert opened(tmp_path).omitted is None
+
+
+def test_values_that_a_skill_cannot_hold_are_told_apart(tmp_path: Path) -> None:
+    topics = ["代数", "几何", "x" * 80, "x" * 81, "word problems"]
+    rows = [{"prompt": f"{n}", "answer": "", "topic": topic} for n, topic in enumerate(topics)]
+    env = opened(tmp_path, rows=rows, columns=("topic",), held_out=0.0)
+    skills = [seed.skills[0] for seed in env.seeds()]
+    assert len(set(skills)) == 5
+    assert all(len(skill) <= 64 for skill in skills)
+    assert skills[-1] == "topic=word_problems"
 
 
 # the held-out part
@@ -455,6 +466,19 @@ def test_what_is_wrong_on_the_command_line_is_one_sentence(folder: Path) -> None
     assert "returned 2 for tasks.jsonl, line " in refused(*TYPED, *SETTINGS, "--out", "run")
     (folder / "reward.py").write_text("def score(completion): return 0", encoding="utf-8")
     succeeds("train", "--resume", "--out", "run")
+
+
+def test_a_dataset_is_exported_with_whole_paths(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["environment.data=tasks.jsonl", "environment.reward=reward.py:score"]
+    told = [word for one in words for word in ("--set", one)]
+    succeeds("export-env", "dataset", *told, "--out", "sums_env", "--tasks", 4, "--held-out", 1)
+    (folder / "other").mkdir()
+    monkeypatch.chdir(folder / "other")
+    exported = Exported(folder / "sums_env/sums_env/data")
+    task = exported.tasks()[0]
+    row = SUMS[cast(int, task.spec["line"]) - 1]
+    assert task.messages[0].content == row["prompt"]
+    assert exported.grade(task, [row["answer"]]).success
 
 
 def test_held_out_rows_are_measured_and_checked(folder: Path) -> None:

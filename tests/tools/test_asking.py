@@ -241,14 +241,14 @@ def test_values_in_a_path_stay_in_their_place() -> None:
         requests_of({}, "/../x").of({})
 
 
-def test_arguments_have_names_that_python_takes() -> None:
+def test_arguments_have_the_names_of_the_document_without_odd_signs() -> None:
     names = ("filter[status]", "$top", "from", "X-Tenant", "x_tenant", "2nd", "??")
     parameters = [query(name, type="string", required=True) for name in names]
     made = requests_of({"parameters": parameters}, "/things")
     assert list(made.tool.properties) == [
-        *("filter_status", "top", "from_", "X_Tenant", "x_tenant", "_2nd", "value"),
+        *("filter_status", "top", "from", "X-Tenant", "x_tenant", "2nd", "value"),
     ]
-    assert made.of({"from_": "a", "top": "2"}).target == "/things?%24top=2&from=a"
+    assert made.of({"from": "a", "top": "2"}).target == "/things?%24top=2&from=a"
 
 
 def test_of_what_can_be_left_out_some_is_kept() -> None:
@@ -259,10 +259,10 @@ def test_of_what_can_be_left_out_some_is_kept() -> None:
         {"name": "X-Unit", "in": "header", "required": True, "schema": {"type": "string", "enum": ["m"]}},
     ]
     made = requests_of({"parameters": parameters}, "/things")
-    assert list(made.tool.properties) == [*(f"p{number}" for number in range(8)), "X_Unit"]
-    assert made.of({"X_Unit": "m"}).headers == {"X-Unit": "m"}
+    assert list(made.tool.properties) == [*(f"p{number}" for number in range(8)), "X-Unit"]
+    assert made.of({"X-Unit": "m"}).headers == {"X-Unit": "m"}
     with pytest.raises(UnusableAnswer, match="X-Unit has to be plain characters"):
-        made.of({"X_Unit": "m\r\nHost: evil"})
+        made.of({"X-Unit": "m\r\nHost: evil"})
     cookie = {"name": "session", "in": "cookie", "required": True, "schema": {"type": "string"}}
     assert requests_of({"parameters": [cookie]}).problem == "it needs the cookie session, and none is sent"
 

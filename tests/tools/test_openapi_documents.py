@@ -420,7 +420,7 @@ def test_older_marks_and_untyped_answers_are_read() -> None:
     assert found.tools["get_items_item_id"].heading == "get_items_item_id(item_id: integer)"
 
 
-def test_names_that_python_does_not_take_are_changed() -> None:
+def test_names_that_python_does_not_take_stay_but_in_bundles_of_before() -> None:
     fields = {
         "id": {"type": "string"},
         "from": {"type": "string"},
@@ -435,18 +435,26 @@ def test_names_that_python_does_not_take_are_changed() -> None:
         "/transfers": {"post": {"requestBody": body, "responses": {"201": body}}},
         "/transfers/{transfer-id}": {"get": {"responses": {"200": body}}},
     }
-    found = MockWorld(json.dumps({"openapi": "3.0.3", "paths": paths}), "it.json")
+    text = json.dumps({"openapi": "3.0.3", "paths": paths})
+    found, before = MockWorld(text, "it.json"), MockWorld(text, "it.json", version=1)
     assert [one.heading for one in found.tools.values()] == [
+        'post_transfers("from", "x-class": "slow"|"fast"=null)',
+        'get_transfers_transfer_id("transfer-id")',
+    ]
+    assert [one.heading for one in before.tools.values()] == [
         'post_transfers(from_, x_class: "slow"|"fast"=null)',
         "get_transfers_transfer_id(transfer_id)",
     ]
-    made, got = found.play(
-        [
-            call("post_transfers", from_="Ada", x_class="fast"),
-            call("get_transfers_transfer_id", transfer_id="TRA-107"),
-        ]
-    ).outcomes
-    assert made.result == got.result == {"id": "TRA-107", "from": "Ada", "x-class": "fast"}
+    calls = [
+        call("post_transfers", **{"from": "Ada", "x-class": "fast"}),
+        call("get_transfers_transfer_id", **{"transfer-id": "TRA-107"}),
+    ]
+    plain = [
+        call("post_transfers", from_="Ada", x_class="fast"),
+        call("get_transfers_transfer_id", transfer_id="TRA-107"),
+    ]
+    for made, got in (found.play(calls).outcomes, before.play(plain).outcomes):
+        assert made.result == got.result == {"id": "TRA-107", "from": "Ada", "x-class": "fast"}
 
 
 @pytest.mark.long

@@ -140,7 +140,7 @@ def test_what_is_no_tool_is_said_with_its_reason(reading: Reading) -> None:
         "`add_customer` is no tool: POST /customers may write, and --allow-writes was not given",
         "`get_subscribe` is no tool: GET /customers/{customerId}/subscribe goes by a name of what changes",
         "`get_picture` is no tool: it answers image/png, and no JSON",
-        "`get_keys` is no tool: it needs the header X-Api-Key; give it with --header 'X-Api-Key: $VARIABLE'",
+        "`get_keys` is no tool: it needs the key X-Api-Key; give it with --header 'X-Api-Key: $VARIABLE'",
         "`get_page` never succeeded, and is in no task: The service answers text/html that is no JSON.",
         "`get_failing` never succeeded, and is in no task: The service answers 500 Internal Server Error: no",
     ):

@@ -80,12 +80,6 @@ Columns = Annotated[
         show_default=False,
     ),
 ]
-ToolsFile = Annotated[
-    str,
-    typer.Option(
-        "--tools", metavar="FILE.py", help="With --data: tools that the agent may call.", show_default=False
-    ),
-]
 
 _LOCAL = "genenv.backends.local.backend"
 
@@ -103,7 +97,6 @@ def train(  # noqa: PLR0913 - a command has the options it has
     reward: RewardName = "",
     eval_data: EvalData = "",
     columns: Columns = "",
-    tools: ToolsFile = "",
 ) -> None:
     """Co-evolve an agent and its simulator.
 
@@ -116,7 +109,7 @@ def train(  # noqa: PLR0913 - a command has the options it has
         return
     begin("going on with a run" if resume else "starting a run")
     named = [name.strip() for name in columns.split(",") if name.strip()]
-    own = {"data": data, "reward": reward, "eval_data": eval_data, "columns": named, "tools": tools}
+    own = {"data": data, "reward": reward, "eval_data": eval_data, "columns": named}
     overrides = [*dataset_overrides(own), *overrides]
     if data and config is None:
         config = Path("dataset")

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Generator, Sequence
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import Any
 
-from genenv.environments.base import Environment, OutOfTurns, choices_of, failed, tools_of
+from genenv.environments.base import Environment, OutOfTurns, choices_of, failed, tools_of, verdict_of
 from genenv.errors import EnvironmentCodeError, RolloutError, UsageError
 from genenv.types import JsonObject, Message, Task, Verdict
 
-T = TypeVar("T")
 STEPPED: ContextVar[bool] = ContextVar("genenv_stepped", default=False)
 """Whether an episode is being run step by step, outside of any event loop (though a notebook may run one).
 It may then await replies only; any other waiting has to block."""
@@ -32,23 +31,6 @@ class _Question:
 
 async def _ask(messages: Sequence[Message]) -> str:
     return await _Question(messages)
-
-
-def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine without an event loop, as `STEPPED` asks, and return its result.
-
-    Raises:
-        EnvironmentCodeError: the coroutine waits for something.
-    """
-    stepping = STEPPED.set(True)
-    try:
-        coroutine.send(None)
-    except StopIteration as ended:
-        return ended.value
-    finally:
-        STEPPED.reset(stepping)
-    coroutine.close()
-    raise EnvironmentCodeError("an episode waits for something where there is no event loop")
 
 
 class StepwiseRollout:
@@ -118,7 +100,8 @@ class StepwiseRollout:
         """Grade the replies so far. Equal replies get equal verdicts."""
         if self.problem:
             return failed(self.problem)
-        return self._env.check(self.task, self._replies)
+        ended = self._episode if self.done else None
+        return verdict_of(self._env, self.task, ended, self._replies)
 
     def _go_on(self, text: str | None) -> None:
         stepping = STEPPED.set(True)

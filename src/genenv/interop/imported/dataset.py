@@ -6,7 +6,6 @@ them uniformly, or a task bandit chooses among kinds of rows, or their demonstra
 
 from __future__ import annotations
 
-import contextlib
 import random
 import shutil
 import tempfile
@@ -20,7 +19,7 @@ from pydantic import BaseModel, Field
 
 from genenv.environments.base import Ask, Episode, OutOfTurns, failed
 from genenv.environments.common import QuestionEnvironment, closed_object, held_out_tasks
-from genenv.environments.stepwise import run_blocking
+from genenv.environments.stepwise import StepwiseRollout
 from genenv.errors import UsageError
 from genenv.interop.imported.environment import RANDOM_WORDS, skills_of, with_system
 from genenv.interop.imported.rows import Reward, Row, chat, read_rows
@@ -168,17 +167,11 @@ class Dataset(QuestionEnvironment):
 
     def check(self, task: Task, replies: Sequence[str]) -> Verdict:
         """Run the episode with these replies, and return its verdict."""
-        left = iter(replies)
-
-        async def ask(messages: Sequence[Message]) -> str:
-            for reply in left:
-                return reply
-            raise OutOfTurns
-
-        episode = DatasetEpisode(self, task)
-        with contextlib.suppress(OutOfTurns):
-            run_blocking(episode.run(ask))
-        return episode.verdict()
+        made = StepwiseRollout(self, task)
+        for reply in replies:
+            if not made.done:
+                made.reply(reply)
+        return made.verdict() if made.done else failed("The episode has not ended.")
 
 
 class DatasetEpisode:

@@ -19,6 +19,7 @@ from genenv.tools.worlds.limits import Budget
 from genenv.tools.worlds.mcp.origin import McpOrigin, RemoteOrigin
 from genenv.tools.worlds.openapi.loading import is_address, load_text
 from genenv.tools.worlds.openapi.mock_world import MockWorld
+from genenv.tools.worlds.openapi.parameters import NEWEST
 from genenv.tools.worlds.openapi.service import Service, ServiceOrigin
 from genenv.tools.worlds.python import NotStarted, PythonWorld
 from genenv.tools.worlds.recorded import MOST_SENT
@@ -284,7 +285,7 @@ class OpenApiOrigin:
         files.mkdir(parents=True)
         file = "openapi.json" if text.lstrip().startswith("{") else "openapi.yaml"
         (files / file).write_text(text, encoding="utf-8")
-        return OpenApiSource(file=file, only=self._only)
+        return OpenApiSource(file=file, only=self._only, version=NEWEST)
 
     def complete(self, world: LoadedWorld, source: Source, files: Path) -> Source | None:
         """See `ToolOrigin`. A document is never incomplete."""

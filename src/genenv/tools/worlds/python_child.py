@@ -346,6 +346,11 @@ class Tools:
         self._arguments: dict[str, Arguments] = {}
         self._instance: object = None
         if made is not None:
+            if needed := _arguments_needed(made):
+                raise _NotLoaded(
+                    f"{made.__name__} cannot begin without {' and '.join(needed)}; name a class that can: "
+                    f"one that inherits from it, and whose __init__ gives them to super().__init__"
+                )
             try:
                 self._instance = made()
             except Exception as error:
@@ -486,6 +491,15 @@ class Tools:
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
         return {"result": result}
+
+
+def _arguments_needed(made: type) -> list[str]:
+    """The arguments without which a class cannot be called."""
+    with contextlib.suppress(TypeError, ValueError):
+        parameters = inspect.signature(made).parameters.values()
+        kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        return [one.name for one in parameters if one.default is one.empty and one.kind not in kinds]
+    return []
 
 
 def _awaited(value: object) -> object:

@@ -81,6 +81,9 @@ class OpenApiSource(BaseModel, frozen=True, extra="forbid"):
     """Path of the document in the folder `files`."""
     only: tuple[str, ...] = ()
     """Prefixes of the paths whose operations are tools; empty: all."""
+    version: Literal[1, 2] = 1
+    """Rules by which the document is read: a bundle keeps those with which it was made. By the second ones,
+    arguments have the document's names, a change needs a value, a deletion has no body."""
 
     @property
     def label(self) -> str:
@@ -90,7 +93,7 @@ class OpenApiSource(BaseModel, frozen=True, extra="forbid"):
     def open(self, files: Path, call_s: float = CALL_S) -> LoadedWorld:
         """See `PythonSource.open`. `call_s` is ignored: calls to this source never block."""
         del call_s
-        return MockWorld(file_text(files / self.file), self.file, self.only)
+        return MockWorld(file_text(files / self.file), self.file, self.only, self.version)
 
 
 class McpSource(BaseModel, frozen=True, extra="forbid"):

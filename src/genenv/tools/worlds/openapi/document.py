@@ -67,6 +67,14 @@ class Document:
         if not self.paths:
             raise UsageError(f"{name} describes no paths")
 
+    @property
+    def query_keys(self) -> Mapping[str, str]:
+        """Names of the API keys that the service takes in the query, by their names in lower case."""
+        schemes = as_object(as_object(self.root.get("components")).get("securitySchemes"))
+        listed = (*schemes.values(), *as_object(self.root.get("securityDefinitions")).values())
+        keys = [one for one in map(as_object, map(self.resolved, listed)) if one.get("in") == "query"]
+        return {str(one.get("name")).lower(): str(one.get("name")) for one in keys}
+
     def resolved(self, node: object) -> Any:  # noqa: ANN401 - JSON
         """Return a node or the target of its reference; an empty node if there is none (see `missing`)."""
         for _ in range(_DEEPEST):
@@ -283,17 +291,22 @@ class Operation:
         return tuple(part for part in path.replace("}:", "}/").split("/") if part)
 
 
-def argument_name(name: str, taken: Collection[str] = (), place: str = "body") -> str:
-    """Return a name as a Python argument: `filter[status]` is `filter_status`, `from` is `from_`.
+def argument_name(
+    name: str, taken: Collection[str] = (), place: str = "body", *, python: bool = False
+) -> str:
+    """Return the name of an argument: `filter[status]` is `filter_status`, `x-class` and `from` stay.
 
     Args:
         name: any text.
         taken: names of other arguments.
         place: where the argument is sent; it distinguishes arguments with one name: `id` and `body_id`.
+        python: whether it has to be a name that Python can write: `x_class` and `from_`.
     """
-    name = re.sub(r"\W+", "_", unicodedata.normalize("NFKC", name)).strip("_") or "value"
-    name = name if name.isidentifier() else f"_{name}"
-    name = f"{name}_" if keyword.iskeyword(name) else name
+    name = unicodedata.normalize("NFKC", name)
+    name = re.sub(r"\W+" if python else r"[^\w.-]+", "_", name).strip("_") or "value"
+    if python:
+        name = name if name.isidentifier() else f"_{name}"
+        name = f"{name}_" if keyword.iskeyword(name) else name
     if name in taken:
         name = f"{place}_{name}"
     while name in taken:

@@ -84,7 +84,7 @@ class Headers:
                 f"what {variable} holds is too short to be kept out of what is recorded; if it is no secret, "
                 f"write it into --header {header}"
             )
-        self._secrets |= {value, urllib.parse.quote(value, safe="")}
+        self._secrets |= {value, urllib.parse.quote(value, safe=""), urllib.parse.quote_plus(value)}
         return value
 
     @property
@@ -194,6 +194,7 @@ class HttpClient:
         most: maximum number of requests that are sent.
         wait: waits for a number of seconds.
         most_bytes: maximum size of a response.
+        query_keys: headers that are sent in the query instead: names there, by names in lower case.
     """
 
     def __init__(
@@ -204,9 +205,13 @@ class HttpClient:
         wait: Wait = asyncio.sleep,
         *,
         most_bytes: int = MOST_BYTES,
+        query_keys: Mapping[str, str] | None = None,
     ) -> None:
         self._address, self._headers, self._most, self._wait = address, headers, most, wait
         self._most_bytes = most_bytes
+        keys = query_keys or {}
+        self._query = {keys[name.lower()]: one for name, one in headers.sent.items() if name.lower() in keys}
+        self._sent = {name: one for name, one in headers.sent.items() if name.lower() not in keys}
         self._thread = Thread()
         self._client: AsyncClient | None = None
         self.sent = 0
@@ -284,16 +289,19 @@ class HttpClient:
                 raise Ended(f"{self._most} requests were sent, as many as are allowed")
             self.sent += 1
             client.cookies.clear()
-            headers = {**request.headers, **self._headers.sent}
-            async with client.stream(request.method, url, headers=headers, content=request.body) as response:
-                target = response.headers.get("location", "")
-                if response.status_code not in _MOVED or not target:
+            headers = {**request.headers, **self._sent}
+            target = url.copy_merge_params(self._query) if self._query else url
+            async with client.stream(
+                request.method, target, headers=headers, content=request.body
+            ) as response:
+                location = response.headers.get("location", "")
+                if response.status_code not in _MOVED or not location:
                     return await self._read(response), _retry_after_s(response)
             if request.method != "GET":
                 raise UnusableAnswer(
                     "The service sends this call elsewhere, and what may write is not sent twice."
                 )
-            url = url.join(target)
+            url = url.join(location)
             if not _same_host(first, url):
                 raise UnusableAnswer(
                     f"The service sends this call to {self._headers.safe(_host(url))}, and only "

@@ -19,7 +19,7 @@ from genenv.tools.discover.state_values import words_of
 from genenv.tools.worlds.base import Call, Outcome, Played, Session, Tool
 from genenv.tools.worlds.openapi.document import Document, operations
 from genenv.tools.worlds.openapi.http_client import AnswerBuilder
-from genenv.tools.worlds.openapi.parameters import Parameters, chosen, field_of
+from genenv.tools.worlds.openapi.parameters import NEWEST, Parameters, chosen, field_of
 from genenv.tools.worlds.openapi.resources import Action, Does, Resources, Table
 from genenv.tools.worlds.openapi.rows import MOMENT, Record, State, first_state, new_key, valued
 from genenv.tools.worlds.openapi.shapes import plain
@@ -39,12 +39,13 @@ class MockWorld:
         text: the document.
         name: the document's name in messages.
         only: prefixes of the paths whose operations are tools; empty: all.
+        version: see `OpenApiSource`.
 
     Raises:
-        UsageError: it is not an OpenAPI 3 document, or has no operation on records.
+        UsageError: it is not an OpenAPI document, or has no operation on records.
     """
 
-    def __init__(self, text: str, name: str, only: Sequence[str] = ()) -> None:
+    def __init__(self, text: str, name: str, only: Sequence[str] = (), version: int = NEWEST) -> None:
         document = Document(text, name)
         listed = [one for one in operations(document) if not only or one.path.startswith(tuple(only))]
         if only and not listed:
@@ -54,8 +55,9 @@ class MockWorld:
         """The tables by name."""
         self.left_out: dict[str, str] = dict(resources.left_out)
         """Operations that cannot be tools, with the reasons."""
+        self.version = version
         self.parameters = {
-            one.operation.name: Parameters(one, self.tables[one.table]) for one in resources.actions
+            one.operation.name: Parameters(one, self.tables[one.table], version) for one in resources.actions
         }
         self.left_out |= {tool: one.problem for tool, one in self.parameters.items() if one.problem}
         self.network = False
@@ -159,10 +161,15 @@ class MockWorld:
         if action.key is not None:
             held[action.key] = table.key
         args: dict[str, Json] = {}
+        known = self.parameters[tool]
+        others = [one for one in self.tools[tool].properties if one not in known.in_path]
+        required = self.tools[tool].required
+        if action.does is Does.UPDATE and not required & {*others}:
+            required |= {*others[:1]}
         for argument, schema in self.tools[tool].properties.items():
-            if argument not in self.tools[tool].required:
+            if argument not in required:
                 continue
-            name = self.parameters[tool].names[argument]
+            name = known.names[argument]
             if name in held:
                 if held[name] not in record:
                     return None
@@ -278,6 +285,8 @@ class MockSession:
                 self._referred(table, args)
                 record = {**record, **_part_set(action, table, args)}
             case _:
+                if not args and self._world.version > 1:
+                    raise _Refused("There is nothing to change.")
                 self._referred(table, args)
                 record = {**record, **args}
         if action.does is not Does.DELETE:

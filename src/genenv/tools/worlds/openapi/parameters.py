@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -17,6 +18,10 @@ from genenv.types import Json, JsonObject
 
 _MOST_OPTIONAL = 8
 """Maximum number of optional fields of a request body that become arguments."""
+_LONGEST = 8000
+"""Maximum length in characters of an argument's schema; of a longer one parts are left out."""
+NEWEST = 2
+"""Version of the rules by which new bundles read documents."""
 _PAGING = frozenset(
     {"limit", "offset", "page", "perpage", "pagesize", "size", "cursor", "sort", "sortby", "order", "orderby"}
 )
@@ -30,33 +35,35 @@ class Parameters:
     Args:
         action: what the operation does.
         table: the table that it reads or changes.
+        version: see `OpenApiSource`.
     """
 
-    def __init__(self, action: Action, table: Table) -> None:
-        self._action, self._table = action, table
+    def __init__(self, action: Action, table: Table, version: int = NEWEST) -> None:
+        self._action, self._table, self._version = action, table, version
         self.names: dict[str, str] = {}
         """Name of each argument in the document: of a parameter, or of a record's field."""
         self.unused: list[str] = []
         """Fields of the request body without an argument."""
         self.idle: list[str] = []
         """Required arguments without an effect on the tables."""
-        self._in_path: set[str] = set()
+        self.in_path: set[str] = set()
+        """Arguments that are part of the path."""
         properties: dict[str, Any] = {}
         required: list[str] = []
         for one, is_idle in self._listed():
-            argument = argument_name(one.name, properties, one.place)
+            argument = argument_name(one.name, properties, one.place, python=version < 2)
             properties[argument] = varied(self._typed(one))
             self.names[argument] = one.name
             if one.required:
                 required.append(argument)
             if one.place == "path":
-                self._in_path.add(argument)
+                self.in_path.add(argument)
             if is_idle:
                 self.idle.append(argument)
         body = self._body()
         needed = self._needed(body)
         for name, schema in body.items():
-            argument = argument_name(name, properties, argument_name(singular(table.word)))
+            argument = argument_name(name, properties, singular(table.word), python=version < 2)
             properties[argument] = schema
             self.names[argument] = name
             if name in needed:
@@ -75,11 +82,11 @@ class Parameters:
 
     def read(self, args: Mapping[str, Json]) -> tuple[dict[str, Json], dict[str, Json]]:
         """Return the values of a call: path parameters by name, and other values by record field."""
-        path = {self.names[one]: value for one, value in args.items() if one in self._in_path}
+        path = {self.names[one]: value for one, value in args.items() if one in self.in_path}
         others = {
             self.names[one]: value
             for one, value in args.items()
-            if one not in self._in_path and one not in self.idle
+            if one not in self.in_path and one not in self.idle
         }
         return path, others
 
@@ -112,6 +119,8 @@ class Parameters:
         name, schema = parameter.name, parameter.schema
         if plain(name) in _PAGING or self._action.does is not Does.LIST:
             return False
+        if schema.get("type") == "object" and self._version > 1:
+            return False
         field = field_of(self._table, name)
         if field is None:
             return plain(name) in _SEARCH and "enum" not in schema
@@ -135,9 +144,10 @@ class Parameters:
         ]
         optional.sort(key=lambda name: _is_nested(asked[name].schema))
         kept = {name for name, one in asked.items() if one.required or name == action.key}
-        kept = {name for name in kept if not is_fixed(asked[name].schema)} | {*optional[:_MOST_OPTIONAL]}
+        most = 0 if action.does is Does.DELETE and self._version > 1 else _MOST_OPTIONAL
+        kept = {name for name in kept if not is_fixed(asked[name].schema)} | {*optional[:most]}
         self.unused = [name for name, one in asked.items() if name not in kept and not is_fixed(one.schema)]
-        return {name: _telling(varied(one.schema)) for name, one in asked.items() if name in kept}
+        return {name: _telling(_brief(varied(one.schema))) for name, one in asked.items() if name in kept}
 
     def _needed(self, body: Mapping[str, Any]) -> set[str]:
         """Return the fields of a body that must be given for a call to make sense.
@@ -181,6 +191,22 @@ def _is_free(schema: Mapping[str, Any]) -> bool:
     """Whether the schema of an object, or of a list of objects, names no fields."""
     items = cast("Mapping[str, Any]", schema.get("items") or {})
     return _is_nested(schema) and not properties_of(schema) and not properties_of(items)
+
+
+def _brief(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema that is not too long for a prompt: of inner objects it keeps what they require."""
+    if len(json.dumps(schema)) <= _LONGEST:
+        return schema
+    told = _telling(schema)
+    return told | {"properties": {name: _core(one) for name, one in properties_of(told).items()}}
+
+
+def _core(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema whose objects have only the fields that they require."""
+    if properties := properties_of(schema):
+        required = cast("Sequence[str]", schema.get("required", ()))
+        return schema | {"properties": {name: _core(properties[name]) for name in required}}
+    return schema | {"items": _core(schema["items"])} if "items" in schema else schema
 
 
 def _telling(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -62,6 +62,8 @@ _CHANGES = frozenset(
 )
 """First words of operations that change something, whatever their method."""
 _BETWEEN: Mapping[str, str] = {"form": ",", "simple": ",", "spaceDelimited": " ", "pipeDelimited": "|"}
+_Place = tuple[str, str]
+"""A place and a name: `("header", "x-api-key")`."""
 _HEADER = re.compile(r"[\x20-\x7e]+")
 
 
@@ -78,10 +80,10 @@ class Requests:
 
     Args:
         operation: the operation.
-        given: names of headers that every request has, in lower case.
+        given: places and names, in lower case, of what every request has.
     """
 
-    def __init__(self, operation: Operation, given: Collection[str] = ()) -> None:
+    def __init__(self, operation: Operation, given: Collection[_Place] = ()) -> None:
         self._operation, self._given = operation, given
         self.problem = _problem(operation, given)
         """Why the operation cannot be called; None if it can."""
@@ -156,31 +158,35 @@ def reads(operation: Operation) -> bool:
     return operation.method == "get" and not named & _CHANGES
 
 
-def _problem(operation: Operation, given: Collection[str]) -> str | None:
+def _problem(operation: Operation, given: Collection[_Place]) -> str | None:
     if operation.problem:
         return operation.problem
     if not operation.path.startswith("/"):
         return "its path does not begin with /"
     if operation.answers and not any(map(is_json, operation.answers)):
         return f"it answers {operation.answers[0]}, and no JSON"
-    for one in operation.aside:
+    for one in (*operation.aside, *operation.parameters):
         if one.required and one.place == "cookie":
             return f"it needs the cookie {one.name}, and none is sent"
-        if one.required and one.name.lower() not in given and _is_secret(one):
-            return f"it needs the header {one.name}; give it with --header '{one.name}: $VARIABLE'"
+        if one.required and (one.place, one.name.lower()) not in given and _is_key(one):
+            return f"it needs the key {one.name}; give it with --header '{one.name}: $VARIABLE'"
     return None
 
 
-def _is_secret(parameter: Parameter) -> bool:
-    return bool({"key", "apikey", "token", "secret", "auth"} & set(words_of(parameter.name)))
+def _is_key(parameter: Parameter) -> bool:
+    """Whether a parameter in a header or the query holds a secret, by its name."""
+    if parameter.place == "query":
+        return plain(parameter.name) in ("apikey", "accesstoken", "authtoken")
+    words = {"key", "apikey", "token", "secret", "auth"} & set(words_of(parameter.name))
+    return parameter.place == "header" and bool(words)
 
 
-def _slots(operation: Operation, given: Collection[str]) -> Iterator[_Slot]:
+def _slots(operation: Operation, given: Collection[_Place]) -> Iterator[_Slot]:
     """Yield the arguments with valid Python names, and only some of the optional ones."""
     taken: set[str] = set()
     optional = 0
     for one in (*operation.parameters, *operation.aside, *_of_body(operation)):
-        if one.place == "cookie" or (one.place == "header" and one.name.lower() in given):
+        if one.place == "cookie" or (one.place, one.name.lower()) in given:
             continue
         if not one.required:
             unsaid = one.place == "header" and not {"enum", "examples"} & set(one.schema)
@@ -327,8 +333,14 @@ class ServiceOrigin:
         """See `ToolOrigin`. Records the service's answers."""
         name = self._document.rstrip("/").rsplit("/", 1)[-1]
         document = Document(self._headers.safe(load_text(self._document)), name)
-        requests, left_out = self._chosen(operations(document), name)
-        asker = HttpClient(self._address, self._headers, self._most, self._wait)
+        listed = list(operations(document))
+        keys = {
+            **{one.name.lower(): one.name for op in listed for one in op.parameters if _is_key(one)},
+            **document.query_keys,
+        }
+        given = {("query" if one in keys else "header", one) for one in self._headers.names}
+        requests, left_out = self._chosen(listed, name, given)
+        asker = HttpClient(self._address, self._headers, self._most, self._wait, query_keys=keys)
         line = _RecordingConnection(requests, asker, self._headers, budget or Budget(USUAL))
         try:
             line.shorten()
@@ -347,7 +359,9 @@ class ServiceOrigin:
         del world, source, files
         return None
 
-    def _chosen(self, listed: Iterator[Operation], name: str) -> tuple[dict[str, Requests], dict[str, str]]:
+    def _chosen(
+        self, listed: Sequence[Operation], name: str, given: Collection[_Place]
+    ) -> tuple[dict[str, Requests], dict[str, str]]:
         """Return the operations that are called, and the reasons for leaving out the others."""
         chosen: dict[str, Requests] = {}
         left_out: dict[str, str] = {}
@@ -357,7 +371,7 @@ class ServiceOrigin:
         if self._only and not begun:
             raise UsageError(f"{name} has no path that begins with {' or '.join(self._only)}")
         for one in current or begun:
-            made = Requests(one, self._headers.names)
+            made = Requests(one, given)
             if not (self._writes or reads(one)):
                 why = "goes by a name of what changes something" if one.method == "get" else "may write"
                 left_out[one.name] = (
