@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,14 +17,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from bundles import made
+from bundles import EXAMPLES, made
 from genenv.api.environment import Environment
 from genenv.cli.app import app
 from genenv.errors import UsageError
 from genenv.gate.gate import examined
 from genenv.progress import Silent, Stage
 from genenv.tools.bundle import Bundle
-from genenv.tools.generate.make_bundle import Drawn, Wanted, make, warnings
+from genenv.tools.generate.drawing import Drawn
+from genenv.tools.generate.make_bundle import Wanted, make, warnings
 from genenv.tools.worlds.origins import PythonOrigin
 from typed import succeeds
 
@@ -139,6 +143,62 @@ def test_a_bundle_without_tasks_ends_with_status_1_and_says_what_to_change(tmp_p
     assert (tmp_path / "lamps" / "README.md").is_file()
     with pytest.raises(UsageError, match=r"no task for .* keeps what was found out"):
         Environment.from_tools(tmp_path / "tools.py", tmp_path / "again", tasks=9, held_out=9)
+
+
+CLOCK = '''
+import time
+
+
+def now() -> float:
+    """Tell the time."""
+    return time.time()
+'''
+BROKEN = '''
+def pay(account: str) -> str:
+    """Pay."""
+    raise RuntimeError("the bank is closed")
+
+
+def hello(name: str) -> None:
+    """Say hello."""
+    print("hello", name)
+'''
+PING = {"get": {"operationId": "ping", "responses": {"204": {"description": "ok"}}}}
+
+
+LONG = pytest.mark.long
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        pytest.param("clock.py", CLOCK, "(now: what it finds differs from one time to the next)", marks=LONG),
+        pytest.param("bank.py", BROKEN, "(pay: the bank is closed; hello: it answers null, and", marks=LONG),
+        ("empty.py", "X = 1", "empty.py has no functions, and no class with methods"),
+        ("none.json", json.dumps({"openapi": "3.0.3", "paths": {}}), "none.json describes no paths"),
+        ("ping.json", json.dumps({"openapi": "3.0.3", "paths": {"/ping": PING}}), "reads or changes records"),
+    ],
+    ids=lambda text: text if text.endswith((".py", ".json")) else "",
+)
+def test_tools_without_tasks_are_an_error_that_says_why(
+    tmp_path: Path, name: str, text: str, said: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    words = ("env", "new", str(tmp_path / "bundle"), "--from", str(tmp_path / name))
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code != 0
+    assert said in done.stderr
+    assert "trains on it" not in done.output
+    assert not (tmp_path / "bundle").exists()
+    with pytest.raises(UsageError, match=re.escape(said)):
+        Environment.from_tools(tmp_path / name, tmp_path / "again")
+
+
+@pytest.mark.long
+def test_a_server_of_which_no_call_succeeds_is_an_error(tmp_path: Path) -> None:
+    server = shlex.join([sys.executable, "-S", str(EXAMPLES / "odd_server.py")])  # without its bookings
+    with pytest.raises(UsageError, match=r"could be called with success .*No such file.*; let the tools"):
+        Environment.from_tools(f"mcp:{server}", tmp_path / "bundle")
 
 
 @pytest.mark.long

@@ -6,11 +6,12 @@ what succeeds says nothing about the arguments, all other values that have a fit
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
 import re
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from genenv.tools.discover.recipes import (
@@ -56,23 +57,19 @@ _PAIRED = 12
 """Maximum number of kinds of each of two parameters whose values are tried together."""
 IDLE = "it is said to write, and nothing that can be seen changed"
 """Failure message of a tool that is declared to write, but whose calls change nothing visible."""
-
-
 NOTHING = "it answers {}, and nothing that can be seen changed"
 """Failure message of a tool whose answers say nothing."""
 
 
+@dataclass(slots=True)
 class Patience:
-    """How long other values are tried for one tool than those that the names of its parameters suggest.
+    """What may be spent on values of one tool that the names of its parameters do not suggest."""
 
-    Args:
-        calls: number of programs of calls.
-        seconds: time limit. Only slow tools reach it; what is found then depends on the machine.
-        clock: returns the time in seconds.
-    """
-
-    def __init__(self, calls: int, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self.calls, self.seconds, self.clock = calls, seconds, clock
+    calls: int
+    """Number of programs of calls."""
+    seconds: float
+    """Only slow tools take so long; what is found then depends on the machine."""
+    clock: Callable[[], float] = time.monotonic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,8 +118,7 @@ class Probe:
         self._world, self._tool, self._rng, self._luck = world, tool, rng, call_stats
         self._before, self._held, self._slots = before, held, slots(tool)
         self._needed = [slot for slot, needed in self._slots.items() if needed]
-        self._kinds: dict[str, dict[str, Sequence[Json]]] = {}
-        self._suggested: dict[str, list[str]] = {}
+        self._fitting, self._named = functools.cache(self._find_fitting), functools.cache(self._find_named)
         self._found: list[_Tried] = []
         self._forms: set[str] = set()
         self._plays = 0
@@ -141,46 +137,38 @@ class Probe:
             self._try(dict(combination))
 
     def try_all(self, patience: Patience) -> None:
-        """Try all values of a fitting type, for one parameter after the other, until calls surely succeed.
-
-        An answer unlike all before it shows that a call went further; the source is then kept while other
-        parameters are tried.
-        """
-        start, plays, half = (
-            patience.clock(),
-            self._plays,
-            patience.calls // 2,
-        )  # the rest is for other states
-
-        def is_over() -> bool:
-            late = patience.clock() - start > patience.seconds
-            return self.is_sure or late or self._plays - plays > half
-
-        self._search(is_over)
+        """Try all values of a fitting type, until calls surely succeed or half of the patience is spent."""
+        start, plays = patience.clock(), self._plays
+        for is_whole in self._search() if not self.is_sure else ():
+            spent = self._plays - plays
+            is_late = patience.clock() - start > patience.seconds
+            if is_late or spent > patience.calls // 2 or (self.is_sure and is_whole):
+                break
         patience.calls -= self._plays - plays
         patience.seconds -= patience.clock() - start
 
-    def _search(self, is_over: Callable[[], bool]) -> None:
+    def _search(self) -> Iterator[bool]:
+        """Try other sources for one parameter after the other; yield whether all of a parameter were tried.
+
+        An answer unlike all before it shows that a call went further: the source is then kept while other
+        parameters are tried. If nothing succeeds, sources of two parameters at once are tried.
+        """
         ways, further = {slot: self._ways(slot)[0] for slot in self._needed}, True
-        while further and not is_over():
+        while further:
             further = False
             for slot in self._needed:
-                best = max(self._found, key=self._rank, default=None)
-                ways = dict(best.ways) if best else ways
-                kept, known = dict(ways), len(self._found)
+                found = len(self._found)
+                ways = dict(max(self._found, key=self._rank).ways) if found else ways
                 for way in self._others(slot, ways[slot]):
                     if self._try({**ways, slot: way}) and not self._found:
-                        kept, further = {**ways, slot: way}, True
+                        ways, further = {**ways, slot: way}, True
                         break
-                    if is_over() and not self.is_sure:
-                        return
-                ways, further = kept, further or len(self._found) > known
-                if self.is_sure:
-                    return
+                    yield False
+                further = further or len(self._found) > found
+                yield True
         for pair in self._pairs(ways) if not self._found else ():
-            if is_over():
-                return
             self._try({**ways, **pair})
+            yield True
 
     def _pairs(self, ways: Mapping[str, str]) -> list[dict[str, str]]:
         """Return sources of two parameters at once: some answers do not say which of them is wrong."""
@@ -246,44 +234,36 @@ class Probe:
         suits = sum(self._suits(slot, way, writes=tried.writes) for slot, way in tried.ways.items())
         return rate, suits, len(tried.good)
 
-    def _fitting(self, slot: str) -> dict[str, Sequence[Json]]:
-        """Return the kinds of values that a slot can take."""
-        if slot in self._kinds:
-            return self._kinds[slot]
+    def _find_fitting(self, slot: str) -> dict[str, Sequence[Json]]:
+        """Return the kinds of values that a slot can take; none if its schema lists its values."""
         of, name = alone(self._tool, slot)
-        found = self._kinds[slot] = dict[str, Sequence[Json]]()
-        for kind, held in self._held.values.items():
+        found: dict[str, Sequence[Json]] = {}
+        for kind, held in self._held.values.items() if not is_closed(of, name) else ():
             some = held[:_LOOKED_AT]
             values = some if kind.endswith(INDEX) else taken(of, name, some)  # an index is no text
             if any(of.fits(name, one) for one in values):
                 found[kind] = held
         return found
 
-    def _named(self, slot: str) -> list[str]:
-        """Return the sources that the name or the schema of a slot suggests."""
-        if slot not in self._suggested:
-            of, name = alone(self._tool, slot)
-            fitting = () if is_closed(of, name) else self._fitting(slot)
-            held = [kind for kind in fitting if source_of(kind) is None]
-            told = [kind for kind in fitting if source_of(kind) not in (None, of.name)]
-            suggested = [*wanted(name, of.name, held), *wanted(name, of.name, told)]
-            self._suggested[slot] = [FRESH] if is_closed(of, name) else suggested
-        return self._suggested[slot]
+    def _find_named(self, slot: str) -> list[str]:
+        """Return the sources that the name of a slot suggests."""
+        of, name = alone(self._tool, slot)
+        held = [kind for kind in self._fitting(slot) if source_of(kind) is None]
+        told = [kind for kind in self._fitting(slot) if source_of(kind) not in (None, of.name)]
+        return [*wanted(name, of.name, held), *wanted(name, of.name, told)]
 
     def _ways(self, slot: str) -> list[str]:
-        """Return the sources that are tried first: those that the slot suggests, and `FRESH`."""
-        return list(dict.fromkeys([*self._named(slot), FRESH]))
+        """Return the sources that are tried first: those that the name suggests, and `FRESH`."""
+        return [*self._named(slot), FRESH]
 
     def _others(self, slot: str, way: str) -> list[str]:
         """Return all sources of a slot but one."""
-        named = self._ways(slot)
-        fitting = {} if is_closed(*alone(self._tool, slot)) else self._fitting(slot)
-        kinds = untold({kind: one for kind, one in fitting.items() if source_of(kind) != self._tool.name})
-        return [one for one in dict.fromkeys([*named, *kinds[:_MOST_KINDS]]) if one != way]
+        fitting = self._fitting(slot).items()
+        kinds = untold({kind: one for kind, one in fitting if source_of(kind) != self._tool.name})
+        return [one for one in dict.fromkeys([*self._ways(slot), *kinds[:_MOST_KINDS]]) if one != way]
 
     def _tried(self, ways: Mapping[str, str], tries: int, always: Collection[str] = ()) -> _Tried:
         tool, outcomes = self._tool, list[tuple[dict[str, Json], Outcome]]()
-        together = list[bool]()
         for number in range(tries):
             args = self._drawn(ways, together=number % 2 == 0, always=always)
             if args is None:

@@ -190,6 +190,7 @@ def draw_arguments(
             inner.setdefault(outer, {})[field] = way
     for outer, fields in inner.items():
         _place(tool, outer, args[outer], fields, held, rng)
+    args = {name: value for name, value in args.items() if value != {} or name in tool.required}
     return args if tool.problem(args) is None else None
 
 
@@ -197,6 +198,10 @@ def _chosen(values: Sequence[Json], fails: Sequence[Json], rng: random.Random) -
     """Return a random value. Values that failed so far are seldom drawn, as the state may have changed."""
     better = [one for one in values if one not in fails] if fails else []
     return rng.choice(better if better and rng.random() >= _AGAIN else values)
+
+
+_MOST_SLOTS = 16
+"""Number of slots of a tool from which on optional fields of records are left out."""
 
 
 def slots(tool: Tool) -> dict[str, bool]:
@@ -211,7 +216,7 @@ def slots(tool: Tool) -> dict[str, bool]:
         needed = cast("Sequence[str]", record.get("required", ()))
         for name, schema in cast("Mapping[str, JsonObject]", record.get("properties", {})).items():
             plain = "enum" not in schema and schema.get("type") in ("string", "integer", "array")
-            if plain or name not in needed:
+            if plain if name in needed else len(found) < _MOST_SLOTS:
                 found.setdefault(f"{outer}.{name}", outer in tool.required and name in needed)
     return found
 

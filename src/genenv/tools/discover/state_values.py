@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
+import regex
+
 from genenv.types import Json
 
 KEY = "#"
@@ -27,7 +29,7 @@ _SPOKEN = frozenset({"name", "title"})
 """Words for names that people say; the key of a record is seldom one of these."""
 _SEARCHED = frozenset({"q", "query", "search", "keyword", "term", "text", "phrase"})
 """Words of parameters that search records by the names that people say."""
-_PART = re.compile(r"[^\W\d_]+|\d+")
+_WORD = regex.compile(r"\p{Lu}+(?!\p{Ll})|\p{Lu}?\p{Ll}+|[^\W\d_]+|\d+")
 FILES, FOLDERS, HIDDEN, TABLES = "files", "folders", "hidden", "tables"
 """Tables in a folder's state whose entries are always records by name, whatever the names look like."""
 _BY_NAME = frozenset({FILES, FOLDERS, HIDDEN, TABLES})
@@ -41,11 +43,7 @@ MOST_WANTED = 3
 
 def parts_of(name: str) -> list[str]:
     """Return the words of an identifier in any alphabet, lower-cased: `orderIds` is order, ids."""
-    spaced = "".join(
-        f" {sign}" if sign.isupper() and not (before.isupper() and not after.islower()) else sign
-        for before, sign, after in zip(f" {name}", name, f"{name[1:]} ", strict=False)
-    )
-    return [word.lower() for word in _PART.findall(spaced)]
+    return [word.lower() for word in _WORD.findall(name)]
 
 
 def words_of(name: str) -> tuple[str, ...]:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import random
 import re
 import time
-from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -16,8 +14,6 @@ from typing import cast
 from pydantic import JsonValue
 
 from genenv.environments import FOLDER_MARK
-from genenv.environments.base import Environment
-from genenv.environments.common import Refused
 from genenv.errors import UsageError
 from genenv.files import filled
 from genenv.progress import Reporter, staged
@@ -41,229 +37,21 @@ from genenv.tools.discover.exploring import (
 )
 from genenv.tools.discover.recipes import Graph, found_by
 from genenv.tools.environment import Tools
-from genenv.tools.generate.plans import Plan
-from genenv.tools.generate.training_config import (
-    TRAINING,
-    USUAL_CALLS,
-    is_too_long,
-    tokens_needed,
-    training_toml,
-    window,
-)
+from genenv.tools.generate.drawing import Drawing, Drawn, Examine
+from genenv.tools.generate.training_config import TRAINING, USUAL_CALLS, tokens_needed, training_toml
 from genenv.tools.generate.written_tasks import Model, TaskWriting, Writer, written_values
 from genenv.tools.language.wording import beginnings, is_documented
 from genenv.tools.language.words import SpokenValues
 from genenv.tools.settings import Style, ToolsConfig
-from genenv.tools.spec import Program, ToolsParameters
+from genenv.tools.spec import Program
 from genenv.tools.worlds.base import LoadedWorld, World
 from genenv.tools.worlds.limits import USUAL, BoundedWorld, Budget, Limits
 from genenv.tools.worlds.openapi.mock_world import MockWorld
 from genenv.tools.worlds.origins import ToolOrigin
 from genenv.tools.worlds.recorded import RecordedWorld
-from genenv.types import Lineage, Origin, Rejection, RejectReason, Task
 
-Examine = Callable[[Environment, Task, random.Random], Rejection | None]
-"""The gate: returns a rejection for a bad task, else None (`genenv.gate.gate.examined`)."""
-
-
-_TRIES_PER_TASK = 12
-_MOST_BARREN = 400
-"""Number of tries in a row without a new program after which drawing stops."""
 _FILES = {False: "base", True: "held-out"}
 """File name of the programs for training (False) and for held-out tasks (True)."""
-
-
-TOO_LONG = "too_long"
-"""The reason for refusing a task whose prompt may be longer than the context window of `train.toml`."""
-_ADVICE: Mapping[str, str] = {
-    RejectReason.DUPLICATE: "few different calls succeed: let the tools begin with more records",
-    RejectReason.TRIVIAL: "calls change nothing, and find nothing that one could ask for: let tools keep "
-    "what they change, and return what they find",
-    RejectReason.EXECUTION: "calls fail, or succeed too seldom: begin with records on which they succeed",
-    RejectReason.ORACLE_FAILS: "calls fail when they are repeated: let tools do the same each time",
-    RejectReason.CHECKS_DISAGREE: "calls do not end in the same state twice: leave clocks and chance out of "
-    "the tools, or list what differs as volatile in bundle.toml",
-    RejectReason.UNSTATED: "texts lack a value of their calls: give it a blank in wordings.toml",
-    RejectReason.LEAK: "texts give the solution away: change wordings.toml, or the tools' documentation",
-    TOO_LONG: f"with their tools they may not fit into policy.context_tokens of {TRAINING}: give fewer "
-    "tools, or such with fewer parameters",
-    RejectReason.HELD_OUT: "what there is belongs to the other side: let the tools begin with more records",
-}
-"""Advice by rejection reason, for the reason that rejected the most programs."""
-
-
-class Drawing:
-    """Draws distinct programs for training and for held-out tasks."""
-
-    def __init__(self, env: Tools, examine: Examine, rng: random.Random) -> None:
-        self._env, self._examine, self._rng = env, examine, rng
-        self._known: set[str] = set()
-        self._window = window(env.bundle.path)
-        self.found: dict[bool, list[Program]] = {False: [], True: []}
-        """Accepted programs, for training (False) and for held-out tasks (True)."""
-        self.is_over: Callable[[], bool] = lambda: False
-        """Returns whether drawing has to stop."""
-        self.refused = Counter[str]()
-        """Number of refused programs by reason."""
-        self.refused_of: dict[str, Counter[str]] = {}
-        """Number of refused programs by reason, for each tool that they call."""
-
-    @property
-    def subjects(self) -> Iterable[str]:
-        """Tools that tasks can call: those with a recipe."""
-        return self._env.graph.recipes
-
-    def parameters(self) -> Iterator[ToolsParameters]:
-        """Yield random task parameters, each tool in turn as the subject; none if there is no recipe."""
-        while self._env.graph.recipes:
-            for subject in self._env.graph.recipes:
-                one = self._rng.choice(list(self._env.options(subject)))
-                chosen = {name: self._rng.choice(list(values)) for name, values in one.items()}
-                yield ToolsParameters.model_validate(chosen)
-
-    def sides(self, asked: Mapping[bool, int], reporter: Reporter) -> dict[bool, list[Program]]:
-        """Draw programs that pass the gate, until there are enough on both sides or no more are found.
-
-        The keys of `asked` and of the result are False (training) and True (held-out). If the sides share
-        their states and values, a hash of its calls decides to which side a program belongs.
-        """
-        found = self.found
-        runs = [[False], [True]] if _differ(self._env.bundle) else [[False, True]]
-        left = sum(asked.values()) - sum(map(len, found.values()))
-        if not left:
-            return found
-        with reporter.stage("drawing tasks", items=left, unit="tasks") as stage:
-            for run in runs:
-                tries, known, barren = _TRIES_PER_TASK * sum(asked[side] for side in run), 0, 0
-                for parameters in itertools.islice(self.parameters(), tries):
-                    if (barren := barren + 1 if len(self._known) == known else 0) > _MOST_BARREN:
-                        break
-                    known = len(self._known)
-                    if self.is_over():
-                        break
-                    program = self.passing(parameters, measuring=run[0])
-                    side = program is not None and self._env.is_for_measuring(program)
-                    if program is None or side not in run or len(found[side]) >= asked[side]:
-                        continue
-                    found[side].append(program)
-                    stage(0, 1)
-                    if all(len(found[side]) == asked[side] for side in run):
-                        break
-        return found
-
-    def written(self, asked: Mapping[bool, int], model: Model, reporter: Reporter) -> TaskWriting:
-        """Have a model write programs that pass; return what it wrote, and why programs were refused."""
-        writing = TaskWriting(self._env, model)
-        with reporter.stage("writing tasks", items=sum(asked.values()), unit="tasks") as stage:
-            self.found |= writing.write(asked, self.judged, stage)
-        return writing
-
-    def passing(self, parameters: ToolsParameters, *, measuring: bool = False) -> Program | None:
-        """Return a new program that passes the gate, drawn for one side; None if it is refused."""
-        program = self._examined(parameters, measuring=measuring)
-        if isinstance(program, Program):
-            return program
-        self.refused[program] += 1
-        for tool in dict.fromkeys(Plan.read(parameters.tools).tools):
-            self.refused_of.setdefault(tool, Counter())[program] += 1
-        return None
-
-    def _examined(self, parameters: ToolsParameters, *, measuring: bool) -> Program | str:
-        """Return a new program that passes the gate, or the reason for refusing what was drawn."""
-        env, rng = self._env, self._rng
-        try:
-            program = env.walker(measuring=measuring).drawn(parameters, rng)
-        except Refused as error:
-            return error.rejection.reason
-        task = self.judged(program)
-        return program if isinstance(task, Task) else task
-
-    def judged(self, program: Program) -> Task | str:
-        """Return the task of a new program that passes the gate, or the reason for refusing it."""
-        env = self._env
-        key = repr([(step.tool, step.args, step.uses) for step in program.calls])
-        if key in self._known:
-            return RejectReason.DUPLICATE
-        self._known.add(key)
-        lineage = Lineage(origin=Origin.HELD_OUT if env.is_for_measuring(program) else Origin.SEED)
-        name = f"{env.bundle.name}-{len(self._known)}"
-        task = env.build(program, task_id=name, lineage=lineage, rng=self._rng)
-        if isinstance(task, Task) and is_too_long(task, env.world.tools, self._window):
-            return TOO_LONG
-        verdict = task if isinstance(task, Rejection) else self._examine(env, task, self._rng)
-        return verdict.reason if isinstance(verdict, Rejection) else cast(Task, task)
-
-
-def _differ(bundle: Bundle) -> bool:
-    """Whether held-out tasks have separate states, values, wordings or circles of tools."""
-    about = bundle.about
-    own = bundle.measuring_spoken_values.values or bundle.measuring_wordings
-    return bool(about.starts or about.together or own)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drawn:
-    """How many tasks were drawn, and why programs were refused."""
-
-    base: int = 0
-    """Number of training tasks."""
-    held_out: int = 0
-    """Number of held-out tasks."""
-    asked: tuple[int, int] = (0, 0)
-    """Requested numbers of training tasks and held-out tasks."""
-    refused: Counter[str] = field(default_factory=Counter[str])
-    """Number of refused programs by reason."""
-    unused: Mapping[str, Counter[str]] = field(default_factory=dict[str, Counter[str]])
-    """Tools that have a recipe but are in no task, with their numbers of refused programs by reason."""
-
-    @classmethod
-    def of(cls, drawing: Drawing, asked: tuple[int, int]) -> Drawn:
-        """Count the results of a drawing.
-
-        Args:
-            drawing: the finished drawing.
-            asked: the requested numbers of training and held-out tasks.
-        """
-        found, refused = drawing.found, drawing.refused_of
-        used = {step.tool for side in found.values() for program in side for step in program.calls}
-        return cls(
-            base=len(found[False]),
-            held_out=len(found[True]),
-            asked=asked,
-            refused=drawing.refused,
-            unused={tool: refused.get(tool, Counter()) for tool in drawing.subjects if tool not in used},
-        )
-
-    @property
-    def lacking(self) -> str | None:
-        """Why the bundle cannot be used, and what to change; None if it has training and held-out tasks."""
-        if self.base and self.held_out:
-            return None
-        side = "training" if not self.base else "measuring"
-        return f"no task for {side} was found: {self._why(self.refused)}"
-
-    @property
-    def warnings(self) -> list[str]:
-        """Warnings about the tasks, as sentences, for users who train on them; may be empty."""
-        sides = zip((self.base, self.held_out), self.asked, ("training", "measuring"), strict=True)
-        few = [f"{found} of {asked} for {side}" for found, asked, side in sides if found < asked / 2]
-        said = (
-            [f"only so many tasks were found: {' and '.join(few)}; {self._why(self.refused)}"] if few else []
-        )
-        said += [
-            f"{tool} can be called, and is in no task: {self._why(reasons)}"
-            for tool, reasons in self.unused.items()
-        ]
-        return said
-
-    @staticmethod
-    def _why(reasons: Counter[str]) -> str:
-        """Return a count of the reasons for refusing programs, and advice."""
-        if not reasons:
-            return "no program of calls could be drawn"
-        (most, _), *_ = reasons.most_common(1)
-        advice = _ADVICE.get(most, "README.md of the bundle says how its tools were called")
-        return f"{reasons.total()} programs of calls were tried and refused ({tallied(reasons)}); {advice}"
 
 
 def write_tasks(bundle: Bundle, found: Mapping[bool, Sequence[Program]]) -> None:

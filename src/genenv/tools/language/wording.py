@@ -92,6 +92,11 @@ def label(name: str) -> str:
     return " ".join(parts_of(name)) or name
 
 
+def enumerated(texts: Sequence[str]) -> str:
+    """Return texts as a list in a sentence: `a, b and c`."""
+    return " and ".join([", ".join(texts[:-1]), texts[-1]]) if len(texts) > 1 else "".join(texts)
+
+
 def value_text(value: Json) -> str:
     """Return a value as text in a request; strings are in quotation marks."""
     if isinstance(value, str):
@@ -99,7 +104,7 @@ def value_text(value: Json) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list) and value and all(isinstance(one, str | int | float) for one in value):
-        return " and ".join(value_text(one) for one in value)
+        return enumerated([value_text(one) for one in value])
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return json.dumps(value, ensure_ascii=False)
@@ -217,7 +222,7 @@ def _filled(chosen: str, said: Said, rng: random.Random) -> Clause:
     blanks = set(blanks_of(chosen))
     rest = [_named(name, text, said.found) for name, text in given.items() if name not in blanks]
     rng.shuffle(rest)
-    listed = ", ".join(rest[:-1]) + " and " * (len(rest) > 1) + rest[-1] if rest else ""
+    listed = enumerated(rest)
 
     def fill(match: re.Match[str]) -> str:
         name, form, fixed = match.groups()
