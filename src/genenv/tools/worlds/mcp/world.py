@@ -42,8 +42,7 @@ from genenv.types import Json
 
 T = TypeVar("T")
 _MOST_BYTES = 1 << 20
-_SPECIAL = b"\0 neither a file nor a link \0"
-"""Used in place of the bytes of pipes, sockets and devices."""
+_SPECIAL = b"\0 neither a file nor a link \0"  # in place of the bytes of pipes, sockets and devices
 _NAMES = (FILES, FOLDERS, HIDDEN, TABLES)
 
 
