@@ -9,7 +9,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
@@ -33,9 +33,9 @@ from genenv.tools.bundle import (
     values_toml,
     wordings_toml,
 )
+from genenv.tools.discover.asking import said_of_unseen, unjudged, with_questions
 from genenv.tools.discover.exploring import (
     Explorer,
-    Nondeterminism,
     find_nondeterminism,
     without_nondeterminism,
 )
@@ -48,8 +48,9 @@ from genenv.tools.language.wording import beginnings, is_documented
 from genenv.tools.language.words import SpokenValues
 from genenv.tools.settings import Style, ToolsConfig
 from genenv.tools.spec import Program, ToolsParameters
-from genenv.tools.worlds.base import LoadedWorld, World
+from genenv.tools.worlds.base import LoadedWorld
 from genenv.tools.worlds.limits import USUAL, BoundedWorld, Budget, Limits
+from genenv.tools.worlds.observed import observed
 from genenv.tools.worlds.openapi.mock_world import MockWorld
 from genenv.tools.worlds.origins import ToolOrigin
 from genenv.tools.worlds.recorded import RecordedWorld
@@ -403,13 +404,17 @@ def _made(
             )
             explorer.also = lambda _: spoken.kinds(None)
             graph = explorer.explore()
+        explorer, graph = with_questions(explorer, graph, world, wanted.seed, reporter)
         if not graph.recipes:
             reasons = "; ".join(f"{tool}: {error}" for tool, error in graph.failures.items())
             raise UsageError(f"no tool of {origin.label} could be called with success ({reasons[:400]})")
         with staged(reporter, "calling the tools twice", items=None, unit="programs"):
-            found = _unsteady(explorer, BoundedWorld(source.open(files), budget), graph, wanted.seed)
-        graph = without_nondeterminism(graph, found)
-        about = About(name=name, source=source, state=StateRules(volatile=found.state, results=found.results))
+            bounded = observed(BoundedWorld(source.open(files), budget), graph.questions)
+            with contextlib.closing(bounded) as again:
+                found = find_nondeterminism(explorer, again, graph, random.Random(f"{wanted.seed} twice"))
+        graph = replace(without_nondeterminism(graph, found), asked=graph.asked)
+        rules = StateRules(volatile=found.state, results=found.results)
+        about = About(name=name, source=source, leave_out=unjudged(graph), state=rules)
         wordings = beginnings(world.tools, {tool: one.writes for tool, one in graph.recipes.items()})
     finally:
         world.close()
@@ -437,13 +442,6 @@ def _explored(
     explorer = Explorer(BoundedWorld(world, budget), random.Random(f"{wanted.seed} probing"))
     with staged(reporter, "trying the tools", items=len(world.tools), unit="tools"):
         return explorer, explorer.explore()
-
-
-def _unsteady(explorer: Explorer, again: World, graph: Graph, seed: int) -> Nondeterminism:
-    try:
-        return find_nondeterminism(explorer, again, graph, random.Random(f"{seed} twice"))
-    finally:
-        again.close()
 
 
 def _draw(
@@ -574,6 +572,7 @@ def _notes(made: Made) -> Sequence[str]:
         notes.append(f"- These differ from one time to the next and do not count: {', '.join(volatile)}")
     if results := made.bundle.about.state.results:
         notes.append(f"- Of what tools find, these differ and do not count: {', '.join(results)}")
+    notes += [f"- {one}" for one in said_of_unseen(made.graph)]
     if made.ended:
         notes.append(f"- Not all was recorded: {made.ended}. What was is here.")
     if made.network:
