@@ -27,7 +27,7 @@ from genenv.tools.worlds.python import PythonWorld
 
 ORDERS = '{f"A-{n}": {"item": item, "status": "open"} for n, item in enumerate(("lamp", "desk", "rug"), 1)}'
 TOOLS = '''
-def list__orders() -> list[dict]:
+def list_orders() -> list[dict]:
     """List the orders."""
     return [{"order_id": key, "item": one["item"]} for key, one in _orders().items()]
 
@@ -129,7 +129,7 @@ def test_after_a_call_that_ends_the_process_the_state_before_it_is_asked_for(tmp
 
 @pytest.mark.long
 def test_tools_that_change_what_is_answered_are_found_and_what_to_ask(memory: McpWorld) -> None:
-    way = {"order_id": "list__orders().order_id"}
+    way = {"order_id": "list_orders().order_id"}
     own = {"list_orders": {}, "add_note": {**way, "note": "new"}, "mail_customer": {**way, "text": "new"}}
     recipes = {
         name: Recipe(tool=name, writes=False, ways=own.get(name, way), success=1.0) for name in memory.tools
@@ -153,7 +153,7 @@ def test_tools_that_change_what_is_answered_are_found_and_what_to_ask(memory: Mc
 
 def test_what_only_reads_is_asked_nothing_more(tmp_path: Path) -> None:
     (tmp_path / "tools.py").write_text(KINDS["cache"] + TOOLS)
-    ways = {"list_orders": {}, "get_order": {"order_id": "list__orders().order_id"}}
+    ways = {"list_orders": {}, "get_order": {"order_id": "list_orders().order_id"}}
     recipes = {name: Recipe(tool=name, writes=False, ways=told, success=1.0) for name, told in ways.items()}
     with closing(PythonWorld(tmp_path, "tools.py")) as world:
         rng, graph = random.Random(0), Graph(recipes)
@@ -174,7 +174,7 @@ def test_a_rollout_that_changes_more_than_asked_fails_where_only_answers_show_it
     assert found.graph.recipes["cancel_order"].writes
     assert found.bundle.about.leave_out == ("mail_customer",)
     readme = (tmp_path / "bundle" / "README.md").read_text()
-    assert 'is asked for after each attempt: list__orders(); get_order("A-1")' in readme
+    assert 'is asked for after each attempt: list_orders(); get_order("A-1")' in readme
     assert "Agents are not offered what may write where no check sees it: mail_customer" in readme
     assert Bundle.open(tmp_path / "bundle").graph == found.graph
     env = Tools(ToolsConfig(), tmp_path / "bundle")
