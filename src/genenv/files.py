@@ -71,11 +71,12 @@ def private_folder(prefix: str, place: Path) -> tuple[Path, int]:
     remove_abandoned(prefix, place)
     while True:
         path = Path(tempfile.mkdtemp(prefix=prefix, dir=place)).resolve()
-        lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if path.is_dir():  # no other process removed it before it was locked
-            return path, lock
-        os.close(lock)
+        with contextlib.suppress(FileNotFoundError):  # another process removed it before it was locked
+            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if path.is_dir():
+                return path, lock
+            os.close(lock)
 
 
 def remove_abandoned(prefix: str, place: Path) -> None:

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from genenv.errors import UsageError
-from genenv.tools.worlds.folder import content_of
-from genenv.tools.worlds.mcp.world import Original, WorkingFolder
+from genenv.tools.worlds.folder import Original, WorkingFolder, content_of
 from genenv.tools.worlds.origins import PythonOrigin
 from genenv.tools.worlds.python import PythonWorld
 

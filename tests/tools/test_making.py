@@ -112,8 +112,9 @@ def test_every_stage_that_can_be_counted_is(tmp_path: Path) -> None:
     watched = _Watched()
     origin = PythonOrigin(tmp_path / "tools.py", "")
     make(tmp_path / "doors", Wanted(origin=origin, base=4, held_out=1), examined, watched)
-    (_, trying, twice, drawing) = watched.said
+    (_, trying, looking, twice, drawing) = watched.said
     assert trying == ("trying the tools", 3, "3 tools")
+    assert looking[0] == "looking for state that cannot be read"
     assert twice[0] == "calling the tools twice"
     assert drawing == ("drawing tasks", 5, "5 tasks")
     assert "again, 1 of 1: paint" in watched.notes

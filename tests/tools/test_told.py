@@ -24,8 +24,8 @@ from genenv.tools.discover.recipes import (
 )
 from genenv.tools.generate.fresh_values import fresh
 from genenv.tools.worlds.base import Call, Outcome, Played, Tool
+from genenv.tools.worlds.folder import Original, WorkingFolder
 from genenv.tools.worlds.jsonable import staged
-from genenv.tools.worlds.mcp.world import Original, WorkingFolder
 from genenv.types import Json
 
 GIT = shutil.which("git")

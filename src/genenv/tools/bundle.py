@@ -34,6 +34,7 @@ from genenv.tools.discover.state_values import ANY, KEY
 from genenv.tools.language.words import SpokenValues, with_words_of
 from genenv.tools.spec import SIZES, Program, Size
 from genenv.tools.worlds.base import Call, LimitedWorld, World
+from genenv.tools.worlds.observed import observed
 from genenv.tools.worlds.sources import McpSource, PythonSource, Source
 from genenv.types import Json
 from genenv.untrusted.documents import read_toml
@@ -225,7 +226,8 @@ class Bundle:
         if not opened.confined:
             _say_that_nothing_confines()
         hidden = (*self.about.leave_out, *([starts.tool] if starts else []))
-        return LimitedWorld(opened, hidden) if hidden else opened
+        world = observed(opened, self.graph.questions if (self.path / "graph.json").is_file() else ())
+        return LimitedWorld(world, hidden) if hidden else world
 
     def opened_before(self) -> bool:
         """Whether this machine opened the bundle before with the same files; also record that it does now."""

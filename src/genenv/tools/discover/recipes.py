@@ -79,6 +79,14 @@ class Graph:
     links: tuple[Link, ...] = ()
     failures: Mapping[str, str] = field(default_factory=dict[str, str])
     """Tools that never succeeded, with their last error."""
+    asked: tuple[tuple[str, Mapping[str, JsonValue]], ...] = ()
+    """Calls of tools that read, as name and arguments: their answers are part of the state, as nothing else
+    shows it."""
+
+    @property
+    def questions(self) -> list[Call]:
+        """The calls of `asked`."""
+        return [Call(tool=tool, args=args) for tool, args in self.asked]
 
 
 def succeeded(outcome: Outcome, *, writes: bool) -> bool:

@@ -7,7 +7,7 @@ import random
 import re
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
@@ -29,6 +29,7 @@ from genenv.tools.bundle import (
     values_toml,
     wordings_toml,
 )
+from genenv.tools.discover.asking import said_of_unseen, unjudged, with_questions
 from genenv.tools.discover.exploring import (
     Explorer,
     Nondeterminism,
@@ -44,8 +45,9 @@ from genenv.tools.language.wording import beginnings, is_documented
 from genenv.tools.language.words import SpokenValues
 from genenv.tools.settings import Style, ToolsConfig
 from genenv.tools.spec import Program
-from genenv.tools.worlds.base import LoadedWorld, World
+from genenv.tools.worlds.base import LoadedWorld
 from genenv.tools.worlds.limits import USUAL, BoundedWorld, Budget, Limits
+from genenv.tools.worlds.observed import observed
 from genenv.tools.worlds.openapi.mock_world import MockWorld
 from genenv.tools.worlds.origins import ToolOrigin
 from genenv.tools.worlds.recorded import RecordedWorld
@@ -207,11 +209,14 @@ def _made(
             )
             explorer.also = lambda _: spoken.kinds(None)
             graph = explorer.explore()
+        explorer, graph = with_questions(explorer, graph, world, wanted.seed, reporter)
         found = Nondeterminism((), ())
         if graph.recipes:
             with staged(reporter, "calling the tools twice", items=None, unit="programs"):
-                found = _unsteady(explorer, BoundedWorld(source.open(files), budget), graph, wanted.seed)
-            graph = without_nondeterminism(graph, found)
+                bounded = observed(BoundedWorld(source.open(files), budget), graph.questions)
+                with contextlib.closing(bounded) as again:
+                    found = find_nondeterminism(explorer, again, graph, random.Random(f"{wanted.seed} twice"))
+            graph = replace(without_nondeterminism(graph, found), asked=graph.asked)
         if not graph.recipes:
             reasons = "; ".join(f"{tool}: {error}" for tool, error in graph.failures.items())
             raise UsageError(
@@ -219,7 +224,8 @@ def _made(
                 "begin with records, say in their schema which values they take (enum, examples), or have a "
                 "model look for values (--writer)"
             )
-        about = About(name=name, source=source, state=StateRules(volatile=found.state, results=found.results))
+        rules = StateRules(volatile=found.state, results=found.results)
+        about = About(name=name, source=source, leave_out=unjudged(graph), state=rules)
         wordings = beginnings(world.tools, {tool: one.writes for tool, one in graph.recipes.items()})
     finally:
         world.close()
@@ -251,13 +257,6 @@ def _explored(
     explorer = Explorer(BoundedWorld(world, budget), random.Random(f"{wanted.seed} probing"))
     with staged(reporter, "trying the tools", items=len(world.tools), unit="tools"):
         return explorer, explorer.explore()
-
-
-def _unsteady(explorer: Explorer, again: World, graph: Graph, seed: int) -> Nondeterminism:
-    try:
-        return find_nondeterminism(explorer, again, graph, random.Random(f"{seed} twice"))
-    finally:
-        again.close()
 
 
 def _draw(
@@ -397,6 +396,7 @@ def _notes(made: Made) -> Sequence[str]:
         notes.append(f"- These differ from one time to the next and do not count: {', '.join(volatile)}")
     if results := made.bundle.about.state.results:
         notes.append(f"- Of what tools find, these differ and do not count: {', '.join(results)}")
+    notes += [f"- {one}" for one in said_of_unseen(made.graph)]
     if made.ended:
         notes.append(f"- Not all was recorded: {made.ended}. What was is here.")
     if made.network:

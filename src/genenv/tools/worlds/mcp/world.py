@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import os
-import shutil
-import stat
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,10 +18,8 @@ from typing import Any, TypeVar, cast
 
 from genenv.environments.stepwise import STEPPED
 from genenv.errors import UsageError
-from genenv.tools.discover.state_values import FILES, FOLDERS, HIDDEN, TABLES
 from genenv.tools.worlds.base import GONE, Call, KnownPrograms, Outcome, Played, Session, Tool, usable
-from genenv.tools.worlds.folder import JOURNALS, content_of, is_table_file
-from genenv.tools.worlds.jsonable import MARK, staged
+from genenv.tools.worlds.folder import Original, WorkingFolder
 from genenv.tools.worlds.mcp.client import (
     Connection,
     Flooded,
@@ -41,202 +36,6 @@ from genenv.tools.worlds.python_child import MOST_CHARS
 from genenv.types import Json
 
 T = TypeVar("T")
-_MOST_BYTES = 1 << 20
-_SPECIAL = b"\0 neither a file nor a link \0"  # in place of the bytes of pipes, sockets and devices
-_NAMES = (FILES, FOLDERS, HIDDEN, TABLES)
-
-
-@dataclass(frozen=True, slots=True)
-class _File:
-    raw: bytes
-    """The bytes of a file, or the target of a link."""
-    link: bool
-    mode: int
-    times: tuple[int, int]
-    """Times of the last access and the last change."""
-
-
-class Original:
-    """The initial content of a server's working folder, read once for all of its processes.
-
-    Args:
-        folder: the folder with the content; it may be missing, as git does not store an empty folder.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        files, folders = _walk(folder)
-        self.files = {name: _file(folder / name) for name in files if _is_stored(folder / name)}
-        self.folders = frozenset(folders)
-        self.known: Mapping[str, tuple[bytes, Json]] = {}
-        """The parsed content of files with a digest of their bytes, by file name."""
-
-
-class WorkingFolder:
-    """A server's working folder. It is restored file by file; unchanged files stay in place.
-
-    Args:
-        path: the working folder, which is filled with the initial content.
-        original: the initial content.
-    """
-
-    def __init__(self, path: Path, original: Original) -> None:
-        self.path, self._original = path, original
-        path.mkdir(parents=True, exist_ok=True)
-        self.restore()
-        self._known = dict(original.known)
-        """By file name: a digest of the bytes, and the parsed content."""
-        if not self._known:
-            self.contents()
-            original.known = dict(self._known)
-
-    def restore(self) -> None:
-        """Restore the initial content. Files are overwritten in place, so that open handles see it."""
-        kept = self._original.files
-        files, folders = _walk(self.path)
-        for name in files:
-            if name not in kept:
-                (self.path / name).unlink(missing_ok=True)
-        for name in reversed(folders):
-            if name not in self._original.folders:
-                shutil.rmtree(self.path / name, ignore_errors=True)
-        for name in sorted(self._original.folders):
-            (self.path / name).mkdir(parents=True, exist_ok=True)
-        for name, one in kept.items():
-            place = self.path / name
-            if place.is_symlink() != one.link or _raw(place) != one.raw:
-                _put(place, one)
-
-    def contents(self) -> dict[str, Json]:
-        """Return the content: texts of files by name, and the parsed content of data files."""
-        names, folders = _walk(self.path)
-        for gone in self._known.keys() - names - self._original.files.keys():
-            del self._known[gone]
-        files: dict[str, Json] = {}
-        hidden: dict[str, Json] = {}
-        tables: dict[str, Json] = {}
-        data: dict[str, Json] = {}
-        for name in sorted(names):
-            if name.endswith(JOURNALS):
-                continue
-            content = self._content(name)
-            if name.startswith(".") or "/." in name:
-                hidden[name] = content
-            elif isinstance(content, str):
-                files[name] = content
-            else:
-                files[name] = None  # its content is stored under its own key
-                short = str(Path(name).with_suffix(""))
-                data[name if short in data or short in _NAMES else short] = content
-                if isinstance(content, dict) and is_table_file(self.path / name):
-                    tables |= dict.fromkeys(content)
-        shown = dict.fromkeys((".", *(one for one in sorted(folders) if not _is_hidden(one))))
-        found: dict[str, Json] = {FILES: files, HIDDEN: hidden, TABLES: tables, FOLDERS: dict(shown)}
-        return {**{key: value for key, value in found.items() if value}, **data}
-
-    def _content(self, name: str) -> Json:
-        place = self.path / name
-        raw = _raw(place)
-        digest = hashlib.blake2b(raw, person=b"link" if place.is_symlink() else b"").digest()
-        known = self._known.get(name)
-        if known is not None and known[0] == digest and not _journalled(place):
-            return known[1]
-        content = self._read(place, raw)
-        self._known[name] = (digest, content)
-        return content
-
-    def _read(self, place: Path, raw: bytes) -> Json:
-        if raw is _SPECIAL:
-            return "a pipe, a socket or a device"
-        if place.is_symlink():
-            return f"a link to {raw.decode('utf-8', 'replace')}"
-        if len(raw) <= _MOST_BYTES and (is_table_file(place) or _is_text(raw)):
-            return content_of(place)
-        if raw.startswith(MARK) and (told := staged(raw)) is not None:
-            return told
-        return f"{len(raw)} bytes, {hashlib.sha256(raw).hexdigest()[:16]}"
-
-
-def _file(place: Path) -> _File:
-    told = place.lstat()
-    return _File(_raw(place), place.is_symlink(), told.st_mode & 0o7777, (told.st_atime_ns, told.st_mtime_ns))
-
-
-def _put(place: Path, one: _File) -> None:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    if one.link or _kind(place) != stat.S_IFREG:
-        place.unlink(missing_ok=True)
-    if one.link:
-        place.symlink_to(os.fsdecode(one.raw))
-        return
-    if place.exists():
-        place.chmod(0o600)
-    # a running server may replace the file by a link or a pipe: do not follow or wait for these
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK
-    with open(os.open(place, flags, 0o600), "wb") as file:
-        file.write(one.raw)
-        os.fchmod(file.fileno(), one.mode)
-        os.utime(file.fileno(), ns=one.times)
-
-
-def _is_stored(place: Path) -> bool:
-    """Whether it is a file or a link; pipes, sockets and devices are not restored."""
-    return _kind(place) in (stat.S_IFREG, stat.S_IFLNK)
-
-
-def _is_hidden(name: str) -> bool:
-    return name.startswith(".") or "/." in name
-
-
-def _is_text(raw: bytes) -> bool:
-    try:
-        return "\0" not in raw.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-
-
-def _journalled(place: Path) -> bool:
-    """Whether a database has rows in a journal file next to it."""
-    return any(os.path.exists(f"{place}{ending}") for ending in JOURNALS)
-
-
-def _kind(place: Path) -> int:
-    """Return the file type as `stat.S_IFMT` does; 0 if the file is gone."""
-    try:
-        return stat.S_IFMT(place.lstat().st_mode)
-    except OSError:
-        return 0
-
-
-def _raw(place: Path) -> bytes:
-    """Return a file's bytes or a link's target; empty if unreadable; `_SPECIAL` for other types."""
-    kind = _kind(place)
-    try:
-        if kind == stat.S_IFLNK:
-            return os.fsencode(os.readlink(place))
-        if kind != stat.S_IFREG:
-            return _SPECIAL if kind else b""
-        with open(os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-            return file.read() if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else _SPECIAL
-    except OSError:
-        return b""
-
-
-def _walk(folder: Path) -> tuple[list[str], list[str]]:
-    """Return the names of files (including links, pipes and sockets) and folders, outer ones first."""
-    files: list[str] = []
-    folders: list[str] = []
-    for where, inner, names in os.walk(folder):
-        base = where[len(str(folder)) + 1 :]
-        for one in (*inner, *names):
-            place = os.path.join(where, one)
-            path = f"{base}/{one}" if base else one
-            if os.path.isdir(place) and not os.path.islink(place):
-                folders.append(path)
-            else:  # includes pipes and sockets
-                files.append(path)
-    return files, folders
-
-
 FOLDER = "{folder}"
 """Placeholder in a command for the server's working folder."""
 SHOWN = "/files"

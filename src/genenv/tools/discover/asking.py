@@ -1,0 +1,208 @@
+"""Find state that cannot be read, by calls after which tools answer otherwise, and questions that show it.
+
+A server may keep its data in memory, and a library in a cache. A tool that changes such data looks like one
+that only reads: nothing visible changes. It gives itself away, as later calls answer otherwise.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from genenv.progress import Reporter, staged
+from genenv.tools.discover.exploring import IDLE, Explorer
+from genenv.tools.discover.recipes import FRESH, Graph, Recipe
+from genenv.tools.language.wording import value_text
+from genenv.tools.worlds.base import Call, World, play_uncached
+from genenv.tools.worlds.mcp.world import McpWorld
+from genenv.tools.worlds.observed import ObservedWorld
+from genenv.tools.worlds.python import PythonWorld
+
+_EACH, _MOST = 3, 24
+"""Calls of each tool, and of all tools, whose effects on each other are compared."""
+_MOST_ASKED = 48
+"""Maximum number of questions."""
+_DRAWS = 4
+"""Number of draws for each distinct call that is wanted of a tool."""
+_LEAST_ALIKE = 3
+"""Minimum number of different calls with the same answer after which a tool counts as answering nothing."""
+UNSEEN = "it changes what later calls answer, and nothing that can be seen or asked shows what it changed"
+"""Why no task calls a tool that writes where nothing shows it."""
+SAME = "it answers the same whatever it is given, and changes nothing that can be seen or asked"
+"""Why no task calls a tool whose calls no check can tell apart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unseen:
+    """What is known of a world's state that cannot be read."""
+
+    questions: tuple[Call, ...] = ()
+    """Calls of tools that only read; their answers may show it."""
+    writers: frozenset[str] = frozenset()
+    """Tools that change it."""
+    alike: frozenset[str] = frozenset()
+    """Tools whose answers are the same whatever they are given."""
+
+    def is_shown(self, before: Graph, after: Graph) -> bool:
+        """Whether the questions show what some tools write.
+
+        Args:
+            before: the graph without the questions.
+            after: the graph of the world that asks them.
+        """
+        return any(
+            one.writes and not (name in before.recipes and before.recipes[name].writes)
+            for name, one in after.recipes.items()
+        )
+
+    def checked(self, graph: Graph, questions: Sequence[Call]) -> Graph:
+        """Return a graph with the questions, and without tools that no check could judge.
+
+        Args:
+            graph: the graph of the world that asks them.
+            questions: none if they show nothing.
+        """
+        reads = {name for name, one in graph.recipes.items() if not one.writes}
+        lost = dict.fromkeys(sorted(reads & self.alike), SAME) | dict.fromkeys(
+            sorted(reads & self.writers), UNSEEN
+        )
+        return replace(
+            graph,
+            recipes={name: one for name, one in graph.recipes.items() if name not in lost},
+            links=tuple(one for one in graph.links if lost.keys().isdisjoint((one.reader, one.user))),
+            failures={**graph.failures, **lost},
+            asked=tuple((one.tool, dict(one.args)) for one in questions),
+        )
+
+
+def with_questions(
+    explorer: Explorer, graph: Graph, world: World, seed: int, reporter: Reporter
+) -> tuple[Explorer, Graph]:
+    """Explore the tools again in a world that asks for state that cannot be read, if there is such state.
+
+    Args:
+        explorer: has explored the tools.
+        graph: what it found.
+        world: the tools as they were opened; kinds of worlds that show all of their state need no questions.
+        seed: of all draws.
+        reporter: shows the progress.
+    """
+    if not isinstance(world, PythonWorld | McpWorld):
+        return explorer, graph
+    unseen: Collection[str] = world.unseen if isinstance(world, PythonWorld) else ()
+    with staged(reporter, "looking for state that cannot be read", items=None, unit="programs"):
+        rng = random.Random(f"{seed} asking")
+        found = find_unseen(explorer, graph, rng, is_partly_unseen=bool(unseen))
+    if not found.questions:
+        return explorer, found.checked(graph, ())
+    asking = Explorer(ObservedWorld(explorer.world, found.questions), random.Random(f"{seed} probing"))
+    asking.also = explorer.also
+    with staged(reporter, "trying the tools again", items=len(asking.world.tools), unit="tools"):
+        after = asking.explore()
+    if found.is_shown(graph, after):
+        return asking, found.checked(after, found.questions)
+    return explorer, found.checked(graph, ())
+
+
+def unjudged(graph: Graph) -> tuple[str, ...]:
+    """Return the tools that may write where nothing shows it: nobody should be offered them."""
+    reasons = (IDLE, UNSEEN, SAME)
+    return tuple(name for name, why in graph.failures.items() if why in reasons and name not in graph.recipes)
+
+
+def said_of_unseen(graph: Graph) -> Iterator[str]:
+    """Yield sentences about state that cannot be read, for the README of a bundle."""
+    if graph.asked:
+        told = "; ".join(
+            f"{one.tool}({', '.join(map(value_text, one.args.values()))})" for one in graph.questions
+        )
+        yield f"What cannot be seen of the state is asked for after each attempt: {told}"
+    if hidden := unjudged(graph):
+        yield f"Agents are not offered what may write where no check sees it: {', '.join(hidden)}"
+
+
+def find_unseen(explorer: Explorer, graph: Graph, rng: random.Random, *, is_partly_unseen: bool) -> Unseen:
+    """Find tools that change state which cannot be read, and questions that may show it.
+
+    Args:
+        explorer: knows how the tools are called.
+        graph: the recipes that it found.
+        rng: draws calls.
+        is_partly_unseen: whether there is such state for sure.
+    """
+    readers = {name: one for name, one in graph.recipes.items() if not one.writes}
+    calls = {name: list(_drawn(explorer, one, _EACH, rng)) for name, one in readers.items()}
+    alike = frozenset(name for name, found in calls.items() if _is_alike(explorer, name, found))
+    writers = _writers(explorer.world, _in_turn(calls, _MOST))
+    idle = any(error == IDLE for error in graph.failures.values())
+    if not (writers or idle or is_partly_unseen):
+        return Unseen(alike=alike)
+    asked = {
+        name: list(_drawn(explorer, one, _EACH if FRESH in one.ways.values() else _MOST_ASKED, rng))
+        for name, one in readers.items()
+        if name not in writers | alike
+    }
+    return Unseen(questions=tuple(_in_turn(asked, _MOST_ASKED)), writers=writers, alike=alike)
+
+
+def _drawn(explorer: Explorer, recipe: Recipe, most: int, rng: random.Random) -> Iterator[Call]:
+    """Yield different calls that succeed."""
+    known: set[str] = set()
+    for _ in range(_DRAWS * most if recipe.ways else 1):
+        call = explorer.attempt(recipe, (), rng)
+        if call is not None and repr(call) not in known:
+            known.add(repr(call))
+            yield call
+        if len(known) >= most or not known:
+            return
+
+
+def _is_alike(explorer: Explorer, name: str, calls: Sequence[Call]) -> bool:
+    """Whether a tool that must be given something answers the same to all calls."""
+    if len(calls) < _LEAST_ALIKE or not explorer.world.tools[name].required:
+        return False
+    return len({explorer.world.play([call]).outcomes[0].text for call in calls}) == 1
+
+
+def _in_turn(calls: Mapping[str, Sequence[Call]], most: int) -> list[Call]:
+    """Return calls, the first one of each tool before the second one of any; tools with few calls first."""
+    ordered = sorted(calls.values(), key=len)
+    turns = itertools.zip_longest(*ordered)
+    return list(itertools.islice((one for turn in turns for one in turn if one is not None), most))
+
+
+def _writers(world: World, calls: Sequence[Call]) -> frozenset[str]:
+    """Return the tools that change what calls answer; empty if no call changes any answer.
+
+    The calls are made in both orders, as a call may undo what an earlier one did.
+    """
+    orders = [list(calls), list(calls)[::-1]]
+
+    def answers(first: Sequence[Call], order: Sequence[Call]) -> list[str]:
+        played = play_uncached(world, [*first, *order])
+        return [one.text for one in played.outcomes[len(first) :]]
+
+    usual = [answers((), order) for order in orders]
+    if all(answers(order, order) == told for order, told in zip(orders, usual, strict=True)):
+        return frozenset()
+    time.sleep(1.1)
+    steady = [
+        {repr(call) for call, one, other in zip(order, told, answers((), order), strict=True) if one == other}
+        for order, told in zip(orders, usual, strict=True)
+    ]
+    changed: dict[str, set[str]] = {}
+    """For each call the calls that answer otherwise after it."""
+    for call in calls:
+        changed[repr(call)] = {
+            repr(later)
+            for order, told, same in zip(orders, usual, steady, strict=True)
+            for later, one, other in zip(order, told, answers((call,), order), strict=True)
+            if one != other and repr(later) in same
+        }
+    everywhere = {repr(call) for call in calls if len(calls) >= _LEAST_ALIKE}
+    for found in changed.values():  # what every call changes counts calls, or tells the time
+        everywhere &= found
+    return frozenset(call.tool for call in calls if changed[repr(call)] - everywhere)

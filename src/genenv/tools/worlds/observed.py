@@ -1,0 +1,127 @@
+"""State that cannot be read is asked for: answers of tools that read become part of the state."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from genenv.environments.stepwise import STEPPED
+from genenv.tools.worlds.base import GONE, Call, KnownPrograms, Outcome, Played, Session, World, play_uncached
+from genenv.types import Json
+
+ASKED = "asked"
+"""The key of the answers in the state."""
+_KNOWN, _KNOWN_CHARS = 4096, 64 << 20
+"""Programs that are cached, and about how many characters their results and states have."""
+
+
+class ObservedWorld:
+    """A world with the answers to some questions in its state, next to what the world itself shows.
+
+    Args:
+        world: executes the calls.
+        questions: calls of tools that only read, with fixed arguments. They are made after all others.
+    """
+
+    def __init__(self, world: World, questions: Sequence[Call]) -> None:
+        self._world, self._questions = world, tuple(questions)
+        self.tools = world.tools
+        self._known = KnownPrograms(_KNOWN, _KNOWN_CHARS)
+
+    def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
+        """See `World`. To watch is to ask after each call, in a program of its own."""
+        played = self._observed(calls)
+        if not watch:
+            return played
+        states = [self._observed(calls[:number]).state for number in range(len(calls))] + [played.state]
+        outcomes = (
+            replace(outcome, changed=states[number + 1] != states[number])
+            for number, outcome in enumerate(played.outcomes)
+        )
+        return Played(outcomes=tuple(outcomes), state=played.state)
+
+    def _observed(self, calls: Sequence[Call]) -> Played:
+        return self._known.play(calls, watch=False, execute=lambda: [self.play_uncached(calls)])
+
+    def play_uncached(self, calls: Sequence[Call]) -> Played:
+        """See `CachingWorld`."""
+        played = play_uncached(self._world, [*calls, *self._questions])
+        outcomes, answers = played.outcomes[: len(calls)], played.outcomes[len(calls) :]
+        gone = next((number for number, one in enumerate(outcomes) if one.error == GONE), None)
+        if gone is not None:  # nobody answers any more
+            return Played(outcomes=outcomes, state=self._observed(calls[:gone]).state)
+        return Played(outcomes=outcomes, state=self.state(played.state, answers))
+
+    def state(self, seen: Json, answers: Sequence[Outcome]) -> Json:
+        """Return a state with answers in it.
+
+        Args:
+            seen: the state that the world shows.
+            answers: the outcomes of the questions.
+        """
+        asked: dict[str, dict[str, Json]] = {}
+        for question, answer in zip(self._questions, answers, strict=True):
+            told: Json = answer.result if answer.error is None else {"error": answer.error}
+            asked.setdefault(question.tool, {})[_key(question.args)] = told
+        named: dict[str, Json] = {
+            tool: found[""] if [*found] == [""] else {key or "()": one for key, one in found.items()}
+            for tool, found in asked.items()
+        }
+        return {**(seen if isinstance(seen, Mapping) else {"state": seen}), ASKED: named}
+
+    @asynccontextmanager
+    async def session(self) -> AsyncGenerator[Session]:
+        """See `World`. Its state asks the questions; make no calls after it."""
+        async with self._world.session() as session:
+            yield _ObservedSession(self, session, self._questions)
+
+    def close(self) -> None:
+        """See `World`."""
+        self._world.close()
+
+
+def observed(world: World, questions: Sequence[Call]) -> World:
+    """Return a world that asks questions; the world itself if there are none."""
+    return ObservedWorld(world, questions) if questions else world
+
+
+def _key(args: Mapping[str, Json]) -> str:
+    """Return the name of a question among those of its tool: the value of its only argument, or all."""
+    values = list(args.values())
+    if not values:
+        return ""
+    return values[0] if len(values) == 1 and isinstance(values[0], str) else json.dumps(args, sort_keys=True)
+
+
+class _ObservedSession:
+    """A session of an `ObservedWorld`.
+
+    Args:
+        world: puts the answers into the state.
+        session: makes the calls, and asks the questions.
+        questions: calls of tools that only read.
+    """
+
+    def __init__(self, world: ObservedWorld, session: Session, questions: Sequence[Call]) -> None:
+        self._world, self._session, self._questions = world, session, questions
+        self._made: list[Call] = []
+
+    async def call(self, call: Call) -> Outcome:
+        """See `Session`."""
+        outcome = await self._session.call(call)
+        if outcome.error != GONE:
+            self._made.append(call)
+        return outcome
+
+    async def state(self) -> Json:
+        """See `Session`. If nobody answers, the calls before are made again in another session."""
+        seen = await self._session.state()
+        answers = [await self._session.call(question) for question in self._questions]
+        if all(answer.error != GONE for answer in answers):
+            return self._world.state(seen, answers)
+        if STEPPED.get():
+            return self._world.play(self._made).state
+        return (await asyncio.to_thread(self._world.play, self._made)).state

@@ -1,0 +1,192 @@
+"""State that cannot be read is asked for; what neither the state nor an answer shows makes no tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from bundles import EXAMPLES, call, made
+from genenv.gate.gate import base_tasks
+from genenv.tools.bundle import Bundle
+from genenv.tools.calls import format_calls
+from genenv.tools.discover.asking import IDLE, SAME, UNSEEN, find_unseen, unjudged
+from genenv.tools.discover.exploring import Explorer
+from genenv.tools.discover.recipes import Graph, Recipe
+from genenv.tools.environment import Tools
+from genenv.tools.settings import ToolsConfig
+from genenv.tools.worlds.base import GONE
+from genenv.tools.worlds.mcp.world import McpWorld, Running
+from genenv.tools.worlds.observed import ObservedWorld
+from genenv.tools.worlds.python import PythonWorld
+
+ORDERS = '{f"A-{n}": {"item": item, "status": "open"} for n, item in enumerate(("lamp", "desk", "rug"), 1)}'
+TOOLS = '''
+def list_orders() -> list[dict]:
+    """List the orders."""
+    return [{"order_id": key, "item": one["item"]} for key, one in _orders().items()]
+
+
+def get_order(order_id: str) -> dict:
+    """Show an order."""
+    return {"order_id": order_id, **_orders()[order_id]}
+
+
+def cancel_order(order_id: str) -> dict:
+    """Cancel an open order."""
+    if _orders()[order_id]["status"] != "open":
+        raise ValueError("it is not open")
+    _orders()[order_id]["status"] = "cancelled"
+    return {"order_id": order_id}
+
+
+def mail_customer(order_id: str) -> str:
+    """Mail the customer of an order."""
+    _orders()[order_id]
+    return "sent"
+'''
+KINDS = {
+    "cache": f"""from functools import lru_cache
+
+@lru_cache
+def _orders():
+    return {ORDERS}
+""",
+    "generator": f"""def _kept():
+    orders = {ORDERS}
+    while True:
+        yield orders
+
+_held = _kept()
+
+def _orders():
+    return next(_held)
+""",
+}
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Iterator[McpWorld]:
+    command = (sys.executable, "-S", str(EXAMPLES / "memory_server.py"))
+    with closing(McpWorld(tmp_path / "none", Running(command=command, fresh=True))) as world:
+        yield world
+
+
+QUESTIONS = [call("list_orders"), call("get_order", order_id="A-1"), call("get_order", order_id="A-2")]
+
+
+def test_answers_are_part_of_the_state_of_programs_and_sessions(memory: McpWorld) -> None:
+    world = ObservedWorld(memory, QUESTIONS)
+    program = [call("cancel_order", order_id=name) for name in ("A-1", "A-1", "A-3")]
+    played = world.play(program, watch=True)
+    assert [one.error for one in played.outcomes] == [None, "it is not open", None]
+    assert [one.changed for one in played.outcomes] == [True, False, False]  # nothing asks for A-3
+    assert [one.changed for one in memory.play(program, watch=True).outcomes] == [False] * 3
+    state = played.state
+    assert isinstance(state, dict)
+    assert state["folders"] == {".": None}
+    asked = state["asked"]
+    assert isinstance(asked, dict)
+    assert asked["get_order"] == {
+        name: {"order_id": name, "item": item, "status": status, "note": ""}
+        for name, item, status in (("A-1", "lamp", "cancelled"), ("A-2", "desk", "open"))
+    }
+    assert len(asked["list_orders"]) == 6  # type: ignore[arg-type]
+
+    async def session() -> object:
+        async with world.session() as session:
+            for one in program:
+                await session.call(one)
+            return await session.state()
+
+    assert asyncio.run(session()) == state
+
+
+def test_after_a_call_that_ends_the_process_the_state_before_it_is_asked_for(tmp_path: Path) -> None:
+    text = (EXAMPLES / "memory_server.py").read_text().replace('return "sent"', "sys.exit()")
+    (tmp_path / "server.py").write_text(text)
+    running = Running(command=(sys.executable, "-S", str(tmp_path / "server.py")), fresh=True)
+    cancel, mail = call("cancel_order", order_id="A-1"), call("mail_customer", order_id="A-1", text="x")
+    with closing(ObservedWorld(McpWorld(tmp_path / "none", running), QUESTIONS)) as world:
+        wanted = world.play([cancel]).state
+        played = world.play([cancel, mail, cancel], watch=True)
+        assert [one.error for one in played.outcomes] == [None, GONE, GONE]
+        assert played.state == wanted
+
+        async def session() -> object:
+            async with world.session() as session:
+                for one in (cancel, mail, cancel):
+                    await session.call(one)
+                return await session.state()
+
+        assert asyncio.run(session()) == wanted
+
+
+@pytest.mark.long
+def test_tools_that_change_what_is_answered_are_found_and_what_to_ask(memory: McpWorld) -> None:
+    way = {"order_id": "list_orders().order_id"}
+    own = {"list_orders": {}, "add_note": {**way, "note": "new"}, "mail_customer": {**way, "text": "new"}}
+    recipes = {
+        name: Recipe(tool=name, writes=False, ways=own.get(name, way), success=1.0) for name in memory.tools
+    }
+    rng = random.Random(0)
+    graph = Graph(recipes, (), {"another": IDLE})
+    found = find_unseen(Explorer.of(memory, graph, rng), graph, rng, is_partly_unseen=False)
+    assert found.writers == {"cancel_order", "add_note", "archive_order"}
+    assert found.alike == {"mail_customer"}
+    assert {one.tool for one in found.questions} == {"list_orders", "get_order"}
+    assert len(found.questions) == 1 + 6
+    checked = found.checked(graph, found.questions)
+    assert set(checked.recipes) == {"list_orders", "get_order"}
+    assert checked.failures == {
+        **dict.fromkeys(("cancel_order", "add_note", "archive_order"), UNSEEN),
+        "mail_customer": SAME,
+        "another": IDLE,
+    }
+    assert set(unjudged(checked)) == {*checked.failures}
+
+
+def test_what_only_reads_is_asked_nothing_more(tmp_path: Path) -> None:
+    (tmp_path / "tools.py").write_text(KINDS["cache"] + TOOLS)
+    ways = {"list_orders": {}, "get_order": {"order_id": "list_orders().order_id"}}
+    recipes = {name: Recipe(tool=name, writes=False, ways=told, success=1.0) for name, told in ways.items()}
+    with closing(PythonWorld(tmp_path, "tools.py")) as world:
+        rng, graph = random.Random(0), Graph(recipes)
+        explorer = Explorer.of(world, graph, rng)
+        found = find_unseen(explorer, graph, rng, is_partly_unseen=False)
+        assert not found.questions
+        assert not found.writers
+        assert found.checked(graph, ()) == graph
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_rollout_that_changes_more_than_asked_fails_where_only_answers_show_it(
+    kind: str, tmp_path: Path
+) -> None:
+    (tmp_path / "shop.py").write_text(KINDS[kind] + TOOLS)
+    found = made(tmp_path / "bundle", tmp_path / "shop.py", base=8, held_out=2)
+    assert found.graph.recipes["cancel_order"].writes
+    assert found.bundle.about.leave_out == ("mail_customer",)
+    readme = (tmp_path / "bundle" / "README.md").read_text()
+    assert 'is asked for after each attempt: list_orders(); get_order("A-1")' in readme
+    assert "Agents are not offered what may write where no check sees it: mail_customer" in readme
+    assert Bundle.open(tmp_path / "bundle").graph == found.graph
+    env = Tools(ToolsConfig(), tmp_path / "bundle")
+    with closing(env.world):
+        tasks = [*env.held_out(), *base_tasks(env, env.seeds(), seed=0).values()]
+        assert all(env.check(task, task.oracle).success for task in tasks)
+        more = [
+            env.check(task, (format_calls([call("cancel_order", order_id=order)], "python"), *task.oracle))
+            for task in tasks
+            for order in ("A-1", "A-2", "A-3")
+            if "cancel_order" in str(task.payload["tools"])
+            and order not in f"{task.payload['calls']}{task.payload['before']}"
+        ]
+        assert len(more) >= 5
+        assert not any(one.success for one in more)
