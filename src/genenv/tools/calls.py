@@ -124,7 +124,7 @@ def _looks_like_call(text: str, known: Known) -> bool:
 
 
 def _is_tool_like(name: str, known: Known) -> bool:
-    return name in known or "_" in name.strip("_")
+    return name in known or (name.isascii() and "_" in name.strip("_"))
 
 
 def _read_python(text: str, known: Known) -> tuple[list[Call], str]:

@@ -48,6 +48,8 @@ _TRIES, _MORE_TRIES = 3, 9
 _CALLS, _SECONDS = 900, 30.0
 """What trying values that no name suggests may take, for each tool. A program of calls takes about 5 ms, so
 this is 4 s for a tool that nothing helps. Two parameters and 48 kinds of values take half of it."""
+_WEAK = 3
+"""A tool whose calls succeed, though it is not sure that they do what they are for, gets this part of it."""
 _PASSES = 4
 _SETUPS = 6
 """Number of states, made by random writes, that each later pass tries."""
@@ -110,7 +112,9 @@ class Explorer:
                     if probe.is_sure:
                         break
             if number == 1:
-                self._see_again(setups)
+                self._see_again(setups, patience)
+            for name in self._weak:
+                patience[name].calls //= _WEAK
             if not left or (number and len(setups) == 1 and len(self._recipes) == known):
                 break
         advance(note="what they find for each other")
@@ -132,13 +136,14 @@ class Explorer:
         elif not known and self._failures.get(tool.name) != IDLE:
             self._failures[tool.name] = probe.said
 
-    def _see_again(self, setups: Iterable[Sequence[Call]]) -> None:
+    def _see_again(self, setups: Iterable[Sequence[Call]], patience: Mapping[str, Patience]) -> None:
         """Look whether tools that changed nothing in the first state do so after writes, as `stop` does."""
         for name, recipe in self._ordered().items():
             tool = self.world.tools[name]
             for before in setups if not recipe.writes and tool.writes is None else ():
                 probe = Probe(self.world, tool, before, self.held(before), self._rng, self._luck)
                 if before and probe.try_again(recipe.ways):
+                    probe.try_all(patience[name])
                     self._recipes[name] = probe.recipe() or recipe
                     break
 

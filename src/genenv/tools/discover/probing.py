@@ -229,10 +229,14 @@ class Probe:
         )
 
     def _rank(self, tried: _Tried) -> tuple[int, float, int]:
-        """Return what combinations are compared by: evidence, how natural the sources are, wrong values."""
-        rate = round(tried.rate * _HALF) * (1 + (tried.tells and not tried.writes))
+        """Return what combinations are compared by: evidence, how natural the sources are, wrong values.
+
+        That wrong values of a source are avoided later counts only for a source that a name suggests.
+        """
+        named = all(way in self._ways(slot) for slot, way in tried.ways.items())
+        rate = round(_HALF * (tried.rate if named else len(tried.good) / _MORE_TRIES))
         suits = sum(self._suits(slot, way, writes=tried.writes) for slot, way in tried.ways.items())
-        return rate, suits, len(tried.good)
+        return rate * (1 + (tried.tells and not tried.writes)), suits, len(tried.good)
 
     def _find_fitting(self, slot: str) -> dict[str, Sequence[Json]]:
         """Return the kinds of values that a slot can take; none if its schema lists its values."""

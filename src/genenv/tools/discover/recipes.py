@@ -104,7 +104,8 @@ def _is_empty(result: Json) -> bool:
         return result.lower().startswith("error")
     if not isinstance(result, Mapping):
         return False
-    if result.get("error") or any(result.get(name) is False for name in ("ok", "success")):
+    refused = result.get("error") or result.get("status") in ("error", "failed")
+    if refused or any(result.get(name) is False for name in ("ok", "success")):
         return True
     held = list(result.values())
     return any(isinstance(one, Mapping | list) for one in held) and all(
