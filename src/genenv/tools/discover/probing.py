@@ -135,6 +135,11 @@ class Probe:
         choices = [[(slot, way) for way in self._ways(slot)] for slot in self._needed]
         for combination in itertools.islice(itertools.product(*choices), _MOST_COMBINATIONS):
             self._try(dict(combination))
+        first = {slot: self._ways(slot)[0] for slot in self._needed}
+        for slot, needed in self._slots.items():  # a change of nothing may be refused
+            if not needed and not self._found:
+                outer = slot if slot in self._tool.properties else slot.partition(".")[0]
+                self._try({outer: FRESH, **first, slot: self._ways(slot)[0]}, (outer, slot))
 
     def try_all(self, patience: Patience) -> None:
         """Try all values of a fitting type, until calls surely succeed or half of the patience is spent."""
@@ -187,11 +192,16 @@ class Probe:
             self._try(ways)
         return any(one.writes for one in self._found)
 
-    def _try(self, ways: Mapping[str, str]) -> bool:
-        """Try a combination of sources; return whether an answer is unlike all before it."""
+    def _try(self, ways: Mapping[str, str], always: Collection[str] = ()) -> bool:
+        """Try a combination of sources; return whether an answer is unlike all before it.
+
+        Args:
+            ways: the sources.
+            always: optional arguments that are given each time.
+        """
         before = len(self._forms)
-        if self._tried(ways, _TRIES).rate > 0:
-            tried = self._tried(ways, _MORE_TRIES)
+        if self._tried(ways, _TRIES, always).rate > 0:
+            tried = self._tried(ways, _MORE_TRIES, always)
             if self._tool.writes and not tried.writes:
                 self.said = IDLE
             elif tried.rate > 0:
