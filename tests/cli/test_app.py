@@ -85,7 +85,7 @@ def test_a_config_must_be_a_toml_file(tmp_path: Path) -> None:
     (tmp_path / "bad.toml").write_text("rounds = = 3", encoding="utf-8")
     assert "there is no file" in refused("train", tmp_path / "none.toml")
     assert (
-        "is a folder; name a TOML file, or one of demo, household-aim, household-lab, household, "
+        "is a folder; name a TOML file, or one of dataset, demo, household-aim, household-lab, "
         in refused("train", tmp_path)
     )
     assert "is not valid TOML" in refused("train", tmp_path / "bad.toml")
