@@ -7,8 +7,9 @@
 
 Makes a bundle in a temporary folder, then times it alone, and spoils programs of its tasks in ways that each
 make a program that is none: another tool, an argument that is missing, of another type or not there, a use or
-a question of nothing, difficulty that is not true. Then it plays episodes that solve a task and make one more
-call that writes, or leave one such call out, and counts those that pass. A line of JSON each.
+a question of nothing, difficulty that is not true. Then it plays episodes that solve a task but for one
+thing: one more call that writes, one such call left out, or the answers of another task; and counts those
+that pass. A line of JSON each.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ def main() -> None:
     parser.add_argument("--held-out", type=int, default=100)
     parser.add_argument("--mutations", type=int, default=500)
     parser.add_argument("--wrong", type=int, default=100, help="episodes that do more or less than asked")
+    parser.add_argument("--times", action=argparse.BooleanOptionalAction, default=True)
     chosen = parser.parse_args()
     say(machine=machine())
     with tempfile.TemporaryDirectory() as scratch:
@@ -67,7 +69,8 @@ def main() -> None:
         env = Tools(ToolsConfig(), folder)
         try:
             tasks = list(base_tasks(env, env.seeds(), seed=0).values())
-            times(env, tasks)
+            if chosen.times:
+                times(env, tasks)
             refusals(env, chosen.mutations)
             asyncio.run(wrong_episodes(env, tasks, chosen.wrong))
         finally:
@@ -154,6 +157,15 @@ async def wrong_episodes(env: Tools, tasks: list[Task], most: int) -> None:
         writers = [one for one in shown if one.writes]
         explorer = Explorer.of(env.world, env.graph, rng)
         kind, made = "less", calls
+        told = cast("list[object]", task.payload["answers"])
+        other = rng.choice(tasks)
+        others = cast("list[object]", other.payload["answers"])
+        if told and others and not set(map(repr, told)) & set(map(repr, others)):
+            counts["answer"] += 1
+            if (await played_through(env, task, calls, other.oracle[-1])).success:
+                counts["answer, passed"] += 1
+                passed.append({"task": task.id, "said": other.oracle[-1]})
+            continue
         if turn % 2 and writers:
             more = explorer.attempt(rng.choice(writers), [*before, *calls], rng)
             kind, made = "more", [*calls, more] if more else calls
@@ -162,7 +174,7 @@ async def wrong_episodes(env: Tools, tasks: list[Task], most: int) -> None:
             made.pop(rng.choice([n for n, call in enumerate(calls) if env.graph.recipes[call.tool].writes]))
         if made == calls:
             continue
-        verdict = await played_through(env, task, made)
+        verdict = await played_through(env, task, made, task.oracle[-1])
         if verdict.success and found(env, [*before, *made]) == found(env, [*before, *calls]):
             kind = "unchanged"
         counts[kind] += 1
@@ -174,10 +186,9 @@ async def wrong_episodes(env: Tools, tasks: list[Task], most: int) -> None:
         say(passed=json.dumps(one))
 
 
-async def played_through(env: Tools, task: Task, calls: Sequence[Call]) -> Verdict:
-    """The verdict on an episode that makes calls, and says what is asked for."""
+async def played_through(env: Tools, task: Task, calls: Sequence[Call], words: str) -> Verdict:
+    """The verdict on an episode that makes calls, and then says something."""
     style = env.settings.style
-    words = task.oracle[-1]
     single = task.payload["mode"] == "single"
     replies = [format_calls(calls, style)] if single else [format_calls([c], style) for c in calls] + [words]
     left = iter(replies)
