@@ -91,6 +91,8 @@ def _spread(programs: Sequence[Program]) -> Finding:
         f"{count} of {number} call{'s' * (number > 1)}" for number, count in sorted(calls.items())
     )
     seen += f"; {chained} chain, {asked} ask for an answer"
+    if omitting := sum(bool(program.omits) for program in programs):
+        seen += f", {omitting} leave a value out until the agent asks"
     return Finding(what="difficulty", state=GOOD if len(calls) > 1 else POOR, seen=seen)
 
 
