@@ -355,10 +355,4 @@ def _takes_no_words_for_deeds(toolbox: Toolbox, task: Task) -> Rejection | None:
     if not is_solvable(task):
         return None
     passing = [words for words in ("Done.", "I cannot do that.") if check(toolbox, task, (words,)).success]
-    if (
-        not passing
-        and task.payload["gap"] == "user_answers"
-        and check(toolbox, task, task.oracle[1:]).success
-    ):
-        return Rejection(RejectReason.TRIVIAL, "A guess of what the user would give passes.")
     return Rejection(RejectReason.TRIVIAL, f"The words {passing[0]!r} pass.") if passing else None

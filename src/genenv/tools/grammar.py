@@ -59,7 +59,7 @@ def schema_from_state(toolbox: Toolbox, seed: Seed, own: ToolsParameters) -> Jso
 
 
 def _program(
-    option: Mapping[str, Sequence[Json]], gap: Json, omits: list[Json], calls: Sequence[Json], before: Json
+    option: Mapping[str, Sequence[Json]], gap: Json, omits: Sequence[str], calls: Sequence[Json], before: Json
 ) -> JsonObject:
     fields: dict[str, Json] = {
         name: {"enum": list(option[name])} for name in ("n_calls", "chained", "answer")
@@ -67,7 +67,7 @@ def _program(
     fields["n_tools"] = {"enum": list(option["n_tools"])}
     fields["gap"] = {"const": gap}
     if omits:
-        fields["omits"] = {"enum": omits}
+        fields["omits"] = {"enum": list(omits)}
     fields["calls"] = {"type": "array", "prefixItems": list(calls), "items": False, "minItems": len(calls)}
     fields |= {"questions": {"const": []}, "before": {"const": before}}
     return closed_object(fields)

@@ -27,21 +27,18 @@ class User:
         self._puzzled = False
         if self._answer:
             program = Program.model_validate(task.spec)
-            self.omits, tool = program.omits, toolbox.world.tools[program.calls[0].tool]
-            self._others = [name for name in tool.properties if name != self.omits]
-            kind = tool.resolved(tool.properties[self.omits]).get("type")
-            self._is_number = kind in ("number", "integer")
+            self._omits, self._tool = program.omits, toolbox.world.tools[program.calls[0].tool]
 
     @property
     def omitted(self) -> str:
         """The omitted value in words, such as `order id`."""
-        return label(self.omits)
+        return label(self._omits)
 
     def answer(self, reply: Reply) -> str | None:
         """Return what the user says after a reply without calls; None if the episode ends with the reply."""
         if not self._answer or self.given or reply.malformed:
             return None
-        if asks_for(reply.words, self.omits, self._others, is_number=self._is_number):
+        if asks_for(reply.words, self._tool, self._omits):
             self.given = True
             return self._answer
         if self._puzzled or not asks(reply.words):

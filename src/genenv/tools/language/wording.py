@@ -307,7 +307,6 @@ _POLITE = re.compile(r"[^.!?]*\b(?:else|more|anything|further)\b[^.!?]*(?:[.!?]|
 
 
 _SENTENCE = re.compile(r"[^.!?\n]+[.!?]?")
-_HOW_MANY = re.compile(r"\bhow (?:much|many)\b", re.IGNORECASE)
 
 
 def asks(words: str) -> bool:
@@ -316,22 +315,26 @@ def asks(words: str) -> bool:
     return "?" in asked or _ASKS.search(asked) is not None
 
 
-def asks_for(words: str, name: str, others: Iterable[str], *, is_number: bool) -> bool:
-    """Whether a sentence of a reply asks for a parameter: it has a word of its name, in English.
+def asks_for(words: str, tool: Tool, name: str) -> bool:
+    """Whether a sentence of a reply asks for an argument, in English.
+
+    It has a word of the parameter's name, or else of the tool's name. Words of other parameters' names do not
+    count, and a sentence with one must name the parameter itself.
 
     Args:
         words: the reply.
+        tool: the tool.
         name: the parameter.
-        others: the other parameters of the tool; words of their names do not count.
-        is_number: whether the parameter is a number, so that "how much" and "how many" ask for it.
     """
-    named = set(words_of(name))
-    named = named - {word for other in others for word in words_of(other)} or named
-    return any(
-        not named.isdisjoint(words_of(one)) or (is_number and _HOW_MANY.search(one) is not None)
-        for one in _SENTENCE.findall(words)
-        if one.endswith("?") or _ASKS.search(one)
-    )
+    others = {word for other in tool.properties if other != name for word in words_of(other)}
+    own = set(words_of(name)) - others or set(words_of(name))
+    for sentence in _SENTENCE.findall(words):
+        said = set(words_of(sentence))
+        if (own | set(words_of(tool.name)) if others.isdisjoint(said) else own).isdisjoint(said):
+            continue
+        if sentence.endswith("?") or _ASKS.search(sentence):
+            return True
+    return False
 
 
 def without(tool: str, parameter: str) -> str:
