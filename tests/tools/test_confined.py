@@ -19,7 +19,7 @@ from genenv.tools.bundle import Bundle
 from genenv.tools.worlds import processes
 from genenv.tools.worlds.mcp.origin import McpOrigin
 from genenv.tools.worlds.mcp.world import McpWorld, Running
-from genenv.tools.worlds.origins import OpenApiOrigin, PythonOrigin, let_write
+from genenv.tools.worlds.origins import OpenApiOrigin, PythonOrigin, configure
 from genenv.tools.worlds.python import PythonWorld
 from genenv.tools.worlds.sources import McpSource, PythonSource
 
@@ -109,7 +109,7 @@ def test_tools_signal_no_process_but_their_own(files: Path) -> None:
 @needs_landlock
 def test_a_folder_that_the_user_names_may_be_written_too(home: Path, files: Path, tmp_path: Path) -> None:
     origin = PythonOrigin(files / "writer.py")
-    let_write(origin, [home])
+    configure(origin, [home], {})
     source = origin.bring(tmp_path / "brought")
     assert source == PythonSource(file="writer.py", may_write=(str(home),))
     world = source.open(tmp_path / "brought")
@@ -140,7 +140,7 @@ def test_a_server_that_needs_its_caches_gets_them_and_one_that_needs_more_is_a_s
         return
     with pytest.raises(UsageError, match=r"starts only where it may write outside its folder; .*--may-write"):
         origin.bring(tmp_path / "brought")
-    let_write(origin, [home / "other"])
+    configure(origin, [home / "other"], {})
     source = origin.bring(tmp_path / "brought again")
     assert isinstance(source, McpSource)
     assert source.may_write == (str(home / "other"),)
@@ -148,9 +148,9 @@ def test_a_server_that_needs_its_caches_gets_them_and_one_that_needs_more_is_a_s
 
 def test_an_option_that_does_not_fit_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--from names neither"):
-        let_write(OpenApiOrigin("openapi.json", ()), [tmp_path])
+        configure(OpenApiOrigin("openapi.json", ()), [tmp_path], {})
     with pytest.raises(UsageError, match="none is not there; make the folder first"):
-        let_write(PythonOrigin(tmp_path / "tools.py"), [tmp_path / "none"])
+        configure(PythonOrigin(tmp_path / "tools.py"), [tmp_path / "none"], {})
 
 
 @pytest.mark.long

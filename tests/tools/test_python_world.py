@@ -164,7 +164,7 @@ def test_what_is_printed_left_behind_or_half_a_character_spoils_no_answer(hostil
         ("def f(x: open): pass", "nothing in tools.py can be a tool (f: "),
         ("import os\nos._exit(1)", "tools.py cannot be imported: it ends the process"),
         ("class A:\n def f(self): pass\nclass B:\n def f(self): pass", "tools.py has several classes (A, B)"),
-        ("class A:\n def __init__(self, x): pass\n def f(self): pass", "A cannot begin without x; name"),
+        ("class A:\n def __init__(self, x): pass\n def f(self): pass", "A cannot begin without x; give"),
         ("class A:\n def __init__(self): raise OSError(1)\n def f(self): pass", "A() fails: "),
     ],
 )

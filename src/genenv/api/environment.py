@@ -31,7 +31,7 @@ from genenv.tools.language.model_wordings import Added, write_wordings
 from genenv.tools.language.model_wordings import Wanted as Wording
 from genenv.tools.worlds.limits import USUAL, Limits
 from genenv.tools.worlds.openapi.service import Service
-from genenv.tools.worlds.origins import CodeOrigin, ToolOrigin, let_write, origin_of
+from genenv.tools.worlds.origins import CodeOrigin, ToolOrigin, configure, origin_of
 from genenv.tools.worlds.source_text import Tool, written_out
 from genenv.types import Json, Task, Verdict
 
@@ -80,6 +80,7 @@ class Environment:
         most_requests: int | None = None,
         allow_writes: bool = False,
         may_write: Sequence[str | Path] = (),
+        given: Mapping[str, str] | None = None,
         writer: str | None = None,
         limits: Limits | None = None,
         reporter: Reporter | None = None,
@@ -98,13 +99,16 @@ class Environment:
             most_calls: maximum number of calls in a task's solution.
             seed: seed of all random draws.
             only: for an OpenAPI document: prefixes of the paths of operations to use.
-            files: folder that is copied as the working folder of an MCP server that is started.
+            files: folder that is copied: the working folder of an MCP server that is started, or a folder
+                above a Python file that the file reads from.
             server: address of the service of an OpenAPI document; None: mock tables replace the service.
             headers: headers of requests to it, `"Authorization: Bearer $TOKEN"`. The bundle stores the
                 variable's name, never its value.
             most_requests: maximum number of requests to a service on the network.
             allow_writes: also call tools of such a service that may write, for real.
             may_write: folders in which local tools may write, besides a private copy.
+            given: of a Python file: arguments that the agent does not choose, such as a framework's context
+                or a database: the parameter's name, and `"MODULE:NAME"` of the value or what makes it.
             writer: model that writes the tasks, `openai:BASE_URL#MODEL` or as for `load_agent`; None: rules.
             limits: limits on total time and bytes; None: an hour and a GiB.
             reporter: shows the progress; None: on standard error.
@@ -125,7 +129,7 @@ class Environment:
             )
         else:
             origin = CodeOrigin(written_out(_listed(tools)))
-        let_write(origin, may_write)
+        configure(origin, may_write, given or {})
         shape: dict[str, Any] = {"base": tasks, "held_out": held_out, "most_calls": most_calls}
         by = Writer(by=writer, seed=seed) if writer else None
         wanted = Wanted(origin=origin, writer=by, seed=seed, limits=limits or USUAL, **shape)

@@ -26,6 +26,7 @@ from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
+from genenv.config.tables import toml_value
 from genenv.environments import FOLDER_MARK
 from genenv.errors import DataError, UsageError, first_line
 from genenv.texts import inert
@@ -386,7 +387,9 @@ def graph_json(graph: Graph) -> str:
 def about_toml(about: About) -> str:
     """Return the text of `bundle.toml`, with a line for each setting."""
     told = {key: json.dumps(value) for key, value in about.model_dump().items()}
-    source = "\n".join(f"{key} = {json.dumps(value)}" for key, value in about.source.model_dump().items())
+    source = "\n".join(
+        f"{key} = {toml_value(value)}" for key, value in about.source.model_dump(mode="json").items()
+    )
     return f"""# A bundle of tools, made by `genenv env new`. All of it can be edited.
 version = {about.version}
 name = {told["name"]}

@@ -23,7 +23,7 @@ from genenv.tools.generate.written_tasks import Writer
 from genenv.tools.language.model_wordings import Wanted, reasons, write_wordings
 from genenv.tools.worlds.limits import USUAL, Limits
 from genenv.tools.worlds.openapi.service import Service
-from genenv.tools.worlds.origins import let_write, origin_of
+from genenv.tools.worlds.origins import configure, given_of, origin_of
 from genenv.tools.worlds.recorded import MOST_SENT
 
 
@@ -72,7 +72,8 @@ Files = Annotated[
     typer.Option(
         "--files",
         metavar="FOLDER",
-        help="What is in the folder of an MCP server when an attempt begins; left out, nothing.",
+        help="What is in the folder of an MCP server when an attempt begins; left out, nothing. Of a Python "
+        "file: a folder above it that the file reads from, such as ../data.",
         show_default=False,
     ),
 ]
@@ -122,6 +123,17 @@ MayWrite = Annotated[
         metavar="FOLDER",
         help="Of a Python file or an MCP server that is started: a folder, beside the copy of its own, in "
         "which it may write. Can be given again.",
+        show_default=False,
+    ),
+]
+GivenOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--given",
+        metavar="PARAMETER=MODULE:NAME",
+        help="Of a Python file: an argument that the agent does not choose, of its functions or of the "
+        "class's constructor, such as a framework's context or a database: what NAME of that module is, or "
+        "makes when it is called. Can be given again.",
         show_default=False,
     ),
 ]
@@ -193,6 +205,7 @@ def env(  # noqa: PLR0913 - each is an option
     most_requests: MostRequests = None,
     allow_writes: Writes = False,
     may_write: MayWrite = None,
+    given: GivenOption = None,
     most_seconds: MostSeconds = USUAL.seconds,
     most_mib: MostMiB = USUAL.mib,
     tasks: Tasks = 200,
@@ -216,9 +229,8 @@ def env(  # noqa: PLR0913 - each is an option
     `genenv env tasks NAME` draws the tasks of a bundle anew, by what its files say now: its states,
     values, ways to call, circles of tools.
     """
-    of_new = any(
-        (source, only, files, server, header, most_requests, allow_writes, may_write, writer, user_answers)
-    )
+    own = (source, only, files, server, header, most_requests, allow_writes, may_write, given)
+    of_new = any((*own, user_answers, writer))
     _check(action, name, of_new=of_new, by=by, of_words=bool(by or (overrides and not writer)))
     if action is Action.WORDS:
         _words(name, Wanted(by=by, each=each, seed=seed, overrides=overrides or ()))
@@ -236,7 +248,7 @@ def env(  # noqa: PLR0913 - each is an option
     service = Service(address=server, headers=tuple(header or ())) if server is not None else None
     origin = origin_of(source, only or (), files, writes=allow_writes, service=service, most=most_requests)
     check_writable(name, "name")
-    let_write(origin, may_write or ())
+    configure(origin, may_write or (), given_of(given or ()))
     typer.echo(origin.warning, err=True)
     _new(
         name,
@@ -283,7 +295,7 @@ def _check(action: Action, name: Path, *, of_new: bool, by: str, of_words: bool)
     if action is not Action.NEW and of_new:
         raise UsageError(
             "--from, --only, --files, --server, --header, --most-requests, --allow-writes, --may-write, "
-            "--writer and --user-answers are of `genenv env new`"
+            "--user-answers, --given and --writer are of `genenv env new`"
         )
     if action is not Action.WORDS and of_words:
         raise UsageError("--by and --set are of `genenv env words`")

@@ -74,8 +74,8 @@ def plans(graph: Graph, subject: str, rng: random.Random, rules: Rules) -> dict[
     chains = [THEN.join(pair) for pair in linked if subject in pair]
     for n in range(2, rules.most_calls + 1):
         flat = [
-            AND.join(_shuffled([subject, *rng.sample(others, n - 1)], rng))
-            for _ in range(each * (len(others) >= n - 1))
+            AND.join(_shuffled([subject, *_companions(subject, others, n - 1, rng)], rng))
+            for _ in range(each)
         ]
         joined = (
             chains
@@ -117,6 +117,11 @@ def _plans_of(
     ]
     found[3, True] = rng.sample(longer, min(rules.each, len(longer)))
     return {size: sorted(listed) for size, listed in found.items() if listed and size[0] <= rules.most_calls}
+
+
+def _companions(subject: str, others: Sequence[str], n: int, rng: random.Random) -> list[str]:
+    """Tools that are called along with one: different ones, or any where there are too few."""
+    return rng.sample(others, n) if len(others) >= n else rng.choices([subject, *others], k=n)
 
 
 def _shuffled(names: list[str], rng: random.Random) -> list[str]:

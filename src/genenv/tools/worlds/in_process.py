@@ -40,10 +40,16 @@ class Arguments:
     model: type[BaseModel]
     positional: tuple[str, ...]
     """Parameters that cannot be given by name."""
+    given: Mapping[str, object]
+    """Values of the parameters that the agent does not choose."""
 
     @classmethod
     def of(
-        cls, function: Callable[..., object], name: str, notes: Mapping[str, str] = MappingProxyType({})
+        cls,
+        function: Callable[..., object],
+        name: str,
+        notes: Mapping[str, str] = MappingProxyType({}),
+        given: Mapping[str, object] = MappingProxyType({}),
     ) -> Arguments:
         """The arguments of a function.
 
@@ -51,6 +57,7 @@ class Arguments:
             function: to be called with them.
             name: of the tool.
             notes: what each parameter is, for its schema.
+            given: values of parameters that the agent does not choose, by name; other names are ignored.
 
         Raises:
             NoTool: a parameter has a type that no JSON can stand for, or any number of arguments is taken.
@@ -61,15 +68,19 @@ class Arguments:
             raise NoTool(f"its types cannot be read: {error}") from error
         fields: dict[str, Any] = {}
         positional: list[str] = []
-        for number, parameter in enumerate(inspect.signature(function).parameters.values()):
+        parameters = inspect.signature(function).parameters
+        for number, parameter in enumerate(parameters.values()):
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 raise NoTool(f"it takes any number of arguments (*{parameter.name})")
             if parameter.kind is parameter.POSITIONAL_ONLY:
                 positional.append(parameter.name)
-            fields[f"p{number}"] = _field(parameter, hints.get(parameter.name, Any), notes)
-        forbid = ConfigDict(extra="forbid", arbitrary_types_allowed=False)
-        with _no_schema():
-            return cls(model=create_model(name, __config__=forbid, **fields), positional=tuple(positional))
+            if parameter.name not in given:
+                fields[f"p{number}"] = _field(parameter, hints.get(parameter.name, Any), notes)
+        return cls(
+            model=_model(name, fields),
+            positional=tuple(positional),
+            given={one: given[one] for one in parameters if one in given},
+        )
 
     def read(self, given: Mapping[str, object]) -> tuple[list[object], dict[str, object]]:
         """Arguments as the function takes them; those that are not given keep its defaults.
@@ -82,7 +93,7 @@ class Arguments:
             (field.alias or name): getattr(read, name)
             for name, field in self.model.model_fields.items()
             if name in read.model_fields_set
-        }
+        } | dict(self.given)
         return [values.pop(name) for name in self.positional if name in values], values
 
 
@@ -97,20 +108,50 @@ class Described:
     arguments: Arguments
 
 
-def described(function: Callable[..., object], name: str) -> Described:
+def described(
+    function: Callable[..., object], name: str, given: Mapping[str, object] = MappingProxyType({})
+) -> Described:
     """Describe a function.
+
+    Args:
+        function: the tool.
+        name: its name.
+        given: values of parameters that the agent does not choose, by name.
 
     Raises:
         NoTool: a parameter has a type that no JSON can stand for, or any number of arguments is taken.
     """
     told = docstring_parser.parse(inspect.getdoc(function) or "")
     notes = {one.arg_name: " ".join((one.description or "").split()) for one in told.params}
-    arguments = Arguments.of(function, name, notes)
+    arguments = Arguments.of(function, name, notes, given)
     with _no_schema():
         schema = arguments.model.model_json_schema(by_alias=True)
     schema.pop("title", None)
     description = " ".join((told.short_description or "").split())
     return Described(name=name, description=description, schema=_untitled(schema), arguments=arguments)
+
+
+def _model(name: str, fields: Mapping[str, Any]) -> type[BaseModel]:
+    """A model with these fields.
+
+    Raises:
+        NoTool: a field has a type that no JSON can stand for.
+    """
+    forbid = ConfigDict(extra="forbid", arbitrary_types_allowed=False)
+    try:
+        with _no_schema():
+            return create_model(name, __config__=forbid, **cast(Any, fields))
+    except NoTool:
+        for key, field in fields.items():
+            try:
+                with _no_schema():
+                    create_model(name, __config__=forbid, **cast(Any, {key: field})).model_json_schema()
+            except NoTool as error:
+                raise NoTool(
+                    f"no JSON can stand for its argument {field[1].alias!r}; --given {field[1].alias}="
+                    "MODULE:NAME makes it yourself"
+                ) from error
+        raise
 
 
 @contextlib.contextmanager

@@ -121,8 +121,8 @@ class _Result:
         Raises:
             NotJson: it has no JSON form.
         """
-        if isinstance(value, Mapping):
-            items = cast("Mapping[object, object]", value).items()
+        if isinstance(value, Mapping | sqlite3.Row):
+            items = dict(cast("Mapping[object, object]", value)).items()
             return {self.key(key): self.json(one, depth) for key, one in items}
         if isinstance(value, list | tuple | deque):
             return [self.json(one, depth) for one in cast("Iterable[object]", value)]
@@ -152,8 +152,10 @@ class _Result:
         return _key(key)
 
     def other(self, value: object, depth: int) -> Any:  # noqa: ANN401 - JSON
-        """A value of any other type."""
-        del depth
+        """A value of any other type: of the user's own classes, the public attributes."""
+        if type(value).__module__ in OWN_MODULES and not callable(value):
+            found = attributes(value).items()
+            return {name: self.json(one, depth) for name, one in found if not name.startswith("_")}
         named = type(value).__name__
         raise NotJson(f"{'bytes' if named in ('bytes', 'bytearray') else 'a ' + named}, which is no JSON")
 

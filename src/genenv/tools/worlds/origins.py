@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -21,13 +21,14 @@ from genenv.tools.worlds.openapi.loading import is_address, load_text
 from genenv.tools.worlds.openapi.mock_world import MockWorld
 from genenv.tools.worlds.openapi.parameters import NEWEST
 from genenv.tools.worlds.openapi.service import Service, ServiceOrigin
-from genenv.tools.worlds.python import NotStarted, PythonWorld
+from genenv.tools.worlds.python import NotStarted
 from genenv.tools.worlds.recorded import MOST_SENT
 from genenv.tools.worlds.source_text import WrittenOut
 from genenv.tools.worlds.sources import OpenApiSource, PythonSource, Source
 
 _MCP = "mcp:"
 _CODE = "tools.py"
+_PLACE = re.compile(r"([\w.]+:)?[A-Za-z_][\w.]*")
 _FILES = 64
 """Maximum number of copied files and folders besides the tools' file."""
 _MISSING_MODULE = re.compile(r"\(module ([\w.]+)\)$")
@@ -80,7 +81,7 @@ def origin_of(
     Args:
         text: the argument.
         only: prefixes of the wanted paths of an OpenAPI document.
-        folder: the initial content of an MCP server's folder.
+        folder: the initial content of an MCP server's folder, or the folder of which a Python file reads.
         writes: whether to call tools of a network service that may write.
         service: the real service of an OpenAPI document, if its operations are to be recorded.
         most: maximum number of requests to a network service.
@@ -103,8 +104,10 @@ def origin_of(
         raise UsageError(
             "--files is the folder of an MCP server that is started; one with an address has none"
         )
-    if folder is not None and not is_server:
-        raise UsageError("--files is the folder of an MCP server, and --from names none")
+    if folder is not None and (is_document or service is not None):
+        raise UsageError(
+            "--files is the folder of an MCP server or of a Python file, and --from names neither"
+        )
     if service is not None:
         return ServiceOrigin(text, service, only, writes=writes, most=most or MOST_SENT)
     if is_document:
@@ -117,7 +120,7 @@ def origin_of(
         return McpOrigin.read(text.removeprefix(_MCP), folder)
     file, _, made_of = text.partition(":")
     if file.endswith(".py"):
-        return PythonOrigin(Path(file), made_of)
+        return PythonOrigin(Path(file), made_of, root=folder)
     raise UsageError(
         f"--from {text!r} is nothing that tools can come from; name a Python file (tools.py, "
         "tools.py:Class), an OpenAPI document (openapi.json, openapi.yaml, https://.../openapi.json), or the "
@@ -125,26 +128,49 @@ def origin_of(
     )
 
 
-def let_write(origin: ToolOrigin, folders: Sequence[str | Path]) -> None:
-    """Let tools write in further folders.
+def configure(origin: ToolOrigin, may_write: Sequence[str | Path], given: Mapping[str, str]) -> None:
+    """Set what applies to the tools of local code only.
 
     Args:
         origin: the origin of the tools.
-        folders: the folders, which are made absolute.
+        may_write: further folders in which they may write, which are made absolute.
+        given: arguments that the agent does not choose: `PythonSource.given`.
 
     Raises:
-        UsageError: a folder does not exist, or the origin runs no code of the tools.
+        UsageError: a folder does not exist, or an option does not apply to the origin.
     """
-    if not folders:
+    if given and not isinstance(origin, PythonOrigin):
+        raise UsageError("--given is for a Python file, and --from names none")
+    if given and isinstance(origin, PythonOrigin):
+        origin.given = dict(given)
+    if not may_write:
         return
     if not isinstance(origin, PythonOrigin | CodeOrigin | McpOrigin):
         raise UsageError(
             "--may-write is for a Python file and for an MCP server that is started, and --from names neither"
         )
-    found = [Path(one).expanduser().absolute() for one in folders]
+    found = [Path(one).expanduser().absolute() for one in may_write]
     if lost := [one for one in found if not one.exists()]:
         raise UsageError(f"--may-write {lost[0]} is not there; make the folder first, or name another one")
     origin.may_write = tuple(map(str, found))
+
+
+def given_of(texts: Iterable[str]) -> dict[str, str]:
+    """Parse `PARAMETER=MODULE:NAME`, the form of `--given`.
+
+    Raises:
+        UsageError: a text has another form.
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        name, _, where = text.partition("=")
+        if not name.isidentifier() or not _PLACE.fullmatch(where):
+            raise UsageError(
+                f"--given {text!r} is not PARAMETER=MODULE:NAME, such as --given db=shop.data:load; of a "
+                "name in the tools' file the module is left out"
+            )
+        found[name] = where
+    return found
 
 
 class PythonOrigin:
@@ -154,13 +180,18 @@ class PythonOrigin:
         file: the file.
         made_of: the class whose methods are the tools; empty: the file's functions, or its only class.
         beside: the folder with the files that it imports and reads; None: the folder of the file.
+        root: a folder above the file that is kept as it is above the copy, as the file reads from there.
     """
 
-    def __init__(self, file: Path, made_of: str = "", *, beside: Path | None = None) -> None:
-        self._file, self._made_of = file, made_of
+    def __init__(
+        self, file: Path, made_of: str = "", *, beside: Path | None = None, root: Path | None = None
+    ) -> None:
+        self._file, self._made_of, self._root = file, made_of, root
         self._beside = file.parent if beside is None else beside
         self.may_write: tuple[str, ...] = ()
         """Further folders in which the tools may write."""
+        self.given: dict[str, str] = {}
+        """Arguments that the agent does not choose: `PythonSource.given`."""
 
     @property
     def label(self) -> str:
@@ -178,14 +209,21 @@ class PythonOrigin:
         file = self._file
         if not file.is_file():
             raise UsageError(f"there is no file {file}")
+        inside, top = _place_in_package(file)
+        if self._root is not None:
+            if not file.resolve().is_relative_to(self._root.resolve()):
+                raise UsageError(f"{file} is not in --files {self._root}")
+            top = self._root.resolve()
+            inside = str(file.resolve().relative_to(top))
         files.mkdir(parents=True)
-        inside, root = _place_in_package(file)
+        first = Path(inside).parts[0]
         if len(Path(inside).parts) > 1:
-            self._beside = root
-        _copy(root / Path(inside).parts[0], files / Path(inside).parts[0])
+            self._beside = top
+        _copy(top / first, files / first)
+        source = PythonSource(file=inside, object=self._made_of, may_write=self.may_write, given=self.given)
         for _ in range(_FILES):
             try:
-                PythonWorld(files, inside, self._made_of or None, may_write=self.may_write).close()
+                source.open(files).close()
             except NotStarted as error:
                 module = _MISSING_MODULE.search(str(error))
                 wanted = [
@@ -195,7 +233,7 @@ class PythonOrigin:
                 if not _brought(wanted, self._beside, files):
                     raise
             else:
-                return PythonSource(file=inside, object=self._made_of, may_write=self.may_write)
+                return source
         raise UsageError(
             f"{file.name} reads more than {_FILES} files beside it; put what it needs into one folder"
         )

@@ -21,6 +21,7 @@ import weakref
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast
 
 from genenv.environments.stepwise import STEPPED
@@ -67,6 +68,8 @@ class PythonWorld:
         name: of its class whose methods are the tools; left out, its functions, or its only class.
         call_s: how long a call may take, in seconds.
         may_write: folders, beside the copy, in which the tools may write.
+        given: where the values of arguments come from that the agent does not choose, by name of the
+            parameter: `MODULE:NAME`, or a name in the file.
 
     Raises:
         UsageError: it cannot be imported, or holds no tools.
@@ -80,9 +83,10 @@ class PythonWorld:
         *,
         call_s: float = CALL_S,
         may_write: Sequence[str] = (),
+        given: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._folder, self.file, self._name, self.call_s = folder.resolve(), file, name, call_s
-        self._may_write = tuple(may_write)
+        self._may_write, self._given = tuple(may_write), dict(given)
         self._process: subprocess.Popen[bytes] | None = None
         self._ended: Callable[[], object] | None = None
         self._started_times = 0
@@ -90,7 +94,7 @@ class PythonWorld:
         self._player: _Connection | None = None
         """The session that executes programs."""
         self.received = 0
-        """Bytes that the tools' processes have sent so far."""
+        """About how many bytes tools have answered so far, without their state."""
         self._lock = threading.RLock()  # one start, and one program, at a time
         self._scratch = Scratch(self._folder)
         self.asked: set[str] = set()
@@ -152,6 +156,7 @@ class PythonWorld:
             return self._shortened(calls)
         self.checked(answer)
         outcomes = [Outcome(**one) for one in answer["outcomes"]]
+        self.received += len(json.dumps(answer["outcomes"]))
         states = iter(answer["states"])
         state = next(states)
         steps = [Played(outcomes=(), state=state)]
@@ -248,16 +253,15 @@ class PythonWorld:
         sessions = self._scratch.files.parent / "tmp"
         command = [sys.executable, "-m", "genenv.tools.worlds.python_child"]
         command += [str(self._folder), self.file, self._name or "", self._address, str(sessions)]
+        folders = [str(Path(one).expanduser()) for one in self._may_write]
+        command.append(json.dumps({"may_write": folders, "given": self._given}))
         self._process = subprocess.Popen(  # noqa: S603 - our own module
             self._scratch.launched(command, may_write=(str(self._scratch.path), *self._may_write)),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             cwd=self._scratch.files,
-            env={
-                **environment(self._scratch.temporary),
-                "GENENV_MAY_WRITE": json.dumps([str(Path(one).expanduser()) for one in self._may_write]),
-            },
+            env=environment(self._scratch.temporary),
             start_new_session=True,
         )
         self._ended = ended_with(self, self._process)
@@ -326,7 +330,6 @@ class _Connection:
             self._socket.settimeout(max(0.001, until - time.monotonic()))
             piece = self._socket.recv(1 << 20)
             line += piece
-            self._world.received += len(piece)
             if not piece:
                 raise _Ended
             if len(line) > _MOST_BYTES:
@@ -439,7 +442,6 @@ class _PythonSession:
         except (OSError, TimeoutError, ValueError) as error:
             self._connection.kill()
             raise _Ended from error
-        self._world.received += len(line)
         if not line.endswith(b"\n"):
             raise _Ended
         return parsed(line)

@@ -1,4 +1,6 @@
-"""The process that runs a user's Python tools: `python -m` this module, `ORIGINAL FILE NAME SOCKET SESSIONS`.
+"""The process that runs a user's Python tools.
+
+    python -m genenv.tools.worlds.python_child ORIGINAL FILE NAME SOCKET SESSIONS SETTINGS
 
 It loads the libraries that the file imports, listens on SOCKET, and forks a *session* for each connection. A
 session has a copy of the folder ORIGINAL to itself, in SESSIONS; it imports the file there and answers JSON
@@ -18,12 +20,9 @@ with `{"spent": true}`: it needs a fresh session. What tools print goes to the l
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import gc
 import importlib
-import importlib.machinery
-import importlib.util
 import inspect
 import json
 import os
@@ -45,6 +44,7 @@ from pydantic import ValidationError
 
 from genenv.tools.worlds.base import TOOK_TOO_LONG
 from genenv.tools.worlds.folder import SessionFolder, data_files
+from genenv.tools.worlds.importing import Loader, NotLoaded, awaited, imported, instance_of, said_by, value_of
 from genenv.tools.worlds.in_process import (
     Arguments,
     Described,
@@ -78,16 +78,24 @@ _MOST_STATE_CHARS = 1 << 18
 """Of all states on the way of a program; more are not sent."""
 
 
-def main(original: str, file: str, name: str, address: str, sessions: str) -> None:
-    """Load libraries, say so with a line, and fork a session for each connection."""
+def main(original: str, file: str, name: str, address: str, sessions: str, settings: str) -> None:
+    """Load libraries, say so with a line, and fork a session for each connection.
+
+    Args:
+        original: the folder of the tools.
+        file: of that folder.
+        name: of its class whose methods are the tools; empty: its functions, or its only class.
+        address: of the socket on which it listens.
+        sessions: the folder of the sessions' folders.
+        settings: JSON: `may_write`, further folders; `given`, arguments that the agent does not choose.
+    """
     ready = os.fdopen(os.dup(1), "w", encoding="utf-8")
     quiet = os.open(os.devnull, os.O_RDWR)
     os.dup2(quiet, 0)
     os.dup2(2, 1)  # what tools print joins the log
     limit(resource.RLIMIT_AS, _MEMORY)
     limit(resource.RLIMIT_CORE, 0)
-    may_write: list[str] = json.loads(os.environ.pop("GENENV_MAY_WRITE", "[]"))
-    prepared = _Prepared(Path(original), file, name or None, Path(sessions), may_write)
+    prepared = _Prepared(Path(original), file, name or None, Path(sessions), **json.loads(settings))
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(address)
     listener.listen(256)
@@ -119,10 +127,17 @@ class _Prepared:
     """What all sessions share: compiled Python files, the contents of data files, and loaded libraries."""
 
     def __init__(
-        self, original: Path, file: str, name: str | None, sessions: Path, may_write: Sequence[str]
+        self,
+        original: Path,
+        file: str,
+        name: str | None,
+        sessions: Path,
+        *,
+        may_write: Sequence[str],
+        given: Mapping[str, str],
     ) -> None:
         self.original, self.file, self.name, self.sessions = original, file, name, sessions
-        self.may_write = may_write
+        self.may_write, self.given = may_write, given
         self.data = data_files(original)
         self.codes = _compiled(original)
         libraries = _imported_by(self)
@@ -159,7 +174,7 @@ def _imported_by(prepared: _Prepared) -> list[str]:
             folder = SessionFolder(prepared.original, prepared.sessions / "first", prepared.data)
             os.chdir(folder.path)
             with contextlib.suppress(BaseException):
-                _imported(folder.path / prepared.file, folder.path, prepared.codes)
+                imported(folder.path / prepared.file, folder.path, prepared.codes)
             if _threads() == 1:
                 own = f"{folder.path}{os.sep}"
                 found = [
@@ -214,9 +229,9 @@ def _answer_all(connection: socket.socket, prepared: _Prepared, folder: SessionF
     open_before = _open_files()
     try:
         random.seed(0)
-        tools = Tools.loaded(folder.path / prepared.file, prepared.name, folder, prepared.codes)
+        tools = Tools.loaded(folder, prepared)
         random.seed(0)
-    except _NotLoaded as error:
+    except NotLoaded as error:
         for _ in asked:
             say({"refused": str(error)})
         return
@@ -320,10 +335,6 @@ def _too_long(*_: object) -> None:
     raise TimeoutError(TOOK_TOO_LONG)
 
 
-class _NotLoaded(Exception):
-    """The file does not give tools. The message is a sentence's end."""
-
-
 class Tools:
     """The tools of a file in one session, and the state that they share.
 
@@ -331,10 +342,14 @@ class Tools:
         module: the imported file.
         made: the class whose methods are the tools; None: the module's functions are.
         folder: of the session.
+        given: values of parameters that the agent does not choose, by name: of the functions, and of the
+            class's constructor. They are state.
     """
 
-    def __init__(self, module: ModuleType, made: type | None, folder: SessionFolder) -> None:
-        self._module, self._class, self._folder = module, made, folder
+    def __init__(
+        self, module: ModuleType, made: type | None, folder: SessionFolder, given: Mapping[str, object]
+    ) -> None:
+        self._module, self._class, self._folder, self._given = module, made, folder, given
         self.left_out: dict[str, str] = {}
         self.unseen: dict[str, str] = {}
         """Values of the state that no walk can read: their types, by path."""
@@ -346,32 +361,23 @@ class Tools:
         self._arguments: dict[str, Arguments] = {}
         self._instance: object = None
         if made is not None:
-            if needed := _arguments_needed(made):
-                raise _NotLoaded(
-                    f"{made.__name__} cannot begin without {' and '.join(needed)}; name a class that can: "
-                    f"one that inherits from it, and whose __init__ gives them to super().__init__"
-                )
-            try:
-                self._instance = made()
-            except Exception as error:
-                raise _NotLoaded(f"{made.__name__}() fails: {_said(error)}") from error
+            self._instance = instance_of(made, given)
         self._own: tuple[object, list[tuple[str, ModuleType]]] = None, []
         """The modules of the session's folder, and by what it is seen that there may be others."""
         self._constants = self._values(constants=True)
 
     @classmethod
-    def loaded(
-        cls, file: Path, name: str | None, folder: SessionFolder, codes: Mapping[str, CodeType]
-    ) -> Tools:
+    def loaded(cls, folder: SessionFolder, prepared: _Prepared) -> Tools:
         """The tools of a file.
 
         Raises:
-            _NotLoaded: it cannot be imported, has no such class, or no functions and no methods.
+            NotLoaded: it cannot be imported, has no such class, or no functions and no methods.
         """
-        module = _imported(file, folder.path, codes)
+        file, name = folder.path / prepared.file, prepared.name
+        module = imported(file, folder.path, prepared.codes)
         classes = public_classes(module)
         if name is not None and not isinstance(getattr(module, name, None), type):
-            raise _NotLoaded(f"{file.name} has no class {name!r}")
+            raise NotLoaded(f"{file.name} has no class {name!r}")
         if name is None and not public_functions(module) and len(classes) == 1:
             name = next(iter(classes))
         if name is None and not public_functions(module):
@@ -380,15 +386,16 @@ class Tools:
                 if classes
                 else "no functions, and no class with methods"
             )
-            raise _NotLoaded(f"{file.name} has {which}")
-        return cls(module, getattr(module, name) if name else None, folder)
+            raise NotLoaded(f"{file.name} has {which}")
+        given = {one: value_of(one, where, module) for one, where in prepared.given.items()}
+        return cls(module, getattr(module, name) if name else None, folder, given)
 
     def told(self) -> list[dict[str, object]]:
         """Return the descriptions of the functions that can be tools; `left_out` has the others."""
         found: list[Described] = []
         for name in self._functions:
             try:
-                found.append(described(self._bound(name), name))
+                found.append(described(self._bound(name), name, self._given))
             except NoTool as error:
                 self.left_out[name] = str(error)
         self._arguments.update((one.name, one.arguments) for one in found)
@@ -397,7 +404,7 @@ class Tools:
     def _arguments_of(self, name: str) -> Arguments:
         """The arguments of a function, read from its signature when it is first called."""
         if name not in self._arguments:
-            self._arguments[name] = Arguments.of(self._bound(name), name)
+            self._arguments[name] = Arguments.of(self._bound(name), name, given=self._given)
         return self._arguments[name]
 
     def _bound(self, name: str) -> Callable[..., object]:
@@ -444,17 +451,21 @@ class Tools:
                         found[key] = value
                 elif not constants:
                     found[key] = value
-        return found if constants else without_second_names(found)
+        if constants:
+            return found
+        return without_second_names(
+            {**found, **{name: one for name, one in self._given.items() if name not in found}}
+        )
 
     def _modules(self) -> list[tuple[str, ModuleType]]:
         """The imported file, then the modules of its folder that are loaded by now.
 
         Looking at a module copies its memory in a fork, so only those that came after the fork are looked at.
         """
-        signature = len(sys.modules), _Loader.executed
+        signature = len(sys.modules), Loader.executed
         if self._own[0] != signature:
             own = f"{self._folder.path}{os.sep}"
-            recent = islice(reversed(sys.modules.items()), max(0, len(sys.modules) - _Loader.loaded_before))
+            recent = islice(reversed(sys.modules.items()), max(0, len(sys.modules) - Loader.loaded_before))
             found = [(TOOLS_MODULE, self._module)] + [
                 (name, module)
                 for name, module in sorted(recent)
@@ -479,7 +490,7 @@ class Tools:
         signal.setitimer(signal.ITIMER_REAL, limit_s)
         try:
             function: Any = self._functions[tool] if self._class is None else getattr(self._instance, tool)
-            answer = _awaited(function(*placed, **named))
+            answer = awaited(function(*placed, **named))
             signal.setitimer(signal.ITIMER_REAL, 0)
             result = result_of(answer)
             if len(json.dumps(result, ensure_ascii=False)) > MOST_CHARS:
@@ -487,98 +498,11 @@ class Tools:
         except NotJson as error:
             return {"error": f"The tool returned {error}."}
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - a user's own code
-            return {"error": text_of(_said(error))}
+            return {"error": text_of(said_by(error))}
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
         return {"result": result}
 
 
-def _arguments_needed(made: type) -> list[str]:
-    """The arguments without which a class cannot be called."""
-    with contextlib.suppress(TypeError, ValueError):
-        parameters = inspect.signature(made).parameters.values()
-        kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-        return [one.name for one in parameters if one.default is one.empty and one.kind not in kinds]
-    return []
-
-
-def _awaited(value: object) -> object:
-    return asyncio.run(cast(Any, value)) if inspect.iscoroutine(value) else value
-
-
-class _Loader(importlib.machinery.SourceFileLoader):
-    """Imports files of the session's folder from code that was compiled before the fork."""
-
-    codes: Mapping[str, CodeType] = {}
-    folder = Path()
-    loaded_before = 0
-    """Modules in `sys.modules` before the first of the folder."""
-    executed = 0
-    """Modules of the folder so far."""
-
-    def exec_module(self, module: ModuleType) -> None:
-        """See `importlib.abc.Loader`."""
-        _Loader.executed += 1
-        super().exec_module(module)
-
-    def get_code(self, fullname: str) -> CodeType | None:
-        """See `importlib.abc.InspectLoader`."""
-        made = self.codes.get(os.path.relpath(self.path, self.folder))
-        return made if made is not None else super().get_code(fullname)
-
-
-def _imported(file: Path, folder: Path, codes: Mapping[str, CodeType]) -> ModuleType:
-    sys.dont_write_bytecode = True
-    _Loader.codes, _Loader.folder, _Loader.loaded_before = codes, folder, len(sys.modules)
-    finder = importlib.machinery.FileFinder.path_hook((_Loader, importlib.machinery.SOURCE_SUFFIXES))
-
-    def hook(path: str) -> Any:  # noqa: ANN401 - what importlib wants
-        if Path(path).resolve().is_relative_to(folder.resolve()):
-            return finder(path)
-        raise ImportError
-
-    sys.path_hooks.insert(0, hook)
-    name, root = _module_name(file)
-    sys.path.insert(0, str(root))
-    try:
-        if name != TOOLS_MODULE:
-            module = importlib.import_module(name)
-            sys.modules[TOOLS_MODULE] = module
-            return module
-        spec = importlib.util.spec_from_file_location(
-            TOOLS_MODULE, file, loader=_Loader(TOOLS_MODULE, str(file))
-        )
-        if spec is None or spec.loader is None:
-            raise _NotLoaded(f"{file.name} is no Python file")
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[TOOLS_MODULE] = module
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        missing = f" (module {error.name})" if isinstance(error, ModuleNotFoundError) else ""
-        raise _NotLoaded(f"{file.name} cannot be imported: {_said(error)}{missing}") from error
-    return module
-
-
-def _module_name(file: Path) -> tuple[str, Path]:
-    """The name under which a file is imported, and the folder for `sys.path`: in a package its full name."""
-    if not (file.parent / "__init__.py").is_file():
-        return TOOLS_MODULE, file.parent
-    parts, root = [file.stem], file.parent
-    while (root / "__init__.py").is_file():
-        parts.insert(0, root.name)
-        root = root.parent
-    return ".".join(parts), root
-
-
-def _said(error: BaseException) -> str:
-    """What an error says, in one line; a key that is missing says nothing by itself."""
-    text = " ".join(str(error).split())[:500]
-    return (
-        text
-        if text and not isinstance(error, KeyError)
-        else f"{type(error).__name__}{': ' * bool(text)}{text}"
-    )
-
-
 if __name__ == "__main__":
-    main(*sys.argv[1:6])
+    main(*sys.argv[1:7])

@@ -31,6 +31,10 @@ class PythonSource(BaseModel, frozen=True, extra="forbid"):
     """The class whose methods are the tools; empty: the file's functions, or its only class."""
     may_write: tuple[str, ...] = ()
     """Folders besides the copy of `files` in which the tools may write; `~` is the user's home."""
+    given: dict[str, str] = {}
+    """Arguments that the agent does not choose, of functions and of the class's constructor, such as a
+    framework's context: the parameter's name, and `MODULE:NAME` (or `NAME` in the file) of the value, or of
+    what makes it."""
 
     @property
     def label(self) -> str:
@@ -52,8 +56,14 @@ class PythonSource(BaseModel, frozen=True, extra="forbid"):
         Raises:
             UsageError: they cannot be loaded.
         """
-        name = self.object or None
-        return PythonWorld(files, self.file, name, call_s=call_s, may_write=self.may_write)
+        return PythonWorld(
+            files,
+            self.file,
+            self.object or None,
+            call_s=call_s,
+            may_write=self.may_write,
+            given=self.given,
+        )
 
 
 class PackageSource(BaseModel, frozen=True, extra="forbid"):

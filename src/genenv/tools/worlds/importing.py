@@ -1,0 +1,165 @@
+"""Imports the file of a user's tools from a session's folder, and makes the objects that its tools need."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import importlib.machinery
+import importlib.util
+import inspect
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any, cast
+
+from genenv.tools.worlds.jsonable import TOOLS_MODULE
+
+
+class NotLoaded(Exception):
+    """The file does not give tools. The message is a sentence's end."""
+
+
+class Loader(importlib.machinery.SourceFileLoader):
+    """Imports files of the session's folder from code that was compiled before the fork."""
+
+    codes: Mapping[str, CodeType] = {}
+    folder = Path()
+    loaded_before = 0
+    """Modules in `sys.modules` before the first of the folder."""
+    executed = 0
+    """Modules of the folder so far."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        """See `importlib.abc.Loader`."""
+        Loader.executed += 1
+        super().exec_module(module)
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        """See `importlib.abc.InspectLoader`."""
+        made = self.codes.get(os.path.relpath(self.path, self.folder))
+        return made if made is not None else super().get_code(fullname)
+
+
+def imported(file: Path, folder: Path, codes: Mapping[str, CodeType]) -> ModuleType:
+    """The imported file of the tools.
+
+    Args:
+        file: the file.
+        folder: of the session.
+        codes: compiled files of the folder, by path.
+
+    Raises:
+        NotLoaded: it cannot be imported.
+    """
+    sys.dont_write_bytecode = True
+    Loader.codes, Loader.folder, Loader.loaded_before = codes, folder, len(sys.modules)
+    finder = importlib.machinery.FileFinder.path_hook((Loader, importlib.machinery.SOURCE_SUFFIXES))
+
+    def hook(path: str) -> Any:  # noqa: ANN401 - what importlib wants
+        if Path(path).resolve().is_relative_to(folder.resolve()):
+            return finder(path)
+        raise ImportError
+
+    sys.path_hooks.insert(0, hook)
+    name, root = _module_name(file)
+    sys.path.insert(0, str(root))
+    sys.path.append(str(file.parent))  # a script in a package imports its neighbors by their short names
+    try:
+        if name != TOOLS_MODULE:
+            module = importlib.import_module(name)
+            sys.modules[TOOLS_MODULE] = module
+            return module
+        spec = importlib.util.spec_from_file_location(
+            TOOLS_MODULE, file, loader=Loader(TOOLS_MODULE, str(file))
+        )
+        if spec is None or spec.loader is None:
+            raise NotLoaded(f"{file.name} is no Python file")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[TOOLS_MODULE] = module
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        missing = f" (module {error.name})" if isinstance(error, ModuleNotFoundError) else ""
+        raise NotLoaded(f"{file.name} cannot be imported: {said_by(error)}{missing}") from error
+    return module
+
+
+def _module_name(file: Path) -> tuple[str, Path]:
+    """The name under which a file is imported, and the folder for `sys.path`: in a package its full name."""
+    if not (file.parent / "__init__.py").is_file():
+        return TOOLS_MODULE, file.parent
+    parts, root = [file.stem], file.parent
+    while (root / "__init__.py").is_file():
+        parts.insert(0, root.name)
+        root = root.parent
+    return ".".join(parts), root
+
+
+def instance_of(made: type, given: Mapping[str, object]) -> object:
+    """An instance of a class.
+
+    Args:
+        made: the class.
+        given: values for parameters of its constructor, by name.
+
+    Raises:
+        NotLoaded: it needs other arguments, or its constructor fails.
+    """
+    parameters: Mapping[str, inspect.Parameter] = {}
+    with contextlib.suppress(TypeError, ValueError):
+        parameters = inspect.signature(made).parameters
+    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    needed = [
+        name
+        for name, one in parameters.items()
+        if one.default is one.empty and one.kind not in kinds and name not in given
+    ]
+    if needed:
+        options = " ".join(f"--given {name}=MODULE:NAME" for name in needed)
+        raise NotLoaded(
+            f"{made.__name__} cannot begin without {' and '.join(needed)}; give what a function of a module "
+            f"beside it makes: {options}"
+        )
+    try:
+        return made(**{name: one for name, one in given.items() if name in parameters})
+    except Exception as error:
+        raise NotLoaded(f"{made.__name__}() fails: {said_by(error)}") from error
+
+
+def value_of(name: str, where: str, tools: ModuleType) -> object:
+    """A value that the agent does not choose.
+
+    Args:
+        name: of the parameter.
+        where: `MODULE:NAME`, or a name in the tools' file; what can be called is called without arguments.
+        tools: the imported file of the tools.
+
+    Raises:
+        NotLoaded: it is not there, or calling it fails.
+    """
+    module_name, _, attribute = where.rpartition(":")
+    try:
+        value: object = importlib.import_module(module_name) if module_name else tools
+        for part in attribute.split("."):
+            value = getattr(value, part)
+        return awaited(value()) if callable(value) else value
+    except (Exception, SystemExit) as error:
+        missing = f" (module {error.name})" if isinstance(error, ModuleNotFoundError) else ""
+        raise NotLoaded(f"--given {name}={where} cannot be had: {said_by(error)}{missing}") from error
+
+
+def awaited(value: object) -> object:
+    """A value, or what a coroutine returns."""
+    return asyncio.run(cast(Any, value)) if inspect.iscoroutine(value) else value
+
+
+def said_by(error: BaseException) -> str:
+    """What an error says, in one line; a key that is missing says nothing by itself."""
+    text = " ".join(str(error).split())[:500]
+    return (
+        text
+        if text and not isinstance(error, KeyError)
+        else f"{type(error).__name__}{': ' * bool(text)}{text}"
+    )
