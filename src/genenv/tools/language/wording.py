@@ -367,8 +367,8 @@ def known_answer(gap: Gap, tool: Tool, step: Step) -> str:
     """Return a correct first reply to a task that lacks a tool or a value."""
     if gap == "no_tool":
         return "I cannot do that: none of my tools fits."
-    question = f"hat is the {label(absent(tool, step)[0])}?"
-    return f"W{question}" if gap == "user_answers" else f"I cannot do that yet: w{question}"
+    question = f"what is the {label(absent(tool, step)[0])}?"
+    return question.capitalize() if gap == "user_answers" else f"I cannot do that yet: {question}"
 
 
 def unsolvable_verdict(
