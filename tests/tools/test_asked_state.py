@@ -128,6 +128,25 @@ def test_after_a_call_that_ends_the_process_the_state_before_it_is_asked_for(tmp
 
 
 @pytest.mark.long
+def test_answers_that_tell_the_time_are_not_asked_for(tmp_path: Path) -> None:
+    clock = '''
+
+def clock() -> dict:
+    """Tell the time."""
+    import time
+    return {"orders": len(_orders()), "time": time.strftime("%H:%M:%S")}
+'''
+    (tmp_path / "tools.py").write_text(KINDS["cache"] + TOOLS + clock)
+    with closing(PythonWorld(tmp_path, "tools.py")) as world:
+        recipes = {
+            name: Recipe(tool=name, writes=False, ways={}, success=1.0) for name in ("list_orders", "clock")
+        }
+        rng, graph = random.Random(0), Graph(recipes, ())
+        found = find_unseen(Explorer.of(world, graph, rng), graph, rng, is_partly_unseen=True)
+        assert {one.tool for one in found.questions} == {"list_orders"}
+
+
+@pytest.mark.long
 def test_tools_that_change_what_is_answered_are_found_and_what_to_ask(memory: McpWorld) -> None:
     way = {"order_id": "list_orders().order_id"}
     own = {"list_orders": {}, "add_note": {**way, "note": "new"}, "mail_customer": {**way, "text": "new"}}

@@ -68,9 +68,31 @@ def test_a_context_is_given_is_state_and_is_no_argument_of_the_agent(tmp_path: P
 def test_without_it_the_argument_is_named(tmp_path: Path) -> None:
     written(tmp_path, {"tools.py": CONTEXT})
     with pytest.raises(
-        UsageError, match=r"book: no JSON can stand for its argument 'session'; --given session=MODULE:NAME"
+        UsageError,
+        match=r"book: no JSON can stand for its argument 'session'; give it with --given session=MODULE:NAME",
     ):
         opened(PythonOrigin(tmp_path / "tools.py"), tmp_path / "out")
+
+
+def test_a_type_that_stands_for_nothing_given_is_left_out_of_the_schema(tmp_path: Path) -> None:
+    text = """
+        class NotGiven: pass
+        NOT_GIVEN = NotGiven()
+        orders = {"A-1": {"item": "lamp", "count": 2}}
+
+        def change(
+            order_id: str, item: str | NotGiven = NOT_GIVEN, count: int | None | NotGiven = NOT_GIVEN
+        ) -> dict:
+            given = {"item": item, "count": count}
+            orders[order_id] |= {name: one for name, one in given.items() if not isinstance(one, NotGiven)}
+            return orders[order_id]
+        """
+    written(tmp_path, {"tools.py": text})
+    world = opened(PythonOrigin(tmp_path / "tools.py"), tmp_path / "out")
+    assert world.tools["change"].properties["item"] == {"type": "string"}
+    changed = world.play([call("change", order_id="A-1", count=5)]).outcomes[0]
+    assert changed.result == {"item": "lamp", "count": 5}
+    world.close()
 
 
 def test_a_constructor_is_given_its_arguments(tmp_path: Path) -> None:

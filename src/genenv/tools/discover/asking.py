@@ -29,6 +29,8 @@ _DRAWS = 4
 """Number of draws for each distinct call that is wanted of a tool."""
 _LEAST_ALIKE = 3
 """Minimum number of different calls with the same answer after which a tool counts as answering nothing."""
+_A_SECOND = 1.1
+"""Time in seconds after which clocks that count seconds have moved on."""
 UNSEEN = "it changes what later calls answer, and nothing that can be seen or asked shows what it changed"
 """Why no task calls a tool that writes where nothing shows it."""
 SAME = "it answers the same whatever it is given, and changes nothing that can be seen or asked"
@@ -145,7 +147,18 @@ def find_unseen(explorer: Explorer, graph: Graph, rng: random.Random, *, is_part
         for name, one in readers.items()
         if name not in writers | alike
     }
-    return Unseen(questions=tuple(_in_turn(asked, _MOST_ASKED)), writers=writers, alike=alike)
+    questions = _steady(explorer.world, _in_turn(asked, _MOST_ASKED))
+    return Unseen(questions=questions, writers=writers, alike=alike)
+
+
+def _steady(world: World, calls: Sequence[Call]) -> tuple[Call, ...]:
+    """Return the calls that two fresh sessions answer alike: other answers tell the time, or chance."""
+    if not calls:
+        return ()
+    first = play_uncached(world, calls).outcomes
+    time.sleep(_A_SECOND)
+    again = play_uncached(world, calls).outcomes
+    return tuple(call for call, one, other in zip(calls, first, again, strict=True) if one.text == other.text)
 
 
 def _drawn(explorer: Explorer, recipe: Recipe, most: int, rng: random.Random) -> Iterator[Call]:
@@ -188,7 +201,7 @@ def _writers(world: World, calls: Sequence[Call]) -> frozenset[str]:
     usual = [answers((), order) for order in orders]
     if all(answers(order, order) == told for order, told in zip(orders, usual, strict=True)):
         return frozenset()
-    time.sleep(1.1)
+    time.sleep(_A_SECOND)
     steady = [
         {repr(call) for call, one, other in zip(order, told, answers((), order), strict=True) if one == other}
         for order, told in zip(orders, usual, strict=True)

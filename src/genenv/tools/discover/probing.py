@@ -285,7 +285,8 @@ class Probe:
             outcome = self._play(args).outcomes[-1]
             outcomes.append((args, outcome))
             self._forms.add(_form(outcome, args))
-            good = outcome.changed or (not tool.writes and succeeded(outcome, writes=False))
+            changed = outcome.changed and outcome.error is None
+            good = changed or (not tool.writes and succeeded(outcome, writes=False))
             self._luck.note(Call(tool=tool.name, args=args), ways, good=good)
             if not good and self.said != IDLE:
                 self.said = outcome.error or NOTHING.format(outcome.text[:60])

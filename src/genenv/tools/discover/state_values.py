@@ -179,6 +179,10 @@ def single_paths(value: Json) -> dict[str, tuple[tuple[str | int, ...], Json]]:
     }
 
 
+_UNREAD = re.compile(r"<[A-Za-z_][\w.<>]*>")
+"""What stands in a state for an object that no walk can read: its class."""
+
+
 def _field(kind: str) -> str:
     """Return the last name in a kind."""
     return next((part for part in reversed(kind.split(".")) if part != ANY), "")
@@ -194,7 +198,7 @@ def _walk(value: Json, kind: tuple[str, ...]) -> Iterator[tuple[str, Json]]:
     elif isinstance(value, list):
         for inner in value:
             yield from _walk(inner, (*kind, ANY))
-    elif value is not None:
+    elif value is not None and not (isinstance(value, str) and _UNREAD.fullmatch(value)):
         yield ".".join(kind), value
 
 

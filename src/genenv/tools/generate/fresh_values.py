@@ -31,6 +31,8 @@ from genenv.untrusted import patterns
 from genenv.untrusted.patterns import BadPattern, TookTooLong
 
 _FIRST_DAY = Day(2026, 1, 5)
+_FIRST_SECOND = 1_767_571_200
+"""The same day in seconds since 1970."""
 _DEEPEST = 4
 _MOST_ITEMS, _MOST_CHARS, _MOST_NUMBER = 100, 4000, 10**15
 """Maximum list length, text length and absolute number that are drawn; tasks with more are impractical."""
@@ -140,6 +142,8 @@ def _object(tool: Tool, schema: JsonObject, rng: random.Random, depth: int) -> J
 def _number(schema: JsonObject, name: str, rng: random.Random, *, whole: bool) -> Json:
     least, above = _bound(schema, "minimum", "exclusiveMinimum", max)
     most, below = _bound(schema, "maximum", "exclusiveMaximum", min)
+    if least is None and most is None and {"timestamp", "epoch"} & set(words_of(name)):
+        return _FIRST_SECOND + 900 * rng.randrange(330 * 96)
     if least is None and most is None:
         least, most = (1, rng.choice((5, 20, 100)))
     elif most is None:

@@ -69,13 +69,20 @@ def plans(graph: Graph, subject: str, rng: random.Random, rules: Rules) -> dict[
         return _plans_of(graph, subject, rng, rules, rules.together)
     each = rules.each
     others = [name for name in graph.recipes if name != subject]
+    repeated = [name for name, one in graph.recipes.items() if one.ways]
     linked = sorted({(link.reader, link.user) for link in graph.links})
     found: dict[tuple[int, bool], list[str]] = {(1, False): [subject]}
     chains = [THEN.join(pair) for pair in linked if subject in pair]
     for n in range(2, rules.most_calls + 1):
+        distinct = len(others) >= n - 1
         flat = [
-            AND.join(_shuffled([subject, *_companions(subject, others, n - 1, rng)], rng))
-            for _ in range(each)
+            AND.join(
+                _shuffled(
+                    [subject, *(rng.sample(others, n - 1) if distinct else rng.choices(repeated, k=n - 1))],
+                    rng,
+                )
+            )
+            for _ in range(each if distinct else _FEW * bool(repeated))
         ]
         joined = (
             chains
@@ -119,9 +126,8 @@ def _plans_of(
     return {size: sorted(listed) for size, listed in found.items() if listed and size[0] <= rules.most_calls}
 
 
-def _companions(subject: str, others: Sequence[str], n: int, rng: random.Random) -> list[str]:
-    """Tools that are called along with one: different ones, or any where there are too few."""
-    return rng.sample(others, n) if len(others) >= n else rng.choices([subject, *others], k=n)
+_FEW = 3
+"""Maximum number of plans in which a tool is called repeatedly."""
 
 
 def _shuffled(names: list[str], rng: random.Random) -> list[str]:

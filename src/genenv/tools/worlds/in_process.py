@@ -19,7 +19,7 @@ from types import FunctionType, MappingProxyType, ModuleType, UnionType
 from typing import Any, NotRequired, Required, cast
 
 import docstring_parser
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from typing_extensions import TypedDict
 
@@ -134,24 +134,41 @@ def described(
 def _model(name: str, fields: Mapping[str, Any]) -> type[BaseModel]:
     """A model with these fields.
 
+    Of an argument that may be left out, types that no JSON can stand for are dropped: `str | NotGiven`.
+
     Raises:
         NoTool: a field has a type that no JSON can stand for.
     """
-    forbid = ConfigDict(extra="forbid", arbitrary_types_allowed=False)
+    if (model := _made(name, fields)) is not None:
+        return model
+    made = dict(fields)
+    for key, (hint, field) in fields.items():
+        if _made(name, {key: (hint, field)}) is not None:
+            continue
+        among = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, UnionType) else ()
+        able = [one for one in among if not field.is_required() and _made(name, {key: (one, Field(...))})]
+        if not able:
+            raise NoTool(
+                f"no JSON can stand for its argument {field.alias!r}; give it with "
+                f"--given {field.alias}=MODULE:NAME"
+            )
+        made[key] = typing.Union[tuple(able)], field  # noqa: UP007 - made at run time
+    with _no_schema():
+        return create_model(name, __config__=_FORBID, **cast(Any, made))
+
+
+_FORBID = ConfigDict(extra="forbid", arbitrary_types_allowed=False)
+
+
+def _made(name: str, fields: Mapping[str, Any]) -> type[BaseModel] | None:
+    """A model with these fields; None if one has a type that no JSON can stand for."""
     try:
         with _no_schema():
-            return create_model(name, __config__=forbid, **cast(Any, fields))
+            made = create_model(name, __config__=_FORBID, **cast(Any, fields))
+            made.model_json_schema()
     except NoTool:
-        for key, field in fields.items():
-            try:
-                with _no_schema():
-                    create_model(name, __config__=forbid, **cast(Any, {key: field})).model_json_schema()
-            except NoTool as error:
-                raise NoTool(
-                    f"no JSON can stand for its argument {field[1].alias!r}; --given {field[1].alias}="
-                    "MODULE:NAME makes it yourself"
-                ) from error
-        raise
+        return None
+    return made
 
 
 @contextlib.contextmanager
@@ -164,8 +181,6 @@ def _no_schema() -> Generator[None]:
 
 
 def _field(parameter: inspect.Parameter, hint: object, notes: Mapping[str, str]) -> tuple[object, object]:
-    from pydantic import Field
-
     hint = _with_fields(hint)
     default: Any = ... if parameter.default is inspect.Parameter.empty else parameter.default
     if parameter.default is None and hint is not Any:

@@ -25,6 +25,7 @@ import gc
 import importlib
 import inspect
 import json
+import marshal
 import os
 import random
 import resource
@@ -288,9 +289,15 @@ def _open_files() -> set[str]:
     return {one for one in found if not one.startswith("/proc/")}
 
 
+_FORKED = "jemalloc_bg_thd"
+"""A thread, of pyarrow and others, that its library starts again after a fork."""
+
+
 def _threads() -> int:
+    """How many threads this process has, without those that a fork does not harm."""
     with contextlib.suppress(OSError):
-        return len(os.listdir("/proc/self/task"))
+        tasks = Path("/proc/self/task").iterdir()
+        return sum((task / "comm").read_text().strip() != _FORKED for task in tasks)
     return threading.active_count()
 
 
@@ -335,6 +342,14 @@ def _too_long(*_: object) -> None:
     raise TimeoutError(TOOK_TOO_LONG)
 
 
+def _content(value: object) -> bytes | None:
+    """A value as bytes, to see quickly that it is as it was; None if it is not plain data."""
+    try:
+        return marshal.dumps(value, 2)  # later versions depend on how often an object is referred to
+    except ValueError:
+        return None
+
+
 class Tools:
     """The tools of a file in one session, and the state that they share.
 
@@ -364,6 +379,8 @@ class Tools:
             self._instance = instance_of(made, given)
         self._own: tuple[object, list[tuple[str, ModuleType]]] = None, []
         """The modules of the session's folder, and by what it is seen that there may be others."""
+        self._known: dict[str, tuple[bytes | None, Any]] = {}
+        """Values of the state that are plain data, by name: as bytes, and as JSON."""
         self._constants = self._values(constants=True)
 
     @classmethod
@@ -423,7 +440,13 @@ class Tools:
         seen = States()
         fields: dict[str, Any] = {}
         for name, value in self._values().items():
-            fields[name] = seen.read(name, value)
+            content = _content(value)
+            known = self._known.get(name)
+            if known is None or known[0] != content:
+                known = content, seen.read(name, value)
+                if content is not None:
+                    self._known[name] = known
+            fields[name] = known[1]
         self.unseen = seen.unseen
         return {**fields, **self._folder.contents(fields)}
 
