@@ -85,10 +85,8 @@ def check(toolbox: Toolbox, task: Task, replies: Sequence[str], executed: Played
         if not user.given:
             unanswered.append(reply)
     before, oracle = calls_of(task.payload, "before"), calls_of(task.payload, "calls")
-    gap, writes = (
-        str(task.payload.get("gap")),
-        {one.tool: one.writes for one in toolbox.graph.recipes.values()},
-    )
+    gap = str(task.payload.get("gap"))
+    writes = {name: recipe.writes for name, recipe in toolbox.graph.recipes.items()}
     if not is_solvable(task):
         lacking = {call.tool for call in oracle} if gap == "missing_info" else ()
         return unsolvable_verdict(gap, turns, writes, single=single, lacking=lacking)

@@ -304,22 +304,19 @@ _ASKS = re.compile(
 )
 _POLITE = re.compile(r"[^.!?]*\b(?:else|more|anything|further)\b[^.!?]*(?:[.!?]|$)", re.IGNORECASE)
 """Sentences that are only polite, such as "Let me know if you need anything else."."""
-
-
 _SENTENCE = re.compile(r"[^.!?\n]+[.!?]?")
 
 
 def asks(words: str) -> bool:
     """Whether a reply asks for something, in English; polite offers of more help do not count."""
-    asked = _POLITE.sub("", words)
-    return "?" in asked or _ASKS.search(asked) is not None
+    return _ASKS.search(_POLITE.sub("", words)) is not None
 
 
 def asks_for(words: str, tool: Tool, name: str) -> bool:
     """Whether a sentence of a reply asks for an argument, in English.
 
-    It has a word of the parameter's name, or else of the tool's name. Words of other parameters' names do not
-    count, and a sentence with one must name the parameter itself.
+    It has a word of the parameter's name that no other parameter has, or a word of the tool's name and none
+    of another parameter.
 
     Args:
         words: the reply.
@@ -327,14 +324,12 @@ def asks_for(words: str, tool: Tool, name: str) -> bool:
         name: the parameter.
     """
     others = {word for other in tool.properties if other != name for word in words_of(other)}
-    own = set(words_of(name)) - others or set(words_of(name))
-    for sentence in _SENTENCE.findall(words):
-        said = set(words_of(sentence))
-        if (own | set(words_of(tool.name)) if others.isdisjoint(said) else own).isdisjoint(said):
-            continue
-        if sentence.endswith("?") or _ASKS.search(sentence):
-            return True
-    return False
+    own, doing = set(words_of(name)) - others or set(words_of(name)), set(words_of(tool.name))
+    questions = [one for one in _SENTENCE.findall(words) if one.endswith("?") or _ASKS.search(one)]
+    return any(
+        not own.isdisjoint(said) or (others.isdisjoint(said) and not doing.isdisjoint(said))
+        for said in map(words_of, questions)
+    )
 
 
 def without(tool: str, parameter: str) -> str:
@@ -401,8 +396,7 @@ def unsolvable_verdict(
     words = turns[-1].words if turns else ""
     if not words:
         return failed("Nothing is said; it should say that the task cannot be done.", readable=False)
-    asked = _POLITE.sub("", words)
-    if _DECLINES.search(words) or (gap == "missing_info" and _ASKS.search(asked)):
+    if _DECLINES.search(words) or (gap == "missing_info" and asks(words)):
         return Verdict(reward=1.0, success=True, explanation="It rightly changes nothing, and says so.")
     wanted = "ask for what is missing" if gap == "missing_info" else "say that no tool fits"
     return failed(f"It does not {wanted}.")
