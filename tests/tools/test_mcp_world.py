@@ -221,7 +221,7 @@ def test_a_bundle_of_a_server_has_tasks_that_pass_the_gate(accounts: Path, tmp_p
         ("mcp:no-such-server-anywhere", None, "there is no command no-such-server-anywhere"),
         ("mcp:echo 'x", None, "cannot be read as a command"),
         (f"mcp:{shlex.quote(sys.executable)}", Path("none"), "--files none is no folder"),
-        ("tools.py", Path(), "--files is the folder of an MCP server"),
+        ("openapi.yaml", Path(), "--files is the folder of an MCP server"),
     ],
 )
 def test_a_wrong_command_is_one_sentence(text: str, folder: Path | None, said: str) -> None:

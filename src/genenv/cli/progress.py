@@ -101,7 +101,7 @@ class _PlainStage:
             parts.append(f"{took:.0f} s so far")
         if self.tokens and took:
             parts.append(f"{self.tokens / took:,.0f} tokens/s")
-        if self.total and self.items:
+        if self.total and self.items and self.items < self.total:
             parts.append(f"{took * (self.total - self.items) / self.items:.0f} s left")
         return f"  {self.name}: {', '.join([*parts, self.said] if self.said else parts)}"
 

@@ -100,10 +100,11 @@ def with_questions(
         found = find_unseen(explorer, graph, rng, is_partly_unseen=bool(unseen))
     if not found.questions:
         return explorer, found.checked(graph, ())
-    asking = Explorer(ObservedWorld(explorer.world, found.questions), random.Random(f"{seed} probing"))
-    asking.also = explorer.also
+    asked = ObservedWorld(explorer.world, found.questions)
+    asking = Explorer.of(asked, graph, random.Random(f"{seed} probing"))
+    asking.also, asking.is_late = explorer.also, explorer.is_late
     with staged(reporter, "trying the tools again", items=len(asking.world.tools), unit="tools"):
-        after = asking.explore()
+        after = asking.explore(graph)
     if found.is_shown(graph, after):
         return asking, found.checked(after, found.questions)
     return explorer, found.checked(graph, ())

@@ -7,7 +7,7 @@ import itertools
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -54,6 +54,7 @@ _PASSES = 4
 _SETUPS = 6
 """Number of states, made by random writes, that each later pass tries."""
 _LONGEST_SETUP = 4
+_NO_TIME = "there was no time to try it"
 _SAME = 2
 """Maximum tries of a call with the same state values and different fresh values."""
 _ASKED = 3
@@ -69,6 +70,8 @@ class Explorer:
         """Number of calls after which the user learns no new values; None: users know the current values."""
         self.also: Callable[[Json], Mapping[str, list[Json]]] | None = None
         """Returns additional values by kind for a state, such as values that users state."""
+        self.is_late: Callable[[], bool] = lambda: False
+        """Whether there is no time to try anything else; what was found by then is kept."""
         self._recipes: dict[str, Recipe] = {}
         self._weak: set[str] = set()
         """Tools of whose recipes it is not sure that calls do what they are for."""
@@ -86,13 +89,19 @@ class Explorer:
             made._luck.recall(recipe)
         return made
 
-    def explore(self) -> Graph:
+    def explore(self, start: Graph | None = None) -> Graph:
         """Try every tool in the first state, then retry those that never succeeded after random writes.
 
         Retries also use values from the results of other tools. The progress bar counts tools of the first
         pass only.
+
+        Args:
+            start: the graph that this explorer starts with (`of`), from a world that shows less of its state:
+                its recipes are tried for writes, and its other tools anew.
         """
         patience = {name: Patience(_CALLS, _SECONDS) for name in self.world.tools}
+        if start is not None:
+            self._see_again([()], patience)
         for number in range(_PASSES):
             drawn = [(), *(self.setup() for _ in range(_SETUPS * bool(number)))]
             setups = {repr(one): one for one in drawn}.values()
@@ -101,6 +110,9 @@ class Explorer:
                 one for name, one in self.world.tools.items() if name not in self._recipes or name in weak
             ]
             for place, tool in enumerate(left, start=1):
+                if self.is_late():
+                    self._failures.setdefault(tool.name, _NO_TIME)
+                    continue
                 again = f"again, {place} of {len(left)}: {tool.name}" if number else tool.name
                 advance(items=0 if number else 1, note=again)
                 for before in setups:
@@ -112,13 +124,13 @@ class Explorer:
                     if probe.is_sure:
                         break
             if number == 1:
-                self._see_again(setups, patience)
+                self._see_again([one for one in setups if one], patience)
             for name in self._weak:
                 patience[name].calls //= _WEAK
             if not left or (number and len(setups) == 1 and len(self._recipes) == known):
                 break
         advance(note="what they find for each other")
-        links = tuple(self._links())
+        links = tuple(self._links(start))
         learned = {
             name: replace(recipe, fails=self._luck.fails(name, recipe.ways))
             for name, recipe in self._ordered().items()
@@ -137,12 +149,14 @@ class Explorer:
             self._failures[tool.name] = probe.said
 
     def _see_again(self, setups: Iterable[Sequence[Call]], patience: Mapping[str, Patience]) -> None:
-        """Look whether tools that changed nothing in the first state do so after writes, as `stop` does."""
+        """Look whether tools that changed nothing so far do so after some calls, as `stop` does."""
         for name, recipe in self._ordered().items():
             tool = self.world.tools[name]
             for before in setups if not recipe.writes and tool.writes is None else ():
+                if self.is_late():
+                    return
                 probe = Probe(self.world, tool, before, self.held(before), self._rng, self._luck)
-                if before and probe.try_again(recipe.ways):
+                if probe.try_again(recipe.ways):
                     probe.try_all(patience[name])
                     self._recipes[name] = probe.recipe() or recipe
                     break
@@ -236,11 +250,15 @@ class Explorer:
 
     # links
 
-    def _links(self) -> Iterator[Link]:
+    def _links(self, known: Graph | None) -> Iterator[Link]:
         """Yield the links from tools that read to other tools; each link was executed successfully."""
+        old: Collection[str] = known.recipes if known is not None else ()
+        for link in known.links if known is not None else ():
+            if not self._recipes[link.reader].writes:
+                yield link
         readers = [one for one in self._ordered().values() if not one.writes and one.ways]
         for reader, user in itertools.product(readers, self._ordered().values()):
-            if reader.tool == user.tool:
+            if reader.tool == user.tool or (reader.tool in old and user.tool in old) or self.is_late():
                 continue
             for parameter, way in user.ways.items():
                 if way == FRESH or parameter not in self.world.tools[user.tool].properties:

@@ -50,8 +50,11 @@ from genenv.tools.worlds.limits import USUAL, BoundedWorld, Budget, Limits
 from genenv.tools.worlds.observed import observed
 from genenv.tools.worlds.openapi.mock_world import MockWorld
 from genenv.tools.worlds.origins import ToolOrigin
+from genenv.tools.worlds.python import PythonWorld
 from genenv.tools.worlds.recorded import RecordedWorld
 
+_EXPLORING = 0.5
+"""Share of the time after which no more ways to call tools are tried."""
 _FILES = {False: "base", True: "held-out"}
 """File name of the programs for training (False) and for held-out tasks (True)."""
 
@@ -254,7 +257,7 @@ def _made(
         confined=world.confined,
         undocumented=[tool for tool in graph.recipes if not is_documented(world.tools[tool])],
         ended=world.ended if isinstance(world, RecordedWorld) else "",
-        remarks=world.remarks if isinstance(world, MockWorld) else (),
+        remarks=world.remarks if isinstance(world, MockWorld | PythonWorld) else (),
     )
 
 
@@ -263,6 +266,7 @@ def _explored(
 ) -> tuple[Explorer, Graph]:
     """Explore the tools of a world, and return the explorer and the graph."""
     explorer = Explorer(BoundedWorld(world, budget), random.Random(f"{wanted.seed} probing"))
+    explorer.is_late = lambda: budget.is_spent(_EXPLORING)
     with staged(reporter, "trying the tools", items=len(world.tools), unit="tools"):
         return explorer, explorer.explore()
 

@@ -16,7 +16,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from keyword import iskeyword
-from typing import Protocol, cast, runtime_checkable
+from typing import NamedTuple, Protocol, cast, runtime_checkable
 from unicodedata import is_normalized
 
 from genenv.types import Json, JsonObject
@@ -339,6 +339,19 @@ async def replaying_session(world: World) -> AsyncGenerator[Session]:
     yield ReplayingSession(world)
 
 
+class Step(NamedTuple):
+    """What a program, or its beginning, led to, for `KnownPrograms`."""
+
+    played: Played
+    chars: int
+    """About how many characters it takes that no other program takes."""
+
+    @classmethod
+    def alone(cls, played: Played) -> Step:
+        """Return a step that shares nothing with others."""
+        return cls(played, len(repr(played)))
+
+
 class KnownPrograms:
     """A cache of executed programs. The least recently used are dropped first.
 
@@ -352,7 +365,7 @@ class KnownPrograms:
         self._lock = threading.RLock()  # a program that several threads want is executed once
         self._known: OrderedDict[str, tuple[Played, int]] = OrderedDict()
 
-    def play(self, calls: Sequence[Call], *, watch: bool, execute: Callable[[], Sequence[Played]]) -> Played:
+    def play(self, calls: Sequence[Call], *, watch: bool, execute: Callable[[], Sequence[Step]]) -> Played:
         """Return what a program led to. `execute` runs it if it is not in the cache.
 
         Args:
@@ -367,16 +380,15 @@ class KnownPrograms:
                 self._known.move_to_end(key)
                 return self._known[key][0]
             steps = execute()
-            for played in steps:
-                self._add(_key(calls[: len(played.outcomes)], watch), played)
-            return steps[-1]
+            for played, chars in steps:
+                self._add(_key(calls[: len(played.outcomes)], watch), played, chars)
+            return steps[-1].played
 
-    def _add(self, key: str, played: Played) -> None:
+    def _add(self, key: str, played: Played, chars: int) -> None:
         if key in self._known:
             return
-        size = 0 if self._most_chars is None else len(repr(played))
-        self._known[key] = played, size
-        self._chars += size
+        self._known[key] = played, chars
+        self._chars += chars
         while len(self._known) > self._most or self._chars > (self._most_chars or 0):
             self._chars -= self._known.popitem(last=False)[1][1]
 

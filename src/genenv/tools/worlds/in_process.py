@@ -24,7 +24,16 @@ from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from typing_extensions import TypedDict
 
 from genenv.errors import UsageError
-from genenv.tools.worlds.base import Call, KnownPrograms, Outcome, Played, Session, Tool, replaying_session
+from genenv.tools.worlds.base import (
+    Call,
+    KnownPrograms,
+    Outcome,
+    Played,
+    Session,
+    Step,
+    Tool,
+    replaying_session,
+)
 from genenv.tools.worlds.jsonable import result_of
 from genenv.types import Json, JsonObject
 
@@ -397,7 +406,9 @@ class InProcessWorld:
 
     def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
         """See `World`."""
-        return self._known.play(calls, watch=watch, execute=lambda: [self.play_uncached(calls, watch=watch)])
+        return self._known.play(
+            calls, watch=watch, execute=lambda: [Step(self.play_uncached(calls, watch=watch), 0)]
+        )
 
     def play_uncached(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
         """See `CachingWorld`."""

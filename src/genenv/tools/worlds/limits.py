@@ -58,7 +58,11 @@ class Budget:
     @property
     def is_over(self) -> bool:
         """Whether the time is over."""
-        return self._clock() - self._start > self._limits.seconds
+        return self.is_spent(1)
+
+    def is_spent(self, share: float) -> bool:
+        """Whether a share of the time is over."""
+        return self._clock() - self._start > share * self._limits.seconds
 
     def check(self) -> None:
         """Check that time and bytes are left.

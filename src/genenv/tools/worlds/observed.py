@@ -9,7 +9,17 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from genenv.environments.stepwise import STEPPED
-from genenv.tools.worlds.base import GONE, Call, KnownPrograms, Outcome, Played, Session, World, play_uncached
+from genenv.tools.worlds.base import (
+    GONE,
+    Call,
+    KnownPrograms,
+    Outcome,
+    Played,
+    Session,
+    Step,
+    World,
+    play_uncached,
+)
 from genenv.types import Json
 
 ASKED = "asked"
@@ -44,7 +54,7 @@ class ObservedWorld:
         return Played(outcomes=tuple(outcomes), state=played.state)
 
     def _observed(self, calls: Sequence[Call]) -> Played:
-        return self._known.play(calls, watch=False, execute=lambda: [self.play_uncached(calls)])
+        return self._known.play(calls, watch=False, execute=lambda: [Step.alone(self.play_uncached(calls))])
 
     def play_uncached(self, calls: Sequence[Call]) -> Played:
         """See `CachingWorld`."""

@@ -26,7 +26,8 @@ from typing import Any, cast
 
 from genenv.environments.stepwise import STEPPED
 from genenv.errors import EnvironmentCodeError, UsageError
-from genenv.tools.worlds.base import GONE, Call, KnownPrograms, Outcome, Played, Session, Tool, usable
+from genenv.tools.worlds.base import GONE, Call, KnownPrograms, Outcome, Played, Session, Step, Tool, usable
+from genenv.tools.worlds.differences import difference, patched
 from genenv.tools.worlds.processes import Scratch, ended_with, environment
 from genenv.types import Json
 
@@ -91,6 +92,8 @@ class PythonWorld:
         self._ended: Callable[[], object] | None = None
         self._started_times = 0
         self._known = KnownPrograms(_KNOWN, _KNOWN_CHARS)
+        self._first: Json = None
+        """The last session's state before its first program."""
         self._player: _Connection | None = None
         """The session that executes programs."""
         self.received = 0
@@ -113,6 +116,13 @@ class PythonWorld:
             raise UsageError(f"nothing in {file} can be a tool ({reasons[:400]})")
         self.unseen: dict[str, str] = first["unseen"]
         """Parts of the state that cannot be read, with their types, by path."""
+        kept = ", ".join(first["kept_open"])[:200]
+        self.remarks: tuple[str, ...] = (
+            (f"Importing {file} leaves something open ({kept}), so that each program imports it anew: slow",)
+            if kept
+            else ()
+        )
+        """What a user should know about the file."""
         permits = self._scratch.permits
         self.network: bool = permits.network
         """Whether the tools can reach the network: the system did not let us take it away."""
@@ -145,28 +155,36 @@ class PythonWorld:
         Raises:
             EnvironmentCodeError: the state cannot be read.
         """
-        return self._steps(calls)[-1]
+        return self._steps(calls)[-1].played
 
-    def _steps(self, calls: Sequence[Call]) -> list[Played]:
+    def _steps(self, calls: Sequence[Call]) -> list[Step]:
         """Execute a program: what its beginnings led to, where that is known, and what all of it led to."""
         request = {"do": "play", "calls": [call.json for call in calls], "call_s": self.call_s}
         try:
-            answer = self._executed(request, _STATE_S + 2 * self.call_s * len(calls))
+            answer, first = self._executed(request, _STATE_S + 2 * self.call_s * len(calls))
         except _Ended:
             return self._shortened(calls)
         self.checked(answer)
         outcomes = [Outcome(**one) for one in answer["outcomes"]]
-        self.received += len(json.dumps(answer["outcomes"]))
+        size = len(json.dumps(answer["outcomes"]))
+        self.received += size
         states = iter(answer["states"])
-        state = next(states)
-        steps = [Played(outcomes=(), state=state)]
+        change = next(states)
+        state = patched(first, change)
+        steps = [Step(Played(outcomes=(), state=state), 0)]
         for number, outcome in enumerate(outcomes, 1):
-            state = next(states) if outcome.changed else state
-            steps.append(Played(outcomes=tuple(outcomes[:number]), state=state))
-        return [one for one in steps[:-1] if one.state is not None] + steps[-1:]
+            if outcome.changed:
+                change = next(states)
+                state = patched(first, change)
+                size += len(json.dumps(change))
+            steps.append(Step(Played(outcomes=tuple(outcomes[:number]), state=state), size))
+        return steps
 
-    def _executed(self, request: Mapping[str, object], limit_s: float) -> dict[str, Any]:
+    def _executed(self, request: Mapping[str, object], limit_s: float) -> tuple[dict[str, Any], Json]:
         """Execute a program in a session that executes programs, or in a fresh one if that one is spent.
+
+        Returns:
+            The answer, and the session's state before its first program, from which its states differ.
 
         Raises:
             _Ended: the program ended its process, or took too long.
@@ -175,15 +193,20 @@ class PythonWorld:
             for _ in range(2):
                 if self._player is None:
                     self._player = self._connected()
+                wanted = self._player.first is None
                 try:
-                    answer = self._player.ask(request, limit_s)
+                    answer = self._player.ask({**request, "first": wanted}, limit_s)
                 except _Ended:
                     self._player = None
                     raise
                 if "ended" in answer:
                     raise _Ended
                 if "spent" not in answer:
-                    return answer
+                    if "first" in answer:
+                        self._first = self._player.first = patched(
+                            self._first, difference(self._first, answer["first"])
+                        )
+                    return answer, self._player.first
                 self._player.close()
                 self._player = None
         raise EnvironmentCodeError(f"{self.file}: a fresh session of the tools is spent already")
@@ -198,13 +221,15 @@ class PythonWorld:
         if "refused" in answer:
             raise EnvironmentCodeError(f"{self.file}: {answer['refused']}")
 
-    def _shortened(self, calls: Sequence[Call]) -> list[Played]:
+    def _shortened(self, calls: Sequence[Call]) -> list[Step]:
         """The program up to the call that ends the process; it and what comes after it fail."""
         if not calls:
             raise EnvironmentCodeError(f"{self.file}: reading the state ends the process, or hangs")
         before = self.play(calls[:-1])
         gone = Outcome(error=GONE)
-        return [Played(outcomes=(*before.outcomes, gone), state=before.state)]
+        return [
+            Step(Played(outcomes=(*before.outcomes, gone), state=before.state), len(str(before.outcomes)))
+        ]
 
     @contextlib.asynccontextmanager
     async def session(self) -> AsyncGenerator[Session]:
@@ -300,6 +325,8 @@ class _Connection:
         self._world, self._file = world, world.file
         self._socket = socket.socket(socket.AF_UNIX)
         self.pid = 0
+        self.first: Json = None
+        """The session's state before its first program, once it was sent."""
         try:
             self._socket.settimeout(limit_s)
             self._socket.connect(address)

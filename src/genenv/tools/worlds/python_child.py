@@ -10,7 +10,7 @@ class attributes, caches, files, connections, threads.
     {"do": "describe"}                             {"tools": [...], "left_out": {...}, "unseen": {...}}
     {"do": "call", "tool", "args", "call_s"}       {"result": ...} or {"error": ...}
     {"do": "state"}                                {"state": ...}
-    {"do": "play", "calls", "call_s"}              {"outcomes": [...], "states": [...]}
+    {"do": "play", "calls", "call_s", "first"}     {"outcomes": [...], "states": [...], "first": state}
 
 Each answer may instead be `{"refused": sentence}`, and names files that were missing (`asked`). A program is
 executed in a fork of the session, which is then as it was, so that it can execute others. If the file opens
@@ -44,6 +44,7 @@ from typing import Any, cast
 from pydantic import ValidationError
 
 from genenv.tools.worlds.base import TOOK_TOO_LONG
+from genenv.tools.worlds.differences import difference
 from genenv.tools.worlds.folder import SessionFolder, data_files
 from genenv.tools.worlds.importing import Loader, NotLoaded, awaited, imported, instance_of, said_by, value_of
 from genenv.tools.worlds.in_process import (
@@ -72,11 +73,11 @@ from genenv.tools.worlds.module_state import is_constant, state_of_module, witho
 
 MOST_CHARS = 64_000
 """Of a result. More is an error for the agent, who could not read it."""
+_LARGE = 4096
+"""Size in bytes of plain data from which on its parts are looked at by themselves."""
 _MEMORY = 2 << 30
 _MOST_SOURCES, _MOST_SOURCE_BYTES = 256, 1 << 20
 """Files of the folder that are compiled once for all sessions."""
-_MOST_STATE_CHARS = 1 << 18
-"""Of all states on the way of a program; more are not sent."""
 
 
 def main(original: str, file: str, name: str, address: str, sessions: str, settings: str) -> None:
@@ -236,13 +237,14 @@ def _answer_all(connection: socket.socket, prepared: _Prepared, folder: SessionF
         for _ in asked:
             say({"refused": str(error)})
         return
-    begun = folder.signature() if _open_files() == open_before and _threads() == 1 else None
+    tools.kept_open = _kept_open(open_before)
+    begun = folder.signature() if not tools.kept_open else None
     played = False
     for line in asked:
         request = json.loads(line)
         if request["do"] == "play" and not played:
             tools.told()  # once, not in each fork
-            tools.state()
+            tools.first_state = tools.state()
             gc.freeze()  # a collection in a fork would copy the memory of everything it looks at
             played = True
         if request["do"] != "play":
@@ -289,6 +291,15 @@ def _open_files() -> set[str]:
     return {one for one in found if not one.startswith("/proc/")}
 
 
+def _kept_open(before: set[str]) -> list[str]:
+    """What a fork of this process would share or lack: files that were opened, and threads."""
+    files = sorted(_open_files() - before)
+    if files or _threads() == 1:
+        return files
+    named = [f"thread {one.name}" for one in threading.enumerate() if one is not threading.main_thread()]
+    return named or ["threads of a library"]
+
+
 _FORKED = "jemalloc_bg_thd"
 """A thread, of pyarrow and others, that its library starts again after a fork."""
 
@@ -306,7 +317,8 @@ def _answer(tools: Tools, request: Mapping[str, Any]) -> dict[str, object]:
         match request["do"]:
             case "describe":
                 tools.state()  # says what cannot be read
-                return {"tools": tools.told(), "left_out": tools.left_out, "unseen": tools.unseen}
+                told = {"tools": tools.told(), "left_out": tools.left_out, "unseen": tools.unseen}
+                return {**told, "kept_open": tools.kept_open}
             case "call":
                 return tools.call(request["tool"], request["args"], request["call_s"])
             case "state":
@@ -321,21 +333,22 @@ def _played(tools: Tools, request: Mapping[str, Any]) -> dict[str, object]:
     """Make calls one after the other, and look at the state after each.
 
     Returns:
-        Their outcomes, and the states: the first one, then one for each call that changed it. Where they are
-        large, all but the last are None.
+        Their outcomes, and how the states differ from the first state of all: before the calls, then after
+        each call that changed it. The first state of all (`first`) only if it is asked for.
     """
-    states: list[object] = [tools.state()]
+    before = tools.state()
+    states = [difference(tools.first_state, before)]
     outcomes: list[object] = []
     for call in request["calls"]:
         outcome = tools.call(call["tool"], call["args"], request["call_s"])
         after = tools.state()
-        outcome["changed"] = after != states[-1]
+        outcome["changed"] = difference(before, after) is not None
         if outcome["changed"]:
-            states.append(after)
+            states.append(difference(tools.first_state, after))
+        before = after
         outcomes.append(outcome)
-    if len(states) > 1 and sum(len(json.dumps(one)) for one in states[:-1]) > _MOST_STATE_CHARS:
-        states[:-1] = [None] * (len(states) - 1)
-    return {"outcomes": outcomes, "states": states}
+    answer: dict[str, object] = {"outcomes": outcomes, "states": states}
+    return {**answer, "first": tools.first_state} if request["first"] else answer
 
 
 def _too_long(*_: object) -> None:
@@ -345,7 +358,9 @@ def _too_long(*_: object) -> None:
 def _content(value: object) -> bytes | None:
     """A value as bytes, to see quickly that it is as it was; None if it is not plain data."""
     try:
-        return marshal.dumps(value, 2)  # later versions depend on how often an object is referred to
+        return marshal.dumps(
+            cast(Any, value), 2
+        )  # later versions depend on how often an object is referred to
     except ValueError:
         return None
 
@@ -379,8 +394,12 @@ class Tools:
             self._instance = instance_of(made, given)
         self._own: tuple[object, list[tuple[str, ModuleType]]] = None, []
         """The modules of the session's folder, and by what it is seen that there may be others."""
-        self._known: dict[str, tuple[bytes | None, Any]] = {}
-        """Values of the state that are plain data, by name: as bytes, and as JSON."""
+        self._known: dict[tuple[object, ...], tuple[bytes, Any]] = {}
+        """Parts of the state that are plain data, by path: as bytes, and as JSON."""
+        self.kept_open: list[str] = []
+        """Files and threads that importing the file leaves open."""
+        self.first_state: Any = None
+        """The state before the first program, of which states are sent as differences."""
         self._constants = self._values(constants=True)
 
     @classmethod
@@ -441,14 +460,38 @@ class Tools:
         fields: dict[str, Any] = {}
         for name, value in self._values().items():
             content = _content(value)
-            known = self._known.get(name)
-            if known is None or known[0] != content:
-                known = content, seen.read(name, value)
-                if content is not None:
-                    self._known[name] = known
-            fields[name] = known[1]
+            fields[name] = (
+                seen.read(name, value) if content is None else self._plain((name,), value, content, seen)
+            )
         self.unseen = seen.unseen
         return {**fields, **self._folder.contents(fields)}
+
+    def _plain(self, path: tuple[object, ...], value: object, content: bytes, seen: States) -> Any:  # noqa: ANN401
+        """Plain data as JSON, read again only where it changed.
+
+        Args:
+            path: where it is in the state.
+            value: it.
+            content: it as bytes.
+            seen: reads what changed.
+        """
+        known = self._known.get(path)
+        if known is not None and known[0] == content:
+            return known[1]
+        if len(content) < _LARGE or not isinstance(value, dict | list):
+            found = seen.read(str(path[0]), value)
+        elif isinstance(value, dict):
+            found = {
+                seen.key(key): self._plain((*path, key), one, marshal.dumps(cast(Any, one), 2), seen)
+                for key, one in cast("dict[object, object]", value).items()
+            }
+        else:
+            found = [
+                self._plain((*path, place), one, marshal.dumps(cast(Any, one), 2), seen)
+                for place, one in enumerate(cast("list[object]", value))
+            ]
+        self._known[path] = content, found
+        return found
 
     def _values(self, *, constants: bool = False) -> dict[str, object]:
         """Values that are state, by name: of the instance, the module, its classes, and modules beside it.

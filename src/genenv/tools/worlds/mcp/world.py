@@ -18,7 +18,7 @@ from typing import Any, TypeVar, cast
 
 from genenv.environments.stepwise import STEPPED
 from genenv.errors import UsageError
-from genenv.tools.worlds.base import GONE, Call, KnownPrograms, Outcome, Played, Session, Tool, usable
+from genenv.tools.worlds.base import GONE, Call, KnownPrograms, Outcome, Played, Session, Step, Tool, usable
 from genenv.tools.worlds.folder import Original, WorkingFolder
 from genenv.tools.worlds.mcp.client import (
     Connection,
@@ -234,20 +234,20 @@ class McpWorld:
 
     def play_uncached(self, calls: Sequence[Call]) -> Played:
         """Execute a program without the cache."""
-        return self._thread.start(self.played(calls)).result()[-1]
+        return self._thread.start(self.played(calls)).result()[-1].played
 
-    async def played(self, calls: Sequence[Call]) -> list[Played]:
+    async def played(self, calls: Sequence[Call]) -> list[Step]:
         """Execute a program in the thread's loop; return what it led to after each of its calls."""
         session = _Open(self)
         try:
             state, outcomes = await session.state(), list[Outcome]()
-            steps = [Played(outcomes=(), state=state)]
+            steps = [Step.alone(Played(outcomes=(), state=state))]
             for call in calls:
                 outcome = await session.call(call)
                 before, state = state, state if session.is_over else await session.state()
                 changed = state != before
                 outcomes.append(Outcome(result=outcome.result, error=outcome.error, changed=changed))
-                steps.append(Played(outcomes=tuple(outcomes), state=state))
+                steps.append(Step.alone(Played(outcomes=tuple(outcomes), state=state)))
             return steps
         finally:
             await session.close()
@@ -370,7 +370,7 @@ class _Open:
         async with self._turn:
             if not self.is_over:
                 return await (await asyncio.shield(self._taking)).state()
-        return (await self._world.played(self._made))[-1].state
+        return (await self._world.played(self._made))[-1].played.state
 
     async def close(self) -> None:
         """Give the process back."""

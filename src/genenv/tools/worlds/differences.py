@@ -1,0 +1,58 @@
+"""Differences between two states as JSON: what a process sends of a large state that a call changed a little.
+
+A difference is `{"is": value}`, or `{"in": {key: difference}, "gone": [key]}` of an object or a list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+
+def difference(old: object, new: object) -> dict[str, Any] | None:
+    """Return what makes a state of another one; None if they are equal.
+
+    Values that are the same object in both are not looked at, so that it takes no longer than what changed.
+    """
+    if old is new:
+        return None
+    if isinstance(old, dict) and isinstance(new, dict):
+        before, after = cast("dict[str, object]", old), cast("dict[str, object]", new)
+        inner = {
+            key: {"is": one} if key not in before else difference(before[key], one)
+            for key, one in after.items()
+            if key not in before or before[key] is not one
+        }
+        gone = [key for key in before if key not in after]
+    elif (
+        isinstance(old, list)
+        and isinstance(new, list)
+        and len(cast("list[object]", old)) == len(cast("list[object]", new))
+    ):
+        pairs = zip(cast("list[object]", old), cast("list[object]", new), strict=True)
+        inner = {str(place): difference(one, other) for place, (one, other) in enumerate(pairs)}
+        gone = []
+    else:
+        return None if old == new else {"is": new}
+    inner = {key: one for key, one in inner.items() if one is not None}
+    return {"in": inner, "gone": gone} if inner or gone else None
+
+
+def patched(old: object, change: Mapping[str, Any] | None) -> Any:  # noqa: ANN401 - JSON
+    """Return the state that a difference makes of another one; they share what did not change."""
+    if change is None:
+        return old
+    if "is" in change:
+        return change["is"]
+    inner = cast("Mapping[str, Mapping[str, Any]]", change["in"])
+    if isinstance(old, list):
+        items = list(cast("list[object]", old))
+        for place, one in inner.items():
+            items[int(place)] = patched(items[int(place)], one)
+        return items
+    found = dict(cast("dict[str, object]", old))
+    for key in change["gone"]:
+        del found[key]
+    for key, one in inner.items():
+        found[key] = patched(found.get(key), one)
+    return found

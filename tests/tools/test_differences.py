@@ -1,0 +1,78 @@
+"""Differences between states: they make the new state of the old one, and name only what changed."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from contextlib import closing
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bundles import call
+from genenv.tools.worlds.differences import difference, patched
+from genenv.tools.worlds.python import PythonWorld
+
+KEYS = st.sampled_from("abc")
+STATES = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 3) | st.sampled_from(["", "x"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@given(STATES, STATES)
+def test_a_difference_makes_the_new_state_of_the_old_one(old: object, new: object) -> None:
+    before = json.dumps(old)
+    change = difference(old, new)
+    assert (change is None) == (old == new)
+    assert patched(old, json.loads(json.dumps(change))) == new
+    assert json.dumps(old) == before
+
+
+def test_states_share_what_did_not_change() -> None:
+    old = {"orders": {"a": {"n": 1}, "b": {"n": 2}}, "stock": [1, 2]}
+    new = {"orders": {"a": {"n": 1}, "b": {"n": 3}}, "stock": [1, 2]}
+    change = difference(old, new)
+    assert change == {
+        "in": {"orders": {"in": {"b": {"in": {"n": {"is": 3}}, "gone": []}}, "gone": []}},
+        "gone": [],
+    }
+    made = patched(old, change)
+    assert made["stock"] is old["stock"]
+    assert made["orders"]["a"] is old["orders"]["a"]
+
+
+def test_a_large_state_is_read_and_sent_where_it_changed(tmp_path: Path) -> None:
+    text = """
+        orders = {f"O-{n}": {"items": [f"item {n}", "x" * 50], "status": "open", "n": n} for n in range(2000)}
+        rows = [[n, "x" * 20] for n in range(1000)]
+
+        def cancel(order_id: str) -> str:
+            orders[order_id]["status"] = "cancelled"
+            rows.append([order_id, "cancelled"])
+            return "done"
+
+        def drop(order_id: str) -> str:
+            del orders[order_id]
+            rows[0][1] = order_id
+            return "done"
+        """
+    (tmp_path / "tools.py").write_text(textwrap.dedent(text))
+    with closing(PythonWorld(tmp_path, "tools.py")) as world:
+        program = [
+            call("cancel", order_id="O-7"),
+            call("drop", order_id="O-8"),
+            call("cancel", order_id="O-7"),
+        ]
+        played = world.play(program)
+        assert [one.changed for one in played.outcomes] == [True, True, True]
+        wanted = json.loads(json.dumps(world.play([]).state))
+        wanted["orders"]["O-7"]["status"] = "cancelled"
+        del wanted["orders"]["O-8"]
+        wanted["rows"] += [["O-7", "cancelled"]] * 2
+        wanted["rows"][0][1] = "O-8"
+        assert played.state == wanted
+        assert world.play(program[:1]).state["orders"]["O-9"] is world.play([]).state["orders"]["O-9"]
+        assert "O-8" in world.play([]).state["orders"]
