@@ -14,9 +14,9 @@ from genenv.tools.calls import format_calls
 from genenv.tools.discover.recipes import parsed_result
 from genenv.tools.discover.state_values import at
 from genenv.tools.generate.fresh_values import fresh
-from genenv.tools.language.wording import absent, alike, known_answer
+from genenv.tools.language.wording import absent, alike, known_answer, label
 from genenv.tools.settings import Style, ToolsConfig
-from genenv.tools.spec import Program, Step
+from genenv.tools.spec import UNSOLVABLE, Program, Step
 from genenv.tools.toolbox import Toolbox
 from genenv.tools.worlds.base import Call, Outcome, Tool
 from genenv.types import Json, Lineage, Message, Origin, Rejection, RejectReason, Task
@@ -81,7 +81,7 @@ def build(
         shown = _shown(toolbox, program, rng)
     except Refused as refused:
         return refused.rejection
-    multi = settings.mode == "multi" or program.chained or program.answer
+    multi = settings.mode == "multi" or toolbox.user_answers or program.chained or program.answer
     payload: dict[str, Json] = {
         "before": [cast(Json, call.json) for call in _literal(program.before)],
         "calls": [cast(Json, call.json) for call in calls],
@@ -91,6 +91,9 @@ def build(
         "tools": list(shown),
         "implied": [list(names) for names in request.implied],
     }
+    if program.omits:
+        value = toolbox.speech(program).manner.text(program.calls[0].args[program.omits])
+        payload["user_answer"] = f"The {label(program.omits)} is {value}."
     return Task(
         id=task_id,
         environment=toolbox.name,
@@ -122,8 +125,9 @@ def _played(toolbox: Toolbox, program: Program, settings: ToolsConfig) -> tuple[
     world = toolbox.world
     _consistent(toolbox, program, settings)
     before = _literal(program.before)
-    if program.gap == "missing_info":
+    if program.gap == "missing_info" or program.omits:
         _incomplete(toolbox, program)
+    if program.gap == "missing_info":
         return _literal(program.calls), []
     calls: list[Call] = []
     outcomes: Sequence[Outcome] = ()
@@ -144,20 +148,26 @@ def _played(toolbox: Toolbox, program: Program, settings: ToolsConfig) -> tuple[
 
 
 def _incomplete(toolbox: Toolbox, program: Program) -> None:
-    """Refuse a program unless its call lacks exactly one value and succeeds with some value in its place."""
-    step, tool = program.calls[0], toolbox.world.tools[program.calls[0].tool]
+    """Refuse a program unless its request omits exactly one value that its first call requires.
+
+    The call must succeed with a value in its place: other than the one that the user gives, if the user does.
+    Else the agent could find the value by trying.
+    """
+    step, tool = program.requested.calls[0], toolbox.world.tools[program.calls[0].tool]
     if len(absent(tool, step)) != 1:
-        raise Refused(RejectReason.INCONSISTENT, f"gap is missing_info, and {step.tool} lacks not one value")
+        raise Refused(RejectReason.INCONSISTENT, f"gap is {program.gap}, and {step.tool} lacks not one value")
     if problem := replace(tool, parameters={**tool.parameters, "required": []}).problem(step.args):
         raise Refused(RejectReason.SCHEMA, problem.rstrip("."))
     (missing,), rng, before = absent(tool, step), random.Random(0), _literal(program.before)
     known = toolbox.values(program).get(toolbox.graph.recipes[tool.name].ways.get(missing, ""), ())
+    known = [value for value in known if value != program.calls[0].args.get(missing)]
     values = rng.sample(known, min(_COMPLETIONS, len(known))) or [
         fresh(tool, missing, rng) for _ in range(_COMPLETIONS)
     ]
     calls = (Call(tool=step.tool, args={**step.args, missing: value}) for value in values)
     if all(toolbox.world.play([*before, call]).outcomes[-1].error for call in calls):
-        raise Refused(RejectReason.EXECUTION, f"{step.tool} fails whatever {missing} is")
+        other = " else" if program.omits else ""
+        raise Refused(RejectReason.EXECUTION, f"{step.tool} fails whatever{other} {missing} is")
 
 
 def _consistent(toolbox: Toolbox, program: Program, settings: ToolsConfig) -> None:
@@ -168,7 +178,11 @@ def _consistent(toolbox: Toolbox, program: Program, settings: ToolsConfig) -> No
     unknown = [step.tool for step in (*before, *program.calls) if step.tool not in world.tools]
     if unknown:
         raise Refused(RejectReason.SCHEMA, f"there is no tool {unknown[0]!r}")
-    if program.gap != "none" and (program.n_calls > 1 or program.chained or program.answer):
+    if (program.gap == "user_answers") != bool(program.omits) or (program.omits and not toolbox.user_answers):
+        raise Refused(RejectReason.INCONSISTENT, f"gap is {program.gap}, and the user gives no value later")
+    if program.omits and not all(step.uses for step in program.calls[1:]):
+        raise Refused(RejectReason.INCONSISTENT, "a call can be made before the user gives a value")
+    if program.gap in UNSOLVABLE and (program.n_calls > 1 or program.chained or program.answer):
         raise Refused(
             RejectReason.INCONSISTENT, f"gap is {program.gap}, and there is more than one plain call"
         )
@@ -248,7 +262,9 @@ def opening(
 
 def _system(toolbox: Toolbox, shown: Sequence[str], *, multi: bool, today: Day | None) -> str:
     settings, notes = toolbox.settings, ""
-    if toolbox.has_gaps:
+    if toolbox.user_answers:
+        notes += " If no tool fits, say so. If a value is missing, ask for it."
+    elif toolbox.has_gaps:
         notes += " If no tool fits or a value is missing, say so instead."
     if today is not None:
         notes += f" Today is {today:%A}, {today.isoformat()}."
@@ -287,10 +303,13 @@ def _oracle(
     toolbox: Toolbox, program: Program, calls: Sequence[Call], answers: Sequence[Json], *, multi: bool
 ) -> tuple[str, ...]:
     style = toolbox.settings.style
+    first: tuple[str, ...] = ()
     if program.gap != "none":
-        step = program.calls[0]
-        return (known_answer(program.gap, toolbox.world.tools[step.tool], step),)
+        step = program.requested.calls[0]
+        first = (known_answer(program.gap, toolbox.world.tools[step.tool], step),)
+    if program.gap in UNSOLVABLE:
+        return first
     if not multi:
         return (format_calls(calls, style),)
     said = "Done." if not answers else f"Done: {', '.join(str(answer) for answer in answers)}."
-    return (*(format_calls([call], style) for call in calls), said)
+    return (*first, *(format_calls([call], style) for call in calls), said)

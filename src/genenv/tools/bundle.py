@@ -163,6 +163,8 @@ class About(BaseModel, frozen=True, extra="forbid"):
     alike: tuple[tuple[str, ...], ...] = ()
     """Tools that can replace each other: if one of them is withheld, the others are not shown either. Tasks
     whose tool is withheld exist only if this is set."""
+    user_answers: bool = False
+    """Whether there are tasks whose request omits a value, which the user gives when the agent asks."""
     shown: tuple[Size, ...] = SIZES
     """Numbers of tools that a task may show."""
     together: ToolCircles | None = None
@@ -392,6 +394,7 @@ def about_toml(about: About) -> str:
 version = {about.version}
 name = {told["name"]}
 leave_out = {told["leave_out"]}  # tools that nobody is shown, and no task calls
+user_answers = {told["user_answers"]}  # true: in some tasks users omit a value and give it when asked
 
 # Where the tools come from; files are those of the folder `files`.
 [source]

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
 
-from genenv.evaluation.environment_check import GOOD, POOR, Finding
+from genenv.evaluation.environment_check import BROKEN, GOOD, POOR, Finding
+from genenv.tools.build import build
+from genenv.tools.check import check
 from genenv.tools.discover.recipes import FRESH
 from genenv.tools.discover.state_values import words_of
 from genenv.tools.spec import Program
 from genenv.tools.toolbox import Toolbox
 from genenv.tools.worlds.base import Call, play_uncached
+from genenv.types import Lineage, Origin, Rejection
 
 _TIMED = 20
 """Number of programs that are timed."""
@@ -33,6 +37,8 @@ def check_tools(env: Toolbox) -> Iterator[Finding]:
         yield unseen
     yield _coverage(env, programs)
     yield _spread(programs)
+    if omitting := [program for program in programs if program.omits][:_TIMED]:
+        yield _asking(env, omitting)
     yield _speed(env, programs)
 
 
@@ -91,7 +97,31 @@ def _spread(programs: Sequence[Program]) -> Finding:
         f"{count} of {number} call{'s' * (number > 1)}" for number, count in sorted(calls.items())
     )
     seen += f"; {chained} chain, {asked} ask for an answer"
+    if omitting := sum(bool(program.omits) for program in programs):
+        seen += f", {omitting} leave a value out until the agent asks"
     return Finding(what="difficulty", state=GOOD if len(calls) > 1 else POOR, seen=seen)
+
+
+def _asking(env: Toolbox, programs: Sequence[Program]) -> Finding:
+    """Check that a value that the user gives must be asked for once, and before the call that needs it."""
+    passed, tried = list[str](), 0
+    for program in programs:
+        origin = Origin.HELD_OUT if env.is_for_measuring(program) else Origin.SEED
+        task = build(env, program, task_id="", lineage=Lineage(origin=origin), rng=random.Random(0))
+        if isinstance(task, Rejection):
+            continue
+        ask, *rest = task.oracle
+        ways = {
+            "asking nothing": rest,
+            "asking twice": [ask, ask, *rest],
+            "asking for something else": ["What is your favorite color?", *rest],
+            "a guess": [*rest[:-1], *task.oracle],
+        }
+        tried += len(ways)
+        passed += [way for way, replies in ways.items() if check(env, task, replies).success]
+    seen = f"{len(passed)} of {tried} attempts pass that do not ask once and then call"
+    state, named = (BROKEN, f": {_few(dict.fromkeys(passed))}") if passed else (GOOD, "")
+    return Finding(what="values that the user gives", state=state, seen=seen + named)
 
 
 def _speed(env: Toolbox, programs: Sequence[Program]) -> Finding:

@@ -12,16 +12,18 @@ import random
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any, cast
 
 from genenv.environments.common import caseless
 from genenv.tools.calls import Reply, format_calls, read_reply
 from genenv.tools.credit import credit
 from genenv.tools.generate.fresh_values import fresh
-from genenv.tools.language.wording import names_tool, unsolvable_verdict
+from genenv.tools.language.wording import names_tool, premature, unsolvable_verdict
 from genenv.tools.language.words import FORMS
-from genenv.tools.spec import Program
+from genenv.tools.spec import UNSOLVABLE, Program
 from genenv.tools.toolbox import Toolbox
+from genenv.tools.user import User
 from genenv.tools.worlds.base import Call, Outcome, Played, World, play_uncached
 from genenv.types import Json, Rejection, RejectReason, Task, Verdict
 
@@ -34,6 +36,11 @@ def calls_of(payload: Mapping[str, Json], key: str) -> list[Call]:
     """Return the calls that a task's payload stores under a key."""
     listed = cast("Sequence[Mapping[str, Any]]", payload[key])
     return [Call(tool=call["tool"], args=call["args"]) for call in listed]
+
+
+def is_solvable(task: Task) -> bool:
+    """Whether a task has a solution; in any other, the right reply changes nothing and says so."""
+    return task.payload.get("gap", "none") not in UNSOLVABLE
 
 
 def execute(world: World, shown: Sequence[str], before: Sequence[Call], calls: Sequence[Call]) -> Played:
@@ -72,17 +79,27 @@ def check(toolbox: Toolbox, task: Task, replies: Sequence[str], executed: Played
     """
     read = [read_reply(reply, toolbox.settings.style, toolbox.known) for reply in replies]
     single = task.payload["mode"] == "single"
-    turns = read[:1] if single else list(_until_end(read))[: toolbox.settings.max_turns]
-    if (gap := str(task.payload.get("gap", "none"))) != "none":
-        writes = {name: recipe.writes for name, recipe in toolbox.graph.recipes.items()}
-        lacking = {call.tool for call in calls_of(task.payload, "calls")} if gap == "missing_info" else ()
+    user, turns, unanswered = User(toolbox, task), list[Reply](), list[Reply]()
+    for reply in islice(_until_end(read, user), 1 if single else toolbox.settings.max_turns):
+        turns.append(reply)
+        if not user.given:
+            unanswered.append(reply)
+    before, oracle = calls_of(task.payload, "before"), calls_of(task.payload, "calls")
+    gap = str(task.payload.get("gap"))
+    writes = {name: recipe.writes for name, recipe in toolbox.graph.recipes.items()}
+    if not is_solvable(task):
+        lacking = {call.tool for call in oracle} if gap == "missing_info" else ()
         return unsolvable_verdict(gap, turns, writes, single=single, lacking=lacking)
     malformed = next((reply.malformed for reply in turns if reply.malformed), None)
     if malformed:
         return _failed(f"A reply is malformed: {malformed}.", readable=False)
+    if gap == "user_answers":
+        if early := premature(unanswered, writes, {oracle[0].tool}):
+            return _failed(f"It calls {early} before the user has given the {user.omitted}.")
+        if not user.given:
+            return _failed(f"It does not ask for the {user.omitted}.")
     if not any(reply.calls for reply in turns):
-        return _failed("Nothing is called.", readable=False)
-    before, oracle = calls_of(task.payload, "before"), calls_of(task.payload, "calls")
+        return _failed("Nothing is called.", readable=user.given)
     calls = tuple(call for reply in turns for call in reply.calls)
     if executed is None:
         shown = cast("Sequence[str]", task.payload["tools"])
@@ -124,11 +141,11 @@ def _partly(toolbox: Toolbox, failed: Verdict, earned: float) -> Verdict:
     return replace(failed, reward=earned, success=earned >= settings.success_threshold)
 
 
-def _until_end(read: Sequence[Reply]) -> Iterator[Reply]:
-    """Yield the replies up to the first one that is malformed or has no calls, which ends the episode."""
+def _until_end(read: Sequence[Reply], user: User) -> Iterator[Reply]:
+    """Yield the replies up to the first one that is malformed, or has no calls and no answer of the user."""
     for reply in read:
         yield reply
-        if reply.malformed or not reply.calls:
+        if not reply.calls and user.answer(reply) is None:
             return
 
 
@@ -264,7 +281,7 @@ def _needs_every_call(toolbox: Toolbox, task: Task) -> Rejection | None:
 
     Calls that only read are verified by `check` instead.
     """
-    if task.payload.get("gap", "none") != "none":
+    if not is_solvable(task):
         return None
     before, calls = calls_of(task.payload, "before"), calls_of(task.payload, "calls")
     end = toolbox.comparable(toolbox.world.play([*before, *calls]).state)
@@ -298,7 +315,7 @@ def _with_less(value: Json) -> Iterator[Json]:
 
 
 def _states_every_value(toolbox: Toolbox, task: Task) -> Rejection | None:
-    text, program = task.messages[-1].content, Program.model_validate(task.spec)
+    text, program = task.messages[-1].content, Program.model_validate(task.spec).requested
     speech, implied = (
         toolbox.speech(program),
         cast("Sequence[Sequence[str]]", task.payload.get("implied", ())),
@@ -323,6 +340,8 @@ def _gives_nothing_away(task: Task) -> Rejection | None:
     answers = cast("Sequence[Json]", task.payload["answers"])
     if any(says(text, answer) for answer in answers):
         return Rejection(RejectReason.LEAK, "The text says what it asks for.")
+    if program.omits and says(text, program.calls[0].args[program.omits]):
+        return Rejection(RejectReason.LEAK, f"The text says the {program.omits} that it should leave out.")
     calls, literal = calls_of(task.payload, "calls"), program.calls
     for call, step in zip(calls, literal, strict=True):
         if any(says(text, call.args[use.parameter]) for use in step.uses):
@@ -331,7 +350,7 @@ def _gives_nothing_away(task: Task) -> Rejection | None:
 
 
 def _takes_no_words_for_deeds(toolbox: Toolbox, task: Task) -> Rejection | None:
-    if task.payload.get("gap", "none") != "none":
+    if not is_solvable(task):
         return None
     passing = [words for words in ("Done.", "I cannot do that.") if check(toolbox, task, (words,)).success]
     return Rejection(RejectReason.TRIVIAL, f"The words {passing[0]!r} pass.") if passing else None

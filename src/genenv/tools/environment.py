@@ -17,11 +17,12 @@ from genenv.evaluation.environment_check import Finding
 from genenv.tools.build import build, skills_of
 from genenv.tools.bundle_check import check_tools
 from genenv.tools.calls import Known, Reply, read_reply
-from genenv.tools.check import audit, calls_of, check, random_replies, refusal
+from genenv.tools.check import audit, calls_of, check, is_solvable, random_replies, refusal
 from genenv.tools.grammar import schema_from_state
 from genenv.tools.settings import Style, ToolsConfig
-from genenv.tools.spec import AND, THEN, Program, ToolsParameters
+from genenv.tools.spec import AND, THEN, UNSOLVABLE, Program, ToolsParameters
 from genenv.tools.toolbox import Toolbox
+from genenv.tools.user import User
 from genenv.tools.worlds.base import Call, Outcome, Played, ReplayingSession, Session, World
 from genenv.types import (
     JsonObject,
@@ -89,6 +90,7 @@ class Tools(Toolbox):
             (name, program)
             for name, program in programs.items()
             if program.n_calls <= most
+            and (self.user_answers or not program.omits)
             and not (single and (program.chained or program.answer))
             and all(step.tool in known for step in program.calls)
         ]
@@ -108,6 +110,8 @@ class Tools(Toolbox):
             if kept[side] < len(programs)
         ]
         why = [f"environment.most_calls is {self.settings.most_calls}"]
+        if not self.settings.user_answers:
+            why.append("environment.user_answers is off")
         if self.settings.mode == "single":
             why.insert(
                 0,
@@ -145,6 +149,9 @@ class Tools(Toolbox):
         }
         fields = cast("dict[str, Any]", schema["properties"])
         del fields["request"]
+        if not self.user_answers:
+            del fields["omits"]
+            fields["gap"] = {**fields["gap"], "enum": ["none", *UNSOLVABLE]}
         if not self.has_gaps:
             del fields["gap"]
         return schema
@@ -176,7 +183,8 @@ class Tools(Toolbox):
     def parameter_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
         """Return the prompt of a simulator that sets task parameters."""
         names = ", ".join(name for name in self.graph.recipes if name in self.tools_in_prompt(seed))
-        gap = "gap (none, missing_info, no_tool), " if self.has_gaps else ""
+        gaps = f"none, missing_info, no_tool{', user_answers' if self.user_answers else ''}"
+        gap = f"gap ({gaps}), " if self.has_gaps else ""
         system = (
             "Set up a task for an assistant with tools, as JSON: n_calls, chained (a call uses what another "
             f"finds), answer (something is asked for), n_tools (how many are shown), {gap}tools. "
@@ -249,21 +257,27 @@ class Conversation:
         """The replies, and after each the results of its calls."""
         self.outcomes: list[Outcome] = []
 
-    async def converse(self, session: Session, ask: Ask, messages: Sequence[Message], most: int) -> bool:
-        """Converse until a reply without calls; return whether there was one.
+    async def converse(
+        self, session: Session, ask: Ask, messages: Sequence[Message], most: int, user: User | None = None
+    ) -> bool:
+        """Converse until a reply without calls that the user does not answer; return whether there was one.
 
         Args:
             session: a session of the tools.
             ask: see `Episode.run`.
             messages: the first messages.
             most: the maximum number of replies.
+            user: answers replies without calls; None: nobody does.
         """
         for _ in range(most):
             reply = await self.reply(ask, messages)
-            if reply.malformed or not reply.calls:
+            if reply.calls:
+                made = await self.act(session, reply.calls)
+                messages = [Message(role="tool", content=one.text) for one in made]
+            elif user is not None and (said := user.answer(reply)) is not None:
+                messages = [Message(role="user", content=said)]
+            else:
                 return True
-            made = await self.act(session, reply.calls)
-            messages = [Message(role="tool", content=one.text) for one in made]
             self.messages += messages
         return False
 
@@ -317,7 +331,8 @@ class ToolsEpisode:
             if self._single:
                 await talk.act(session, reply.calls)
             else:
-                ended = await talk.converse(session, ask, messages, self.max_turns)
+                user = User(self._env, self._task)
+                ended = await talk.converse(session, ask, messages, self.max_turns, user)
             self._executed = Played(outcomes=tuple(talk.outcomes), state=await session.state())
         if talk.outcomes and not isinstance(session, ReplayingSession):
             await self._solve()
@@ -326,7 +341,7 @@ class ToolsEpisode:
 
     async def _solve(self) -> None:
         """Execute the solution where it blocks no event loop; the world caches it for the verdict."""
-        if not STEPPED.get() and self._task.payload.get("gap", "none") == "none":
+        if not STEPPED.get() and is_solvable(self._task):
             program = [call for key in ("before", "calls") for call in calls_of(self._task.payload, key)]
             await asyncio.to_thread(self._env.world.play, program)
 

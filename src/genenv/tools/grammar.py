@@ -14,7 +14,7 @@ from genenv.environments.common import closed_object
 from genenv.tools.discover.recipes import Link
 from genenv.tools.discover.state_values import ANY
 from genenv.tools.generate.plans import Plan
-from genenv.tools.language.wording import left_out
+from genenv.tools.language.wording import left_out, omittable
 from genenv.tools.spec import Program, ToolsParameters
 from genenv.tools.toolbox import Toolbox
 from genenv.types import Json, JsonObject, Seed
@@ -50,19 +50,24 @@ def schema_from_state(toolbox: Toolbox, seed: Seed, own: ToolsParameters) -> Jso
     for option in options:
         for tools in option["tools"]:
             for gap in option.get("gap", ("none",)):
-                for calls in steps.ways(Plan.read(str(tools)), str(gap)):
-                    alternatives.append(_program(option, gap, calls, seed.spec["before"]))
+                plan = Plan.read(str(tools))
+                tool = toolbox.world.tools[plan.tools[0]]
+                omits = omittable(tool, toolbox.wordings) if gap == "user_answers" else []
+                for calls in steps.ways(plan, str(gap)):
+                    alternatives.append(_program(option, gap, omits, calls, seed.spec["before"]))
     return {"anyOf": _distinct(alternatives), "$defs": steps.definitions}
 
 
 def _program(
-    option: Mapping[str, Sequence[Json]], gap: Json, calls: Sequence[Json], before: Json
+    option: Mapping[str, Sequence[Json]], gap: Json, omits: Sequence[str], calls: Sequence[Json], before: Json
 ) -> JsonObject:
     fields: dict[str, Json] = {
         name: {"enum": list(option[name])} for name in ("n_calls", "chained", "answer")
     }
     fields["n_tools"] = {"enum": list(option["n_tools"])}
     fields["gap"] = {"const": gap}
+    if omits:
+        fields["omits"] = {"enum": list(omits)}
     fields["calls"] = {"type": "array", "prefixItems": list(calls), "items": False, "minItems": len(calls)}
     fields |= {"questions": {"const": []}, "before": {"const": before}}
     return closed_object(fields)

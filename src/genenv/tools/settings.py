@@ -20,6 +20,9 @@ class ToolsConfig(Settings, frozen=True):
     style: Style = "python"
     """Format of tool calls. `python` is compact (small models); `json` is the Hermes and Qwen form; the
     prompt explains both. `native` is the model's own format, and its chat template lists the tools."""
+    user_answers: bool = True
+    """Include the tasks in which the user omits a value and gives it when asked, if the bundle has such
+    tasks. All of its tasks then take several turns."""
     reward: Literal["exact", "soft"] = "exact"
     """exact: 1 or 0. soft: partial credit below 1 for calls that are similar to those of the solution."""
     success_threshold: float = Field(default=1.0, ge=0.01, le=1)

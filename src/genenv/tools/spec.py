@@ -13,7 +13,9 @@ SIZES: tuple[Size, ...] = (1, 2, 3, 4, 6, 8, 12, 16)
 AND, THEN = "+", ">"
 """Separators between the tools of a plan. After `>`, a tool uses a value that the tool before it returned."""
 
-Gap = Literal["none", "missing_info", "no_tool"]
+Gap = Literal["none", "missing_info", "no_tool", "user_answers"]
+UNSOLVABLE: tuple[Gap, ...] = ("missing_info", "no_tool")
+"""The gaps of tasks that have no solution."""
 
 
 class Use(BaseModel, frozen=True, extra="forbid"):
@@ -54,14 +56,26 @@ class Program(BaseModel, frozen=True, extra="forbid"):
     n_tools: Size
     """Number of tools that the agent is shown."""
     gap: Gap = "none"
-    """Why the task has no solution. none: it has one. missing_info: the user omits a value that the call
-    needs. no_tool: the called tool is not shown. For a gap, the right reply changes nothing and says so."""
+    """What the task lacks. none: nothing. missing_info: the user omits a value that the call needs. no_tool:
+    the called tool is not shown. Such a task has no solution: the right reply changes nothing and says so.
+    user_answers: the user omits a value at first, and gives it when the agent asks for it."""
+    omits: str = Field(default="", max_length=200)
+    """With user_answers: the argument of the first call that the request omits; else empty."""
     calls: tuple[Step, ...] = Field(min_length=1, max_length=8)
     questions: tuple[Question, ...] = Field(default=(), max_length=4)
     before: tuple[Step, ...] = Field(default=(), max_length=8)
     """Calls that set up the initial state of the task; the agent does not see them."""
     request: str = Field(default="", max_length=2000)
     """The user's request, if a model wrote it; empty: it is made of the wordings of the tools."""
+
+    @property
+    def requested(self) -> Program:
+        """The program as the request states it: without the value that the user gives later."""
+        if not self.omits:
+            return self
+        first = self.calls[0]
+        args = {name: value for name, value in first.args.items() if name != self.omits}
+        return self.model_copy(update={"calls": (first.model_copy(update={"args": args}), *self.calls[1:])})
 
 
 class ToolsParameters(BaseModel, frozen=True, extra="forbid"):

@@ -23,6 +23,7 @@ from genenv.tools.discover.recipes import Graph
 from genenv.tools.discover.state_values import leaves, stands_at
 from genenv.tools.generate.plans import (
     DrawingContext,
+    Plan,
     ProgramSampler,
     Rules,
     day_of,
@@ -30,9 +31,17 @@ from genenv.tools.generate.plans import (
     reads_last,
     sizes_shown,
 )
-from genenv.tools.language.wording import MEASURING_MANNERS, Manner, Request, RequestStyle, left_out, said
+from genenv.tools.language.wording import (
+    MEASURING_MANNERS,
+    Manner,
+    Request,
+    RequestStyle,
+    left_out,
+    omittable,
+    said,
+)
 from genenv.tools.settings import ToolsConfig
-from genenv.tools.spec import Gap, Program, Use
+from genenv.tools.spec import UNSOLVABLE, Gap, Program, Use
 from genenv.tools.worlds.base import Call, Played, Tool, World
 from genenv.types import Json, JsonObject, Seed
 
@@ -83,9 +92,18 @@ class Toolbox:
 
     @cached_property
     def has_gaps(self) -> bool:
-        """Whether there are tasks without a solution."""
-        return bool(self.bundle.about.alike) or any(
-            left_out(tool, self.wordings) for tool in self.world.tools.values()
+        """Whether there are tasks that lack a tool or a value."""
+        return (
+            self.user_answers
+            or bool(self.bundle.about.alike)
+            or any(left_out(tool, self.wordings) for tool in self.world.tools.values())
+        )
+
+    @property
+    def user_answers(self) -> bool:
+        """Whether there are tasks in which the user gives a value when the agent asks for it."""
+        return (
+            self.bundle.about.user_answers and self.settings.user_answers and self.settings.mode != "single"
         )
 
     def is_for_measuring(self, program: Program) -> bool:
@@ -155,7 +173,7 @@ class Toolbox:
         """Return the user's request for a program."""
         if program.request:
             return Request(text=program.request, implied=tuple(() for _ in program.calls))
-        return said(self.world.tools, program, self.speech(program, measuring=measuring), rng)
+        return said(self.world.tools, program.requested, self.speech(program, measuring=measuring), rng)
 
     @cached_property
     def known(self) -> Known:
@@ -167,8 +185,8 @@ class Toolbox:
         return self.bundle.comparable(state)
 
     def dumped(self, program: Program) -> JsonObject:
-        """Return a program as a spec, without `gap` if every task has a solution, and `request` if empty."""
-        unused = {"gap": not self.has_gaps, "request": not program.request}
+        """Return a program as a spec, without `gap` if no task has one, and without empty fields."""
+        unused = {"gap": not self.has_gaps, "omits": not program.omits, "request": not program.request}
         return program.model_dump(mode="json", exclude={name for name, one in unused.items() if one})
 
     def tools_in_prompt(self, seed: Seed) -> Mapping[str, Tool]:
@@ -205,9 +223,9 @@ class Toolbox:
 def is_for_measuring(program: Program) -> bool:
     """Whether a program is reserved for held-out tasks, by a hash of its calls.
 
-    Tasks with a gap have few distinct calls, so the hash of these also covers the calls before the task.
+    Tasks without a solution have few distinct calls, so their hash also covers the calls before the task.
     """
-    steps = program.calls if program.gap == "none" else (*program.before, *program.calls)
+    steps = (*program.before, *program.calls) if program.gap in UNSOLVABLE else program.calls
     text = json.dumps([step.model_dump(mode="json") for step in steps], sort_keys=True)
     return hashlib.sha256(text.encode()).digest()[0] % _HELD_OUT_PARTS == 0
 
@@ -231,6 +249,10 @@ def _options(toolbox: Toolbox, subject: str) -> Options:
                 if toolbox.has_gaps:
                     shape["gap"] = ("none", *gaps)
                 found.append({**shape, "tools": fitting})
+                if toolbox.user_answers and n == 1 + chained:  # nothing can be done before the answer
+                    first = {plan: toolbox.world.tools[Plan.read(plan).tools[0]] for plan in fitting}
+                    asking = [plan for plan, tool in first.items() if omittable(tool, toolbox.wordings)]
+                    found += [{**shape, "gap": ("user_answers",), "tools": asking}] if asking else []
     return tuple(found)
 
 

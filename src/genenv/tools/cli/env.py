@@ -175,6 +175,13 @@ WriterOption = Annotated[
         show_default=False,
     ),
 ]
+UserAnswers = Annotated[
+    bool,
+    typer.Option(
+        "--user-answers",
+        help="Of new: in some tasks the user leaves a value out, and gives it when the agent asks for it.",
+    ),
+]
 Overrides = Annotated[
     list[str] | None,
     typer.Option(
@@ -206,6 +213,7 @@ def env(  # noqa: PLR0913 - each is an option
     most_calls: MostCalls = USUAL_CALLS,
     seed: RandomSeed = 0,
     writer: WriterOption = "",
+    user_answers: UserAnswers = False,
     by: By = "",
     each: Each = 6,
     overrides: Overrides = None,
@@ -221,7 +229,8 @@ def env(  # noqa: PLR0913 - each is an option
     `genenv env tasks NAME` draws the tasks of a bundle anew, by what its files say now: its states,
     values, ways to call, circles of tools.
     """
-    of_new = any((source, only, files, server, header, most_requests, allow_writes, may_write, given, writer))
+    own = (source, only, files, server, header, most_requests, allow_writes, may_write, given)
+    of_new = any((*own, user_answers, writer))
     _check(action, name, of_new=of_new, by=by, of_words=bool(by or (overrides and not writer)))
     if action is Action.WORDS:
         _words(name, Wanted(by=by, each=each, seed=seed, overrides=overrides or ()))
@@ -245,6 +254,7 @@ def env(  # noqa: PLR0913 - each is an option
         name,
         make_bundle.Wanted(
             origin=origin,
+            user_answers=user_answers,
             writer=Writer(by=writer, overrides=overrides or (), seed=seed) if writer else None,
             **{one.name: getattr(asked, one.name) for one in fields(asked)},
         ),
@@ -285,7 +295,7 @@ def _check(action: Action, name: Path, *, of_new: bool, by: str, of_words: bool)
     if action is not Action.NEW and of_new:
         raise UsageError(
             "--from, --only, --files, --server, --header, --most-requests, --allow-writes, --may-write, "
-            "--given and --writer are of `genenv env new`"
+            "--user-answers, --given and --writer are of `genenv env new`"
         )
     if action is not Action.WORDS and of_words:
         raise UsageError("--by and --set are of `genenv env words`")

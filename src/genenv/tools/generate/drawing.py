@@ -137,7 +137,7 @@ class Drawing:
     def judged(self, program: Program) -> Task | str:
         """Return the task of a new program that passes the gate, or the reason for refusing it."""
         env = self._env
-        key = repr([(step.tool, step.args, step.uses) for step in program.calls])
+        key = repr([program.omits, *((step.tool, step.args, step.uses) for step in program.calls)])
         if key in self._known:
             return RejectReason.DUPLICATE
         self._known.add(key)

@@ -138,6 +138,8 @@ class Wanted(Asked):
     """The origin that provides the tools."""
     writer: Writer | None = None
     """The model that writes the tasks; None: rules draw them."""
+    user_answers: bool = False
+    """Whether in some tasks the user omits a value and gives it when the agent asks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +230,13 @@ def _made(
                 "model look for values (--writer)"
             )
         rules = StateRules(volatile=found.state, results=found.results)
-        about = About(name=name, source=source, leave_out=unjudged(graph), state=rules)
+        about = About(
+            name=name,
+            source=source,
+            leave_out=unjudged(graph),
+            user_answers=wanted.user_answers,
+            state=rules,
+        )
         wordings = beginnings(world.tools, {tool: one.writes for tool, one in graph.recipes.items()})
     finally:
         world.close()

@@ -16,7 +16,7 @@ from genenv.tools.bundle import Starts, ToolCircles, companions
 from genenv.tools.discover.exploring import Explorer
 from genenv.tools.discover.recipes import Graph, Link, Recipe, parsed_result
 from genenv.tools.discover.state_values import leaves, single_paths
-from genenv.tools.language.wording import left_out
+from genenv.tools.language.wording import left_out, omittable
 from genenv.tools.language.words import SpokenValues
 from genenv.tools.spec import AND, SIZES, THEN, Program, Question, Step, ToolsParameters, Use
 from genenv.tools.worlds.base import Call, World
@@ -206,6 +206,7 @@ class ProgramSampler:
             walked = self._walk(explorer, plan, before, rng)
             questions = self._questions(walked, before, rng) if walked and parameters.answer else ()
             steps = self._said(walked, parameters, rng) if walked else ()
+            omits = self._omitted(plan, rng) if parameters.gap == "user_answers" else ""
             if not walked or not steps or (parameters.answer and not questions):
                 continue
             return Program(
@@ -214,6 +215,7 @@ class ProgramSampler:
                 answer=parameters.answer,
                 n_tools=parameters.n_tools,
                 gap=parameters.gap,
+                omits=omits,
                 calls=steps,
                 questions=questions,
                 before=tuple(step_of(call) for call in before),
@@ -228,6 +230,13 @@ class ProgramSampler:
         if state is None:
             state = rng.choice(starts.states(measuring=self._around.measuring))
         return (starts.call(state),)
+
+    def _omitted(self, plan: Plan, rng: random.Random) -> str:
+        """Return an argument of the first call that the user can give later."""
+        names = omittable(self._world.tools[plan.tools[0]], self._around.wordings)
+        if not names:
+            raise Refused(RejectReason.INCONSISTENT, f"{plan.tools[0]} requires no value")
+        return rng.choice(names)
 
     def _said(
         self, walked: Sequence[tuple[Step, Call]], parameters: ToolsParameters, rng: random.Random

@@ -304,6 +304,32 @@ _ASKS = re.compile(
 )
 _POLITE = re.compile(r"[^.!?]*\b(?:else|more|anything|further)\b[^.!?]*(?:[.!?]|$)", re.IGNORECASE)
 """Sentences that are only polite, such as "Let me know if you need anything else."."""
+_SENTENCE = re.compile(r"[^.!?\n]+[.!?]?")
+
+
+def asks(words: str) -> bool:
+    """Whether a reply asks for something, in English; polite offers of more help do not count."""
+    return _ASKS.search(_POLITE.sub("", words)) is not None
+
+
+def asks_for(words: str, tool: Tool, name: str) -> bool:
+    """Whether a sentence of a reply asks for an argument, in English.
+
+    It has a word of the parameter's name that no other parameter has, or a word of the tool's name and none
+    of another parameter.
+
+    Args:
+        words: the reply.
+        tool: the tool.
+        name: the parameter.
+    """
+    others = {word for other in tool.properties if other != name for word in words_of(other)}
+    own, doing = set(words_of(name)) - others or set(words_of(name)), set(words_of(tool.name))
+    questions = [one for one in _SENTENCE.findall(words) if one.endswith("?") or _ASKS.search(one)]
+    return any(
+        not own.isdisjoint(said) or (others.isdisjoint(said) and not doing.isdisjoint(said))
+        for said in map(words_of, questions)
+    )
 
 
 def without(tool: str, parameter: str) -> str:
@@ -314,6 +340,11 @@ def without(tool: str, parameter: str) -> str:
 def left_out(tool: Tool, wordings: Iterable[str]) -> list[str]:
     """Return the parameters of a tool that some wordings omit, by the keys of the wordings."""
     return [name for name in tool.properties if without(tool.name, name) in wordings]
+
+
+def omittable(tool: Tool, wordings: Iterable[str]) -> list[str]:
+    """Return the required arguments that a user may give later: those that wordings omit, or else all."""
+    return [name for name in left_out(tool, wordings) or tool.properties if name in tool.required]
 
 
 def absent(tool: Tool, step: Step) -> list[str]:
@@ -328,10 +359,11 @@ def alike(names: Collection[str], groups: Iterable[Sequence[str]]) -> set[str]:
 
 
 def known_answer(gap: Gap, tool: Tool, step: Step) -> str:
-    """Return a correct reply to a task that has no solution."""
+    """Return a correct first reply to a task that lacks a tool or a value."""
     if gap == "no_tool":
         return "I cannot do that: none of my tools fits."
-    return f"I cannot do that yet: what is the {label(absent(tool, step)[0])}?"
+    question = f"what is the {label(absent(tool, step)[0])}?"
+    return question.capitalize() if gap == "user_answers" else f"I cannot do that yet: {question}"
 
 
 def unsolvable_verdict(
@@ -355,25 +387,34 @@ def unsolvable_verdict(
     def failed(explanation: str, *, readable: bool = True) -> Verdict:
         return Verdict(reward=0.0, success=False, explanation=explanation, readable=readable)
 
-    called = [
-        call.tool
-        for reply in turns
-        for call in reply.calls
-        if single or call.tool in lacking or writes.get(call.tool, True)
-    ]
+    called = premature(turns, writes, lacking, any_call=single)
     if called:
-        return failed(f"It calls {called[0]}, though the task cannot be done.")
+        return failed(f"It calls {called}, though the task cannot be done.")
     malformed = next((reply.malformed for reply in turns if reply.malformed), None)
     if malformed:
         return failed(f"A reply is malformed: {malformed}.", readable=False)
     words = turns[-1].words if turns else ""
     if not words:
         return failed("Nothing is said; it should say that the task cannot be done.", readable=False)
-    asked = _POLITE.sub("", words)
-    if _DECLINES.search(words) or (gap == "missing_info" and _ASKS.search(asked)):
+    if _DECLINES.search(words) or (gap == "missing_info" and asks(words)):
         return Verdict(reward=1.0, success=True, explanation="It rightly changes nothing, and says so.")
     wanted = "ask for what is missing" if gap == "missing_info" else "say that no tool fits"
     return failed(f"It does not {wanted}.")
+
+
+def premature(
+    turns: Sequence[Reply], writes: Mapping[str, bool], lacking: Collection[str], *, any_call: bool = False
+) -> str | None:
+    """Return the first tool that must not be called while a tool or a value is lacking; None if none is.
+
+    Args:
+        turns: the parsed replies.
+        writes: for each tool, whether it writes.
+        lacking: the tools for which a value is missing, which must not be called with a guess.
+        any_call: whether no tool at all may be called.
+    """
+    calls = (call.tool for reply in turns for call in reply.calls)
+    return next((tool for tool in calls if any_call or tool in lacking or writes.get(tool, True)), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,10 +476,11 @@ def _one(tools: Mapping[str, Tool], step: Step, gap: str, speech: RequestStyle, 
     call = _said(
         tools, [step], speech, {use.parameter: found_text(use.path, use.parameter) for use in step.uses}
     )
+    missing = next(iter(absent(tools[step.tool], step)), "")
+    incomplete = speech.wordings.get(without(step.tool, missing), ())
     if gap != "missing_info":
-        return clause(call, speech.wordings.get(step.tool, ()), rng)
-    missing = absent(tools[step.tool], step)[0]
-    found = only_fitting(call, speech.wordings.get(without(step.tool, missing), ()), rng)
+        return clause(call, incomplete or speech.wordings.get(step.tool, ()), rng)
+    found = only_fitting(call, incomplete, rng)
     if found is None:
         raise Refused(RejectReason.UNSTATED, f"no wording of {step.tool} leaves out {missing}")
     return found

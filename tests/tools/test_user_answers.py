@@ -1,0 +1,253 @@
+"""A user who answers: the request omits a value, and the user gives it when the agent asks for it."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bundles import made
+from genenv.environments.stepwise import StepwiseRollout
+from genenv.gate.gate import base_tasks, examined
+from genenv.tools.bundle import Bundle
+from genenv.tools.bundle_check import check_tools
+from genenv.tools.environment import Tools, parameters_of
+from genenv.tools.language.wording import asks_for
+from genenv.tools.settings import ToolsConfig
+from genenv.tools.spec import Program
+from genenv.tools.tool_calling.environment import ToolCalling
+from genenv.tools.user import UNKNOWN
+from genenv.tools.worlds.base import Tool
+from genenv.types import Json, JsonObject, Lineage, Origin, Rejection, Task
+
+ASK = "Which order do you mean?"
+CANCEL = 'cancel_order(order_id="O-5003")'
+REFUND = Tool(
+    name="refund_order",
+    description="Refund part or all of an order.",
+    parameters={
+        "type": "object",
+        "properties": {"order_id": {"type": "string"}, "amount": {"type": "number"}},
+        "required": ["order_id", "amount"],
+    },
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("bundles") / "desk"
+    made(path, base=16, held_out=4, user_answers=True)
+    return path
+
+
+@pytest.fixture(scope="module")
+def env(folder: Path) -> Iterator[Tools]:
+    found = Tools(folder=folder)
+    yield found
+    found.world.close()
+
+
+def built(env: Tools, *calls: tuple[str, Mapping[str, Json]], omits: str, **spec: Any) -> Task | Rejection:
+    program = Program.model_validate(
+        {
+            "n_calls": len(calls), "chained": False, "answer": False, "n_tools": 8, "gap": "user_answers",
+            "omits": omits, "calls": [{"tool": tool, "args": args} for tool, args in calls], **spec,
+        }
+    )  # fmt: skip
+    origin = Origin.HELD_OUT if env.is_for_measuring(program) else Origin.SEED
+    return env.build(program, task_id="t", lineage=Lineage(origin=origin), rng=random.Random(0))
+
+
+@pytest.fixture
+def task(env: Tools) -> Task:
+    found = built(env, ("cancel_order", {"order_id": "O-5003"}), omits="order_id")
+    assert isinstance(found, Task)
+    return found
+
+
+def test_the_agent_asks_is_told_and_does_what_was_wanted(env: Tools, task: Task) -> None:
+    assert "O-5003" not in task.messages[-1].content
+    assert "If a value is missing, ask for it." in task.messages[0].content
+    rollout = StepwiseRollout(env, task)
+    (said,) = rollout.reply("I can do that. What is the id of the order?")
+    assert (said.role, said.content) == ("user", 'The order id is "O-5003".')
+    assert rollout.reply(CANCEL)[0].role == "tool"
+    assert rollout.reply("It is cancelled.") == ()
+    assert rollout.done
+    assert rollout.verdict().success
+
+
+@pytest.mark.parametrize(
+    ("replies", "wrong"),
+    [
+        ((ASK, CANCEL, "Done."), ""),
+        (('get_order(order_id="O-5001")', ASK, CANCEL, "Done."), ""),  # to look something up is no harm
+        (("What is your name?", ASK, CANCEL, "Done."), ""),
+        ((CANCEL, "Done."), "It calls cancel_order before the user has given the order id."),
+        ((CANCEL, ASK, "Done."), "It calls cancel_order before the user has given the order id."),
+        (
+            ('update_email(customer_id="C-101", email="a@b.c")', ASK, CANCEL, "Done."),
+            "It calls update_email before the user has given the order id.",
+        ),
+        (("Done.", CANCEL), "It does not ask for the order id."),
+        (("I cannot do that.", ASK, CANCEL), "It does not ask for the order id."),
+        (("What is your name?", "Who are you?", ASK, CANCEL), "It does not ask for the order id."),
+        (("What is your name?", "Done.", ASK, CANCEL), "It does not ask for the order id."),
+        ((ASK, ASK, CANCEL), "Nothing is called."),
+        ((ASK, 'cancel_order(order_id="O-5004")'), "The state differs at orders.O-5003.status"),
+        ((f"{ASK}\n{CANCEL}", "Done."), "It calls cancel_order before the user has given the order id."),
+        ((*['get_order(order_id="O-5001")'] * 5, ASK, CANCEL), "It does not ask for the order id."),
+    ],
+)
+def test_only_what_is_done_after_the_answer_counts(
+    env: Tools, task: Task, replies: Sequence[str], wrong: str
+) -> None:
+    graded = env.check(task, replies)
+    assert graded.success is (not wrong)
+    assert not wrong or graded.explanation.startswith(wrong)
+    rollout = StepwiseRollout(env, task)
+    for reply in replies:
+        if rollout.done:
+            break
+        rollout.reply(reply)
+    assert rollout.verdict() == graded
+
+
+def test_a_question_about_something_else_is_answered_once(env: Tools, task: Task) -> None:
+    rollout = StepwiseRollout(env, task)
+    assert [one.content for one in rollout.reply("What is your name?")] == [UNKNOWN]
+    assert rollout.reply("Who are you?") == ()
+    assert rollout.done
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "right"),
+    [
+        ("How much should I refund?", "amount", True),
+        ("Please tell me the amount.", "amount", True),
+        ("I need more information: what amount?", "amount", True),
+        ("Which order do you mean?", "order_id", True),
+        ("Which order do you mean?", "amount", False),
+        ("What amount?", "order_id", False),
+        ("What is the amount for the order?", "order_id", True),
+        ("The amount is missing a currency. Who are you?", "order_id", False),
+        ("I refund the amount.", "amount", False),
+        ("", "amount", False),
+    ],
+)
+def test_whether_a_reply_asks_for_a_parameter(words: str, name: str, right: bool) -> None:
+    assert asks_for(words, REFUND, name) is right
+
+
+def test_a_value_is_omitted_only_if_it_cannot_be_found_by_trying(env: Tools) -> None:
+    before = [{"tool": "open_ticket", "args": {"customer_id": "C-101", "subject": "lamp"}}]
+    ticket = ("close_ticket", {"ticket_id": "T-1", "resolution": "sent"})
+    refused = built(env, ticket, omits="ticket_id", before=before)
+    assert isinstance(refused, Rejection)
+    assert "close_ticket fails whatever else ticket_id is" in refused.explanation
+    assert isinstance(built(env, ticket, omits="ticket_id", before=[*before, *before]), Task)
+    assert isinstance(built(env, ticket, omits="resolution", before=before), Task)
+
+
+@pytest.mark.parametrize(
+    ("calls", "omits", "why"),
+    [
+        ([("cancel_order", {"order_id": "O-5003"})], "", "the user gives no value later"),
+        ([("cancel_order", {"order_id": "O-5003"})], "reason", "lacks not one value"),
+        (
+            [("open_ticket", {"customer_id": "C-101", "subject": "lamp", "priority": "low"})],
+            "priority",  # it has a default
+            "lacks not one value",
+        ),
+        (
+            [("cancel_order", {"order_id": "O-5003"}), ("cancel_order", {"order_id": "O-5004"})],
+            "order_id",
+            "before the user gives a value",
+        ),
+    ],
+)
+def test_programs_whose_user_has_nothing_to_give_are_refused(
+    env: Tools, calls: list[tuple[str, dict[str, Json]]], omits: str, why: str
+) -> None:
+    refused = built(env, *calls, omits=omits)
+    assert isinstance(refused, Rejection)
+    assert why in refused.explanation
+
+
+def test_the_request_must_not_say_the_value(env: Tools) -> None:
+    task = built(
+        env, ("open_ticket", {"customer_id": "C-101", "subject": "customer"}), omits="subject"
+    )  # "Open a ticket for a customer"
+    assert isinstance(task, Task)
+    refused = env.audit(task, random.Random(0))
+    assert refused is not None
+    assert refused.explanation == "The text says the subject that it should leave out."
+
+
+@pytest.mark.long
+def test_drawn_tasks_pass_every_check(
+    env: Tools, written_under: Callable[[JsonObject, JsonObject], bool]
+) -> None:
+    rng, tasks = random.Random(0), [*base_tasks(env, env.seeds(), seed=0).values(), *env.held_out()]
+    asking = [task for task in tasks if task.payload["gap"] == "user_answers"]
+    assert len(tasks) == 20
+    assert len(asking) >= 4
+    assert {task.payload["mode"] for task in tasks} == {"multi"}  # so the format does not tell what to do
+    for task in asking:
+        assert examined(env, task, rng) is None
+        assert env.check(task, task.oracle).success
+        assert not env.check(task, task.oracle[1:]).success
+        assert "user_answers" in task.skills
+    finding = next(one for one in check_tools(env) if one.what == "values that the user gives")
+    assert finding.state == "good"
+    assert finding.seen.startswith(f"0 of {4 * len(asking)} attempts")
+    seed = next(seed for seed in env.seeds() if seed.spec["gap"] == "user_answers")
+    assert written_under(env.spec_schema(seed), seed.spec)
+    own = parameters_of(Program.model_validate(seed.spec))
+    drawn = env.drawn(own, seed, rng)
+    assert isinstance(drawn, Program)
+    assert (drawn.gap, bool(drawn.omits)) == ("user_answers", True)
+
+
+def test_the_setting_leaves_such_tasks_out(folder: Path, env: Tools) -> None:
+    off = Tools(ToolsConfig(user_answers=False), folder)
+    kept = [program for program in off.bundle.base.values() if not program.omits]
+    try:
+        assert [seed.spec["n_calls"] for seed in off.seeds()] == [program.n_calls for program in kept]
+        assert off.omitted is not None
+        assert "environment.user_answers is off" in off.omitted
+        assert not off.has_gaps
+        assert "omits" not in str(off.spec_schema(off.seeds()[0]))
+        assert "user_answers" in str(env.parameter_options(env.seeds()[0]))
+        assert "user_answers" not in str(off.parameter_options(off.seeds()[0]))
+    finally:
+        off.world.close()
+
+
+@pytest.mark.long
+def test_a_bundle_with_states_and_wordings_of_its_own_can_have_such_tasks(
+    written_under: Callable[[JsonObject, JsonObject], bool],
+) -> None:
+    env, rng = ToolCalling(), random.Random(0)
+    env.bundle = Bundle(env.bundle.path, env.bundle.about.model_copy(update={"user_answers": True}))
+    found = list[Task]()
+    for seed in list(env.seeds())[:40]:
+        for option in env.parameter_options(seed):
+            if option.get("gap") == ("user_answers",):
+                chosen = {name: rng.choice(list(values)) for name, values in option.items()}
+                spec = env.drawn(env.parameters.model_validate(chosen), seed, rng)
+                if isinstance(spec, Rejection):
+                    continue
+                task = env.build(spec, task_id="t", lineage=Lineage(origin=Origin.SEED), rng=rng)
+                if isinstance(task, Task) and env.audit(task, rng) is None:
+                    found.append(task)
+                    assert env.check(task, task.oracle).success
+                    assert not env.check(task, task.oracle[1:]).success
+                    own = dataclasses.replace(seed, spec=task.spec)
+                    assert written_under(env.spec_schema(own), task.spec)
+    assert len(found) > 20
+    assert any(task.spec["chained"] for task in found)
