@@ -47,6 +47,9 @@ _ANY_DIGITS = re.compile(r"\\d[+*]")
 """An unbounded run of digits in a pattern; three digits are drawn for it."""
 _RANGE = re.compile(r"(?<![\d.-])(-?\d+)\s*(?:to|and|through|-|–|\.{2,3})\s*(-?\d+)(?!\d|[.-]\d)")
 """The bounds of a number in a description, as in `from 1 to 10` and `0..5`."""
+_TEXT_ENDINGS = ("txt", "md")
+_ENDING = re.compile(r"(?<![\w.])\.([a-z][a-z0-9]{1,4})\b")
+"""The ending of a file in a description, as in `a .csv or .tsv file`."""
 _IN_QUOTES = re.compile(r"""(?<!\w)(['"`])([^\s'"`]{1,40})\1""")
 
 
@@ -99,7 +102,8 @@ def _value(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth:
             quoted = _quoted(told)
             if len(quoted) > 1 and rng.random() < _AS_QUOTED:
                 return rng.choice(quoted)
-            return _string(schema, name, rng, set(words_of(tool.name)))
+            endings = _ENDING.findall(told) or list(_TEXT_ENDINGS)
+            return _string(schema, name, rng, set(words_of(tool.name)), endings)
 
 
 def _bounded(schema: JsonObject, description: str) -> JsonObject:
@@ -190,7 +194,13 @@ def _within(bound: float) -> float:
     return float(min(max(bound, -_MOST_NUMBER), _MOST_NUMBER))
 
 
-def _string(schema: JsonObject, name: str, rng: random.Random, tool: set[str]) -> str:
+def _string(
+    schema: JsonObject,
+    name: str,
+    rng: random.Random,
+    tool: set[str],
+    endings: Sequence[str] = _TEXT_ENDINGS,
+) -> str:
     words = set(words_of(name))
     form = schema.get("format")
     pattern = schema.get("pattern")
@@ -214,7 +224,7 @@ def _string(schema: JsonObject, name: str, rng: random.Random, tool: set[str]) -
         return f"https://example.com/{rng.choice(THINGS)}"
     if words & {"phone", "mobile", "telephone", "fax"}:
         return f"+1-555-{rng.randrange(1000, 10000)}"
-    text = _path(words, tool, rng) if _is_path(words, tool) else _words(words, person, rng)
+    text = _path(words, tool, rng, endings) if _is_path(words, tool) else _words(words, person, rng)
     least = min(int(cast(int, schema.get("minLength", 0))), _MOST_CHARS)
     most = int(cast(int, schema.get("maxLength", 10_000)))
     while len(text) < least:
@@ -239,10 +249,10 @@ def _is_path(words: set[str], tool: set[str]) -> bool:
     )
 
 
-def _path(words: set[str], tool: set[str], rng: random.Random) -> str:
+def _path(words: set[str], tool: set[str], rng: random.Random, endings: Sequence[str]) -> str:
     name = f"{rng.choice(QUALITIES)}-{rng.choice(THINGS)}"
     is_place = words & PLACES or (tool & PLACES and not words & {"file", "filename"})
-    return name if is_place else f"{name}.{rng.choice(('txt', 'md'))}"
+    return name if is_place else f"{name}.{rng.choice(endings)}"
 
 
 def _words(words: set[str], person: str, rng: random.Random) -> str:
