@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from pydantic import JsonValue
 
+from genenv.tools.discover.descriptions import agreeing, misplaced
 from genenv.tools.discover.state_values import ANY, KEY, NAMES, indices, leaves, records, wanted
 from genenv.tools.generate.fresh_values import fresh, told_values
 from genenv.tools.language.words import COLUMN, SAID
@@ -167,6 +168,8 @@ def draw_arguments(
     chosen = {
         slot: way for slot, way in ways.items() if needed.get(slot) or slot in always or rng.random() < 0.5
     }
+    fitting = agreeing(tool, {slot for slot in chosen if slot in tool.properties})
+    chosen = {slot: way for slot, way in chosen.items() if slot.partition(".")[0] in fitting}
     if any(way != FRESH and not held.values.get(way) for way in chosen.values()):
         return None
     alike = _together(chosen.values(), held) if recipe.together and rng.random() < _OF_ONE_RECORD else []
@@ -199,7 +202,12 @@ def draw_arguments(
             inner.setdefault(outer, {})[field] = way
     for outer, fields in inner.items():
         _place(tool, outer, args[outer], fields, held, rng)
-    args = {name: value for name, value in args.items() if value != {} or name in tool.required}
+    lost = misplaced(tool, args)
+    args = {
+        name: value
+        for name, value in args.items()
+        if (value != {} or name in tool.required) and name not in lost
+    }
     return args if tool.problem(args) is None else None
 
 

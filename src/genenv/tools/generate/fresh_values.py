@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import functools
 import math
@@ -13,6 +14,7 @@ from datetime import date as Day
 from datetime import timedelta
 from typing import cast
 
+from genenv.tools.discover.descriptions import listed, quoted, text_format
 from genenv.tools.discover.state_values import PATHS, PLACES, words_of
 from genenv.tools.language.words import (
     CITIES,
@@ -50,7 +52,6 @@ _RANGE = re.compile(r"(?<![\d.-])(-?\d+)\s*(?:to|and|through|-|–|\.{2,3})\s*(-
 _TEXT_ENDINGS = ("txt", "md")
 _ENDING = re.compile(r"(?<![\w.])\.([a-z][a-z0-9]{1,4})\b")
 """The ending of a file in a description, as in `a .csv or .tsv file`."""
-_IN_QUOTES = re.compile(r"""(?<!\w)(['"`])([^\s'"`]{1,40})\1""")
 
 
 def fresh(tool: Tool, parameter: str, rng: random.Random) -> Json:
@@ -73,7 +74,11 @@ def told_values(tool: Tool, parameter: str) -> str:
         return "its examples"
     told = str(schema.get("description", ""))
     is_number = tool.resolved(schema).get("type") in ("integer", "number")
-    return "its description" if (_RANGE.search(told) if is_number else len(_quoted(told)) > 1) else ""
+    return (
+        "its description"
+        if (_RANGE.search(told) if is_number else len(quoted(told)) > 1 or listed(told))
+        else ""
+    )
 
 
 def _value(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth: int) -> Json:
@@ -81,9 +86,9 @@ def _value(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth:
     schema = tool.resolved(schema)
     if "const" in schema:
         return schema["const"]
-    for listed in (schema.get("enum"), examples, schema.get("examples")):
-        if isinstance(listed, list) and listed:
-            return rng.choice(listed)
+    for values in (schema.get("enum"), examples, schema.get("examples")):
+        if isinstance(values, list) and values:
+            return rng.choice(values)
     kind = schema.get("type")
     if isinstance(kind, list):
         kind = next((one for one in cast("list[str]", kind) if one != "null"), "null")
@@ -99,9 +104,12 @@ def _value(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth:
         case "null":
             return None
         case _:
-            quoted = _quoted(told)
-            if len(quoted) > 1 and rng.random() < _AS_QUOTED:
-                return rng.choice(quoted)
+            if allowed := listed(told):
+                return rng.choice(allowed)
+            if len(named := quoted(told)) > 1 and rng.random() < _AS_QUOTED:
+                return rng.choice(named)
+            if (form := text_format(told)) and "format" not in schema and "pattern" not in schema:
+                schema = {**schema, "format": form}
             endings = _ENDING.findall(told) or list(_TEXT_ENDINGS)
             return _string(schema, name, rng, set(words_of(tool.name)), endings)
 
@@ -112,11 +120,6 @@ def _bounded(schema: JsonObject, description: str) -> JsonObject:
     if match is None or int(match[1]) >= int(match[2]) or not schema.keys().isdisjoint(_BOUNDS):
         return schema
     return {**schema, "minimum": int(match[1]), "maximum": int(match[2])}
-
-
-def _quoted(description: str) -> list[str]:
-    """Return the quoted words of a description, which often lists the allowed values: 'local', 'remote'."""
-    return list(dict.fromkeys(match[2] for match in _IN_QUOTES.finditer(description)))
 
 
 def _array(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth: int) -> Json:
@@ -208,6 +211,10 @@ def _string(
         return _of_pattern(pattern, schema, name, rng, tool)
     if form == "uuid":
         return str(uuid.UUID(int=rng.getrandbits(128), version=4))
+    if form == "base64":
+        return base64.b64encode(rng.choice(NOTES).encode()).decode()
+    if form == "identifier":
+        return f"{rng.choice(QUALITIES)}_{rng.choice(THINGS)}"
     person = f"{rng.choice(FIRST_NAMES)} {rng.choice(LAST_NAMES)}"
     day = _FIRST_DAY + timedelta(days=rng.randrange(330))
     if form in ("date-time",):
