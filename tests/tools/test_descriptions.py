@@ -63,9 +63,9 @@ def test_arguments_that_exclude_or_need_each_other() -> None:
         links={**text, "description": "Must be provided together with `steps`."},
         name={**text, "description": "The name. It cannot be set to the ids of others."},
     )
-    assert agreeing(one, {"ids", "sessions"}) == {"sessions"}
-    assert agreeing(one, {"steps", "name"}) == {"name"}
-    assert agreeing(one, {"steps", "links", "ids"}) == {"steps", "links", "ids"}
+    assert agreeing(one, {"ids", "sessions"}) == ["sessions"]
+    assert agreeing(one, {"steps", "name"}) == ["steps", "name", "links"]
+    assert agreeing(one, {"steps", "links", "ids"}) == ["ids", "steps", "links"]
 
 
 def test_arguments_that_are_only_for_one_value_of_another() -> None:

@@ -60,24 +60,30 @@ def text_format(description: str) -> str:
     return next((name for name, pattern in _FORMATS if pattern.search(description)), "")
 
 
-def agreeing(tool: Tool, given: Collection[str]) -> set[str]:
-    """Return the arguments that may be given together.
+def agreeing(tool: Tool, given: Collection[str]) -> list[str]:
+    """Return the arguments to give instead of some others, so that they agree with what descriptions say.
 
     Args:
         tool: the tool.
-        given: names of the arguments that are to be given. Optional ones are left out where a description
-            says that they exclude another one, or need one that is not given.
+        given: names of arguments. What one of them needs is added; optional ones are left out where another
+            one excludes them.
     """
     kept = [name for name in tool.properties if name in given]
+    for name in kept:  # grows
+        kept += [one for one in _meant(tool, name, _TOGETHER) if one not in kept]
     for name in list(kept):
-        described = str(tool.properties[name].get("description", ""))
-        for sentence in _SENTENCE.findall(described):
-            others = [one for one in tool.properties if one != name and _is_meant(sentence, one)]
-            excluded = _APART.search(sentence) and any(one in kept for one in others)
-            lacking = _TOGETHER.search(sentence) and any(one not in kept for one in others)
-            if name in kept and name not in tool.required and (excluded or lacking):
-                kept.remove(name)
-    return set(kept)
+        if name not in tool.required and any(one in kept for one in _meant(tool, name, _APART)):
+            kept.remove(name)
+    return kept
+
+
+def _meant(tool: Tool, name: str, pattern: re.Pattern[str]) -> list[str]:
+    """Return the other parameters in sentences of a parameter's description that match a pattern."""
+    described = str(tool.properties[name].get("description", ""))
+    said = [sentence for sentence in _SENTENCE.findall(described) if pattern.search(sentence)]
+    return [
+        one for one in tool.properties if one != name and any(_is_meant(sentence, one) for sentence in said)
+    ]
 
 
 def misplaced(tool: Tool, args: Mapping[str, Json]) -> set[str]:

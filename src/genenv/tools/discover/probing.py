@@ -382,7 +382,7 @@ class Probe:
         if slot in self._tool.properties:
             kept = {name: one for name, one in args.items() if name != slot}
             return {**kept, slot: again[slot]} if slot in self._tool.required and slot in again else kept
-        if self._slots[slot]:
+        if self._slots[slot] or outer not in args:
             return dict(args)
         less = [
             {name: inner for name, inner in one.items() if name != field} if isinstance(one, Mapping) else one

@@ -170,6 +170,7 @@ def draw_arguments(
     }
     fitting = agreeing(tool, {slot for slot in chosen if slot in tool.properties})
     chosen = {slot: way for slot, way in chosen.items() if slot.partition(".")[0] in fitting}
+    chosen |= {slot: ways.get(slot, FRESH) for slot in fitting if slot not in chosen}
     if any(way != FRESH and not held.values.get(way) for way in chosen.values()):
         return None
     alike = _together(chosen.values(), held) if recipe.together and rng.random() < _OF_ONE_RECORD else []
