@@ -154,7 +154,7 @@ def draw_arguments(
 ) -> dict[str, Json] | None:
     """Draw arguments from their sources; None if a source has no value or the arguments are not valid.
 
-    Each optional argument is given with probability 1/2.
+    Each optional argument is given with probability 1/2, one that chooses what the tool does always.
 
     Args:
         tool: the tool to call.
@@ -166,7 +166,12 @@ def draw_arguments(
     """
     ways, needed = recipe.ways, slots(tool)
     chosen = {
-        slot: way for slot, way in ways.items() if needed.get(slot) or slot in always or rng.random() < 0.5
+        slot: way
+        for slot, way in ways.items()
+        if needed.get(slot)
+        or slot in always
+        or slot in _ACTIONS & tool.properties.keys()
+        or rng.random() < 0.5
     }
     fitting = agreeing(tool, {slot for slot in chosen if slot in tool.properties})
     chosen = {slot: way for slot, way in chosen.items() if slot.partition(".")[0] in fitting}
@@ -210,6 +215,10 @@ def draw_arguments(
         if (value != {} or name in tool.required) and name not in lost
     }
     return args if tool.problem(args) is None else None
+
+
+_ACTIONS = frozenset({"action", "command", "method", "mode", "op", "operation"})
+"""Optional parameters that are always given, as they choose what a tool does."""
 
 
 def _chosen(values: Sequence[Json], fails: Sequence[Json], rng: random.Random) -> Json:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from genenv.environments.common import Refused
 from genenv.tools.calls import Reply
 from genenv.tools.discover.state_values import parts_of, singular, words_of
-from genenv.tools.language.words import ARTICLES, NO_VERBS, VERBS
+from genenv.tools.language.words import ARTICLES, CONDITIONS, NO_VERBS, VERBS
 from genenv.tools.spec import THEN, Gap, Program, Step, Use
 from genenv.tools.worlds.base import Tool
 from genenv.types import Json, RejectReason, Verdict
@@ -174,6 +174,8 @@ def _from_documentation(tool: Tool, *, writes: bool) -> str | None:
     if not told or len(told) > _LONGEST_TOLD or _BLANK.search(told) or names_tool(told, tool.name):
         return None
     first, _, rest = told.partition(" ")
+    if first.lower() in CONDITIONS:
+        return None
     verb = _imperative(first.lower(), rest, label(tool.name).split()[0])
     if verb is not None:
         return f"{verb} {rest}".strip()
@@ -195,7 +197,9 @@ def _imperative(word: str, rest: str, name: str) -> str | None:
         rest: the other words; a word before an article is taken for a verb.
         name: the first word of the tool's name; it is taken for a verb if the sentence begins with it, too.
     """
-    ways = (word, word[:-1], word[:-2], f"{word[:-3]}y" if word.endswith("ies") else word)
+    if word in ("lookup", "lookups"):
+        return "look up"
+    ways = (word, word.removesuffix("s"), word.removesuffix("es"), re.sub("ies$", "y", word))
     known = next((way for way in ways if way in VERBS), None)
     if known is not None or word in NO_VERBS or not word.isalpha():
         return known
