@@ -83,6 +83,9 @@ class Graph:
     asked: tuple[tuple[str, Mapping[str, JsonValue]], ...] = ()
     """Calls of tools that read, as name and arguments: their answers are part of the state, as nothing else
     shows it."""
+    begins_with: str = ""
+    """A tool that is called without arguments when a session begins, as the first call of any tool sets up
+    the state; empty: none."""
 
     @property
     def questions(self) -> list[Call]:
