@@ -173,6 +173,8 @@ def _from_documentation(tool: Tool, *, writes: bool) -> str | None:
     told = first_sentence(tool)
     if not told or len(told) > _LONGEST_TOLD or _BLANK.search(told) or names_tool(told, tool.name):
         return None
+    if told.lower().startswith("given ") and ", " in told:
+        told = told.partition(", ")[2]
     first, _, rest = told.partition(" ")
     if first.lower() in CONDITIONS:
         return None

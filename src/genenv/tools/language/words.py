@@ -79,7 +79,7 @@ write zip
 )
 """Verbs for what tools do."""
 
-CONDITIONS = frozenset(_listed("if when whenever unless use call this note only before after"))
+CONDITIONS = frozenset(_listed("if when whenever unless use call this note only before after given"))
 """Words that begin a sentence about a tool's use, which is no order."""
 ARTICLES = frozenset(
     _listed("""
