@@ -18,7 +18,6 @@ from genenv.tools.worlds.base import Tool
         ("pass_on", "Passes the parcel to a neighbor.", True, "pass the parcel to a neighbor"),
         ("faq", "Lookup answers to questions.", False, "look up answers to questions"),
         ("bounces", "Handles retrieval of bounces.", False, "handle retrieval of bounces"),
-        ("get_trip", "If the user mentions a city, load it.", False, "get trip"),
         ("next_task", "Given an 'id', return the next task.", False, "return the next task"),
         ("greet", "Greets somebody.", False, "greet somebody"),
         ("borrower", "Who has a book.", False, "tell me who has a book"),
@@ -33,6 +32,12 @@ def test_documentation_says_what_is_wanted_whatever_its_first_word(
     tool = Tool(name=name, description=documentation)
     assert first_wordings(tool, writes=writes) == (f"{order}: {{arguments}}",)
     assert is_documented(tool)
+
+
+def test_a_condition_is_no_order() -> None:
+    tool = Tool(name="get_trip", description="If the user mentions a city, load it.")
+    assert first_wordings(tool, writes=False) == ("get trip: {arguments}",)
+    assert not is_documented(tool)
 
 
 @pytest.mark.parametrize(
