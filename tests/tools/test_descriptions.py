@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from genenv.tools.discover.descriptions import agreeing, listed, misplaced
+from genenv.tools.discover.recipes import is_free
 from genenv.tools.generate.fresh_values import fresh
 from genenv.tools.worlds.base import Tool
 
@@ -27,6 +28,7 @@ def tool(**properties: Any) -> Tool:
         ("One of: low, normal or high.", ["low", "normal", "high"]),
         ("Allowed values: open, closed", ["open", "closed"]),
         ('Method, should be set to "password" when logging in.', ["password"]),
+        ("How it is sent (email/sms).", ["email", "sms"]),
         ("The name of the sender.", []),
         ("One of the members of the list.", []),
         ("Either a name, or an address", []),
@@ -77,3 +79,24 @@ def test_arguments_that_are_only_for_one_value_of_another() -> None:
     args = {"kind": "campaign", "subject": "x", "body": "y"}
     assert misplaced(one, args) == {"subject"}
     assert misplaced(one, {**args, "kind": "tx"}) == set()
+
+
+def test_two_quoted_values_are_all_there_are_unless_they_are_examples() -> None:
+    one = tool(
+        kind={"type": "string", "description": '"percentage" (default) or "fixed".'},
+        plant={"type": "string", "description": "The plant, e.g. 'rose' or 'fern'."},
+    )
+    kinds = {str(fresh(one, "kind", random.Random(seed))) for seed in range(40)}
+    assert kinds == {"percentage", "fixed"}
+    plants = {str(fresh(one, "plant", random.Random(seed))) for seed in range(40)}
+    assert {"rose", "fern"} < plants
+
+
+def test_a_list_of_records_of_unknown_fields_is_not_made_up() -> None:
+    free = {"type": "array", "items": {"type": "object", "additionalProperties": True}}
+    known = {"type": "array", "items": {"type": "object", "properties": {"id": {"type": "string"}}}}
+    one = Tool(
+        name="t", parameters={"type": "object", "properties": {"a": free, "b": known}, "required": ["a", "b"]}
+    )
+    assert is_free(one, "a")
+    assert not is_free(one, "b")

@@ -17,6 +17,7 @@ from genenv.tools.worlds.base import Tool
         ("leave", "Empties a spot.", True, "empty a spot"),
         ("pass_on", "Passes the parcel to a neighbor.", True, "pass the parcel to a neighbor"),
         ("faq", "Lookup answers to questions.", False, "look up answers to questions"),
+        ("notes", "Demonstrates how notes are used, e.g. here.", False, "demonstrate how notes are used"),
         ("bounces", "Handles retrieval of bounces.", False, "handle retrieval of bounces"),
         ("next_task", "Given an 'id', return the next task.", False, "return the next task"),
         ("greet", "Greets somebody.", False, "greet somebody"),

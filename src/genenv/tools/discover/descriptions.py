@@ -22,6 +22,9 @@ _LIST = re.compile(
     re.IGNORECASE,
 )
 """Words with commas between them that a sentence calls the allowed values."""
+_SLASHES = re.compile(r"\((\w+(?:/\w+)+)\)")
+"""Values with slashes between them in parentheses, as in `(email/sms)`."""
+_EXAMPLES = re.compile(r"\b(?:e\.?g\.?|for example|for instance|such as|like|example)\b", re.IGNORECASE)
 _FIXED = re.compile(
     r"""\b(?:set to|must be|should be|always|has to be)\s+(['"`])([^\s'"`]{1,40})\1""", re.IGNORECASE
 )
@@ -44,10 +47,17 @@ def quoted(description: str) -> list[str]:
     return list(dict.fromkeys(match[2] for match in _IN_QUOTES.finditer(description)))
 
 
+def has_examples(description: str) -> bool:
+    """Whether a description says that the values it quotes are examples."""
+    return _EXAMPLES.search(description) is not None
+
+
 def listed(description: str) -> list[str]:
     """Return the values that a description says are allowed; empty if it does not list them."""
     if match := _PIPES.search(description):
         return list(dict.fromkeys(one.strip("`'\" \n.") for one in match[0].split("|")))
+    if match := _SLASHES.search(description):
+        return list(dict.fromkeys(match[1].split("/")))
     if match := _LIST.search(description):
         words = re.split(r"\s*,\s*(?:or\s+|and\s+)?|\s+or\s+|\s+and\s+", match[1])
         return list(dict.fromkeys(word for word in words if word))

@@ -21,6 +21,7 @@ from genenv.tools.discover.recipes import (
     Recipe,
     alone,
     draw_arguments,
+    is_free,
     items,
     parsed_result,
     slots,
@@ -221,6 +222,9 @@ class Probe:
         )
         if tried.constant and not any(known):
             self.said = f"whatever it is given, it answers {tried.good[0].text[:60]}"
+            return None
+        if free := [slot for slot, way in tried.ways.items() if way == FRESH and is_free(self._tool, slot)]:
+            self.said = f"no schema says what {' and '.join(free)} holds"
             return None
         optional, changed = self._optional(tried)
         shown: dict[str, set[str]] = {}

@@ -259,6 +259,16 @@ def _record(tool: Tool, outer: str) -> JsonObject:
     )
 
 
+def is_free(tool: Tool, slot: str) -> bool:
+    """Whether a required parameter is a list of records of which the schema names no field."""
+    if slot not in tool.required:
+        return False
+    schema = tool.resolved(tool.properties[slot])
+    items = tool.resolved(cast(JsonObject, schema.get("items", {})))
+    named = items.keys() & {"properties", "enum", "const", "anyOf", "oneOf", "allOf", "examples"}
+    return items.get("type") == "object" and not named and not schema.get("examples")
+
+
 def alone(tool: Tool, slot: str) -> tuple[Tool, str]:
     """Return a tool that has a slot as a parameter, and the name of that parameter."""
     if slot in tool.properties:

@@ -14,7 +14,7 @@ from datetime import date as Day
 from datetime import timedelta
 from typing import cast
 
-from genenv.tools.discover.descriptions import listed, quoted, text_format
+from genenv.tools.discover.descriptions import has_examples, listed, quoted, text_format
 from genenv.tools.discover.state_values import PATHS, PLACES, words_of
 from genenv.tools.language.words import (
     CITIES,
@@ -41,7 +41,7 @@ _MOST_ITEMS, _MOST_CHARS, _MOST_NUMBER = 100, 4000, 10**15
 _HUNDREDTH = 0.01
 """Numbers with a step of at least this much are rounded to two decimals."""
 _AS_QUOTED = 3 / 4
-"""Probability of drawing a value that the parameter's description quotes."""
+"""Probability of drawing a value that the parameter's description quotes as an example."""
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 _FORMATS = frozenset({"date-time", "time", "date", "email", "uri", "url"})
 """Text formats that are drawn by format even if there is a pattern; else the pattern decides."""
@@ -106,7 +106,7 @@ def _value(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth:
         case _:
             if allowed := listed(told):
                 return rng.choice(allowed)
-            if len(named := quoted(told)) > 1 and rng.random() < _AS_QUOTED:
+            if len(named := quoted(told)) > 1 and (not has_examples(told) or rng.random() < _AS_QUOTED):
                 return rng.choice(named)
             if (form := text_format(told)) and "format" not in schema and "pattern" not in schema:
                 schema = {**schema, "format": form}

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from genenv.environments.common import Refused
 from genenv.tools.calls import Reply
 from genenv.tools.discover.state_values import parts_of, singular, words_of
-from genenv.tools.language.words import ARTICLES, CONDITIONS, NO_VERBS, VERBS
+from genenv.tools.language.words import AFTER_VERBS, ARTICLES, CONDITIONS, NO_VERBS, VERBS
 from genenv.tools.spec import THEN, Gap, Program, Step, Use
 from genenv.tools.worlds.base import Tool
 from genenv.types import Json, RejectReason, Verdict
@@ -112,7 +112,7 @@ def value_text(value: Json) -> str:
 
 def first_sentence(tool: Tool) -> str:
     """Return the first sentence of a tool's documentation, up to an example in it."""
-    return _END.split(tool.description.strip(), maxsplit=1)[0].strip().rstrip(".")
+    return _END.split(tool.description.strip(), maxsplit=1)[0].strip().rstrip(".,;: ")
 
 
 def blanks_of(wording: str) -> list[str]:
@@ -208,7 +208,8 @@ def _imperative(word: str, rest: str, name: str) -> str | None:
     if name in ways:
         return name
     follows = rest.partition(" ")[0].lower()
-    return singular(word) if follows in ARTICLES and not word.endswith("ing") else None
+    is_verb = follows in ARTICLES or (follows in AFTER_VERBS and word.endswith("s"))
+    return singular(word) if is_verb and not word.endswith("ing") else None
 
 
 def clause(said: Said, wordings: Sequence[str], rng: random.Random) -> Clause:

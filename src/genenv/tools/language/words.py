@@ -79,6 +79,8 @@ write zip
 )
 """Verbs for what tools do."""
 
+AFTER_VERBS = frozenset(_listed("how whether what which all each every back one two up with to if"))
+"""Words after which a word that ends in s, such as `demonstrates how`, is taken for a verb."""
 CONDITIONS = frozenset(_listed("if when whenever unless use call this note only before after given"))
 """Words that begin a sentence about a tool's use, which is no order."""
 ARTICLES = frozenset(
