@@ -48,6 +48,8 @@ _TRIES, _MORE_TRIES = 3, 9
 _CALLS, _SECONDS = 900, 10.0
 """What trying values that no name suggests may take, for each tool. A program of calls takes 3 to 10 ms, so
 this is 3 to 9 s for a tool that nothing helps. Two parameters and 48 kinds of values take half of it."""
+_ALL_SECONDS = 150.0
+"""What trying such values may take for all tools together."""
 _WEAK = 3
 """A tool whose calls succeed, though it is not sure that they do what they are for, gets this part of it."""
 _PASSES = 4
@@ -100,7 +102,8 @@ class Explorer:
                 its recipes are tried for writes, and its other tools anew.
             other: the graph of the same tools, opened in another way: its recipes are tried again.
         """
-        patience = {name: Patience(_CALLS, _SECONDS) for name in self.world.tools}
+        seconds = min(_SECONDS, _ALL_SECONDS / len(self.world.tools))
+        patience = {name: Patience(_CALLS, seconds) for name in self.world.tools}
         if other is not None:
             self._recheck(other, patience)
         if start is not None:
@@ -114,7 +117,8 @@ class Explorer:
             ]
             for place, tool in enumerate(left, start=1):
                 if self.is_late():
-                    self._failures.setdefault(tool.name, _NO_TIME)
+                    if tool.name not in self._recipes:
+                        self._failures.setdefault(tool.name, _NO_TIME)
                     continue
                 again = f"again, {place} of {len(left)}: {tool.name}" if number else tool.name
                 advance(items=0 if number else 1, note=again)
