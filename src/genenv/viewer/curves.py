@@ -97,7 +97,9 @@ def _family(run: Run, prefix: str) -> list[tuple[str, Mapping[int, float]]]:
     names = {name for values in run.rounds.values() for name in values if name.startswith(prefix)}
     lines = {name: run.series(name) for name in names - {"time/round_s"}}
     order = sorted((name for name in lines if any(lines[name].values())), key=lambda n: (-_sum(lines[n]), n))
-    found = [(_plain(name, prefix), lines[name]) for name in order[: _MOST_SERIES - 1]]
+    found: list[tuple[str, Mapping[int, float]]] = [
+        (_plain(name, prefix), lines[name]) for name in order[: _MOST_SERIES - 1]
+    ]
     if rest := order[_MOST_SERIES - 1 :]:
         found.append(("others", {n: sum(lines[name].get(n, 0.0) for name in rest) for n in run.rounds}))
     return found
@@ -112,7 +114,7 @@ def _sum(values: Mapping[int, float]) -> float:
 
 
 def _said(values: Mapping[int, float]) -> str:
-    """Return the first, the last, the smallest and the largest value as text: what a picture says at once."""
+    """Return the first, the last, the smallest and the largest value: what a picture says at once."""
     line = list(values.values())
     if len(line) == 1:
         return f"{line[0]:.3g}"
@@ -159,29 +161,37 @@ def spark(run: Run, *, width: int = 120, height: int = 28) -> Markup:
         return Markup("")
     first, last = min(values), max(values)
     x_of = (width - 6) / ((last - first) or 1)
-    points = [(3 + (n - first) * x_of, 3 + (1 - min(1.0, max(0.0, v))) * (height - 6)) for n, v in values.items()]
+    points = [
+        (3 + (n - first) * x_of, 3 + (1 - min(1.0, max(0.0, v))) * (height - 6)) for n, v in values.items()
+    ]
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     return Markup(
         '<svg class="spark" viewBox="0 0 {w} {h}" width="{w}" height="{h}" role="img" aria-label="{label}">'
         '<polyline points="{line}"/><circle cx="{x:.1f}" cy="{y:.1f}" r="2.5"/></svg>'
-    ).format(w=width, h=height, label=f"{label}: {_said(values)}", line=line, x=points[-1][0], y=points[-1][1])
+    ).format(
+        w=width, h=height, label=f"{label}: {_said(values)}", line=line, x=points[-1][0], y=points[-1][1]
+    )
 
 
 def alarms(run: Run) -> list[str]:
     """Return a sentence about each thing that usually means that a run goes wrong."""
     found = [*_falls(run), *_streaks(run)]
-    skills = {name: value for name, value in run.rounds.get(run.done, {}).items() if name.startswith("tasks/share/")}
+    skills = {
+        name: value for name, value in run.rounds.get(run.done, {}).items() if name.startswith("tasks/share/")
+    }
     if skills and max(skills.values()) > 0.5:
         skill, share = max(skills.items(), key=lambda item: item[1])
-        found.append(f"{share:.0%} of the last round's new tasks need {skill.removeprefix('tasks/share/')!r}.")
+        found.append(
+            f"{share:.0%} of the last round's new tasks need {skill.removeprefix('tasks/share/')!r}."
+        )
     reward, held_out = run.series("agent/reward"), run.series("agent/eval_success")
     later = [number for number in held_out if number in reward][-2 * _WINDOW :]
     if len(later) == 2 * _WINDOW:
         rises, falls = (_last(one, later) - _first(one, later) for one in (reward, held_out))
         if rises > _APART and falls < -_APART:
             found.append(
-                f"The reward in training rises by {rises:.2f} while held-out success falls by {-falls:.2f}: the "
-                "agent learns something that its tasks reward and the held-out tasks do not."
+                f"The reward in training rises by {rises:.2f} while held-out success falls by {-falls:.2f}: "
+                "the agent learns what its tasks reward and the held-out tasks do not."
             )
     return found
 
@@ -193,7 +203,9 @@ def _falls(run: Run) -> list[str]:
     if len(valid) >= 2 * _WINDOW:
         means = [fmean(valid[at : at + _WINDOW]) for at in range(len(valid) - _WINDOW + 1)]
         if max(means) - means[-1] >= _FALL:
-            found.append(f"The valid rate fell from {max(means):.2f} to {means[-1]:.2f} (means of {_WINDOW} rounds).")
+            found.append(
+                f"The valid rate fell from {max(means):.2f} to {means[-1]:.2f} (means of {_WINDOW} rounds)."
+            )
     for metric, what, share in (
         ("agent/entropy", "The agent's entropy", _COLLAPSED),
         ("simulator/decision_entropy", "The simulator's entropy", _COLLAPSED),
@@ -204,7 +216,9 @@ def _falls(run: Run) -> list[str]:
         if len(line) >= 2 * _WINDOW:
             before, now = _first(line, list(line)), _last(line, list(line))
             if 0 <= now < share * before:
-                found.append(f"{what} collapsed: {now:.2g}, after {before:.2g} in the first {_WINDOW} rounds.")
+                found.append(
+                    f"{what} collapsed: {now:.2g}, after {before:.2g} in the first {_WINDOW} rounds."
+                )
     return found
 
 
@@ -217,8 +231,8 @@ def _streaks(run: Run) -> list[str]:
         low, high = run.band
         if not any(low <= value <= high for value in last):
             found.append(
-                f"The mean p̂ has been outside of the target band {low:g} to {high:g} for {_BAND_ROUNDS} rounds or more; "
-                f"now it is {last[-1]:.2f}."
+                f"The mean p̂ has been outside of the target band {low:g} to {high:g} for {_BAND_ROUNDS} "
+                f"rounds or more; now it is {last[-1]:.2f}."
             )
     if len(capped) >= _KL_ROUNDS and all(list(capped.values())[-_KL_ROUNDS:]):
         found.append(f"The simulator's update met its KL cap in each of the last {_KL_ROUNDS} rounds.")

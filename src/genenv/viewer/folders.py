@@ -22,7 +22,8 @@ from genenv.runs.store.database import Database
 from genenv.runs.store.migrations import APPLICATION_ID, MIGRATIONS
 from genenv.untrusted.documents import read_toml
 
-FoundT, KeyT = TypeVar("FoundT"), TypeVar("KeyT")
+FoundT = TypeVar("FoundT")
+KeyT = TypeVar("KeyT")
 
 _DEEPEST, _MOST_FOLDERS = 4, 20_000
 """How deep runs are searched, and in how many folders."""
@@ -171,7 +172,7 @@ def _queried(path: Path, query: Callable[[Database], FoundT]) -> FoundT:
 
 
 def _state(path: Path) -> list[tuple[int, int, int]]:
-    """Return what changes when another process opens or writes a store: of the file, and of its `-wal` file."""
+    """Return what changes when another process opens or writes a store, of it and of its `-wal` file."""
     found: list[tuple[int, int, int]] = []
     for file in (path, path.with_name(f"{path.name}-wal")):
         with suppress(OSError):

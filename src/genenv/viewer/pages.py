@@ -1,11 +1,11 @@
-"""The pages of the viewer as functions from a request to HTML. Whatever a model wrote is text, never markup."""
+"""The pages of the viewer, and their server. Whatever a model wrote is shown as text, never as markup."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
@@ -41,8 +41,8 @@ _LONGEST_QUERY = 500
 _THREADS = 4
 """Pages that are made at once; each has a connection to a store."""
 _HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-    "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -73,14 +73,14 @@ def _environment() -> Environment:
         finalize=_visible,
     )
     environment.filters |= {"pretty": _pretty, "share": _share}
-    environment.globals |= {"address": address, "cut": _CUT}
+    environment.globals.update({"address": address, "cut": _CUT})  # pyright: ignore[reportCallIssue, reportArgumentType] - the type lists Jinja's own
     return environment
 
 
 def _visible(value: object) -> object:
     """Replace invisible and direction-changing characters of a text by escapes that can be seen."""
-    if isinstance(value, bytes):  # text that is not UTF-8, or with a lone surrogate
-        value = value.decode(errors="replace")
+    if isinstance(value, bytes):
+        value = tasks.readable(value)
     return inert(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
@@ -95,7 +95,9 @@ def _pretty(value: object) -> str:
 def _share(row: Mapping[str, int | None]) -> str:
     """Return how many rollouts of a row with `tried` and `solved` succeeded."""
     tried = row["tried"]
-    return f"{row['solved'] or 0} of {tried} ({(row['solved'] or 0) / tried:.0%})" if tried else "not rolled out"
+    return (
+        f"{row['solved'] or 0} of {tried} ({(row['solved'] or 0) / tried:.0%})" if tried else "not rolled out"
+    )
 
 
 class Pages:
@@ -177,7 +179,7 @@ class Pages:
             rows=rows,
             skills=sorted({name.split("/", 2)[2] for name in names}),
             reasons=list(RejectReason),
-            following=_changed(query, after),
+            following=after and _changed(query, after),
             first=_changed(query, "") if wanted.after else "",
         )
 
@@ -216,7 +218,7 @@ class Pages:
             text=text,
             counts=sorted(((int(count), name) for name, count in counts.items()), reverse=True),
             rows=rows,
-            following=_changed(query, later),
+            following=later and _changed(query, later),
             first=_changed(query, "") if after else "",
         )
 
@@ -232,11 +234,13 @@ class Pages:
     def config(self, request: Request) -> Response:
         """Return the settings of a run as text."""
         run = self._run(request)
-        return PlainTextResponse("\n".join(f"{name} = {_pretty(value)}" for name, value in run.settings.items()))
+        return PlainTextResponse(
+            "\n".join(f"{name} = {_pretty(value)}" for name, value in run.settings.items())
+        )
 
 
 def _changed(query: Mapping[str, str], after: str) -> str:
-    """Return the query of the same list from another row on; "" if it ends before."""
+    """Return the query of the same list from another row on; from the first if `after` is empty."""
     kept = {name: value for name, value in query.items() if name != "after" and value}
     return f"?{urlencode(kept | ({'after': after} if after else {}))}"
 
@@ -316,7 +320,9 @@ class Viewer(HttpServer):
         """Exchange the token of the printed address for a cookie, so that no other address has it."""
         key, given = self.access.key, request.query_params.get("token", "")
         if key is not None and not is_same(given, key):
-            return self._pages.error(request, 401, "The token is wrong; open the address that genenv view printed.")
+            return self._pages.error(
+                request, 401, "The token is wrong; open the address that genenv view printed."
+            )
         answer = RedirectResponse("/", 303)
         if key is not None:
             answer.set_cookie(self.access.cookie, key, httponly=True, samesite="lax")
@@ -334,7 +340,7 @@ class Viewer(HttpServer):
         return answer
 
 
-def _with_headers(app: ASGIApp) -> Callable[[Scope, Receive, Send], object]:
+def _with_headers(app: ASGIApp) -> ASGIApp:
     """Return an application whose answers have the headers that keep model text harmless."""
 
     async def answering(scope: Scope, receive: Receive, send: Send) -> None:

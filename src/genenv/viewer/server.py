@@ -12,9 +12,7 @@ from genenv.cli.console import AllowHost, check_packages
 
 Folder = Annotated[
     Path,
-    typer.Argument(
-        metavar="[RUNS_DIR]", help="The folder of your runs, or of one run.", show_default=True
-    ),
+    typer.Argument(metavar="[RUNS_DIR]", help="The folder of your runs, or of one run.", show_default=True),
 ]
 """The folder that is served."""
 Port = Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")]

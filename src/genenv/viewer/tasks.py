@@ -16,6 +16,7 @@ from typing import cast
 from genenv.backends.scripted import END
 from genenv.backends.settings import EMBEDDED, TINY
 from genenv.errors import DataError
+from genenv.runs.store.codec import from_text
 from genenv.runs.store.database import Database
 from genenv.types import Json
 from genenv.viewer.folders import NotFound
@@ -116,7 +117,11 @@ def refusals(
     for name, condition, given in (
         ("reason", "reason = :reason", reason or None),
         ("round", "contexts.round = :round", round_),
-        ("text", "(generations.text LIKE :text ESCAPE char(92) OR explanation LIKE :text ESCAPE char(92))", text),
+        (
+            "text",
+            "(generations.text LIKE :text ESCAPE char(92) OR explanation LIKE :text ESCAPE char(92))",
+            text,
+        ),
         ("n", "generations.n < :n", after),
     ):
         if given not in (None, ""):
@@ -164,12 +169,12 @@ def conversation(stored: str | bytes | None) -> list[Told]:
         items = [cast("Mapping[str, object]", one) for one in found if isinstance(one, Mapping)]
         if len(items) == len(found):
             return [Told(role=str(one.get("role", "")), content=str(one.get("content", ""))) for one in items]
-    return [Told(role="unreadable", content=_text(stored))]
+    return [Told(role="unreadable", content=readable(stored))]
 
 
 def parsed(stored: str | bytes | None) -> Json:
     """Return stored JSON; the text itself if it is none."""
-    text = _text(stored)
+    text = readable(stored)
     try:
         return cast("Json", json.loads(text))
     except (ValueError, RecursionError):
@@ -179,11 +184,17 @@ def parsed(stored: str | bytes | None) -> Json:
 def _strings(stored: str | bytes | None) -> list[str]:
     """Return a stored list of strings; anything else is one string."""
     found = parsed(stored)
-    return [str(one) for one in found] if isinstance(found, list) else [_text(stored)]
+    return [str(one) for one in found] if isinstance(found, list) else [readable(stored)]
 
 
-def _text(stored: object) -> str:
-    return stored.decode(errors="replace") if isinstance(stored, bytes) else str(stored or "")
+def readable(stored: object) -> str:
+    """Return text of a column: `to_text` writes lone surrogates as bytes, and damage may be no UTF-8."""
+    if not isinstance(stored, bytes):
+        return str(stored or "")
+    try:
+        return from_text(stored)
+    except UnicodeDecodeError:
+        return stored.decode(errors="replace")
 
 
 def _one(rows: Sequence[Row], what: str) -> Row:
@@ -258,9 +269,11 @@ def task_page(db: Database, id_: str, round_: int | None) -> TaskPage:
     )
     group = db.rows(sql, (id_, shown))
     seed, siblings, children, missing = None, list[Row](), list[Row](), ""
-    relative = f"SELECT id, round, {_ASKED} AS asked, {_RATES} FROM tasks WHERE"
+    relative = f"SELECT id, round, {_ASKED} AS asked, {_RATES} FROM tasks WHERE"  # noqa: S608 - constants
     try:
-        siblings = db.rows(f"{relative} context_id = ? ORDER BY n LIMIT {_MOST_FAMILY}", (task["context_id"],))
+        siblings = db.rows(
+            f"{relative} context_id = ? ORDER BY n LIMIT {_MOST_FAMILY}", (task["context_id"],)
+        )
         seeds = db.rows(f"{relative} origin = 'seed' AND seed_id = ? LIMIT 1", (task["seed_id"],))
         seed = seeds[0] if seeds else None
         generated = f"origin = 'generated' AND seed_id = ? ORDER BY n DESC LIMIT {_MOST_FAMILY}"
@@ -464,11 +477,14 @@ def whole_text(db: Database, kind: str, id_: str, part: str, place: int | None) 
         raise NotFound("there is no such text")
     row = _one(db.rows(f"SELECT {part} FROM {table} WHERE id = ?", (id_,)), f"{kind} {id_!r}")  # noqa: S608
     if part == "messages":
-        texts = [one.content if place is not None else f"[{one.role}]\n{one.content}" for one in conversation(row[0])]
+        texts = [
+            one.content if place is not None else f"[{one.role}]\n{one.content}"
+            for one in conversation(row[0])
+        ]
     elif part == "oracle":
         texts = _strings(row[0])
     else:
-        texts = [_text(row[0])]
+        texts = [readable(row[0])]
     if place is None:
         return "\n\n".join(texts)
     if not 0 <= place < len(texts):

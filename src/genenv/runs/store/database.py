@@ -94,7 +94,7 @@ class Database:
             if limit_s is not None:
                 until = time.monotonic() + limit_s
                 connection.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
-                connection.text_factory = lambda raw: raw.decode(errors="replace")
+                connection.text_factory = _readable
             yield cls(path, connection)
 
     def close(self) -> None:
@@ -161,6 +161,10 @@ class Database:
             yield
         except ValueError as err:
             raise DataError(f"{self.path} is damaged ({err}); {MEND}") from err
+
+
+def _readable(raw: bytes) -> str:
+    return raw.decode(errors="replace")
 
 
 @contextmanager

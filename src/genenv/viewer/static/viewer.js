@@ -8,6 +8,8 @@
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const short = (value) => (value == null ? "–" : Number(value.toPrecision(4)).toString());
 
+  const last = (values) => values.filter((value) => value != null).at(-1);
+
   // In a stack each series is drawn from the sum of those below it; the legend shows its own value.
   const stacked = (series) => {
     const sums = series[0].values.map(() => 0);
@@ -45,7 +47,7 @@
       },
       axes: [whole, {...axis, size: 52}],
       plugins: chart.band ? [band(chart.band)] : [],
-      series: [{label: "round"}, ...order.map((at) => ({
+      series: [{label: "round", value: (_, found) => found ?? "last"}, ...order.map((at) => ({
         label: chart.series[at].name,
         stroke: color(`--c${at % 8}`),
         fill: stack ? color(`--c${at % 8}`) : undefined,
@@ -53,7 +55,7 @@
         dash: stack ? undefined : dashes[at % dashes.length],
         points: {show: !stack && rounds.length < 60, size: 6},
         spanGaps: true,
-        value: (_, __, ___, index) => (index == null ? "–" : short(chart.series[at].values[index])),
+        value: (_, __, ___, index) => short(index == null ? last(chart.series[at].values) : chart.series[at].values[index]),
         ...bars,
       }))],
     }, [rounds, ...order.map((at) => data[at])], place);
