@@ -36,7 +36,7 @@ def run_of(metrics: Mapping[str, Sequence[float | None]]) -> Run:
         ({"simulator/kl_retries": [1, 1, 1, 0]}, ""),
         ({"curriculum/p_hat_mean": [0.5] + [0.9] * 5}, "target band 0.35 to 0.65 for 5 rounds"),
         ({"curriculum/p_hat_mean": [0.9] * 4 + [0.6]}, ""),
-        ({"tasks/share/mail": [0.1, 0.6], "tasks/share/shop": [0.9, 0.2]}, "60% of the last round's new tasks"),
+        ({"tasks/share/mail": [0.1, 0.6], "tasks/share/shop": [0.9, 0.2]}, "60% of the last"),
         ({"tasks/share/mail": [0.5]}, ""),
         (
             {"agent/reward": [0.4] * 3 + [0.6] * 3, "agent/eval_success": [0.5] * 3 + [0.4] * 3},
