@@ -127,6 +127,46 @@ def test_after_a_call_that_ends_the_process_the_state_before_it_is_asked_for(tmp
         assert asyncio.run(session()) == wanted
 
 
+LATE = """
+_orders_loaded = None
+
+def _orders():
+    global _orders_loaded
+    if _orders_loaded is None:
+        _orders_loaded = {ORDERS}
+    return _orders_loaded
+
+
+def count_orders() -> int:
+    return len(_orders())
+"""
+
+
+@pytest.mark.long
+def test_state_that_the_first_call_sets_up_is_there_when_an_attempt_begins(tmp_path: Path) -> None:
+    (tmp_path / "tools.py").write_text(
+        LATE.replace("{ORDERS}", ORDERS) + TOOLS.replace("mail_customer", "_mail")
+    )
+    folder = tmp_path / "late"
+    made(folder, tmp_path / "tools.py", base=8, held_out=3)
+    graph = Bundle.open(folder).graph
+    assert graph.begins_with in ("list_orders", "count_orders")
+    assert {name for name, one in graph.recipes.items() if one.writes} == {"cancel_order"}
+    assert f"each attempt begins after {graph.begins_with}()" in (folder / "README.md").read_text()
+    env = Tools(ToolsConfig(), folder)
+    with closing(env.world):
+
+        async def session() -> object:
+            async with env.world.session() as session:
+                await session.call(call("cancel_order", order_id="A-2"))
+                return await session.state()
+
+        state = asyncio.run(session())
+        assert state == env.world.play([call("cancel_order", order_id="A-2")]).state
+        tasks = base_tasks(env, env.seeds(), seed=0).values()
+        assert all(env.check(task, task.oracle).success for task in tasks)
+
+
 @pytest.mark.long
 def test_answers_that_tell_the_time_are_not_asked_for(tmp_path: Path) -> None:
     clock = '''

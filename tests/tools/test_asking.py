@@ -267,6 +267,21 @@ def test_of_what_can_be_left_out_some_is_kept() -> None:
     assert requests_of({"parameters": [cookie]}).problem == "it needs the cookie session, and none is sent"
 
 
+@pytest.mark.parametrize("place", ["", "body", "Query", ["query"], None])
+def test_a_parameter_in_no_known_place_is_no_argument(place: Any) -> None:
+    lost = {"name": "a", "in": place, "required": True, "schema": {"type": "string"}}
+    made = requests_of({"parameters": [lost, query("b", type="string")]}, "/things", "post")
+    assert list(made.tool.properties) == ["b"]
+    sent = made.of({"b": "x"})
+    assert (sent.target, sent.body, sent.headers) == ("/things?b=x", None, {})
+
+
+def test_no_field_of_a_form_is_no_body() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "array"}}}
+    made = requests_of({"requestBody": {"content": {FORM: {"schema": schema}}}}, "/things", "post")
+    assert made.of({}).body is None
+
+
 def test_bodies_are_json_or_a_form() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "array"}}}
     for kind, body in (("application/json", b'{"a": "x y"}'), (FORM, b"a=x+y")):

@@ -6,9 +6,10 @@ import json
 import os
 import sqlite3
 import tracemalloc
+import zipfile
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -65,6 +66,28 @@ def test_what_is_damaged_or_too_deep_is_known_by_its_digest(
         assert content_of(tmp_path / name) != told
 
 
+def test_an_archive_is_known_by_its_members(tmp_path: Path) -> None:
+    def content(sheet: str, when: tuple[int, int, int, int, int, int]) -> Any:
+        with zipfile.ZipFile(tmp_path / "book.xlsx", "w") as archive:
+            for name, text in (("xl/sheet1.xml", sheet), ("docProps/core.xml", str(when))):
+                archive.writestr(zipfile.ZipInfo(name, when), text)
+        return content_of(tmp_path / "book.xlsx")
+
+    early, late = content("<a/>", (2026, 1, 1, 0, 0, 0)), content("<a/>", (2026, 1, 2, 0, 0, 0))
+    assert set(early) == {"xl/sheet1.xml", "docProps/core.xml"}
+    assert (
+        early["xl/sheet1.xml"]
+        == late["xl/sheet1.xml"]
+        != content("<b/>", (2026, 1, 1, 0, 0, 0))["xl/sheet1.xml"]
+    )
+    with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("zeros", bytes(17 << 20))
+    assert "bytes, " in content_of(tmp_path / "bomb.zip")
+    whole = (tmp_path / "book.xlsx").read_bytes()
+    (tmp_path / "cut.xlsx").write_bytes(whole[:-20])
+    assert isinstance(content_of(tmp_path / "cut.xlsx"), str)
+
+
 def test_the_folder_of_a_server_may_hold_what_is_damaged(tmp_path: Path, damaged: dict[str, bytes]) -> None:
     (tmp_path / "original").mkdir()
     folder = WorkingFolder(tmp_path / "folder", Original(tmp_path / "original"))
@@ -86,7 +109,7 @@ def test_the_folder_of_python_tools_may_hold_what_is_damaged(
     world = PythonWorld(tmp_path, "tools.py")
     try:
         state = world.play([]).state
-        assert {name.partition(".")[0] for name in damaged} == set(state)
+        assert {name.partition(".")[0] for name in damaged} == set(cast(Any, state))
     finally:
         world.close()
 

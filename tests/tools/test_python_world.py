@@ -388,3 +388,28 @@ def test_what_a_file_makes_when_it_is_imported_is_there_in_every_attempt(tmp_pat
             assert (played.state["notebook/todo"], played.state["shop"]) == ("tea", {"items": []})
         assert world.play([]).state == begun
     assert not (tmp_path / "notebook").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "threading.Thread(target=time.sleep, args=(60,), name='clock', daemon=True).start()",
+            "thread clock",
+        ),
+        ("log = open('log.txt', 'a')", "log.txt"),
+        ("", ""),
+    ],
+)
+def test_what_a_file_leaves_open_is_said_as_it_makes_programs_slow(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    (tmp_path / "tools.py").write_text(
+        f"import threading, time\nrows = []\n{text}\ndef add(name: str) -> int:\n    rows.append(name)\n"
+        "    return len(rows)\n"
+    )
+    with closing(PythonWorld(tmp_path, "tools.py")) as world:
+        assert bool(said) == bool(world.remarks)
+        assert said in "".join(world.remarks)
+        for name in ("a", "b"):
+            assert world.play([call("add", name=name)]).outcomes[0].result == 1

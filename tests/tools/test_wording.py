@@ -16,6 +16,10 @@ from genenv.tools.worlds.base import Tool
         ("park", "Parks a vehicle in a spot.", True, "park a vehicle in a spot"),
         ("leave", "Empties a spot.", True, "empty a spot"),
         ("pass_on", "Passes the parcel to a neighbor.", True, "pass the parcel to a neighbor"),
+        ("faq", "Lookup answers to questions.", False, "look up answers to questions"),
+        ("notes", "Demonstrates how notes are used, e.g. here.", False, "demonstrate how notes are used"),
+        ("bounces", "Handles retrieval of bounces.", False, "handle retrieval of bounces"),
+        ("next_task", "Given an 'id', return the next task.", False, "return the next task"),
         ("greet", "Greets somebody.", False, "greet somebody"),
         ("borrower", "Who has a book.", False, "tell me who has a book"),
         ("amount", "How much there is of an item.", False, "tell me how much there is of an item"),
@@ -29,6 +33,12 @@ def test_documentation_says_what_is_wanted_whatever_its_first_word(
     tool = Tool(name=name, description=documentation)
     assert first_wordings(tool, writes=writes) == (f"{order}: {{arguments}}",)
     assert is_documented(tool)
+
+
+def test_a_condition_is_no_order() -> None:
+    tool = Tool(name="get_trip", description="If the user mentions a city, load it.")
+    assert first_wordings(tool, writes=False) == ("get trip: {arguments}",)
+    assert not is_documented(tool)
 
 
 @pytest.mark.parametrize(

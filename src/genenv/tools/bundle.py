@@ -229,7 +229,8 @@ class Bundle:
         if not opened.confined:
             _say_that_nothing_confines()
         hidden = (*self.about.leave_out, *([starts.tool] if starts else []))
-        world = observed(opened, self.graph.questions if (self.path / "graph.json").is_file() else ())
+        graph = self.graph if (self.path / "graph.json").is_file() else Graph()
+        world = observed(opened, graph.questions, graph.begins_with)
         return LimitedWorld(world, hidden) if hidden else world
 
     def opened_before(self) -> bool:

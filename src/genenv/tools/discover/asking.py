@@ -7,6 +7,7 @@ that only reads: nothing visible changes. It gives itself away, as later calls a
 from __future__ import annotations
 
 import itertools
+import json
 import random
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -29,6 +30,8 @@ _DRAWS = 4
 """Number of draws for each distinct call that is wanted of a tool."""
 _LEAST_ALIKE = 3
 """Minimum number of different calls with the same answer after which a tool counts as answering nothing."""
+_MOST_BEGUN = 12
+"""Maximum number of tools that are called to see whether first calls set up the state."""
 _A_SECOND = 1.1
 """Time in seconds after which clocks that count seconds have moved on."""
 UNSEEN = "it changes what later calls answer, and nothing that can be seen or asked shows what it changed"
@@ -80,6 +83,29 @@ class Unseen:
         )
 
 
+def first_call(world: World) -> str:
+    """Return a tool whose call sets up the state that the first call of any tool would; empty if none does.
+
+    It is found by calls without arguments: two different tools lead to one state, which is not the first one,
+    and which a second call leaves as it is.
+    """
+    start = world.play([]).state
+    ends: dict[str, str] = {}
+    idle = [name for name, tool in world.tools.items() if not tool.required and tool.writes is not True]
+    for name in idle[:_MOST_BEGUN]:
+        call = Call(tool=name, args={})
+        end = world.play([call]).state
+        told = json.dumps(end, sort_keys=True)
+        if end == start or world.play([call, call]).state != end:
+            continue
+        if told in ends:
+            other = Call(tool=ends[told], args={})
+            if world.play([other, call]).state == end:
+                return ends[told]
+        ends[told] = name
+    return ""
+
+
 def with_questions(
     explorer: Explorer, graph: Graph, world: World, seed: int, reporter: Reporter
 ) -> tuple[Explorer, Graph]:
@@ -117,7 +143,10 @@ def unjudged(graph: Graph) -> tuple[str, ...]:
 
 
 def said_of_unseen(graph: Graph) -> Iterator[str]:
-    """Yield sentences about state that cannot be read, for the README of a bundle."""
+    """Yield sentences about state that cannot be read, or is set up late, for the README of a bundle."""
+    if graph.begins_with:
+        late = f"each attempt begins after {graph.begins_with}()"
+        yield f"The first call sets up the state, whichever it is: {late}"
     if graph.asked:
         told = "; ".join(
             f"{one.tool}({', '.join(map(value_text, one.args.values()))})" for one in graph.questions

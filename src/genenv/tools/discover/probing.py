@@ -21,6 +21,7 @@ from genenv.tools.discover.recipes import (
     Recipe,
     alone,
     draw_arguments,
+    is_free,
     items,
     parsed_result,
     slots,
@@ -222,6 +223,9 @@ class Probe:
         if tried.constant and not any(known):
             self.said = f"whatever it is given, it answers {tried.good[0].text[:60]}"
             return None
+        if free := [slot for slot, way in tried.ways.items() if way == FRESH and is_free(self._tool, slot)]:
+            self.said = f"no schema says what {' and '.join(free)} holds"
+            return None
         optional, changed = self._optional(tried)
         shown: dict[str, set[str]] = {}
         for outcome in tried.good:
@@ -382,7 +386,7 @@ class Probe:
         if slot in self._tool.properties:
             kept = {name: one for name, one in args.items() if name != slot}
             return {**kept, slot: again[slot]} if slot in self._tool.required and slot in again else kept
-        if self._slots[slot]:
+        if self._slots[slot] or outer not in args:
             return dict(args)
         less = [
             {name: inner for name, inner in one.items() if name != field} if isinstance(one, Mapping) else one

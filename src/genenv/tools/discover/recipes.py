@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from pydantic import JsonValue
 
+from genenv.tools.discover.descriptions import agreeing, misplaced
 from genenv.tools.discover.state_values import ANY, KEY, NAMES, indices, leaves, records, wanted
 from genenv.tools.generate.fresh_values import fresh, told_values
 from genenv.tools.language.words import COLUMN, SAID
@@ -82,6 +83,9 @@ class Graph:
     asked: tuple[tuple[str, Mapping[str, JsonValue]], ...] = ()
     """Calls of tools that read, as name and arguments: their answers are part of the state, as nothing else
     shows it."""
+    begins_with: str = ""
+    """A tool that is called without arguments when a session begins, as the first call of any tool sets up
+    the state; empty: none."""
 
     @property
     def questions(self) -> list[Call]:
@@ -153,7 +157,7 @@ def draw_arguments(
 ) -> dict[str, Json] | None:
     """Draw arguments from their sources; None if a source has no value or the arguments are not valid.
 
-    Each optional argument is given with probability 1/2.
+    Each optional argument is given with probability 1/2, one that chooses what the tool does always.
 
     Args:
         tool: the tool to call.
@@ -165,8 +169,16 @@ def draw_arguments(
     """
     ways, needed = recipe.ways, slots(tool)
     chosen = {
-        slot: way for slot, way in ways.items() if needed.get(slot) or slot in always or rng.random() < 0.5
+        slot: way
+        for slot, way in ways.items()
+        if needed.get(slot)
+        or slot in always
+        or slot in _ACTIONS & tool.properties.keys()
+        or rng.random() < 0.5
     }
+    fitting = agreeing(tool, {slot for slot in chosen if slot in tool.properties})
+    chosen = {slot: way for slot, way in chosen.items() if slot.partition(".")[0] in fitting}
+    chosen |= {slot: ways.get(slot, FRESH) for slot in fitting if slot not in chosen}
     if any(way != FRESH and not held.values.get(way) for way in chosen.values()):
         return None
     alike = _together(chosen.values(), held) if recipe.together and rng.random() < _OF_ONE_RECORD else []
@@ -199,8 +211,17 @@ def draw_arguments(
             inner.setdefault(outer, {})[field] = way
     for outer, fields in inner.items():
         _place(tool, outer, args[outer], fields, held, rng)
-    args = {name: value for name, value in args.items() if value != {} or name in tool.required}
+    lost = misplaced(tool, args)
+    args = {
+        name: value
+        for name, value in args.items()
+        if (value != {} or name in tool.required) and name not in lost
+    }
     return args if tool.problem(args) is None else None
+
+
+_ACTIONS = frozenset({"action", "command", "method", "mode", "op", "operation"})
+"""Optional parameters that are always given, as they choose what a tool does."""
 
 
 def _chosen(values: Sequence[Json], fails: Sequence[Json], rng: random.Random) -> Json:
@@ -236,6 +257,16 @@ def _record(tool: Tool, outer: str) -> JsonObject:
     return (
         tool.resolved(cast(JsonObject, schema.get("items", {}))) if schema.get("type") == "array" else schema
     )
+
+
+def is_free(tool: Tool, slot: str) -> bool:
+    """Whether a required parameter is a list of records of which the schema names no field."""
+    if slot not in tool.required:
+        return False
+    schema = tool.resolved(tool.properties[slot])
+    items = tool.resolved(cast(JsonObject, schema.get("items", {})))
+    named = items.keys() & {"properties", "enum", "const", "anyOf", "oneOf", "allOf", "examples"}
+    return items.get("type") == "object" and not named and not schema.get("examples")
 
 
 def alone(tool: Tool, slot: str) -> tuple[Tool, str]:

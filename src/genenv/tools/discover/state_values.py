@@ -179,8 +179,8 @@ def single_paths(value: Json) -> dict[str, tuple[tuple[str | int, ...], Json]]:
     }
 
 
-_UNREAD = re.compile(r"<[A-Za-z_][\w.<>]*>")
-"""What stands in a state for an object that no walk can read: its class."""
+_UNREAD = re.compile(r"<[A-Za-z_][\w.<>]*>|\d+ bytes, [0-9a-f]{64}")
+"""What stands in a state for what cannot be read: an object's class, a file's size and digest."""
 
 
 def _field(kind: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import functools
 import math
@@ -13,6 +14,7 @@ from datetime import date as Day
 from datetime import timedelta
 from typing import cast
 
+from genenv.tools.discover.descriptions import has_examples, listed, quoted, text_format
 from genenv.tools.discover.state_values import PATHS, PLACES, words_of
 from genenv.tools.language.words import (
     CITIES,
@@ -39,7 +41,7 @@ _MOST_ITEMS, _MOST_CHARS, _MOST_NUMBER = 100, 4000, 10**15
 _HUNDREDTH = 0.01
 """Numbers with a step of at least this much are rounded to two decimals."""
 _AS_QUOTED = 3 / 4
-"""Probability of drawing a value that the parameter's description quotes."""
+"""Probability of drawing a value that the parameter's description quotes as an example."""
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 _FORMATS = frozenset({"date-time", "time", "date", "email", "uri", "url"})
 """Text formats that are drawn by format even if there is a pattern; else the pattern decides."""
@@ -47,7 +49,9 @@ _ANY_DIGITS = re.compile(r"\\d[+*]")
 """An unbounded run of digits in a pattern; three digits are drawn for it."""
 _RANGE = re.compile(r"(?<![\d.-])(-?\d+)\s*(?:to|and|through|-|–|\.{2,3})\s*(-?\d+)(?!\d|[.-]\d)")
 """The bounds of a number in a description, as in `from 1 to 10` and `0..5`."""
-_IN_QUOTES = re.compile(r"""(?<!\w)(['"`])([^\s'"`]{1,40})\1""")
+_TEXT_ENDINGS = ("txt", "md")
+_ENDING = re.compile(r"(?<![\w.])\.([a-z][a-z0-9]{1,4})\b")
+"""The ending of a file in a description, as in `a .csv or .tsv file`."""
 
 
 def fresh(tool: Tool, parameter: str, rng: random.Random) -> Json:
@@ -70,7 +74,11 @@ def told_values(tool: Tool, parameter: str) -> str:
         return "its examples"
     told = str(schema.get("description", ""))
     is_number = tool.resolved(schema).get("type") in ("integer", "number")
-    return "its description" if (_RANGE.search(told) if is_number else len(_quoted(told)) > 1) else ""
+    return (
+        "its description"
+        if (_RANGE.search(told) if is_number else len(quoted(told)) > 1 or listed(told))
+        else ""
+    )
 
 
 def _value(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth: int) -> Json:
@@ -78,9 +86,9 @@ def _value(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth:
     schema = tool.resolved(schema)
     if "const" in schema:
         return schema["const"]
-    for listed in (schema.get("enum"), examples, schema.get("examples")):
-        if isinstance(listed, list) and listed:
-            return rng.choice(listed)
+    for values in (schema.get("enum"), examples, schema.get("examples")):
+        if isinstance(values, list) and values:
+            return rng.choice(values)
     kind = schema.get("type")
     if isinstance(kind, list):
         kind = next((one for one in cast("list[str]", kind) if one != "null"), "null")
@@ -96,10 +104,14 @@ def _value(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth:
         case "null":
             return None
         case _:
-            quoted = _quoted(told)
-            if len(quoted) > 1 and rng.random() < _AS_QUOTED:
-                return rng.choice(quoted)
-            return _string(schema, name, rng, set(words_of(tool.name)))
+            if allowed := listed(told):
+                return rng.choice(allowed)
+            if len(named := quoted(told)) > 1 and (not has_examples(told) or rng.random() < _AS_QUOTED):
+                return rng.choice(named)
+            if (form := text_format(told)) and "format" not in schema and "pattern" not in schema:
+                schema = {**schema, "format": form}
+            endings = _ENDING.findall(told) or list(_TEXT_ENDINGS)
+            return _string(schema, name, rng, set(words_of(tool.name)), endings)
 
 
 def _bounded(schema: JsonObject, description: str) -> JsonObject:
@@ -108,11 +120,6 @@ def _bounded(schema: JsonObject, description: str) -> JsonObject:
     if match is None or int(match[1]) >= int(match[2]) or not schema.keys().isdisjoint(_BOUNDS):
         return schema
     return {**schema, "minimum": int(match[1]), "maximum": int(match[2])}
-
-
-def _quoted(description: str) -> list[str]:
-    """Return the quoted words of a description, which often lists the allowed values: 'local', 'remote'."""
-    return list(dict.fromkeys(match[2] for match in _IN_QUOTES.finditer(description)))
 
 
 def _array(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth: int) -> Json:
@@ -190,7 +197,13 @@ def _within(bound: float) -> float:
     return float(min(max(bound, -_MOST_NUMBER), _MOST_NUMBER))
 
 
-def _string(schema: JsonObject, name: str, rng: random.Random, tool: set[str]) -> str:
+def _string(
+    schema: JsonObject,
+    name: str,
+    rng: random.Random,
+    tool: set[str],
+    endings: Sequence[str] = _TEXT_ENDINGS,
+) -> str:
     words = set(words_of(name))
     form = schema.get("format")
     pattern = schema.get("pattern")
@@ -198,6 +211,10 @@ def _string(schema: JsonObject, name: str, rng: random.Random, tool: set[str]) -
         return _of_pattern(pattern, schema, name, rng, tool)
     if form == "uuid":
         return str(uuid.UUID(int=rng.getrandbits(128), version=4))
+    if form == "base64":
+        return base64.b64encode(rng.choice(NOTES).encode()).decode()
+    if form == "identifier":
+        return f"{rng.choice(QUALITIES)}_{rng.choice(THINGS)}"
     person = f"{rng.choice(FIRST_NAMES)} {rng.choice(LAST_NAMES)}"
     day = _FIRST_DAY + timedelta(days=rng.randrange(330))
     if form in ("date-time",):
@@ -214,7 +231,7 @@ def _string(schema: JsonObject, name: str, rng: random.Random, tool: set[str]) -
         return f"https://example.com/{rng.choice(THINGS)}"
     if words & {"phone", "mobile", "telephone", "fax"}:
         return f"+1-555-{rng.randrange(1000, 10000)}"
-    text = _path(words, tool, rng) if _is_path(words, tool) else _words(words, person, rng)
+    text = _path(words, tool, rng, endings) if _is_path(words, tool) else _words(words, person, rng)
     least = min(int(cast(int, schema.get("minLength", 0))), _MOST_CHARS)
     most = int(cast(int, schema.get("maxLength", 10_000)))
     while len(text) < least:
@@ -239,10 +256,10 @@ def _is_path(words: set[str], tool: set[str]) -> bool:
     )
 
 
-def _path(words: set[str], tool: set[str], rng: random.Random) -> str:
+def _path(words: set[str], tool: set[str], rng: random.Random, endings: Sequence[str]) -> str:
     name = f"{rng.choice(QUALITIES)}-{rng.choice(THINGS)}"
     is_place = words & PLACES or (tool & PLACES and not words & {"file", "filename"})
-    return name if is_place else f"{name}.{rng.choice(('txt', 'md'))}"
+    return name if is_place else f"{name}.{rng.choice(endings)}"
 
 
 def _words(words: set[str], person: str, rng: random.Random) -> str:

@@ -29,7 +29,7 @@ from genenv.tools.bundle import (
     values_toml,
     wordings_toml,
 )
-from genenv.tools.discover.asking import said_of_unseen, unjudged, with_questions
+from genenv.tools.discover.asking import first_call, said_of_unseen, unjudged, with_questions
 from genenv.tools.discover.exploring import (
     Explorer,
     Nondeterminism,
@@ -47,6 +47,7 @@ from genenv.tools.settings import Style, ToolsConfig
 from genenv.tools.spec import Program
 from genenv.tools.worlds.base import LoadedWorld
 from genenv.tools.worlds.limits import USUAL, BoundedWorld, Budget, Limits
+from genenv.tools.worlds.mcp.world import McpWorld
 from genenv.tools.worlds.observed import observed
 from genenv.tools.worlds.openapi.mock_world import MockWorld
 from genenv.tools.worlds.origins import ToolOrigin
@@ -205,6 +206,7 @@ def _made(
             world.close()
             world = source.open(files)
             explorer, graph = _explored(world, wanted, reporter, budget)
+        begins = graph.begins_with
         spoken = SpokenValues()
         if model is not None and (failed := [name for name in graph.failures if name not in graph.recipes]):
             with staged(reporter, "asking for values", items=None, unit=""):
@@ -218,10 +220,11 @@ def _made(
         found = Nondeterminism((), ())
         if graph.recipes:
             with staged(reporter, "calling the tools twice", items=None, unit="programs"):
-                bounded = observed(BoundedWorld(source.open(files), budget), graph.questions)
+                bounded = observed(BoundedWorld(source.open(files), budget), graph.questions, begins)
                 with contextlib.closing(bounded) as again:
                     found = find_nondeterminism(explorer, again, graph, random.Random(f"{wanted.seed} twice"))
             graph = replace(without_nondeterminism(graph, found), asked=graph.asked)
+        graph = replace(graph, begins_with=begins)
         if not graph.recipes:
             reasons = "; ".join(f"{tool}: {error}" for tool, error in graph.failures.items())
             raise UsageError(
@@ -265,10 +268,12 @@ def _explored(
     world: LoadedWorld, wanted: Wanted, reporter: Reporter, budget: Budget
 ) -> tuple[Explorer, Graph]:
     """Explore the tools of a world, and return the explorer and the graph."""
-    explorer = Explorer(BoundedWorld(world, budget), random.Random(f"{wanted.seed} probing"))
+    bounded = BoundedWorld(world, budget)
+    begins = first_call(bounded) if isinstance(world, PythonWorld | McpWorld) else ""
+    explorer = Explorer(observed(bounded, (), begins), random.Random(f"{wanted.seed} probing"))
     explorer.is_late = lambda: budget.is_spent(_EXPLORING)
     with staged(reporter, "trying the tools", items=len(world.tools), unit="tools"):
-        return explorer, explorer.explore()
+        return explorer, replace(explorer.explore(), begins_with=begins)
 
 
 def _draw(

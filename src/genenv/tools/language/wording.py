@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from genenv.environments.common import Refused
 from genenv.tools.calls import Reply
 from genenv.tools.discover.state_values import parts_of, singular, words_of
-from genenv.tools.language.words import ARTICLES, NO_VERBS, VERBS
+from genenv.tools.language.words import AFTER_VERBS, ARTICLES, CONDITIONS, NO_VERBS, VERBS
 from genenv.tools.spec import THEN, Gap, Program, Step, Use
 from genenv.tools.worlds.base import Tool
 from genenv.types import Json, RejectReason, Verdict
@@ -112,7 +112,7 @@ def value_text(value: Json) -> str:
 
 def first_sentence(tool: Tool) -> str:
     """Return the first sentence of a tool's documentation, up to an example in it."""
-    return _END.split(tool.description.strip(), maxsplit=1)[0].strip().rstrip(".")
+    return _END.split(tool.description.strip(), maxsplit=1)[0].strip().rstrip(".,;: ")
 
 
 def blanks_of(wording: str) -> list[str]:
@@ -173,7 +173,11 @@ def _from_documentation(tool: Tool, *, writes: bool) -> str | None:
     told = first_sentence(tool)
     if not told or len(told) > _LONGEST_TOLD or _BLANK.search(told) or names_tool(told, tool.name):
         return None
+    if told.lower().startswith("given ") and ", " in told:
+        told = told.partition(", ")[2]
     first, _, rest = told.partition(" ")
+    if first.lower() in CONDITIONS:
+        return None
     verb = _imperative(first.lower(), rest, label(tool.name).split()[0])
     if verb is not None:
         return f"{verb} {rest}".strip()
@@ -195,14 +199,17 @@ def _imperative(word: str, rest: str, name: str) -> str | None:
         rest: the other words; a word before an article is taken for a verb.
         name: the first word of the tool's name; it is taken for a verb if the sentence begins with it, too.
     """
-    ways = (word, word[:-1], word[:-2], f"{word[:-3]}y" if word.endswith("ies") else word)
+    if word in ("lookup", "lookups"):
+        return "look up"
+    ways = (word, word.removesuffix("s"), word.removesuffix("es"), re.sub("ies$", "y", word))
     known = next((way for way in ways if way in VERBS), None)
     if known is not None or word in NO_VERBS or not word.isalpha():
         return known
     if name in ways:
         return name
     follows = rest.partition(" ")[0].lower()
-    return singular(word) if follows in ARTICLES and not word.endswith("ing") else None
+    is_verb = follows in ARTICLES or (follows in AFTER_VERBS and word.endswith("s"))
+    return singular(word) if is_verb and not word.endswith("ing") else None
 
 
 def clause(said: Said, wordings: Sequence[str], rng: random.Random) -> Clause:

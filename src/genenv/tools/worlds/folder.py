@@ -17,6 +17,8 @@ import sqlite3
 import stat
 import sys
 import time
+import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -29,6 +31,7 @@ from genenv.types import Json
 
 JOURNALS = ("-wal", "-shm", "-journal")
 _SQLITE = b"SQLite format 3\x00"
+_ZIP = b"PK\x03\x04"
 _MOST_FOLDER_BYTES = 1 << 20
 _MOST_ROWS_BYTES, _MOST_ROWS_S = 16 << 20, 2.0
 """Of the rows of a database, and of reading them."""
@@ -169,6 +172,11 @@ def _parsed(path: Path, content: bytes) -> object:
     if content.startswith(_SQLITE):
         with closing(sqlite3.connect(path)) as database:
             return tables_of(database, _bounded(database))
+    if content.startswith(_ZIP):
+        with contextlib.suppress(zipfile.BadZipFile, NotImplementedError, ValueError, zlib.error):
+            return _members(content)
+    if b"\0" in content:
+        raise NotJson("bytes")
     text = content.decode("utf-8", "replace")
     with contextlib.suppress(ValueError):
         if path.suffix == ".json":
@@ -177,6 +185,23 @@ def _parsed(path: Path, content: bytes) -> object:
         if path.suffix in (".json", ".jsonl"):  # some write lines into either
             return [json.loads(line) for line in text.splitlines() if line.strip()]
     return list(csv.DictReader(io.StringIO(text))) if path.suffix == ".csv" else text
+
+
+def _members(content: bytes) -> dict[str, str]:
+    """The members of a ZIP archive, such as a workbook or a document, by their digests.
+
+    Raises:
+        NotJson: they are too large.
+        BadZipFile: it is damaged.
+    """
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        listed = [one for one in archive.infolist() if not one.is_dir()]
+        if sum(one.file_size for one in listed) > _MOST_ROWS_BYTES:
+            raise NotJson("an archive that is too large")
+        return {
+            one.filename: f"{one.file_size} bytes, {hashlib.sha256(archive.read(one)).hexdigest()}"
+            for one in listed
+        }
 
 
 def _bounded(database: sqlite3.Connection) -> Callable[[sqlite3.Cursor, Row], Row]:

@@ -118,7 +118,10 @@ class Described:
 
 
 def described(
-    function: Callable[..., object], name: str, given: Mapping[str, object] = MappingProxyType({})
+    function: Callable[..., object],
+    name: str,
+    given: Mapping[str, object] = MappingProxyType({}),
+    description: str = "",
 ) -> Described:
     """Describe a function.
 
@@ -126,6 +129,7 @@ def described(
         function: the tool.
         name: its name.
         given: values of parameters that the agent does not choose, by name.
+        description: what to say of it; empty: its docstring.
 
     Raises:
         NoTool: a parameter has a type that no JSON can stand for, or any number of arguments is taken.
@@ -136,8 +140,10 @@ def described(
     with _no_schema():
         schema = arguments.model.model_json_schema(by_alias=True)
     schema.pop("title", None)
-    description = " ".join((told.short_description or "").split())
-    return Described(name=name, description=description, schema=_untitled(schema), arguments=arguments)
+    short = docstring_parser.parse(description).short_description if description else told.short_description
+    return Described(
+        name=name, description=" ".join((short or "").split()), schema=_untitled(schema), arguments=arguments
+    )
 
 
 def _model(name: str, fields: Mapping[str, Any]) -> type[BaseModel]:
@@ -254,6 +260,7 @@ class Decorated:
 
     name: str
     function: Callable[..., object]
+    description: str
 
 
 def decorated(module: ModuleType) -> dict[str, Decorated]:
@@ -271,7 +278,7 @@ def decorated(module: ModuleType) -> dict[str, Decorated]:
             continue
         function = _function_inside(value, name, module.__name__)
         if function is not None:
-            found[variable] = Decorated(name, function)
+            found[variable] = Decorated(name, function, str(value.description))
     return found
 
 

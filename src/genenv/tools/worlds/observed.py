@@ -93,9 +93,55 @@ class ObservedWorld:
         self._world.close()
 
 
-def observed(world: World, questions: Sequence[Call]) -> World:
-    """Return a world that asks questions; the world itself if there are none."""
-    return ObservedWorld(world, questions) if questions else world
+class BegunWorld:
+    """A world whose sessions begin after one call, which nobody sees.
+
+    Some tools set up their state when the first of them is called, whichever it is. Without this, every tool
+    would seem to write.
+
+    Args:
+        world: executes the calls.
+        first: the call.
+    """
+
+    def __init__(self, world: World, first: Call) -> None:
+        self._world, self._first = world, first
+        self.tools = world.tools
+
+    def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
+        """See `World`."""
+        return _without_first(self._world.play([self._first, *calls], watch=watch))
+
+    def play_uncached(self, calls: Sequence[Call]) -> Played:
+        """See `CachingWorld`."""
+        return _without_first(play_uncached(self._world, [self._first, *calls]))
+
+    @asynccontextmanager
+    async def session(self) -> AsyncGenerator[Session]:
+        """See `World`."""
+        async with self._world.session() as session:
+            await session.call(self._first)
+            yield session
+
+    def close(self) -> None:
+        """See `World`."""
+        self._world.close()
+
+
+def _without_first(played: Played) -> Played:
+    return replace(played, outcomes=played.outcomes[1:])
+
+
+def observed(world: World, questions: Sequence[Call], begins_with: str = "") -> World:
+    """Return a world that asks questions, and whose sessions begin with a call; the world itself if neither.
+
+    Args:
+        world: executes the calls.
+        questions: see `ObservedWorld`.
+        begins_with: the tool that is called without arguments first, see `BegunWorld`; empty: none.
+    """
+    begun = BegunWorld(world, Call(tool=begins_with, args={})) if begins_with else world
+    return ObservedWorld(begun, questions) if questions else begun
 
 
 def _key(args: Mapping[str, Json]) -> str:

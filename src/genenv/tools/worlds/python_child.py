@@ -51,6 +51,7 @@ from genenv.tools.worlds.in_process import (
     Arguments,
     Described,
     NoTool,
+    decorated,
     described,
     methods,
     public_classes,
@@ -388,6 +389,7 @@ class Tools:
             if made is not None
             else public_functions(module)
         )
+        self._descriptions = {one.name: one.description for one in decorated(module).values()}
         self._arguments: dict[str, Arguments] = {}
         self._instance: object = None
         if made is not None:
@@ -431,7 +433,8 @@ class Tools:
         found: list[Described] = []
         for name in self._functions:
             try:
-                found.append(described(self._bound(name), name, self._given))
+                said = "" if self._class is not None else self._descriptions.get(name, "")
+                found.append(described(self._bound(name), name, self._given, said))
             except NoTool as error:
                 self.left_out[name] = str(error)
         self._arguments.update((one.name, one.arguments) for one in found)

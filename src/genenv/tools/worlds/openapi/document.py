@@ -10,12 +10,14 @@ import json
 import keyword
 import re
 import unicodedata
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 from genenv.errors import UsageError
-from genenv.tools.discover.state_values import parts_of
+from genenv.tools.discover.state_values import parts_of, words_of
+from genenv.tools.worlds.base import Tool
+from genenv.types import Json, JsonObject
 from genenv.untrusted.documents import as_list, as_object, read_document
 from genenv.untrusted.schemas import fits_keyword, part_at
 
@@ -25,7 +27,7 @@ _MOST_NODES = 2000
 """Maximum number of nodes in a schema."""
 _KEPT = (
     *("type", "enum", "const", "format", "minimum", "maximum", "multipleOf", "default"),
-    *("exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength", "minItems", "maxItems"),
+    *("exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength", "minItems", "maxItems", "pattern"),
 )
 """Keywords of a schema that the agent sees and that arguments must satisfy."""
 _HOLDING = ("properties", "items")
@@ -39,11 +41,7 @@ Node = Mapping[str, Any]
 
 
 class Document:
-    """An OpenAPI document.
-
-    Args:
-        text: JSON or YAML.
-        name: the document's name in messages.
+    """An OpenAPI document, read from JSON or YAML; messages call it by its name.
 
     Raises:
         UsageError: the text is not an OpenAPI document.
@@ -53,6 +51,7 @@ class Document:
         root = read_document(text, name)
         if not isinstance(root, Mapping):
             raise UsageError(f"{name} is no OpenAPI document, but {type(root).__name__}")
+        self.name = name
         self.root: Node = root
         """The whole document."""
         self.is_older = str(root.get("swagger", "")).startswith("2")
@@ -68,113 +67,83 @@ class Document:
             raise UsageError(f"{name} describes no paths")
 
     @property
-    def query_keys(self) -> Mapping[str, str]:
-        """Names of the API keys that the service takes in the query, by their names in lower case."""
-        schemes = as_object(as_object(self.root.get("components")).get("securitySchemes"))
-        listed = (*schemes.values(), *as_object(self.root.get("securityDefinitions")).values())
-        keys = [one for one in map(as_object, map(self.resolved, listed)) if one.get("in") == "query"]
-        return {str(one.get("name")).lower(): str(one.get("name")) for one in keys}
+    def query_keys(self) -> Sequence[str]:
+        """Names of the API keys that the service takes in the query."""
+        newer = as_object(self.root.get("components")).get("securitySchemes")
+        listed = (*as_object(newer).values(), *as_object(self.root.get("securityDefinitions")).values())
+        schemes = [self.resolved(one) for one in listed]
+        return [str(one.get("name")) for one in schemes if one.get("in") == "query"]
 
-    def resolved(self, node: object) -> Any:  # noqa: ANN401 - JSON
-        """Return a node or the target of its reference; an empty node if there is none (see `missing`)."""
+    def resolved(self, node: object) -> Node:
+        """Return an object or the target of its reference; an empty one if there is none (see `missing`)."""
         for _ in range(_DEEPEST):
-            reference = cast(Node, node).get("$ref") if isinstance(node, Mapping) else None
+            node = as_object(node)
+            reference = node.get("$ref")
             if not isinstance(reference, str):
-                return cast(Any, node)
-            node = self._at(reference)
-        return {}
-
-    def _at(self, reference: str) -> object:
-        if reference.startswith("#/") and (found := part_at(self.root, reference[2:])) is not None:
-            return found[0]
-        self.missing.add(reference)
+                return node
+            found = part_at(self.root, reference[2:]) if reference.startswith("#/") else None
+            self.missing |= {reference} if found is None else set()
+            (node,) = found or (None,)
         return {}
 
     def schema(self, node: object, *, writing: bool) -> dict[str, Any]:
         """Return a schema without references or alternatives; recursion in it is cut.
 
-        The first alternative is used, and the parts of `allOf` are merged.
-
-        Args:
-            node: a node of the document.
-            writing: whether the schema is for requests, which lack read-only fields, or for responses.
+        The first alternative is used, and the parts of `allOf` are merged. A request (`writing`) has no
+        read-only fields, a response no write-only ones.
         """
         self._left = _MOST_NODES
         return self._schema(node, writing, ())
 
     def _schema(self, node: object, writing: bool, inside: tuple[str, ...]) -> dict[str, Any]:
-        self._left -= 1
-        if self._left < 0 or len(inside) > _DEEPEST:
-            return {}
-        reference = cast(Node, node).get("$ref") if isinstance(node, Mapping) else None
-        if isinstance(reference, str):
-            if reference in inside:
-                return {}
-            inside = (*inside, reference)
-        else:
-            inside = (*inside, "")
-        found = self.resolved(cast(object, node))
-        if not isinstance(found, Mapping):
-            return {}
-        schema = self._merged(cast(Node, found), inside)
+        schema, inside = self._followed(node, inside)
         kept: dict[str, Any] = {key: schema[key] for key in _KEPT if key in schema}
         _modern(kept, schema)
         properties = schema.get("properties")
         if isinstance(properties, Mapping):
             shown = self._shown(cast(Node, properties), writing=writing)
-            inner = {str(name): self._schema(one, writing, inside) for name, one in shown.items()}
-            kept |= {"type": "object", "properties": inner}
-            required = [
-                one for one in as_list(schema.get("required")) if isinstance(one, str) and one in inner
-            ]
-            if required:
-                kept["required"] = required
+            inner = {name: self._schema(one, writing, inside) for name, one in shown.items()}
+            required = [one for one in as_list(schema.get("required")) if one in [*inner]]
+            kept |= {"type": "object", "properties": inner, **({"required": required} if required else {})}
         elif "items" in schema or kept.get("type") == "array":
             kept |= {"type": "array", "items": self._schema(schema.get("items", {}), writing, inside)}
         return {key: one for key, one in kept.items() if key in _HOLDING or fits_keyword(key, one)}
 
-    def _shown(self, properties: Node, *, writing: bool) -> dict[str, object]:
-        """Return the fields that are in a request or in a response.
+    def _followed(self, node: object, inside: tuple[str, ...]) -> tuple[Node, tuple[str, ...]]:
+        """Return a schema with its parts merged; empty if the references `inside` which it is lead to it."""
+        self._left -= 1
+        reference = as_object(node).get("$ref", "")
+        if self._left < 0 or len(inside) > _DEEPEST or (reference and reference in inside):
+            return {}, inside
+        inside = (*inside, str(reference))
+        return self._merged(self.resolved(node), inside), inside
 
-        A read-only id is included in a request that would otherwise have no field: it then says which record
-        is meant.
+    def _shown(self, properties: Node, *, writing: bool) -> Node:
+        """Return the fields of a request or a response.
+
+        A request without other fields has a read-only id: it says which record is meant.
         """
-        schemas = {name: self.resolved(one) for name, one in properties.items()}
-        nodes = {name: cast(Node, one) for name, one in schemas.items() if isinstance(one, Mapping)}
+        nodes = {name: self.resolved(one) for name, one in properties.items()}
         hidden = "readOnly" if writing else "writeOnly"
-        shown = [name for name in properties if name not in nodes or nodes[name].get(hidden) is not True]
-        if writing and all(name in nodes and _only(nodes[name]) for name in shown):
-            shown += [name for name in properties if name == "id" and name not in shown]
-        return {name: cast(object, properties[name]) for name in shown}
+        shown = [name for name in properties if nodes[name].get(hidden) is not True]
+        if writing and "id" in properties and "id" not in shown and all(_only(nodes[one]) for one in shown):
+            shown.append("id")
+        return {name: properties[name] for name in shown}
 
     def _merged(self, schema: Node, inside: tuple[str, ...]) -> Node:
         """Merge `allOf` and the first alternative into a schema; single values become an enum."""
         parts = [*as_list(schema.get("allOf"))]
         for key in ("oneOf", "anyOf"):
-            ways = as_list(schema.get(key))
-            real = [way for way in ways if as_object(self.resolved(way)).get("type") != "null"]
-            listed = [value for way in real for value in _only(as_object(self.resolved(way)))]
+            real = [way for way in as_list(schema.get(key)) if self.resolved(way).get("type") != "null"]
+            listed = [value for way in real for value in _only(self.resolved(way))]
             parts += [{"enum": listed}] if real and len(listed) == len(real) else real[:1]
         if not parts:
             return schema
         whole: dict[str, Any] = {}
         for part in parts:
-            _join(whole, self._part(part, inside))
+            _join(whole, self._followed(part, inside)[0])
         _join(whole, {key: one for key, one in schema.items() if key not in ("allOf", "oneOf", "anyOf")})
         return whole
-
-    def _part(self, node: object, inside: tuple[str, ...]) -> Node:
-        """Return a part of a schema with its references resolved."""
-        self._left -= 1
-        reference = cast(Node, node).get("$ref") if isinstance(node, Mapping) else None
-        if self._left < 0 or len(inside) > _DEEPEST or (reference is not None and reference in inside):
-            return {}
-        found = self.resolved(cast(object, node))
-        return (
-            self._merged(cast(Node, found), (*inside, str(reference or "")))
-            if isinstance(found, Mapping)
-            else {}
-        )
 
 
 def _join(whole: dict[str, Any], part: Node) -> None:
@@ -207,16 +176,11 @@ def _modern(kept: dict[str, Any], schema: Node) -> None:
     for bound, limit in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
         if isinstance(kept.get(bound), bool) and kept.pop(bound) and limit in kept:
             kept[bound] = kept.pop(limit)
-    examples = schema.get("examples")
-    if not isinstance(examples, list):
-        examples = [schema["example"]] if "example" in schema else []
-    fitting = _PYTHON.get(str(kept.get("type")), ())
-    examples = [one for one in cast("list[object]", examples) if isinstance(one, fitting)][:4]
-    if examples:
-        kept["examples"] = examples
-    pattern = schema.get("pattern")
-    if pattern is not None:
-        kept["pattern"] = pattern
+    listed = as_list(
+        schema["examples"] if isinstance(schema.get("examples"), list) else [schema.get("example")]
+    )
+    if examples := [one for one in listed if isinstance(one, _PYTHON.get(str(kept.get("type")), ()))]:
+        kept["examples"] = examples[:4]
     if told := _told(schema.get("description")):
         kept["description"] = told
     if kept.get("default", 0) is None:
@@ -229,11 +193,12 @@ def _told(text: object, most: int = _MOST_TOLD) -> str:
     return told if len(told) <= most else told[: most - 1].rsplit(" ", 1)[0] + "…"
 
 
-METHODS = ("get", "post", "put", "patch", "delete")
+_METHODS = ("get", "post", "put", "patch", "delete")
 FORM = "application/x-www-form-urlencoded"
 _JSON = re.compile(rf"application/(?:[\w.+-]+\+)?json|\*/\*|{FORM}")
-_OF_THE_PROTOCOL = frozenset({"accept", "content-type", "authorization"})
-"""Names of headers that OpenAPI does not treat as parameters."""
+_PLACES = ("path", "query", "header", "cookie")
+_NO_PARAMETERS = [("header", name) for name in ("accept", "content-type", "authorization")]
+"""Headers that OpenAPI does not treat as parameters."""
 
 _MISSING = "it needs {}, which is neither in the document nor in a file of its folder"
 _STYLES = {"multi": ("form", True), "ssv": ("spaceDelimited", False), "pipes": ("pipeDelimited", False)}
@@ -268,17 +233,15 @@ class Operation:
     told: str
     """Description in one sentence."""
     parameters: tuple[Parameter, ...]
-    """Parameters in the path and the query."""
-    aside: tuple[Parameter, ...] = ()
-    """Parameters in headers and cookies."""
+    """Parameters in the path and the query first, then those in headers and cookies."""
     body: dict[str, Any] | None
     """Schema of the request body."""
     sends: str = ""
     """Media type of the request body."""
     result: dict[str, Any] | None
     """Schema of the response body."""
-    answers: tuple[str, ...] = ()
-    """Media types of the response, if the document names them."""
+    answers: str = ""
+    """Media type of the response if the document names some, and none is JSON."""
     problem: str | None = None
     """Why the operation cannot be a tool; None if it can."""
     deprecated: bool = False
@@ -290,17 +253,23 @@ class Operation:
         path = re.sub(r"(?<=.)\.(?:json|\{format\})$", "", self.path)
         return tuple(part for part in path.replace("}:", "}/").split("/") if part)
 
+    def tool(self, arguments: Mapping[str, Parameter], *, writes: bool | None = None) -> Tool:
+        """Return the operation as the agent sees it, with these arguments."""
+        required: list[Json] = [name for name, one in arguments.items() if one.required]
+        properties: JsonObject = {name: one.schema for name, one in arguments.items()}
+        schema: JsonObject = {"type": "object", "properties": properties}
+        schema |= {"required": required} if required else {}
+        told = self.told or " ".join(words_of(self.name))
+        return Tool(name=self.name, description=told, parameters=schema, writes=writes)
+
 
 def argument_name(
     name: str, taken: Collection[str] = (), place: str = "body", *, python: bool = False
 ) -> str:
     """Return the name of an argument: `filter[status]` is `filter_status`, `x-class` and `from` stay.
 
-    Args:
-        name: any text.
-        taken: names of other arguments.
-        place: where the argument is sent; it distinguishes arguments with one name: `id` and `body_id`.
-        python: whether it has to be a name that Python can write: `x_class` and `from_`.
+    A name that is taken gets the place where the argument is sent: `body_id`. With `python`, it is a name
+    that Python can write: `x_class` and `from_`.
     """
     name = unicodedata.normalize("NFKC", name)
     name = re.sub(r"\W+" if python else r"[^\w.-]+", "_", name).strip("_") or "value"
@@ -308,7 +277,7 @@ def argument_name(
         name = name if name.isidentifier() else f"_{name}"
         name = f"{name}_" if keyword.iskeyword(name) else name
     if name in taken:
-        name = f"{place}_{name}"
+        name = argument_name(f"{place}_{name}", python=python)
     while name in taken:
         name += "_"
     return name
@@ -319,23 +288,33 @@ def is_blank(segment: str) -> bool:
     return segment.startswith("{") and segment.endswith("}")
 
 
-def operations(document: Document) -> Iterator[Operation]:
-    """Yield all operations, in the order of the document."""
-    taken: set[str] = set()
+def operations(document: Document, only: Sequence[str] = ()) -> list[Operation]:
+    """Return the operations whose paths have one of some prefixes (none: all), in document order."""
+    found: dict[str, Operation] = {}
     for path, node in document.paths.items():
         document.missing.clear()
-        item = as_object(document.resolved(node))
+        item = document.resolved(node)
         lost = document.missing.copy()
-        for method in ("get",) if lost else METHODS:
+        for method in ("get",) if lost else _METHODS:
             document.missing = lost.copy()
-            one = document.resolved(item.get(method, {} if lost else None))
-            if isinstance(one, Mapping):
-                name = _named(cast(Node, one), method, path, taken)
-                taken.add(name)
-                yield _operation(document, name, method, path, (item, cast(Node, one)))
+            one = document.resolved(item.get(method))
+            if isinstance(item.get(method), Mapping) or lost:
+                named = _named(one, method, path, found)
+                found[named] = _operation(document, named, method, path, (item, one))
+    chosen = [one for one in found.values() if not only or one.path.startswith(tuple(only))]
+    if only and not chosen:
+        raise UsageError(f"{document.name} has no path that begins with {' or '.join(only)}")
+    return chosen
 
 
-def _named(node: Node, method: str, path: str, taken: set[str]) -> str:
+def deprecated(listed: Sequence[Operation], only: Sequence[str]) -> dict[str, str]:
+    """Return the deprecated operations that are left out: none if all are, or if `only` has their paths."""
+    names = [one.name for one in listed if one.deprecated and one.path not in only]
+    told = "it is deprecated; --only with its whole path takes it all the same"
+    return dict.fromkeys(names if len(names) < len(listed) else (), told)
+
+
+def _named(node: Node, method: str, path: str, taken: Collection[str]) -> str:
     """Return the `operationId` as a unique identifier, or a name made of method and path."""
     words = parts_of(str(node.get("operationId") or ""))
     if not any(word.isalpha() for word in words):
@@ -351,43 +330,35 @@ def _named(node: Node, method: str, path: str, taken: set[str]) -> str:
 
 def _operation(document: Document, name: str, method: str, path: str, nodes: tuple[Node, Node]) -> Operation:
     item, node = (as_object(None), _newer(document, *nodes)) if document.is_older else nodes
-    parameters: dict[tuple[str, str], Parameter] = {}
-    aside: dict[tuple[str, str], Parameter] = {}
-    problem: str | None = None
-    for one in (*as_list(item.get("parameters")), *as_list(node.get("parameters"))):
-        told = document.resolved(one)
-        if not isinstance(told, Mapping):
-            continue
-        found = _parameter(document, cast(Node, told))
-        if found.place in ("path", "query"):
-            parameters[found.place, found.name] = found
-        elif found.place == "cookie" or found.name.lower() not in _OF_THE_PROTOCOL:
-            aside[found.place, found.name.lower()] = found
+    found = dict[tuple[str, str], Parameter]()
+    for listed in (*as_list(item.get("parameters")), *as_list(node.get("parameters"))):
+        one = _parameter(document, document.resolved(listed))
+        found[one.place, one.name if one.place in ("path", "query") else one.name.lower()] = one
     for blank in re.findall(r"\{([^}]+)\}", path):
         unsaid = Parameter(name=blank, place="path", required=True, schema={"type": "string"})
-        parameters.setdefault(("path", blank), unsaid)
-    body, sends = None, ""
-    if method != "get" and isinstance(sent := document.resolved(node.get("requestBody")), Mapping):
-        sends, body = _content(document, cast(Node, sent), writing=True)
-        if body is None and cast(Node, sent).get("content"):
-            problem = "it takes no JSON"
-        elif body is not None and body.get("type") == "array":
-            problem = "it takes a list of records at once"
-    result = _result(document, node)
-    if document.missing and problem is None:
-        problem = _MISSING.format(sorted(document.missing)[0])
+        found.setdefault(("path", blank), unsaid)
+    known = [one for key, one in found.items() if key[0] in _PLACES and key not in _NO_PARAMETERS]
+    takes = document.resolved(node.get("requestBody") if method != "get" else None)
+    sends, body = _content(document, takes, writing=True)
+    result, answers = _answer(document, node)
+    problem: str | None = None
+    if body is None and takes.get("content"):
+        problem = "it takes no JSON"
+    elif body is not None and body.get("type") == "array":
+        problem = "it takes a list of records at once"
+    elif document.missing:
+        problem = _MISSING.format(min(document.missing))
     told = _MARKUP.sub("", _told(node.get("summary") or node.get("description"), 1000))
     return Operation(
         name=name,
         method=method,
         path=path,
         told=_told(re.split(r"(?<=[a-z)])\.\s", told, maxsplit=1)[0].rstrip("."), 120),
-        parameters=tuple(parameters.values()),
-        aside=tuple(aside.values()),
+        parameters=tuple(sorted(known, key=lambda one: one.place not in ("path", "query"))),
         body=body,
         sends=sends,
         result=result,
-        answers=_answers(document, node),
+        answers=answers,
         problem=problem,
         deprecated=node.get("deprecated") is True,
     )
@@ -395,13 +366,18 @@ def _operation(document: Document, name: str, method: str, path: str, nodes: tup
 
 def _newer(document: Document, item: Node, node: Node) -> Node:
     """Return an operation of Swagger 2 in the form of OpenAPI 3."""
+
+    def carried(which: str, schema: object) -> Node:
+        kinds = as_list(node.get(which)) or as_list(document.root.get(which)) or ["application/json"]
+        return {"content": {str(kind): {"schema": schema} for kind in kinds}}
+
     parameters: list[Node] = []
     form: dict[str, Node] = {}
     newer: dict[str, object] = {**node, "parameters": parameters}
     for one in (*as_list(item.get("parameters")), *as_list(node.get("parameters"))):
-        told = as_object(document.resolved(one))
+        told = document.resolved(one)
         if told.get("in") == "body":
-            newer["requestBody"] = _carried(document, node, "consumes", told.get("schema", {}))
+            newer["requestBody"] = carried("consumes", told.get("schema", {}))
         elif told.get("in") == "formData":
             form[str(told.get("name"))] = told
         else:
@@ -413,31 +389,21 @@ def _newer(document: Document, item: Node, node: Node) -> Node:
         required = [name for name, one in form.items() if one.get("required") is True]
         schema = {"type": "object", "properties": form, "required": required}
         newer["requestBody"] = {"content": {"multipart/form-data" if is_file else FORM: {"schema": schema}}}
-    answers = as_object(node.get("responses"))
-    given = {code: as_object(document.resolved(one)) for code, one in answers.items()}
-    newer["responses"] = {
-        code: _carried(document, node, "produces", one["schema"]) if "schema" in one else {}
-        for code, one in given.items()
-    }
-    return newer
-
-
-def _carried(document: Document, node: Node, which: str, schema: object) -> Node:
-    """Return a body of Swagger 2, whose media types the operation or the document names."""
-    kinds = as_list(node.get(which)) or as_list(document.root.get(which)) or ["application/json"]
-    return {"content": {str(kind): {"schema": schema} for kind in kinds}}
+    told = as_object(node.get("responses"))
+    given = {code: document.resolved(one) for code, one in told.items()}
+    typed = {code: carried("produces", one["schema"]) for code, one in given.items() if "schema" in one}
+    return {**newer, "responses": {**given, **typed}}
 
 
 def _parameter(document: Document, told: Node) -> Parameter:
     node = told.get("schema")
     as_json = node is None and isinstance(told.get("content"), Mapping)
     if node is None:  # a parameter may have a `content` instead
-        content: object = told.get("content")
-        node = as_object(next(iter(as_object(content).values()), None)).get("schema", {})
+        node = as_object(next(iter(as_object(told.get("content")).values()), None)).get("schema", {})
     schema = document.schema(node, writing=True)
     schema.setdefault("type", "string")
-    if told.get("description") and "description" not in schema:
-        schema["description"] = " ".join(str(told["description"]).split())[:_MOST_TOLD]
+    if told.get("description"):
+        schema.setdefault("description", " ".join(str(told["description"]).split())[:_MOST_TOLD])
     example = told.get("example")
     if example is not None and not isinstance(example, Mapping | list):
         schema.setdefault("examples", [example])
@@ -454,47 +420,19 @@ def _parameter(document: Document, told: Node) -> Parameter:
 
 def _content(document: Document, node: Node, *, writing: bool) -> tuple[str, dict[str, Any] | None]:
     """Return the media type and the schema of a JSON request or response body."""
-    content = node.get("content")
-    if not isinstance(content, Mapping):
-        return "", None
-    for kind, one in cast("Mapping[str, object]", content).items():
-        if _JSON.match(str(kind)) and isinstance(one, Mapping) and "schema" in one:
-            schema = document.schema(cast(Node, one)["schema"], writing=writing)
-            return str(kind), schema if schema.get("type") in ("object", "array", None) else None
+    for kind, one in as_object(node.get("content")).items():
+        if _JSON.match(kind) and "schema" in as_object(one):
+            schema = document.schema(one["schema"], writing=writing)
+            return kind, schema if schema.get("type") in ("object", "array", None) else None
     return "", None
 
 
-def _result(document: Document, node: Node) -> dict[str, Any] | None:
-    """Return the schema of the first successful response that has a body."""
-    for answer in _successes(document, node):
-        _, schema = _content(document, answer, writing=False)
-        if schema:
-            return schema
-    return None
-
-
-def _answers(document: Document, node: Node) -> tuple[str, ...]:
-    """Return the media types of the first successful response that has a body."""
-    for answer in _successes(document, node):
-        content = answer.get("content")
-        if isinstance(content, Mapping) and content:
-            return tuple(map(str, cast(Node, content)))
-    return ()
-
-
-def _successes(document: Document, node: Node) -> Iterator[Node]:
-    """Yield the declared responses that mean success; the default response comes last."""
-    responses = node.get("responses")
-    if not isinstance(responses, Mapping):
-        return
-    told = cast("Mapping[object, object]", responses)
-    good = sorted((str(code), one) for code, one in told.items() if str(code).startswith("2"))
-    for _, one in [*good, ("default", told.get("default"))]:
-        answer = document.resolved(one)
-        if isinstance(answer, Mapping):
-            yield cast(Node, answer)
-
-
-def is_json(kind: str) -> bool:
-    """Whether a media type is JSON or a wildcard."""
-    return kind != FORM and _JSON.match(kind) is not None
+def _answer(document: Document, node: Node) -> tuple[dict[str, Any] | None, str]:
+    """Return the schema of the first response that means success and has one, and `Operation.answers`."""
+    told = as_object(node.get("responses"))
+    good = [told[code] for code in sorted(told) if code.startswith("2")]
+    answers = [document.resolved(one) for one in (*good, told.get("default"))]
+    kinds = next((list(found) for one in answers if (found := as_object(one.get("content")))), list[str]())
+    other = [kind for kind in kinds if kind == FORM or not _JSON.match(kind)]
+    schemas = (_content(document, one, writing=False)[1] for one in answers)
+    return next(filter(None, schemas), None), other[0] if other == kinds != [] else ""

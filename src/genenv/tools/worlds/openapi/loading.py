@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
@@ -26,11 +27,7 @@ def is_address(text: str) -> bool:
 
 
 def file_text(path: Path) -> str:
-    """Return the text of a document in one file.
-
-    Raises:
-        UsageError: the file cannot be read.
-    """
+    """Return the text of a document in one file."""
     try:
         with path.open("rb") as file:
             return _text(file.read(MOST_BYTES + 1), str(path))
@@ -43,24 +40,16 @@ def load_text(source: str) -> str:
 
     Only files in the folder of the document, or below it, are read. From an address, only its host is asked.
 
-    Args:
-        source: a path, or an address.
-
     Raises:
         UsageError: the document cannot be read, or is too large with its files.
     """
-    reader = _Reader(source)
-    try:
+    with closing(_Reader(source)) as reader:
         text = reader.read(reader.root)
         if not _ELSEWHERE.search(text):
             return text
         whole = reader.moved(read_document(text, source), reader.root)
-        parts: dict[str, Json] = {}
-        while reader.waiting:
-            address = reader.waiting.pop()
-            parts[reader.named(address)] = reader.moved(reader.found[address], address)
-    finally:
-        reader.close()
+        # while a part is moved, more files are read
+        parts = {reader.named(one): reader.moved(reader.found[one], one) for one in reader.read_parts}
     return json.dumps({**as_object(whole), _PARTS: parts}) if parts else text
 
 
@@ -75,14 +64,13 @@ class _Reader:
         self._left = MOST_BYTES
         self.found: dict[str, Json] = {}
         """The files read so far by address; null if a file cannot be read."""
-        self.waiting: list[str] = []
-        """Addresses of files whose references were not redirected yet."""
+        self.read_parts: list[str] = []
+        """Addresses of the files that could be read, besides the document."""
 
     def read(self, address: str) -> str:
         """Return the text at an address."""
         if not is_address(address):
-            is_root = address == self.root
-            return file_text(Path(self._source) if is_root else Path(unquote(urlsplit(address).path)))
+            return file_text(_path(address))
         self._client = self._client or HttpClient("", Headers((), {}), _MOST_FILES, most_bytes=MOST_BYTES)
         try:
             reply = self._client.ask(Request(method="GET", target=address, headers={}))
@@ -107,12 +95,9 @@ class _Reader:
             return [self.moved(one, base) for one in node]
         if not isinstance(node, Mapping):
             return node
-        return {
-            name: self._redirected(one, base)
-            if name == "$ref" and isinstance(one, str)
-            else self.moved(one, base)
-            for name, one in node.items()
-        }
+        moved = {name: self.moved(one, base) for name, one in node.items()}
+        reference = node.get("$ref")
+        return {**moved, "$ref": self._redirected(reference, base)} if isinstance(reference, str) else moved
 
     def _redirected(self, reference: str, base: str) -> str:
         try:
@@ -130,9 +115,8 @@ class _Reader:
 
     def _read_part(self, address: str) -> Json:
         """Return the content of a file; null if it is outside the folder, or cannot be read."""
-        if not address.startswith(self._folder) or len(self.found) >= _MOST_FILES:
-            return None
-        if not is_address(address) and not _is_below(address, self._folder):
+        is_inside = address.startswith(self._folder) and len(self.found) < _MOST_FILES
+        if not is_inside or not (is_address(address) or _path(address).is_relative_to(_path(self._folder))):
             return None
         try:
             content = read_document(self.read(address), self.named(address))
@@ -141,14 +125,13 @@ class _Reader:
         self._left -= len(json.dumps(content))
         if self._left < 0:
             raise UsageError(f"{self._source} with its files is larger than {MOST_BYTES >> 20} MiB")
-        self.waiting.append(address)
+        self.read_parts.append(address)
         return content
 
 
-def _is_below(address: str, folder: str) -> bool:
-    """Whether a file is in a folder after all links are followed."""
-    path, above = (Path(unquote(urlsplit(one).path)).resolve() for one in (address, folder))
-    return path.is_relative_to(above)
+def _path(address: str) -> Path:
+    """Return the path of a `file:` address, with all links followed."""
+    return Path(unquote(urlsplit(address).path)).resolve()
 
 
 def _text(content: bytes, name: str) -> str:

@@ -7,7 +7,6 @@ exist. When the world is made, each operation is checked against the document; o
 
 from __future__ import annotations
 
-import copy
 import json
 import random
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
@@ -18,12 +17,20 @@ from genenv.errors import UsageError
 from genenv.tools.discover.state_values import words_of
 from genenv.tools.worlds.base import Call, Outcome, Played, Session, Tool
 from genenv.tools.worlds.openapi.document import Document, operations
-from genenv.tools.worlds.openapi.http_client import AnswerBuilder
 from genenv.tools.worlds.openapi.parameters import NEWEST, Parameters, chosen, field_of
 from genenv.tools.worlds.openapi.resources import Action, Does, Resources, Table
-from genenv.tools.worlds.openapi.rows import MOMENT, Record, State, first_state, new_key, valued
+from genenv.tools.worlds.openapi.rows import (
+    MOMENT,
+    AnswerBuilder,
+    Record,
+    State,
+    alone,
+    first_state,
+    new_key,
+    valued,
+)
 from genenv.tools.worlds.openapi.shapes import plain
-from genenv.types import Json, JsonObject
+from genenv.types import Json
 
 _READS = frozenset({Does.LIST, Does.READ, Does.READ_PART})
 
@@ -35,22 +42,17 @@ class _Refused(Exception):
 class MockWorld:
     """A world whose tools are the operations of an OpenAPI document, on mock tables.
 
-    Args:
-        text: the document.
-        name: the document's name in messages.
-        only: prefixes of the paths whose operations are tools; empty: all.
-        version: see `OpenApiSource`.
+    The arguments are the document, its name in messages, and what `OpenApiSource` says.
 
     Raises:
         UsageError: it is not an OpenAPI document, or has no operation on records.
     """
 
+    network, confined, received = False, True, 0
+    asked: Collection[str] = ()
+
     def __init__(self, text: str, name: str, only: Sequence[str] = (), version: int = NEWEST) -> None:
-        document = Document(text, name)
-        listed = [one for one in operations(document) if not only or one.path.startswith(tuple(only))]
-        if only and not listed:
-            raise UsageError(f"{name} has no path that begins with {' or '.join(only)}")
-        resources = Resources(listed)
+        resources = Resources(operations(Document(text, name), only))
         self.tables = resources.tables
         """The tables by name."""
         self.left_out: dict[str, str] = dict(resources.left_out)
@@ -60,12 +62,6 @@ class MockWorld:
             one.operation.name: Parameters(one, self.tables[one.table], version) for one in resources.actions
         }
         self.left_out |= {tool: one.problem for tool, one in self.parameters.items() if one.problem}
-        self.network = False
-        self.confined = True
-        self.received = 0
-        self.asked: Collection[str] = ()
-        self.keys: dict[tuple[str, int], Json] = {}
-        """The keys of new records by table and number, in all sessions the same."""
         self.made_up: dict[tuple[str, str], Json] = {}
         """The values that the service itself gives new records, by table and field."""
         self._hold(resources.actions, name, only)
@@ -97,18 +93,12 @@ class MockWorld:
     @property
     def remarks(self) -> Sequence[str]:
         """Sentences about what the tools omit of the document."""
-        parameters = {tool: self.parameters[tool] for tool in self.tools}
+        known = [(tool, self.parameters[tool]) for tool in self.tools]
+        more = "`{}` takes more than tasks give: {}"
+        idle = "{1} of `{0}` must be given, and changes nothing on mock tables"
         return [
-            *(
-                f"`{tool}` takes more than tasks give: {', '.join(one.unused)}"
-                for tool, one in parameters.items()
-                if one.unused
-            ),
-            *(
-                f"{', '.join(one.idle)} of `{tool}` must be given, and changes nothing on mock tables"
-                for tool, one in parameters.items()
-                if one.idle
-            ),
+            *(more.format(tool, ", ".join(one.unused)) for tool, one in known if one.unused),
+            *(idle.format(tool, ", ".join(one.idle)) for tool, one in known if one.idle),
         ]
 
     def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
@@ -139,54 +129,42 @@ class MockWorld:
             return "no record can be made that its path names"
         if problem := self.tools[tool].problem(call.args):
             return f"no value can be made that its parameters take: {problem}"
-        outcome = self.play([call]).outcomes[0]
+        (outcome,) = self.play([call]).outcomes
         if outcome.error is not None:
-            beside = (one for one in self.actions.values() if one.table == action.table)
-            is_set = any(one.does is Does.SET_PART and one.part == action.part for one in beside)
-            waits = action.does is Does.READ_PART and is_set
+            waits = action.does is Does.READ_PART and any(
+                (one.table, one.does, one.part) == (action.table, Does.SET_PART, action.part)
+                for one in self.actions.values()
+            )
             return None if waits else f"it fails on mock tables: {outcome.error}"
-        if action.answer is None:
-            return None
-        properties: JsonObject = {"answer": cast(Json, action.answer.schema)}
-        declared = Tool(name=tool, parameters={"type": "object", "properties": properties})
+        declared = alone("answer", action.answer.schema if action.answer else {})
         problem = declared.problem({"answer": outcome.result})
         return f"mock tables do not answer as the document says: {problem}" if problem else None
 
     def sample(self, tool: str) -> Call | None:
         """Return a call of an operation with the ids of an initial record; None if there is none."""
-        action = self.actions[tool]
+        action, tooled, known = self.actions[tool], self.tools[tool], self.parameters[tool].arguments
         table, rng = self.tables[action.table], random.Random(tool)
         record = next(iter(self.first[table.name].values()), Record())
-        held = dict(action.parents)
-        if action.key is not None:
-            held[action.key] = table.key
+        held = {**action.parents, **({action.key: table.key} if action.key is not None else {})}
+        others = [one for one in tooled.properties if known[one].place != "path"]
+        is_bare = action.does is Does.UPDATE and not tooled.required & {*others}
+        required = tooled.required | {*others[:is_bare]}
         args: dict[str, Json] = {}
-        known = self.parameters[tool]
-        others = [one for one in self.tools[tool].properties if one not in known.in_path]
-        required = self.tools[tool].required
-        if action.does is Does.UPDATE and not required & {*others}:
-            required |= {*others[:1]}
-        for argument, schema in self.tools[tool].properties.items():
-            if argument not in required:
-                continue
-            name = known.names[argument]
+        for argument in [one for one in tooled.properties if one in required]:
+            name = known[argument].name
+            if name in held and held[name] not in record:
+                return None
             if name in held:
-                if held[name] not in record:
-                    return None
                 args[argument] = record[held[name]]
             elif (other := table.refers.get(name)) and self.first.get(other):
                 args[argument] = next(iter(self.first[other].values()))[self.tables[other].key]
             else:
-                args[argument] = valued(name, schema, rng)
+                args[argument] = valued(name, tooled.properties[argument], rng)
         return Call(tool=tool, args=args)
 
 
 class MockSession:
-    """One run of the operations on a copy of the mock tables.
-
-    Args:
-        world: the operations and their tables.
-    """
+    """One run of the operations on a copy of the mock tables."""
 
     def __init__(self, world: MockWorld) -> None:
         self._world, self._tables = world, world.tables
@@ -207,12 +185,7 @@ class MockSession:
         return cast(Json, {name: dict(rows) for name, rows in self._rows.items()})
 
     def done(self, call: Call, *, watch: bool = False) -> Outcome:
-        """Make one call.
-
-        Args:
-            call: the call.
-            watch: whether to look if it changes the rows.
-        """
+        """Make one call; with `watch`, look whether it changes the rows."""
         action = self._world.actions.get(call.tool)
         if action is None:
             return Outcome(error=f"There is no tool {call.tool!r}.")
@@ -221,31 +194,41 @@ class MockSession:
         watch = watch and action.does not in _READS
         rows = self._rows[action.table]
         before = json.dumps(rows, sort_keys=True) if watch else ""
-        result, refused = cast(Json, None), None
         try:
-            result = self._result(action, copy.deepcopy(dict(call.args)))
-        except _Refused as error:
-            refused = str(error)
-        changed = watch and json.dumps(rows, sort_keys=True) != before
-        return Outcome(result=result, error=refused, changed=changed)
+            result = self._result(action, call.args)
+        except _Refused as error:  # nothing was changed
+            return Outcome(error=str(error))
+        return Outcome(result=result, changed=watch and json.dumps(rows, sort_keys=True) != before)
 
-    def _result(self, action: Action, given: dict[str, Json]) -> Json:
-        table, teller = self._tables[action.table], self._world.tellers[action.operation.name]
+    def _result(self, action: Action, given: Mapping[str, Json]) -> Json:
+        table, rows = self._tables[action.table], self._rows[action.table]
+        teller = self._world.tellers[action.operation.name]
         path, args = self._world.parameters[action.operation.name].read(given)
         owner = self._owner(action, path)
-        rows = self._rows[table.name]
-        match action.does:
-            case Does.LIST:
-                found = [one for one in rows.values() if _belongs(one, owner) and _fits_all(table, one, args)]
-                return teller.told(found, several=True)
-            case Does.CREATE:
-                return teller.told([self._created(table, {**args, **owner})], several=False)
-            case _:
-                key = path[action.key] if action.key in path else args.pop(cast(str, action.key))
-                record = rows.get(str(key))
-                if record is None or not _belongs(record, owner):
-                    raise _Refused(f"There is no {_one(table)} {key}.")
-                return self._on_record(action, record, args)
+        if action.does is Does.LIST:
+            owned = [one for one in rows.values() if _belongs(one, owner)]
+            return teller.told([one for one in owned if all(_fits(table, one, *arg) for arg in args.items())])
+        if action.does is Does.CREATE:
+            return teller.told(self._created(table, {**args, **owner}))
+        key = path[action.key] if action.key in path else args.pop(cast(str, action.key))
+        record = rows.get(str(key))
+        if record is None or not _belongs(record, owner):
+            raise _Refused(f"There is no {_one(table)} {key}.")
+        key, part = record[table.key], action.part
+        if action.does is Does.READ_PART and part not in record:
+            raise _Refused(f"{_one(table).capitalize()} {key} has no {' '.join(words_of(part))}.")
+        if action.does is Does.DELETE:
+            del rows[str(key)]
+        elif action.does not in _READS:
+            is_part = action.does is Does.SET_PART
+            if not (args or is_part) and self._world.version > 1:
+                raise _Refused("There is nothing to change.")
+            self._referred(table, args)
+            rows[str(key)] = record = {**record, **(_part_set(action, table, args) if is_part else args)}
+        elif action.does is Does.READ_PART:
+            return teller.told(record[part])
+        is_gone = action.does is Does.DELETE and action.answer is None
+        return {"deleted": key} if is_gone else teller.told(record)
 
     def _owner(self, action: Action, path: Mapping[str, Json]) -> Record:
         """Return the fields that link a record to the records in its path; refuse if these do not match."""
@@ -255,62 +238,25 @@ class MockSession:
             if above not in self._rows:
                 continue
             parent = self._rows[above].get(str(path[parameter]))
-            shared = self._tables[above].owners
-            around = {
-                shared[owner]: path[one]
-                for one, owner in action.above.items()
-                if owner in shared and one != parameter
-            }
+            shared, others = self._tables[above].owners, [one for one in action.above if one != parameter]
+            around = {shared[own]: path[one] for one in others if (own := action.above[one]) in shared}
             if parent is None or not _belongs(parent, around):
                 raise _Refused(f"There is no {_one(self._tables[above])} {path[parameter]}.")
         return {name: path[parameter] for parameter, name in action.parents.items()}
-
-    def _on_record(self, action: Action, record: Record, args: dict[str, Json]) -> Json:
-        table, teller = self._tables[action.table], self._world.tellers[action.operation.name]
-        key = record[table.key]
-        match action.does:
-            case Does.READ:
-                pass
-            case Does.DELETE:
-                del self._rows[table.name][str(key)]
-                if action.answer is None:
-                    return {"deleted": key}
-            case Does.READ_PART:
-                if action.part not in record:
-                    raise _Refused(
-                        f"{_one(table).capitalize()} {key} has no {' '.join(words_of(action.part))}."
-                    )
-                return _part_told(teller, record[action.part])
-            case Does.SET_PART:
-                self._referred(table, args)
-                record = {**record, **_part_set(action, table, args)}
-            case _:
-                if not args and self._world.version > 1:
-                    raise _Refused("There is nothing to change.")
-                self._referred(table, args)
-                record = {**record, **args}
-        if action.does is not Does.DELETE:
-            self._rows[table.name][str(key)] = record
-        return teller.told([record], several=False)
 
     def _created(self, table: Table, args: Record) -> Record:
         self._referred(table, args)
         rows = self._rows[table.name]
         key = args.get(table.key)
-        while key is None or (str(key) in rows and table.key not in args):
+        while key is None:
             self._made[table.name] += 1
-            place = table.name, self._made[table.name]
-            if place not in self._world.keys or str(self._world.keys[place]) in rows:
-                self._world.keys[place] = new_key(table, self._made[table.name], rows)
-            key = self._world.keys[place]
+            key = new_key(table, self._made[table.name], rows)
             if key is None:
                 raise _Refused(f"There can be no other {_one(table)}.")
+            key = None if str(key) in rows else key
         if str(key) in rows:
             raise _Refused(f"There is a {_one(table)} {key} already.")
-        record: Record = {
-            table.key: key,
-            **{name: value for name, value in args.items() if name != table.key},
-        }
+        record = {table.key: key, **{name: value for name, value in args.items() if name != table.key}}
         for name in table.fields:
             if name not in record and (value := self._given_by_server(table, name)) is not None:
                 record[name] = value
@@ -322,11 +268,9 @@ class MockSession:
         schema = table.fields[name]
         for known in ("default", "const"):
             if known in schema:
-                return copy.deepcopy(cast(Json, schema[known]))
-        if schema.get("format") == "date-time":
-            return MOMENT
-        if listed := cast("Sequence[Json]", schema.get("enum", ())):
-            return listed[0]
+                return cast(Json, schema[known])
+        if schema.get("format") == "date-time" or "enum" in schema:
+            return MOMENT if "enum" not in schema else cast("Sequence[Json]", schema["enum"])[0]
         if name not in table.required:
             return None
         if there := self._rows.get(table.links.get(name, "")):
@@ -334,7 +278,7 @@ class MockSession:
         place = (table.name, name)
         if place not in self._world.made_up:
             self._world.made_up[place] = valued(name, schema, random.Random(f"{table.name} {name}"))
-        return copy.deepcopy(self._world.made_up[place])
+        return self._world.made_up[place]
 
     def _referred(self, table: Table, args: Mapping[str, Json]) -> None:
         for name, other in table.links.items():
@@ -348,15 +292,6 @@ def _one(table: Table) -> str:
 
 def _belongs(record: Record, owner: Mapping[str, Json]) -> bool:
     return all(str(record.get(name)) == str(value) for name, value in owner.items())
-
-
-def _part_told(teller: AnswerBuilder, part: Json) -> Json:
-    """Return the response for a part of a record, which may be any JSON value."""
-    if isinstance(part, dict):
-        return teller.told([part], several=False)
-    if isinstance(part, list) and part and all(isinstance(one, dict) for one in part):
-        return teller.told(cast("list[Record]", part), several=True)
-    return copy.deepcopy(part)
 
 
 def _part_set(action: Action, table: Table, args: Record) -> Record:
@@ -381,12 +316,8 @@ def _status(table: Table, part: str) -> tuple[str, str] | None:
     return None
 
 
-def _fits_all(table: Table, record: Record, asked: Mapping[str, Json]) -> bool:
-    """Whether a record matches all arguments; an unknown argument searches all texts of the record."""
-    return all(_fits(table, record, *pair) for pair in asked.items())
-
-
 def _fits(table: Table, record: Record, name: str, value: Json) -> bool:
+    """Whether a record matches an argument; an unknown one searches all texts of the record."""
     field = field_of(table, name)
     if field is None:
         texts = [one for one in record.values() if isinstance(one, str)]

@@ -42,6 +42,9 @@ _BOUNDS = ("minimum", "maximum", "pattern", "format", "minLength", "maxLength", 
 Stem = tuple[str, ...]
 """A path up to the word that names a table, with `{}` for each placeholder."""
 
+_Place = tuple[Stem, tuple[str, ...]]
+"""A path up to its last word, and the names of the placeholders after it, which identify a record."""
+
 Owner = tuple[str, str]
 """A path parameter, and the table of the record that it names; empty if no table has it."""
 
@@ -56,6 +59,13 @@ class Does(StrEnum):
     DELETE = "delete"
     READ_PART = "read part"
     SET_PART = "set part"
+
+
+_DOES = {
+    **{("get", False): Does.LIST, ("post", False): Does.CREATE},
+    **{("get", True): Does.READ, ("delete", True): Does.DELETE},
+}
+"""What methods do to a table, or to a record (True); others update."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -111,21 +121,8 @@ class Action:
     """The declared response; None if the document declares none."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """The target of a path: a table, or a record in it."""
-
-    stem: Stem
-    blanks: tuple[str, ...]
-    """Placeholders after the word that names the table; these identify a record."""
-
-
 class Resources:
-    """The tables and actions inferred from the operations of a document.
-
-    Args:
-        operations: all operations of the document.
-    """
+    """The tables and actions inferred from the operations of a document."""
 
     def __init__(self, operations: Sequence[Operation]) -> None:
         self.tables: dict[str, Table] = {}
@@ -138,7 +135,10 @@ class Resources:
                 self.left_out[one.name] = f"it is {other} with another ending"
         usable = [one for one in operations if one.name not in self.left_out]
         self._references = _references(usable)
-        self._blanks = _numbers_of_blanks(usable)
+        self._blanks: dict[Stem, int] = {}
+        """How many placeholders identify a record, by path: two in `/repos/{owner}/{repo}`."""
+        for stem, blanks in [_place_of(one.segments) for one in usable]:
+            self._blanks |= {stem: min(len(blanks), self._blanks.get(stem, len(blanks)))} if blanks else {}
         self._made_at = {_stem(one.segments) for one in usable if _makes(one)}
         self._names: dict[Stem, str] = {}
         self._shown: dict[Stem, set[str]] = {}
@@ -150,7 +150,7 @@ class Resources:
         own: dict[str, list[tuple[Operation, _Place]]] = {name: [] for name in self._names.values()}
         for one in usable:
             if place := self._places.get(one.name):
-                own[self._names[place.stem]].append((one, place))
+                own[self._names[place[0]]].append((one, place))
         for name in own:
             self.tables[name] = self._table(name, own[name])
         self._called: dict[str, list[str]] = {}
@@ -177,15 +177,13 @@ class Resources:
 
     def _place(self, operation: Operation) -> _Place | None:
         """Return the table or record that a path stands for, or None."""
-        segments = operation.segments
-        blanks = _last_blanks(segments)
-        words = segments[: len(segments) - len(blanks)]
-        if not words or (not blanks and not self._is_table(operation)):
-            return None
-        stem = _stem(words)
-        if blanks and len(blanks) != self._blanks.get(stem, 1):
-            return None
-        return _Place(stem, tuple(one[1:-1] for one in blanks))
+        place = _place_of(operation.segments)
+        is_known = self._is_record(place) if place[1] else self._is_table(operation)
+        return place if place[0] and is_known else None
+
+    def _is_record(self, place: _Place) -> bool:
+        """Whether a place has as many placeholders as identify its records."""
+        return len(place[1]) == self._blanks.get(place[0], 1)
 
     def _is_named(self, operation: Operation) -> bool:
         """Whether a path, or a longer path that continues it, identifies a record."""
@@ -206,15 +204,15 @@ class Resources:
         return not any(_alike(answer, self._known_fields(name)) for name in known)
 
     def _known_fields(self, name: str) -> set[str]:
-        return {one for stem, other in self._names.items() if other == name for one in self._shown[stem]}
+        return set[str]().union(*(self._shown[stem] for stem, one in self._names.items() if one == name))
 
     def _assign(self, operations: Sequence[Operation]) -> None:
         """Assign a table to each path; paths with the same last word and similar records share one."""
         for one in operations:
             if (place := self._places[one.name]) is not None:
-                answer = self._answer(one, place.stem[-1], listing=one.method == "get")
+                answer = self._answer(one, place[0][-1], listing=one.method == "get")
                 shown = answer.fields if answer is not None and one.method in ("get", "post") else ()
-                self._shown.setdefault(place.stem, set()).update(map(plain, shown))
+                self._shown.setdefault(place[0], set()).update(map(plain, shown))
         for stem, shown in self._shown.items():
             if stem in self._names:
                 continue
@@ -238,25 +236,22 @@ class Resources:
         word = next(stem for stem, other in self._names.items() if other == name)[-1]
         fields: dict[str, dict[str, Any]] = {}
         required: set[str] = set()
-        answers = [
-            self._answer(one, word, listing=one.method == "get")
-            for one, _ in sorted(own, key=lambda pair: (len(pair[1].stem), _tells_most(pair[0])))
-        ]
-        for answer in answers:
-            for field_name, one in answer.fields.items() if answer else ():
-                fields.setdefault(field_name, one.schema)
-                required |= {field_name} if one.required else set()
+        # responses with one record come first, then lists, then responses to changes
+        ordered = sorted(own, key=lambda p: (len(p[1][0]), 2 * (p[0].method != "get") or not p[1][1]))
+        for one, _ in ordered:
+            answer = self._answer(one, word, listing=one.method == "get")
+            for field_name, shown in answer.fields.items() if answer else ():
+                fields.setdefault(field_name, shown.schema)
+                required |= {field_name} if shown.required else set()
         bodies = [(one, self._sent(one, word)) for one, _ in own if one.method in ("post", "put", "patch")]
         for _, sent in bodies:
-            for field_name, one in sent.items():
-                fields.setdefault(field_name, one.schema)
+            fields |= {name: one.schema for name, one in sent.items() if name not in fields}
         fields = {one: inner for one, inner in fields.items() if one not in OF_THE_PROTOCOL}
         asked = [
-            (place.blanks[-1], p.schema)
-            for one, place in own
-            if place.blanks
+            (p.name, p.schema)
+            for one, (_, blanks) in own
             for p in one.parameters
-            if p.name == place.blanks[-1]
+            if p.place == "path" and blanks[-1:] == (p.name,)
         ]
         blank, schema = asked[0] if asked else ("", {})
         key = _key(word, blank, schema, fields)
@@ -266,7 +261,7 @@ class Resources:
         posted = [sent for one, sent in bodies if one.method == "post" and not _only_names(sent, key)]
         spoken = words_of(key)[-1:] and words_of(key)[-1] in ("username", "name", "slug", "code")
         given = any(key in sent and (sent[key].required or spoken) for sent in posted)
-        named = tuple({place.blanks[-1]: None for _, place in own if place.blanks})
+        named = (*dict.fromkeys(name for _, (_, blanks) in own for name in blanks[-1:]),)
         return Table(
             name=name, word=word, key=key, fields=fields, required=required, named=named, given=given
         )
@@ -274,7 +269,7 @@ class Resources:
     def _belonging(self, table: Table, own: Sequence[tuple[Operation, _Place]]) -> None:
         """Record the owners of a table's records, from the paths that lead to the table."""
         for one, place in own:
-            for parameter, parent, schema in self._above(one, place):
+            for parameter, parent, schema in self._above(one, place[1][-1:]):
                 linked = self._link(table, parameter, parent)
                 table.owners.setdefault((parameter, parent), linked)
                 if parent:
@@ -282,20 +277,16 @@ class Resources:
                     table.parents[linked] = parent
                 table.fields.setdefault(linked, schema)
 
-    def _above(self, operation: Operation, place: _Place) -> Iterator[tuple[str, str, dict[str, Any]]]:
-        """Yield the path parameters that identify owners, each with the owner's table and its schema."""
+    def _above(self, operation: Operation, named: Sequence[str]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+        """Yield the path parameters other than `named` that identify owners, their tables and schemas."""
         segments = operation.segments
-        schemas = {p.name: p.schema for p in operation.parameters}
-        named = place.blanks[-1:]
+        schemas = {p.name: p.schema for p in operation.parameters if p.place == "path"}
         for i, one in enumerate(segments):
             parameter = one[1:-1]
-            if not is_blank(one) or (i == len(segments) - 1 and (parameter,) == named):
-                continue
-            before = segments[:i]
-            run = len(_last_blanks(before)) + 1
-            stem = _stem(before[: len(before) - run + 1])
-            parent = self._names.get(stem, "") if run == self._blanks.get(stem, 1) else ""
-            yield parameter, parent, dict(schemas.get(parameter, {"type": "string"}))
+            if is_blank(one) and (i < len(segments) - 1 or [parameter] != [*named]):
+                place = _place_of(segments[: i + 1])
+                parent = self._names.get(place[0], "") if self._is_record(place) else ""
+                yield parameter, parent, dict(schemas.get(parameter, {"type": "string"}))
 
     def _link(self, table: Table, parameter: str, parent: str) -> str:
         """Return the field that holds an owner's key: a field of that name, or a new one."""
@@ -318,7 +309,9 @@ class Resources:
         for other in self._called.get(plain(name), ()):
             table = self.tables[other]
             is_word = plain(name) == plain(singular(table.word.lower()))
-            named = not is_word or plain(name) in map(plain, table.named) or _says_id(schema)
+            # its description may say that it is an id: `project`, "The gid of a project."
+            said = re.search(r"\b(?:g|s|uu)?id\b", str(schema.get("description", "")).lower())
+            named = not is_word or plain(name) in map(plain, table.named) or said
             if named and table.fields[table.key].get("type", "string") == schema.get("type"):
                 return other
         return None
@@ -326,77 +319,61 @@ class Resources:
     # actions
 
     def _action(self, operation: Operation) -> Action:
-        place = self._places.get(operation.name)
-        if _repeats(operation.segments):
+        place, segments = self._places.get(operation.name), operation.segments
+        if len({*filter(is_blank, segments)}) < sum(map(is_blank, segments)):
             raise _NoAction("its path has two blanks of one name")
-        if place is not None and place.blanks:
-            return self._on_record(operation, place)
         if place is not None:
-            return self._on_table(operation, place)
-        *before, last = operation.segments or ("",)
-        blanks = _last_blanks(before)
-        stem = _stem(before[: len(before) - len(blanks)])
-        if blanks and stem in self._names and len(blanks) == self._blanks.get(stem, 1):
-            return self._on_part(operation, _Place(stem, tuple(one[1:-1] for one in blanks)))
-        answer = self._answer(operation, last, listing=True) if operation.segments else None
+            return self._on_place(operation, place)
+        *before, last = segments or ("",)
+        record = _place_of(before)
+        if record[1] and record[0] in self._names and self._is_record(record):
+            return self._on_part(operation, record)
+        answer = self._answer(operation, last, listing=True) if segments else None
         if operation.method == "get" and answer is not None and answer.many:
             for stem, name in self._names.items():
-                if stem[-1] in operation.segments and _alike(answer, self._known_fields(name)):
-                    return self._made(operation, Does.LIST, _Place(stem, ()), answer=answer)
+                if stem[-1] in segments and _alike(answer, self._known_fields(name)):
+                    return self._made(operation, Does.LIST, (stem, ()), answer=answer)
         what = f"{operation.method.upper()} {operation.path}"
         raise _NoAction(f"{what} is about no records that this document lists or names")
 
     def _made(self, operation: Operation, does: Does, place: _Place, **more: Any) -> Action:  # noqa: ANN401
         """Build an action on a table or a record in it."""
-        name = self._names[place.stem]
-        table = self.tables[name]
-        named = more.get("named", place.blanks[-1:])
-        all_above = self._above(operation, _Place(place.stem, named))
-        above = {one: (one, parent) for one, parent, _ in all_above if (one,) != named}
-        parents = {one: self._link(table, *owner) for one, owner in above.items()}
+        table, named = self.tables[self._names[place[0]]], place[1][-1:]
+        above = {one: (one, parent) for one, parent, _ in self._above(operation, named) if (one,) != named}
         word = operation.segments[-1] if does is Does.READ_PART else table.word
         listing = does in (Does.LIST, Does.READ_PART)
         return Action(
             operation=operation,
             does=does,
-            table=name,
-            key=more.get("key") or (place.blanks[-1] if place.blanks else None),
-            parents=parents,
+            table=table.name,
+            key=more.get("key") or (named[0] if named else None),
+            parents={one: self._link(table, *owner) for one, owner in above.items()},
             above=above,
             part=more.get("part", ""),
             sent=self._sent(operation, word),
             answer=more.get("answer") or self._answer(operation, word, listing=listing),
         )
 
-    def _on_record(self, operation: Operation, place: _Place) -> Action:
-        does = {"get": Does.READ, "delete": Does.DELETE}.get(operation.method, Does.UPDATE)
-        made = self._made(operation, does, place)
-        if does is Does.UPDATE and not made.sent:
-            raise _NoAction("what it does to a record is not said")
-        if does is Does.DELETE and any(
-            len(stem) < len(place.stem) for stem, name in self._names.items() if name == made.table
+    def _on_place(self, operation: Operation, place: _Place) -> Action:
+        method, is_record, table = operation.method, bool(place[1]), self.tables[self._names[place[0]]]
+        does = _DOES.get((method, is_record), Does.UPDATE)
+        in_body = does is Does.UPDATE and not is_record
+        made = self._made(operation, does, place, key=table.key if in_body else None)
+        lists = does is not Does.LIST or made.answer is None or made.answer.many
+        links = does is Does.CREATE and made.parents and _only_names(made.sent, table.key)
+        stems = [stem for stem, name in self._names.items() if name == table.name]
+        takes = does is Does.DELETE and any(len(stem) < len(place[0]) for stem in stems)
+        for is_wrong, why in (
+            (method == "delete" and not is_record, "it deletes all records at once"),
+            (not lists, f"GET {operation.path} lists no records"),
+            (links, "it links records that are there, which mock tables do not hold"),
+            (in_body and table.key not in made.sent, "it changes a record that it does not name"),
+            (does is Does.UPDATE and not made.sent, "what it does to a record is not said"),
+            (takes, "it may delete a record, or only take it from what it belongs to"),
         ):
-            raise _NoAction("it may delete a record, or only take it from what it belongs to")
+            if is_wrong:
+                raise _NoAction(why)
         return made
-
-    def _on_table(self, operation: Operation, place: _Place) -> Action:
-        method = operation.method
-        table = self.tables[self._names[place.stem]]
-        if method == "delete":
-            raise _NoAction("it deletes all records at once")
-        if method == "get":
-            made = self._made(operation, Does.LIST, place)
-            if made.answer is not None and not made.answer.many:
-                raise _NoAction(f"GET {operation.path} lists no records")
-            return made
-        if method == "post":
-            made = self._made(operation, Does.CREATE, place)
-            if made.parents and _only_names(made.sent, table.key):
-                raise _NoAction("it links records that are there, which mock tables do not hold")
-            return made
-        if table.key not in self._sent(operation, table.word):
-            raise _NoAction("it changes a record that it does not name")
-        return self._made(operation, Does.UPDATE, place, key=table.key)
 
     def _on_part(self, operation: Operation, place: _Place) -> Action:
         last = operation.segments[-1]
@@ -405,8 +382,7 @@ class Resources:
             raise _NoAction("it deletes a part of a record")
         if operation.method != "get" and not operation.body and _verb(last) is None:
             raise _NoAction("what it does to a record is not said")
-        part = "_".join(words_of(last)) or last
-        return self._made(operation, does, place, part=part, named=place.blanks[-1:])
+        return self._made(operation, does, place, part="_".join(words_of(last)) or last)
 
 
 class _NoAction(Exception):
@@ -433,22 +409,11 @@ def _references(usable: Sequence[Operation]) -> frozenset[str]:
     return frozenset((words | bodies) - {""})
 
 
-def _numbers_of_blanks(usable: Sequence[Operation]) -> dict[Stem, int]:
-    """Return how many placeholders identify a record, by path: two in `/repos/{owner}/{repo}`."""
-    numbers: dict[Stem, int] = {}
-    for one in usable:
-        if blanks := _last_blanks(one.segments):
-            stem = _stem(one.segments[: len(one.segments) - len(blanks)])
-            numbers[stem] = min(len(blanks), numbers.get(stem, len(blanks)))
-    return numbers
-
-
 def _makes(operation: Operation) -> bool:
     """Whether an operation creates a record of the collection that its path names."""
-    last = operation.segments[-1] if operation.segments else "{}"
-    if operation.method != "post" or is_blank(last) or _acts(last):
-        return False
-    return bool(operation.body and properties_of(operation.result or {})) and _is_several(last)
+    (last,) = operation.segments[-1:] or ("{}",)
+    sends = operation.method == "post" and operation.body and properties_of(operation.result or {})
+    return bool(sends) and not is_blank(last) and not _acts(last) and _is_several(last)
 
 
 def _is_several(word: str) -> bool:
@@ -464,22 +429,11 @@ def _stem(segments: Sequence[str]) -> Stem:
     return tuple("{}" if is_blank(one) else one for one in segments)
 
 
-def _last_blanks(segments: Sequence[str]) -> tuple[str, ...]:
-    """Return the placeholders at the end of a path."""
+def _place_of(segments: Sequence[str]) -> _Place:
+    """Split a path after its last word."""
     number = next((n for n, one in enumerate(reversed(segments)) if not is_blank(one)), len(segments))
-    return tuple(segments[len(segments) - number :])
-
-
-def _repeats(segments: Sequence[str]) -> bool:
-    blanks = [one for one in segments if is_blank(one)]
-    return len(blanks) != len(set(blanks))
-
-
-def _tells_most(operation: Operation) -> int:
-    """Return a sort key: responses with one record first, then lists, then responses to changes."""
-    if operation.method == "get":
-        return 0 if is_blank(operation.segments[-1]) else 1
-    return 2
+    words = len(segments) - number
+    return _stem(segments[:words]), tuple(one[1:-1] for one in segments[words:])
 
 
 def _key(word: str, blank: str, schema: Mapping[str, Any], fields: Mapping[str, Mapping[str, Any]]) -> str:
@@ -511,11 +465,5 @@ def _same(shown: set[str], known: set[str]) -> bool:
     return len(one & other) >= _ALIKE * min(len(one), len(other))
 
 
-def _says_id(schema: Mapping[str, Any]) -> bool:
-    """Whether a field's description says that it is an id: `project`, "The gid of a project."."""
-    return re.search(r"\b(?:g|s|uu)?id\b", str(schema.get("description", "")).lower()) is not None
-
-
 def _verb(segment: str) -> str | None:
-    words = words_of(segment)
-    return words[0] if words and words[0] in VERBS else None
+    return next((word for word in words_of(segment)[:1] if word in VERBS), None)

@@ -1,4 +1,4 @@
-"""Initial rows of the mock tables, drawn from the JSON schemas of their fields."""
+"""Initial rows of the mock tables, drawn from the JSON schemas of their fields, and the responses."""
 
 from __future__ import annotations
 
@@ -12,8 +12,16 @@ from genenv.tools.discover.state_values import words_of
 from genenv.tools.generate.fresh_values import fresh
 from genenv.tools.worlds.base import Tool
 from genenv.tools.worlds.openapi.resources import Table
-from genenv.tools.worlds.openapi.shapes import properties_of
-from genenv.types import Json, JsonObject
+from genenv.tools.worlds.openapi.shapes import (
+    Answer,
+    Field,
+    items_of,
+    plain,
+    properties_of,
+    reference_path,
+    required_of,
+)
+from genenv.types import Json
 from genenv.untrusted.patterns import is_simple
 
 ROWS = 6
@@ -31,12 +39,7 @@ State = dict[str, dict[str, Record]]
 
 
 def first_state(tables: Mapping[str, Table], seed: str) -> State:
-    """Return the initial rows of all tables; records that they refer to exist.
-
-    Args:
-        tables: the tables by name.
-        seed: seed of all random values.
-    """
+    """Return the initial rows of all tables; records that they refer to exist."""
     state: State = {}
     waiting = dict(tables)
     while waiting:
@@ -50,30 +53,20 @@ def first_state(tables: Mapping[str, Table], seed: str) -> State:
 def _rows(
     table: Table, tables: Mapping[str, Table], state: Mapping[str, Mapping[str, Record]], rng: random.Random
 ) -> dict[str, Record]:
-    """Return the initial rows of a table.
-
-    Args:
-        table: the table.
-        tables: the tables that it can refer to.
-        state: the rows of these tables that exist so far.
-        rng: random numbers.
-    """
+    """Return the initial rows of a table, given the rows of the tables that it can refer to."""
     rows: dict[str, Record] = {}
-    scopes = {name: [valued(name, table.fields[name], rng) for _ in range(2)] for name in _scopes(table)}
+    apart = [name for name in table.owners.values() if name not in (*table.parents, table.key)]
+    scopes = {name: [valued(name, table.fields[name], rng) for _ in range(2)] for name in apart}
     for number in range(1, ROWS + 1):
-        record = drawn(table, rng, examples=number == 1)
+        record = _drawn(table, rng, examples=number == 1)
         record |= {name: rng.choice(values) for name, values in scopes.items()}
         for name, other in table.links.items():
             if there := list(state.get(other, {}).values()):
                 owner = rng.choice(there)
                 record[name] = owner[tables[other].key]
                 if name in table.parents:  # the owners of the owner are owners of this record
-                    shared = tables[other].owners
-                    record |= {
-                        own: owner[shared[one]]
-                        for one, own in table.owners.items()
-                        if shared.get(one) in owner
-                    }
+                    shared = [(own, tables[other].owners.get(one)) for one, own in table.owners.items()]
+                    record |= {own: owner[one] for own, one in shared if one in owner}
         key = record.get(table.key) if table.given else None
         if key is None or str(key) in rows:
             key = new_key(table, number, rows)
@@ -83,34 +76,21 @@ def _rows(
     return rows
 
 
-def _scopes(table: Table) -> list[str]:
-    """Return the owner fields whose owners are in no table."""
-    return [name for name in table.owners.values() if name not in table.parents and name != table.key]
-
-
-def drawn(table: Table, rng: random.Random, *, examples: bool) -> Record:
+def _drawn(table: Table, rng: random.Random, *, examples: bool) -> Record:
     """Return a record with random values, without a key unless users choose it.
 
-    Args:
-        table: the table of the record.
-        rng: random numbers.
-        examples: whether a field may take the document's only example, which not all rows should.
+    Only with `examples`, a field may take the document's only example: not all rows should have it.
     """
     names = [name for name in table.fields if name != table.key or table.given]
-    some = [name for name in names if _is_known(table.fields[name])][:_MOST_FIELDS]
+    known = [name for name in names if {"type", "enum", "const", "properties"} & set(table.fields[name])]
     record: Record = {}
     for name in names:
-        if name in some or name in table.required:
+        if name in known[:_MOST_FIELDS] or name in table.required:
             schema = table.fields[name] if examples else varied(table.fields[name])
             value = valued(name, schema, rng)
             if name in table.required or value not in ({}, [], None):
                 record[name] = value
     return record
-
-
-def _is_known(schema: Mapping[str, Any]) -> bool:
-    """Whether a schema restricts a value."""
-    return bool({"type", "enum", "const", "properties"} & set(schema))
 
 
 def varied(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -131,14 +111,14 @@ def valued(name: str, schema: Mapping[str, Any], rng: random.Random, depth: int 
         return MOMENT
     properties = properties_of(schema)
     if properties and depth < _DEEPEST:
-        required = set(cast("Sequence[str]", schema.get("required", ())))
+        required = required_of(schema)
         single = ("string", "integer", "number", "boolean")
         return {
             key: valued(key, one, rng, depth + 1)
             for key, one in properties.items()
             if key in required or (depth < 2 and one.get("type") in single)
         }
-    items = cast("Mapping[str, Any]", schema.get("items") or {})
+    items = items_of(schema)
     if schema.get("type") == "array" and properties_of(items):
         least = int(schema.get("minItems", 1)) if depth < _DEEPEST else 0
         return [valued(name, items, rng, depth + 1) for _ in range(max(1, min(least, 4)))]
@@ -150,30 +130,25 @@ def _draws(name: str, schema: Mapping[str, Any], rng: random.Random) -> Iterator
     if schema.get("type", "string") == "string" and "pattern" in schema and "enum" not in schema:
         yield str(rng.randrange(_FIRST, 10 * _FIRST))
         schema = {key: one for key, one in schema.items() if key != "format"}
-    tool = Tool(name=name, parameters=_alone(name, schema))
+    tool = alone(name, schema)
     for _ in range(_TRIES):
         yield fresh(tool, name, rng)
 
 
 def fits(schema: Mapping[str, Any], value: Json) -> bool:
     """Whether a schema allows a value."""
-    return Tool(name="it", parameters=_alone("it", schema)).problem({"it": value}) is None
+    return alone("it", schema).problem({"it": value}) is None
 
 
-def _alone(name: str, schema: Mapping[str, Any]) -> JsonObject:
-    return {"type": "object", "properties": {name: cast(Json, dict(schema))}}
+def alone(name: str, schema: Mapping[str, Any]) -> Tool:
+    """Return a tool with one argument of that schema, to check and draw values."""
+    return Tool(name=name, parameters={"type": "object", "properties": {name: cast(Json, dict(schema))}})
 
 
 def new_key(table: Table, number: int, taken: Collection[str] = ()) -> Json:
-    """Return the key of the record with a given number in its table, the same one on each call.
+    """Return the key of a table's record with a number (from 1 on), the same one on each call.
 
-    Args:
-        table: the table of the record.
-        number: number of the record, from 1 on.
-        taken: existing keys, as texts.
-
-    Returns:
-        A key that the document allows; None if no other one is allowed.
+    It is None if the document allows no key besides those that are taken.
     """
     schema = table.fields[table.key]
     listed = cast("Sequence[Json]", schema.get("enum", ()))
@@ -191,3 +166,115 @@ def new_key(table: Table, number: int, taken: Collection[str] = ()) -> Json:
     others = {name: one for name, one in schema.items() if name != "examples"}
     ways = itertools.chain(usual, _draws(table.key, others, rng))
     return next((one for one in ways if str(one) not in taken and fits(schema, one)), None)
+
+
+_COUNTS = frozenset({"total", "count", "size", "totalcount", "totalresults", "totalitems", "totalsize"})
+"""Names of fields that hold the number of records."""
+_DONE = frozenset({"deleted", "success", "successful", "ok", "done", "removed"})
+"""Names of fields that confirm a change."""
+_PYTHON: Mapping[str, type | tuple[type, ...]] = {
+    "string": str,
+    "integer": int,
+    "number": (int, float),
+    "boolean": bool,
+    "array": list,
+    "object": dict,
+}
+
+
+class AnswerBuilder:
+    """Builds the response of a mock operation as the document declares it; else it is the records."""
+
+    def __init__(self, answer: Answer | None, seed: str) -> None:
+        self._answer, self._seed = answer, seed
+        self._made: dict[tuple[str, ...], Json] = {}
+
+    def told(self, value: Json) -> Json:
+        """Return the response for a record, for a list of records, or for another part of a record."""
+        answer, listed = self._answer, value if isinstance(value, list) else [value]
+        records = [one for one in listed if isinstance(one, dict)]
+        if answer is None or len(records) < len(listed) or not (records or answer.many):
+            return value
+        if not answer.many and not answer.fields:
+            return self._new((), answer.schema)
+        items = [_as_declared(answer.fields, one) for one in records]
+        value = items if answer.many else items[0]
+        for name in reversed(answer.path):
+            value = {name: value}
+        return self._completed(value, answer.schema, (), len(records))
+
+    def _completed(self, value: Json, schema: Mapping[str, Any], path: tuple[str, ...], count: int) -> Json:
+        """Return a response with the further fields that its schema requires."""
+        if isinstance(value, list):
+            items = items_of(schema)
+            return [self._completed(one, items, (*path, "*"), count) for one in value]
+        if not isinstance(value, dict):
+            return value
+        properties = properties_of(schema)
+        whole: dict[str, Json] = {
+            name: self._completed(one, properties.get(name, {}), (*path, name), count)
+            for name, one in value.items()
+        }
+        is_bare = not whole and not path  # an acknowledgment without a record
+        for name in properties:
+            is_single = properties[name].get("type") in ("string", "integer", "number", "boolean")
+            if name in whole or not (name in required_of(schema) or (is_bare and is_single)):
+                continue
+            kind = properties[name].get("type")
+            if plain(name) in _COUNTS and kind in ("integer", "number"):
+                whole[name] = count
+            elif kind == "boolean":
+                whole[name] = plain(name) in _DONE
+            elif kind == "array" and not properties[name].get("minItems"):
+                whole[name] = []
+            else:
+                whole[name] = self._new((*path, name), properties[name])
+        return whole
+
+    def _new(self, path: tuple[str, ...], schema: Mapping[str, Any]) -> Json:
+        """Return a value that no record has, the same one on each call."""
+        if path not in self._made:
+            rng = random.Random(f"{self._seed} {path}")
+            self._made[path] = valued(path[-1] if path else self._seed, schema, rng)
+        return self._made[path]
+
+
+def _as_declared(fields: Mapping[str, Field], record: Record) -> Json:
+    """Return the fields of a record that a response declares, at their declared paths."""
+    made: dict[str, Json] = {}
+    for name, one in fields.items():
+        if (value := _fitting(record.get(name), one.schema) if name in record else None) is not None:
+            inside = made
+            for part in one.path[:-1]:
+                inside = cast("dict[str, Json]", inside.setdefault(part, {}))
+            inside[one.path[-1]] = value
+    return made
+
+
+def _fitting(value: Json, schema: Mapping[str, Any]) -> Json:
+    """Convert a value to its declared type; None if that is not possible.
+
+    Request and response may differ in a field: `"owner": "U-1"` is returned as `{"id": "U-1"}`.
+    """
+    kind = str(schema.get("type", ""))
+    if "const" in schema or "enum" in schema:
+        listed = cast("Sequence[Json]", schema.get("enum", [schema.get("const")]))
+        return value if value in listed else listed[0] if len(listed) == 1 else None
+    if isinstance(value, list) and kind == "array":
+        items = items_of(schema)
+        return [one for one in (_fitting(one, items) for one in value) if one is not None]
+    is_bool = isinstance(value, bool) and kind in ("integer", "number")
+    if kind not in _PYTHON or (isinstance(value, _PYTHON[kind]) and not is_bool):
+        return value
+    if kind == "array" and not isinstance(value, dict):
+        return [value] if value is not None else None
+    if kind == "object" and isinstance(value, str | int):
+        path = reference_path(schema)
+        for name in reversed(path):
+            value = {name: value}
+        return value if path else None
+    if kind == "string" and isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if isinstance(value, dict) and (path := reference_path({"properties": {one: {} for one in value}})):
+        return _fitting(value[path[0]], schema)
+    return None

@@ -7,7 +7,7 @@ import json
 import os
 import random
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -24,10 +24,11 @@ from genenv.tools.worlds.openapi.document import (
     Operation,
     Parameter,
     argument_name,
-    is_json,
+    deprecated,
     operations,
 )
 from genenv.tools.worlds.openapi.http_client import (
+    HEADER_VALUE,
     TOO_LARGE,
     TOO_LONG,
     Headers,
@@ -38,83 +39,54 @@ from genenv.tools.worlds.openapi.http_client import (
     outcome_of,
 )
 from genenv.tools.worlds.openapi.loading import is_address, load_text
-from genenv.tools.worlds.openapi.parameters import DEPRECATED, MOST_TOOLS
+from genenv.tools.worlds.openapi.parameters import MOST_TOOLS, TOO_MANY
 from genenv.tools.worlds.openapi.shapes import plain
 from genenv.tools.worlds.recorded import MOST_SENT, MOST_WRITTEN, Ended, NoAnswer, record
 from genenv.tools.worlds.sources import RecordedSource, Source
-from genenv.types import Json, JsonObject
+from genenv.types import Json
 
 _MOST_OPTIONAL = 8
 """Maximum number of optional arguments."""
-_BODY = "body"
 _SIZES = frozenset(
     ("limit", "perpage", "pagesize", "pagelimit", "size", "maxresults", "count", "first", "top", "take")
 )
 """Parameters for the number of records in a list."""
 _FEW = 10
-_CHANGES = frozenset(
-    (
-        *("add", "cancel", "create", "delete", "disable", "enable", "login", "logoff", "logout", "pay"),
-        *("purge", "refund", "register", "remove", "reset", "restart", "revoke", "send", "shutdown"),
-        *("signin", "signout", "submit", "subscribe", "transfer", "trigger", "unlock", "unsubscribe"),
-        *("update", "upload", "withdraw"),
-    )
+_CHANGES = re.compile(
+    "(?:add|cancel|create|delete|disable|enable|login|logoff|logout|pay|purge|refund|register|remove|reset|"
+    "restart|revoke|send|shutdown|signin|signout|submit|subscribe|transfer|trigger|unlock|unsubscribe|update|upload|"
+    "withdraw)(?![a-z])"
 )
 """First words of operations that change something, whatever their method."""
 _BETWEEN: Mapping[str, str] = {"form": ",", "simple": ",", "spaceDelimited": " ", "pipeDelimited": "|"}
 _Place = tuple[str, str]
 """A place and a name: `("header", "x-api-key")`."""
-_HEADER = re.compile(r"[\x20-\x7e]+")
-
-
-@dataclass(frozen=True, slots=True)
-class _Slot:
-    """An argument of a tool, and the parameter of the operation that it sets."""
-
-    argument: str
-    parameter: Parameter
 
 
 class Requests:
-    """Converts tool calls of one operation to HTTP requests.
-
-    Args:
-        operation: the operation.
-        given: places and names, in lower case, of what every request has.
-    """
+    """Converts tool calls of one operation to HTTP requests, which have the `given` parameters anyway."""
 
     def __init__(self, operation: Operation, given: Collection[_Place] = ()) -> None:
         self._operation, self._given = operation, given
         self.problem = _problem(operation, given)
         """Why the operation cannot be called; None if it can."""
-        self._slots = [] if self.problem else list(_slots(operation, given))
+        self._slots = {} if self.problem else _slots(operation, given)
 
     @property
     def tool(self) -> Tool:
         """The tool as the agent sees it."""
-        one = self._operation
-        properties: dict[str, Json] = {slot.argument: slot.parameter.schema for slot in self._slots}
-        required: list[Json] = [slot.argument for slot in self._slots if slot.parameter.required]
-        schema: JsonObject = {"type": "object", "properties": properties}
-        return Tool(
-            name=one.name,
-            description=one.told or " ".join(words_of(one.name)),
-            parameters={**schema, "required": required} if required else schema,
-            writes=not reads(one),
-        )
+        return self._operation.tool(self._slots, writes=not reads(self._operation))
 
     @property
     def shorter(self) -> Requests | None:
         """A variant that requests few records at a time; None if no parameter allows that."""
-        for number, one in enumerate(self._operation.parameters):
+        for number, one in enumerate(listed := list(self._operation.parameters)):
             bare = plain(one.name) in _SIZES and one.schema.get("type") == "integer"
             if bare and "enum" not in one.schema and one.place == "query" and not one.required:
                 kept = {name: told for name, told in one.schema.items() if name in ("type", "description")}
                 most = one.schema.get("maximum")
                 few = min(_FEW, most) if isinstance(most, int) and most > 0 else _FEW
-                schema = {**kept, "minimum": 1, "maximum": few}
-                listed = list(self._operation.parameters)
-                listed[number] = replace(one, required=True, schema=schema)
+                listed[number] = replace(one, required=True, schema={**kept, "minimum": 1, "maximum": few})
                 return Requests(replace(self._operation, parameters=tuple(listed)), self._given)
         return None
 
@@ -124,38 +96,33 @@ class Requests:
         Raises:
             UnusableAnswer: a value cannot be put in its place, such as an empty part of a path.
         """
-        path, query, headers = self._operation.path, list[tuple[str, str]](), dict[str, str]()
-        fields: dict[str, Json] = {}
-        blanks: dict[str, str] = {}
-        for slot in self._slots:
-            one, value = slot.parameter, args.get(slot.argument)
-            if value is None:
-                continue
-            match one.place:
-                case "path":
-                    blanks[one.name] = _in_path(one, value)
-                case "query":
-                    query += _in_query(one, value)
-                case "header":
-                    headers[one.name] = _in_header(one, value)
-                case _:
-                    fields[one.name] = value
-        target = _filled(path, blanks)
-        if query:
-            target += "?" + urlencode(query, quote_via=quote)
-        body = None
-        if self._operation.sends:
-            headers["content-type"] = FORM if self._operation.sends == FORM else "application/json"
-            is_form = self._operation.sends == FORM
-            body = (urlencode(_pairs(fields)) if is_form else json.dumps(fields, ensure_ascii=False)).encode()
-        return Request(method=self._operation.method.upper(), target=target, headers=headers, body=body)
+        given = [(one, args[name]) for name, one in self._slots.items() if args.get(name) is not None]
+        blanks = {
+            one.name: quote(_joined(one, value), safe="") for one, value in given if one.place == "path"
+        }
+        query = [pair for one, value in given if one.place == "query" for pair in _in_query(one, value)]
+        headers = {one.name: _joined(one, value).strip() for one, value in given if one.place == "header"}
+        for name in [name for name, text in blanks.items() if not text]:
+            raise UnusableAnswer(f"{name} must not be empty.")
+        for name in [name for name, text in headers.items() if not HEADER_VALUE.fullmatch(text)]:
+            raise UnusableAnswer(f"{name} has to be plain characters.")
+        fields = {one.name: value for one, value in given if one.place == "body"}
+        target = _filled(self._operation.path, blanks)
+        target += f"?{urlencode(query, quote_via=quote)}" if query else ""
+        body = json.dumps(fields, ensure_ascii=False) if self._operation.sends else ""
+        if self._operation.sends == FORM:
+            pairs = {k: [*map(_text, v)] if isinstance(v, list) else _text(v) for k, v in fields.items()}
+            body = urlencode(pairs, doseq=True)
+        if kind := self._operation.sends:
+            headers["content-type"] = FORM if kind == FORM else "application/json"
+        method = self._operation.method.upper()
+        return Request(method=method, target=target, headers=headers, body=body.encode() or None)
 
 
 def reads(operation: Operation) -> bool:
     """Whether an operation only reads: a GET whose name does not suggest a change."""
     last = operation.segments[-1] if operation.segments else ""
-    named = {one[0] for text in (operation.name, last.lower()) if (one := re.match(r"[a-z]+", text))}
-    return operation.method == "get" and not named & _CHANGES
+    return operation.method == "get" and not any(map(_CHANGES.match, (operation.name, last.lower())))
 
 
 def _problem(operation: Operation, given: Collection[_Place]) -> str | None:
@@ -163,9 +130,9 @@ def _problem(operation: Operation, given: Collection[_Place]) -> str | None:
         return operation.problem
     if not operation.path.startswith("/"):
         return "its path does not begin with /"
-    if operation.answers and not any(map(is_json, operation.answers)):
-        return f"it answers {operation.answers[0]}, and no JSON"
-    for one in (*operation.aside, *operation.parameters):
+    if operation.answers:
+        return f"it answers {operation.answers}, and no JSON"
+    for one in operation.parameters:
         if one.required and one.place == "cookie":
             return f"it needs the cookie {one.name}, and none is sent"
         if one.required and (one.place, one.name.lower()) not in given and _is_key(one):
@@ -181,11 +148,19 @@ def _is_key(parameter: Parameter) -> bool:
     return parameter.place == "header" and bool(words)
 
 
-def _slots(operation: Operation, given: Collection[_Place]) -> Iterator[_Slot]:
-    """Yield the arguments with valid Python names, and only some of the optional ones."""
-    taken: set[str] = set()
+def _slots(operation: Operation, given: Collection[_Place]) -> dict[str, Parameter]:
+    """Return the arguments with the parameters that they set, and only some of the optional ones.
+
+    Fields of the request body are parameters, too; the first is required if none is declared so.
+    """
+    sent = operation.body or {}
+    fields = cast("Mapping[str, dict[str, Any]]", sent.get("properties", {}))
+    single = [name for name, schema in fields.items() if schema.get("type") not in ("array", "object")]
+    needed = set(cast("Sequence[str]", sent.get("required", ()))) or set(single[:1])
+    body = (Parameter(name=n, place="body", required=n in needed, schema=one) for n, one in fields.items())
+    slots: dict[str, Parameter] = {}
     optional = 0
-    for one in (*operation.parameters, *operation.aside, *_of_body(operation)):
+    for one in (*operation.parameters, *body):
         if one.place == "cookie" or (one.place, one.name.lower()) in given:
             continue
         if not one.required:
@@ -193,69 +168,33 @@ def _slots(operation: Operation, given: Collection[_Place]) -> Iterator[_Slot]:
             optional += not unsaid
             if unsaid or one.schema.get("type") == "object" or optional > _MOST_OPTIONAL:
                 continue
-        name = argument_name(one.name, taken, one.place)
-        taken.add(name)
-        yield _Slot(name, one)
-
-
-def _of_body(operation: Operation) -> Iterator[Parameter]:
-    """Yield the request body's fields as parameters; the first is required if none is declared so."""
-    sent = operation.body or {}
-    fields = cast("Mapping[str, dict[str, Any]]", sent.get("properties", {}))
-    single = [name for name, schema in fields.items() if schema.get("type") not in ("array", "object")]
-    required = set(cast("Sequence[str]", sent.get("required", ()))) or set(single[:1])
-    for name, schema in fields.items():
-        yield Parameter(name=name, place=_BODY, required=name in required, schema=schema)
+        slots[argument_name(one.name, slots, one.place)] = one
+    return slots
 
 
 # serialization of values
 
 
-def _in_path(one: Parameter, value: Json) -> str:
-    text = _joined(one, value)
-    if not text:
-        raise UnusableAnswer(f"{one.name} must not be empty.")
-    return quote(text, safe="")
-
-
 def _filled(path: str, blanks: Mapping[str, str]) -> str:
     """Return the path with its values filled in; it cannot leave the service's address."""
-    literal = re.split(r"(\{[^}]+\})", path)
-    parts = [
-        blanks.get(part[1:-1], "") if part.startswith("{") else quote(part, safe="/:@!$&'()*+,;=~%")
-        for part in literal
-    ]
-    target = "/" + "".join(parts).lstrip("/")
+    literal = "/:@!$&'()*+,;=~%"
+    parts = re.split(r"\{([^}]+)\}", path)  # texts, and every other one the name of a placeholder
+    filled = [blanks.get(one, "") if n % 2 else quote(one, safe=literal) for n, one in enumerate(parts)]
+    target = "/" + "".join(filled).lstrip("/")
     if any(part in (".", "..") for part in target.split("/")):
         raise UnusableAnswer("A part of a path must not be . or ..")
     return target
 
 
-def _in_header(one: Parameter, value: Json) -> str:
-    text = _joined(one, value).strip()
-    if not _HEADER.fullmatch(text):
-        raise UnusableAnswer(f"{one.name} has to be plain characters.")
-    return text
-
-
 def _in_query(one: Parameter, value: Json) -> list[tuple[str, str]]:
     style = one.style or "form"
     explode = one.explode if one.explode is not None else style == "form"
-    if one.as_json:
-        return [(one.name, _joined(one, value))]
-    if isinstance(value, Mapping) and style == "deepObject":
-        return [(f"{one.name}[{name}]", _text(inner)) for name, inner in value.items()]
-    if isinstance(value, Mapping) and explode:
-        return [(name, _text(inner)) for name, inner in value.items()]
-    if isinstance(value, list) and explode:
+    if isinstance(value, Mapping) and (style == "deepObject" or explode) and not one.as_json:
+        named = "{}[{}]" if style == "deepObject" else "{1}"
+        return [(named.format(one.name, name), _text(inner)) for name, inner in value.items()]
+    if isinstance(value, list) and explode and not one.as_json:
         return [(one.name, _text(inner)) for inner in value]
     return [(one.name, _joined(one, value))]
-
-
-def _pairs(fields: Mapping[str, Json]) -> list[tuple[str, str]]:
-    """Return the fields of a form as pairs."""
-    listed = [(name, one if isinstance(one, list) else [one]) for name, one in fields.items()]
-    return [(name, _text(inner)) for name, values in listed for inner in values]
 
 
 def _joined(one: Parameter, value: Json) -> str:
@@ -274,15 +213,12 @@ def _text(value: Json) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """The address and headers of a real HTTP service.
-
-    Args:
-        address: the base address of the document's paths.
-        headers: headers of every request, as the user typed them.
-    """
+    """The address and headers of a real HTTP service."""
 
     address: str
+    """The base address of the document's paths."""
     headers: tuple[str, ...] = ()
+    """Headers of every request, as the user typed them."""
 
 
 class ServiceOrigin:
@@ -322,26 +258,24 @@ class ServiceOrigin:
     @property
     def warning(self) -> str:
         """See `ToolOrigin`."""
-        told = f"{self._address} is asked now, {self._most} requests at most, and its answers are kept"
-        return told + (
-            f"; what writes is called for real, each different call once, {MOST_WRITTEN} at most"
-            if self._writes
-            else "; only GET is sent, what may write is left out"
-        )
+        told = f"{self._address} is asked now, {self._most} requests at most, and its answers are kept; "
+        writes = f"what writes is called for real, each different call once, {MOST_WRITTEN} at most"
+        return told + (writes if self._writes else "only GET is sent, what may write is left out")
 
     def bring(self, files: Path, budget: Budget | None = None) -> Source:
         """See `ToolOrigin`. Records the service's answers."""
         name = self._document.rstrip("/").rsplit("/", 1)[-1]
         document = Document(self._headers.safe(load_text(self._document)), name)
-        listed = list(operations(document))
-        keys = {
-            **{one.name.lower(): one.name for op in listed for one in op.parameters if _is_key(one)},
-            **document.query_keys,
-        }
-        given = {("query" if one in keys else "header", one) for one in self._headers.names}
-        requests, left_out = self._chosen(listed, name, given)
+        listed = operations(document, self._only)
+        asked = [one for listing in listed for one in listing.parameters if one.place == "query"]
+        keys = {one.lower(): one for one in (*(p.name for p in asked if _is_key(p)), *document.query_keys)}
+        given = {("query" if one in keys else "header", one) for one in map(str.lower, self._headers.sent)}
+        requests, left_out = self._chosen(listed, given)
+        if not requests:
+            reasons = "; ".join(f"{tool}: {why}" for tool, why in list(left_out.items())[:3])
+            raise UsageError(f"no operation of {name} can be asked ({reasons[:400]})")
         asker = HttpClient(self._address, self._headers, self._most, self._wait, query_keys=keys)
-        line = _RecordingConnection(requests, asker, self._headers, budget or Budget(USUAL))
+        line = _RecordingConnection(requests, asker, budget or Budget(USUAL))
         try:
             line.shorten()
             tools = {one: made.tool for one, made in requests.items()}
@@ -360,58 +294,40 @@ class ServiceOrigin:
         return None
 
     def _chosen(
-        self, listed: Sequence[Operation], name: str, given: Collection[_Place]
+        self, listed: Sequence[Operation], given: Collection[_Place]
     ) -> tuple[dict[str, Requests], dict[str, str]]:
         """Return the operations that are called, and the reasons for leaving out the others."""
         chosen: dict[str, Requests] = {}
-        left_out: dict[str, str] = {}
-        begun = [one for one in listed if not self._only or one.path.startswith(self._only)]
-        current = [one for one in begun if not one.deprecated or one.path in self._only]
-        left_out |= {one.name: DEPRECATED for one in begun if current and one not in current}
-        if self._only and not begun:
-            raise UsageError(f"{name} has no path that begins with {' or '.join(self._only)}")
-        for one in current or begun:
+        left_out = deprecated(listed, self._only)
+        for one in [one for one in listed if one.name not in left_out]:
             made = Requests(one, given)
             if not (self._writes or reads(one)):
                 why = "goes by a name of what changes something" if one.method == "get" else "may write"
-                left_out[one.name] = (
-                    f"{one.method.upper()} {one.path} {why}, and --allow-writes was not given"
-                )
-            elif made.problem:
-                left_out[one.name] = made.problem
-            elif len(chosen) >= MOST_TOOLS:
-                left_out[one.name] = f"{MOST_TOOLS} operations are enough; choose others with --only /PATH"
+                why = f"{one.method.upper()} {one.path} {why}, and --allow-writes was not given"
+                left_out[one.name] = why
+            elif made.problem or len(chosen) >= MOST_TOOLS:
+                left_out[one.name] = made.problem or TOO_MANY
             else:
                 chosen[one.name] = made
-        if not chosen:
-            reasons = "; ".join(f"{tool}: {why}" for tool, why in list(left_out.items())[:3])
-            raise UsageError(f"no operation of {name} can be asked ({reasons[:400]})")
         return chosen, left_out
 
 
 class _RecordingConnection:
     """Sends tool calls to the service while a bundle is made."""
 
-    def __init__(
-        self, requests: dict[str, Requests], asker: HttpClient, headers: Headers, budget: Budget
-    ) -> None:
-        self._requests, self._asker, self._headers, self._budget = requests, asker, headers, budget
+    def __init__(self, requests: dict[str, Requests], asker: HttpClient, budget: Budget) -> None:
+        self._requests, self._asker, self._budget = requests, asker, budget
         self._known: dict[str, Outcome] = {}
         """Outcomes of calls without arguments that `shorten` made before recording began."""
 
     def send(self, call: Call) -> Outcome:
-        """Send a call and return its outcome.
-
-        Raises:
-            NoAnswer: the service does not answer.
-            UsageError: the budget is used up.
-        """
+        """Send a call and return its outcome; raise `NoAnswer`, or `UsageError` if the budget is used up."""
         if not call.args and call.tool in self._known:
             return self._known[call.tool]
         try:
             with self._budget.spending(lambda: self._asker.received):
                 reply = self._asker.ask(self._requests[call.tool].of(call.args))
-            return outcome_of(reply, self._headers)
+            return outcome_of(reply, self._asker.headers)
         except UnusableAnswer as error:
             return Outcome(error=str(error))
 
@@ -434,11 +350,7 @@ class _RecordingConnection:
 
 
 def _address(text: str) -> str:
-    """Return an address without its trailing slash.
-
-    Raises:
-        UsageError: it is not a valid address of a service.
-    """
+    """Return the address of a service without its trailing slash."""
     try:
         parts = urlsplit(text)
         sound = bool(is_address(text) and parts.hostname and (parts.port or 1) > 0)

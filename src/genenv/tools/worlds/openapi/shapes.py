@@ -80,47 +80,34 @@ def one_of(name: str) -> str:
 
 
 def fields_of(schema: Schema | None, word: str, references: Collection[str] = ()) -> dict[str, Field]:
-    """Return the fields of a record, found inside its envelopes.
+    """Return the fields of a record, found inside its envelopes, such as one named by a `word` of the path.
 
-    Args:
-        schema: schema of an object.
-        word: the part of the path that names such records, such as `services`.
-        references: normalized names of objects that stand for another record; of these only the id is a
-            field, `project_id` of `{"project": {"id": ...}}`.
+    Of objects that stand for another record, whose normalized names are `references`, only the id is a field:
+    `project_id` of `{"project": {"id": ...}}`.
     """
     found: dict[str, Field] = {}
-    names = frozenset({plain(word), one_of(word)})
-    _collect(schema or {}, (), (names, frozenset(references)), found, needed=True)
+    names = {plain(word), one_of(word)}
+
+    def collect(schema: Schema, path: tuple[str, ...], *, needed: bool) -> None:
+        properties, required = properties_of(schema), required_of(schema)
+        inside = _envelopes(properties, names, outermost=not path) if len(path) < _DEEPEST else []
+        own = [name for name in properties if name not in inside]
+        if inside and not path and OF_THE_PROTOCOL.issuperset(own):
+            own = []
+        for name in own:
+            reference = reference_path(properties[name]) if one_of(name) in references else ()
+            key = "_".join((name, reference[-1])) if reference else name
+            if key in found and path:
+                key = f"{path[-1]}_{key}"
+            inner = _at(properties[name], reference)
+            is_needed = needed and name in required
+            found.setdefault(key, Field(path=(*path, name, *reference), schema=inner, required=is_needed))
+        for name in inside:
+            sole = not own and len(inside) == 1
+            collect(properties[name], (*path, name), needed=needed and (sole or name in required))
+
+    collect(schema or {}, (), needed=True)
     return found
-
-
-def _collect(
-    schema: Schema,
-    path: tuple[str, ...],
-    names: tuple[frozenset[str], frozenset[str]],
-    found: dict[str, Field],
-    *,
-    needed: bool,
-) -> None:
-    properties = properties_of(schema)
-    required = set(cast("Sequence[str]", schema.get("required", ())))
-    inside = _envelopes(properties, names[0], outermost=not path) if len(path) < _DEEPEST else []
-    own = [name for name in properties if name not in inside]
-    if inside and not path and all(_is_about(name) for name in own):
-        own = []
-    for name in own:
-        reference = reference_path(properties[name]) if one_of(name) in names[1] else ()
-        key = "_".join((name, reference[-1])) if reference else name
-        if key in found and path:
-            key = f"{path[-1]}_{key}"
-        inner = _at(properties[name], reference)
-        found.setdefault(
-            key,
-            Field(path=(*path, name, *reference), schema=inner, required=needed and name in required),
-        )
-    for name in inside:
-        sole = not own and len(inside) == 1
-        _collect(properties[name], (*path, name), names, found, needed=needed and (sole or name in required))
 
 
 def _envelopes(
@@ -128,23 +115,14 @@ def _envelopes(
 ) -> list[str]:
     """Return the names of objects that wrap fields of the record and are not fields themselves."""
     objects = [name for name, one in properties.items() if properties_of(one)]
-    rest = [name for name in properties if name not in objects and not _is_about(name)]
+    rest = [name for name in properties if name not in objects and name not in OF_THE_PROTOCOL]
     if len(objects) == 1 and not rest and (outermost or not is_reference(properties[objects[0]])):
         return objects
     inner = [name for name in objects if plain(name) in _INNER]
-    if inner or _has_key(properties):
+    if inner or any(plain(name) in IDS for name in properties):
         return inner
     around = [name for name in objects if plain(name) in _ENVELOPES or one_of(name) in names]
     return [name for name in around if not is_reference(properties[name])]
-
-
-def _is_about(name: str) -> bool:
-    """Whether a field holds links or metadata, not data of a record."""
-    return name in OF_THE_PROTOCOL
-
-
-def _has_key(properties: Collection[str]) -> bool:
-    return any(plain(name) in IDS for name in properties)
 
 
 def reference_path(schema: Schema) -> tuple[str, ...]:
@@ -167,9 +145,7 @@ def is_reference(schema: Schema) -> bool:
 
 def is_fixed(schema: Schema) -> bool:
     """Whether a schema allows only one value, so that no argument is needed."""
-    return "const" in schema or (
-        isinstance(listed := schema.get("enum"), list) and len(cast(Any, listed)) == 1
-    )
+    return "const" in schema or len(cast("Sequence[Any]", schema.get("enum", ()))) == 1
 
 
 def answer_of(
@@ -177,11 +153,7 @@ def answer_of(
 ) -> Answer | None:
     """Return the declared response of an operation; None if the document declares none.
 
-    Args:
-        schema: schema of the response body.
-        word: the part of the path that names such records.
-        references: see `fields_of`.
-        listing: whether the response may be a list; a single record may contain lists, too.
+    Only with `listing`, it may be a list in an object: a single record may contain lists, too.
     """
     if not schema or (schema.get("type") == "object" and not properties_of(schema)):
         return None
@@ -194,22 +166,18 @@ def answer_of(
 
 def _lists(schema: Schema, word: str, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Schema]]:
     """Yield the paths of lists of records with their item schemas, likeliest first."""
-    items = cast("Schema", schema.get("items", {}))
     if schema.get("type") == "array":
-        if properties_of(items):
-            yield path, items
+        if properties_of(items_of(schema)):
+            yield path, items_of(schema)
         return
     properties = properties_of(schema)
     if len(path) > 2:
         return
     names = {plain(word), one_of(word)}
-    lists = [
-        name
-        for name, one in properties.items()
-        if one.get("type") == "array" and properties_of(cast("Schema", one.get("items", {})))
-    ]
+    arrays = [name for name, one in properties.items() if one.get("type") == "array"]
+    lists = [name for name in arrays if properties_of(items_of(properties[name]))]
     named = [name for name in lists if plain(name) in names or plain(name) in _LISTS]
-    if _has_key(properties) and not named:
+    if not named and any(plain(name) in IDS for name in properties):
         return  # the lists are fields of a record
     for name in named or (lists if len(lists) == 1 else ()):
         yield from _lists(properties[name], word, (*path, name))
@@ -222,6 +190,16 @@ def _lists(schema: Schema, word: str, path: tuple[str, ...]) -> Iterator[tuple[t
 def properties_of(schema: Schema) -> dict[str, dict[str, Any]]:
     """Return the schema of each field of an object."""
     return cast("dict[str, dict[str, Any]]", schema.get("properties") or {})
+
+
+def items_of(schema: Schema) -> dict[str, Any]:
+    """Return the schema of the items of a list."""
+    return cast("dict[str, Any]", schema.get("items") or {})
+
+
+def required_of(schema: Schema) -> Sequence[str]:
+    """Return the fields that an object must have."""
+    return cast("Sequence[str]", schema.get("required", ()))
 
 
 def _at(schema: Schema, path: Sequence[str]) -> dict[str, Any]:

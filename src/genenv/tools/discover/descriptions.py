@@ -1,0 +1,120 @@
+"""What the descriptions of parameters say about values: lists, formats, and which arguments go together.
+
+Schemas often leave this to a sentence, which a careful agent follows: arguments that contradict it make tasks
+that are doubtful.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from typing import cast
+
+from genenv.tools.worlds.base import Tool
+from genenv.types import Json
+
+_IN_QUOTES = re.compile(r"""(?<!\w)(['"`])([^\s'"`]{1,40})\1""")
+_PIPES = re.compile(r"[`'\"]?\w[\w./-]*[`'\"]?(?:\s*\|\s*[`'\"]?\w[\w./-]*[`'\"]?)+")
+"""Values with bars between them, as in `enforced | opportunistic`."""
+_LIST = re.compile(
+    r"\b(?:one of|(?:allowed|possible|valid|accepted|supported) (?:values|options)(?: are| is)?)\s*:?\s*"
+    r"(\w[\w-]*(?:\s*,\s*\w[\w-]*)*(?:,?\s+(?:or|and)\s+\w[\w-]*|\s*,\s*\w[\w-]*))",
+    re.IGNORECASE,
+)
+"""Words with commas between them that a sentence calls the allowed values."""
+_SLASHES = re.compile(r"\((\w+(?:/\w+)+)\)")
+"""Values with slashes between them in parentheses, as in `(email/sms)`."""
+_EXAMPLES = re.compile(r"\b(?:e\.?g\.?|for example|for instance|such as|like|example)\b", re.IGNORECASE)
+_FIXED = re.compile(
+    r"""\b(?:set to|must be|should be|always|has to be)\s+(['"`])([^\s'"`]{1,40})\1""", re.IGNORECASE
+)
+_FORMATS = (
+    ("date-time", re.compile(r"\b(?:ISO[ -]?8601|RFC[ -]?3339)\b", re.IGNORECASE)),
+    ("base64", re.compile(r"\bbase[ -]?64\b", re.IGNORECASE)),
+    ("uuid", re.compile(r"\bUUID\b", re.IGNORECASE)),
+    ("identifier", re.compile(r"\balphanumeric|\bunderscores?\b|\bno spaces\b|\bslug\b", re.IGNORECASE)),
+)
+_APART = re.compile(
+    r"mutually exclusive|not both|cannot be (?:used|combined|set|given)|instead of", re.IGNORECASE
+)
+_TOGETHER = re.compile(r"together with|along with|in combination with|requires|is required if", re.IGNORECASE)
+_ONLY = re.compile(r"\bonly (?:for|if|when|with|used|valid|applies|relevant)\b[^.;)]*", re.IGNORECASE)
+_SENTENCE = re.compile(r"[^.!?\n]+")
+
+
+def quoted(description: str) -> list[str]:
+    """Return the quoted words of a description, which often lists the allowed values: 'local', 'remote'."""
+    return list(dict.fromkeys(match[2] for match in _IN_QUOTES.finditer(description)))
+
+
+def has_examples(description: str) -> bool:
+    """Whether a description says that the values it quotes are examples."""
+    return _EXAMPLES.search(description) is not None
+
+
+def listed(description: str) -> list[str]:
+    """Return the values that a description says are allowed; empty if it does not list them."""
+    if match := _PIPES.search(description):
+        return list(dict.fromkeys(one.strip("`'\" \n.") for one in match[0].split("|")))
+    if match := _SLASHES.search(description):
+        return list(dict.fromkeys(match[1].split("/")))
+    if match := _LIST.search(description):
+        words = re.split(r"\s*,\s*(?:or\s+|and\s+)?|\s+or\s+|\s+and\s+", match[1])
+        return list(dict.fromkeys(word for word in words if word))
+    fixed = _FIXED.search(description)
+    return [fixed[2]] if fixed is not None and len(quoted(description)) == 1 else []
+
+
+def text_format(description: str) -> str:
+    """Return the format of a text that a description names: a JSON schema's, or `base64`, `identifier`."""
+    return next((name for name, pattern in _FORMATS if pattern.search(description)), "")
+
+
+def agreeing(tool: Tool, given: Collection[str]) -> list[str]:
+    """Return the arguments to give instead of some others, so that they agree with what descriptions say.
+
+    Args:
+        tool: the tool.
+        given: names of arguments. What one of them needs is added; optional ones are left out where another
+            one excludes them.
+    """
+    kept = [name for name in tool.properties if name in given]
+    for name in kept:  # grows
+        kept += [one for one in _meant(tool, name, _TOGETHER) if one not in kept]
+    for name in list(kept):
+        if name not in tool.required and any(one in kept for one in _meant(tool, name, _APART)):
+            kept.remove(name)
+    return kept
+
+
+def _meant(tool: Tool, name: str, pattern: re.Pattern[str]) -> list[str]:
+    """Return the other parameters in sentences of a parameter's description that match a pattern."""
+    described = str(tool.properties[name].get("description", ""))
+    said = [sentence for sentence in _SENTENCE.findall(described) if pattern.search(sentence)]
+    return [
+        one for one in tool.properties if one != name and any(_is_meant(sentence, one) for sentence in said)
+    ]
+
+
+def misplaced(tool: Tool, args: Mapping[str, Json]) -> set[str]:
+    """Return optional arguments that a description allows only with another value of a closed argument."""
+    found: set[str] = set()
+    for name in args:
+        for clause in _ONLY.findall(str(tool.properties[name].get("description", ""))):
+            for other, schema in tool.properties.items():
+                values = cast("list[Json]", tool.resolved(schema).get("enum") or [])
+                named = [value for value in values if isinstance(value, str) and _names(clause, value)]
+                if other != name and named and args.get(other, named[0]) not in named:
+                    found.add(name)
+    return found - tool.required
+
+
+def _is_meant(text: str, parameter: str) -> bool:
+    """Whether a text means a parameter: in quotation marks, or with a name that is no common word."""
+    return parameter in quoted(text) or (
+        (not parameter.islower() or "_" in parameter) and _names(text, parameter)
+    )
+
+
+def _names(text: str, name: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) is not None

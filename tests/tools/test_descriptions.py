@@ -1,0 +1,102 @@
+"""Descriptions of parameters decide what is drawn: lists, formats, and which arguments go together."""
+
+from __future__ import annotations
+
+import base64
+import random
+import re
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from genenv.tools.discover.descriptions import agreeing, listed, misplaced
+from genenv.tools.discover.recipes import is_free
+from genenv.tools.generate.fresh_values import fresh
+from genenv.tools.worlds.base import Tool
+
+
+def tool(**properties: Any) -> Tool:
+    return Tool(name="send_mail", parameters={"type": "object", "properties": properties})
+
+
+@pytest.mark.parametrize(
+    ("said", "values"),
+    [
+        ("enforced | opportunistic.", ["enforced", "opportunistic"]),
+        ("Possible values are us-east-1 | eu-west-1", ["us-east-1", "eu-west-1"]),
+        ("One of: low, normal or high.", ["low", "normal", "high"]),
+        ("Allowed values: open, closed", ["open", "closed"]),
+        ('Method, should be set to "password" when logging in.', ["password"]),
+        ("How it is sent (email/sms).", ["email", "sms"]),
+        ("The name of the sender.", []),
+        ("One of the members of the list.", []),
+        ("Either a name, or an address", []),
+        ('Such as "a" and "b"; must be "a" first', []),
+    ],
+)
+def test_values_that_a_description_lists(said: str, values: list[str]) -> None:
+    assert listed(said) == values
+    one = tool(mode={"type": "string", "description": said})
+    for seed in range(20 if values else 0):
+        assert fresh(one, "mode", random.Random(seed)) in values
+
+
+def test_formats_that_a_description_names() -> None:
+    one = tool(
+        scheduled_at={"type": "string", "description": "When, in ISO 8601 format."},
+        contents={"type": "string", "description": "The base64-encoded contents."},
+        key={"type": "string", "description": "Only alphanumeric characters and underscores."},
+        number={"type": "integer", "description": "An ISO 8601 week."},
+    )
+    rng = random.Random(0)
+    assert datetime.fromisoformat(str(fresh(one, "scheduled_at", rng)))
+    assert base64.b64decode(str(fresh(one, "contents", rng)), validate=True)
+    assert re.fullmatch(r"\w+", str(fresh(one, "key", rng)))
+    assert isinstance(fresh(one, "number", rng), int)
+
+
+def test_arguments_that_exclude_or_need_each_other() -> None:
+    text = {"type": "string"}
+    one = tool(
+        ids={**text, "description": "Mutually exclusive with `sessions`."},
+        sessions={**text, "description": "Mutually exclusive with `ids`."},
+        steps={**text, "description": "Must be provided together with `links`."},
+        links={**text, "description": "Must be provided together with `steps`."},
+        name={**text, "description": "The name. It cannot be set to the ids of others."},
+    )
+    assert agreeing(one, {"ids", "sessions"}) == ["sessions"]
+    assert agreeing(one, {"steps", "name"}) == ["steps", "name", "links"]
+    assert agreeing(one, {"steps", "links", "ids"}) == ["ids", "steps", "links"]
+
+
+def test_arguments_that_are_only_for_one_value_of_another() -> None:
+    one = tool(
+        kind={"type": "string", "enum": ["campaign", "tx"]},
+        subject={"type": "string", "description": "Subject line (only for tx)"},
+        body={"type": "string", "description": "The only text."},
+    )
+    args = {"kind": "campaign", "subject": "x", "body": "y"}
+    assert misplaced(one, args) == {"subject"}
+    assert misplaced(one, {**args, "kind": "tx"}) == set()
+
+
+def test_two_quoted_values_are_all_there_are_unless_they_are_examples() -> None:
+    one = tool(
+        kind={"type": "string", "description": '"percentage" (default) or "fixed".'},
+        plant={"type": "string", "description": "The plant, e.g. 'rose' or 'fern'."},
+    )
+    kinds = {str(fresh(one, "kind", random.Random(seed))) for seed in range(40)}
+    assert kinds == {"percentage", "fixed"}
+    plants = {str(fresh(one, "plant", random.Random(seed))) for seed in range(40)}
+    assert {"rose", "fern"} < plants
+
+
+def test_a_list_of_records_of_unknown_fields_is_not_made_up() -> None:
+    free = {"type": "array", "items": {"type": "object", "additionalProperties": True}}
+    known = {"type": "array", "items": {"type": "object", "properties": {"id": {"type": "string"}}}}
+    one = Tool(
+        name="t", parameters={"type": "object", "properties": {"a": free, "b": known}, "required": ["a", "b"]}
+    )
+    assert is_free(one, "a")
+    assert not is_free(one, "b")
