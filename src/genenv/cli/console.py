@@ -8,7 +8,6 @@ import signal
 import sys
 import threading
 from collections.abc import Generator, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -142,29 +141,6 @@ def check_named(config: Path | None, instead: str, *, run: bool) -> None:
     if config is None and not run:
         raise typer.BadParameter(
             f"name a TOML file, such as configs/quickstart.toml, or a run with {instead}", param_hint="CONFIG"
-        )
-
-
-def check_packages(extra: str, **modules: str) -> None:
-    """Refuse to start without packages that an extra of genenv brings.
-
-    Args:
-        extra: its name.
-        modules: what is imported, by package.
-
-    Raises:
-        UsageError: some are missing.
-    """
-    missing: list[str] = []
-    for package, module in modules.items():
-        try:
-            import_module(module)
-        except ImportError:
-            missing.append(package)
-    if missing:
-        raise UsageError(
-            f"this command needs {' and '.join(missing)}: pip install 'genenv[{extra}]', or the same "
-            "of your clone"
         )
 
 

@@ -1,7 +1,7 @@
-"""The commands `genenv serve` and `genenv tinker-server`: each serves one base model over HTTP.
+"""The commands `genenv serve`, `genenv tinker-server` and `genenv view`: each serves over HTTP.
 
 `serve` samples for a run whose trainer is on another machine, with genenv's engine or with vLLM itself.
-`tinker-server` also trains adapters for its clients.
+`tinker-server` also trains adapters for its clients. `view` serves web pages about runs.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ import json
 import os
 import shlex
 import shutil
+import webbrowser
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from genenv.backends.settings import EMBEDDED, PolicyConfig
-from genenv.cli.console import AllowHost, BodyMib, Host, Overrides, Requests, begin, check_packages
+from genenv.cli.console import AllowHost, BodyMib, Host, Overrides, Requests, begin
 from genenv.config.run import load_config
 from genenv.errors import UsageError
 from genenv.http.guard import MIB, Access, is_loopback, key_in, new_key
@@ -82,7 +84,7 @@ def serve(  # noqa: PLR0913 - Typer: a parameter an option
         _become_vllm(policy, host, port, more or [])
     if more:
         raise UsageError(f"{shlex.join(more)}: options of vLLM's own go with --vllm")
-    check_packages("serve", starlette="starlette", uvicorn="uvicorn")
+    _check_packages("serve", starlette="starlette", uvicorn="uvicorn")
     begin(f"loading {model}")
     from genenv.backends.local.model import resolve_settings
     from genenv.backends.local.served.models import LoadedBase
@@ -117,6 +119,29 @@ def serve(  # noqa: PLR0913 - Typer: a parameter an option
 def _key_line(variable: str, key: str) -> str:
     """Return the sentence that shows the user an API key generated at the start."""
     return f"whoever trains with it needs its API key, which is new with each start: export {variable}={key}"
+
+
+def _check_packages(extra: str, **modules: str) -> None:
+    """Refuse to start without packages that an extra of genenv brings.
+
+    Args:
+        extra: its name.
+        modules: what is imported, by package.
+
+    Raises:
+        UsageError: some are missing.
+    """
+    missing: list[str] = []
+    for package, module in modules.items():
+        try:
+            import_module(module)
+        except ImportError:
+            missing.append(package)
+    if missing:
+        raise UsageError(
+            f"this command needs {' and '.join(missing)}: pip install 'genenv[{extra}]', or the same "
+            "of your clone"
+        )
 
 
 def _become_vllm(policy: PolicyConfig, host: str, port: int, more: Sequence[str]) -> None:
@@ -229,7 +254,7 @@ def tinker_server(  # noqa: PLR0913 - Typer: a parameter an option
     overrides: Overrides = [],  # noqa: B006 - Typer's form
 ) -> None:
     """Serve a base model over the Tinker protocol: clients train adapters on it and sample."""
-    check_packages("tinker-server", protobuf="google.protobuf", starlette="starlette", uvicorn="uvicorn")
+    _check_packages("tinker-server", protobuf="google.protobuf", starlette="starlette", uvicorn="uvicorn")
     from genenv.servers.tinker.imitation import ServerImitation
 
     ServerImitation(quirk)  # report unknown quirks before loading a model
@@ -271,3 +296,34 @@ def tinker_server(  # noqa: PLR0913 - Typer: a parameter an option
         server.run(ready)
     except KeyboardInterrupt:
         typer.echo(f"stopped; checkpoints are kept in {out}", err=True)
+
+
+Folder = Annotated[Path, typer.Argument(metavar="[RUNS_DIR]", help="The folder of your runs, or of one run.")]
+Opened = Annotated[bool, typer.Option("--open", help="Open the page in your browser.")]
+PageHost = Annotated[
+    str, typer.Option(help="Address to listen on. Beyond loopback the printed address has a token.")
+]
+
+
+def view(
+    runs: Folder = Path("runs"),
+    port: Port = 8765,
+    host: PageHost = "127.0.0.1",
+    allow_host: AllowHost = [],  # noqa: B006 - Typer's form
+    opened: Opened = False,
+) -> None:
+    """Show runs, their tasks and trajectories in a browser, also while they are written."""
+    _check_packages("viewer", starlette="starlette", uvicorn="uvicorn")
+    from genenv.viewer.pages import Viewer
+
+    server = Viewer(runs, host, port, names=tuple(allow_host))
+
+    def ready() -> None:
+        typer.echo(f"{runs} at {server.entrance} (Ctrl-C ends it)")
+        if opened:
+            webbrowser.open(server.entrance)
+
+    try:
+        server.run(ready)
+    except KeyboardInterrupt:
+        typer.echo("stopped", err=True)
