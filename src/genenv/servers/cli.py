@@ -298,7 +298,7 @@ def tinker_server(  # noqa: PLR0913 - Typer: a parameter an option
         typer.echo(f"stopped; checkpoints are kept in {out}", err=True)
 
 
-Folder = Annotated[Path, typer.Argument(metavar="[RUNS_DIR]", help="The folder of your runs, or of one run.")]
+Folder = Annotated[Path, typer.Argument(metavar="RUNS_DIR", help="The folder of your runs, or of one run.")]
 Opened = Annotated[bool, typer.Option("--open", help="Open the page in your browser.")]
 PageHost = Annotated[
     str, typer.Option(help="Address to listen on. Beyond loopback the printed address has a token.")
