@@ -19,7 +19,7 @@ from genenv.errors import DataError, UsageError
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.store import PoolStore
 from genenv.types import Seed
-from genenv.viewer import folders
+from genenv.viewer import folders, pages
 from genenv.viewer.folders import NotFound, Runs, reading
 from genenv.viewer.pages import Viewer, address
 from older_stores import make_older
@@ -201,7 +201,7 @@ def test_a_run_of_scripted_players_shows_calls_and_tokens_as_text(trained: Path,
     links = [html.unescape(one) for one in re.findall(r'href="([^"]*/-/trace[^"]*)"', page)]
     trace = text_of(reader.page(links[0]))
     assert "get_weather" in trace or "I cannot do that." in trace
-    assert "unfinished" in text_of(reader.page(address("trained", "refused"))), "what the simulator broke off"
+    assert "✗ syntax" in text_of(reader.page(address("trained", "refused"))), "what the simulator broke off"
 
 
 def crawled(reader: Reader, start: str) -> dict[str, str]:
@@ -534,3 +534,18 @@ def test_a_folder_that_is_none_is_refused_in_one_sentence(tmp_path: Path) -> Non
 
 def test_an_empty_folder_says_how_a_run_is_made(tmp_path: Path, serve: Any) -> None:
     assert "There is no run below" in text_of(serve(tmp_path).page("/"))
+
+
+def test_the_files_of_others_are_those_that_their_list_names() -> None:
+    vendor = Path(pages.__file__).parent / "static" / "vendor"
+    listed = re.findall(
+        r"^\| `([^`]+)` .* `([^`]+)` \(.* `([0-9a-f]{64})` \|$", (vendor / "README.md").read_text(), re.M
+    )
+    known = {name: sha256 for name, _, sha256 in listed}
+    assert {path.name for path in vendor.iterdir()} == {
+        *known,
+        *(licence for _, licence, _ in listed),
+        "README.md",
+    }
+    for name, sha256 in known.items():
+        assert hashlib.sha256((vendor / name).read_bytes()).hexdigest() == sha256

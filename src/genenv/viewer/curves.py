@@ -46,6 +46,8 @@ _CHARTS: Sequence[tuple[str, str, str, Mapping[str, str]]] = (
 )
 """Title, unit, kind and metrics of each chart. A metric that ends in a slash is a family of metrics."""
 
+_SHORTEST_S = 1e-6
+"""Rounds that are shorter have no speed."""
 _WINDOW = 3
 """Rounds whose mean is compared by an alarm."""
 _FALL, _COLLAPSED, _SHORT = 0.15, 0.25, 0.5
@@ -84,7 +86,9 @@ def _series(run: Run, names: Mapping[str, str]) -> list[tuple[str, Mapping[int, 
         if metric == "tokens/s":
             spent = run.series("time/round_s")
             sampled = run.series("tokens/sampled")
-            found.append((label, {n: sampled[n] / spent[n] for n in sampled if spent.get(n)}))
+            found.append(
+                (label, {n: sampled[n] / spent[n] for n in sampled if spent.get(n, 0.0) > _SHORTEST_S})
+            )
         elif metric.endswith("/"):
             found += _family(run, metric)
         else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import sqlite3
 import stat
@@ -29,6 +28,8 @@ _DEEPEST, _MOST_FOLDERS = 4, 20_000
 """How deep runs are searched, and in how many folders."""
 _MOST_BYTES = 64 << 20
 """The largest file of metrics that is read."""
+_MOST_ROUNDS, _LARGEST = 10**9, 1e100
+"""Numbers of rounds, and metrics, beyond are damage."""
 LIMIT_S = 2.0
 """Seconds that the queries of one page may take together."""
 
@@ -73,7 +74,7 @@ class Run:
     def band(self) -> tuple[float, float] | None:
         """The range in which the mean success rate of a round should be."""
         alpha = self.settings.get("curriculum.alpha")
-        return target_band(alpha) if isinstance(alpha, int | float) else None
+        return target_band(alpha) if isinstance(alpha, int | float) and 0 <= alpha <= 1 else None
 
     def text(self, *names: str) -> str:
         """Return the first of these settings that is given, as text; "" if none is."""
@@ -226,17 +227,14 @@ def _metrics(path: Path, *_: int) -> dict[int, Mapping[str, float]]:
             if isinstance(values, dict):
                 numbers = {key: _number(value) for key, value in cast("dict[str, object]", values).items()}
                 kept = {key: value for key, value in numbers.items() if value is not None}
-                if "round" in kept:
+                if 0 <= kept.get("round", -1) < _MOST_ROUNDS:
                     found[int(kept.pop("round"))] = kept
     return dict(sorted(found.items()))
 
 
 def _number(value: object) -> float | None:
-    """Return a finite number; None for anything else, such as a very large integer."""
-    with suppress(OverflowError):
-        if isinstance(value, int | float) and math.isfinite(value):
-            return float(value)
-    return None
+    """Return a number that can be drawn and added up; None for anything else."""
+    return float(value) if isinstance(value, int | float) and abs(value) < _LARGEST else None
 
 
 def _folders(path: Path, name: str, deeper: int) -> Iterator[tuple[str, Path]]:

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
+from socket import gethostname
 from urllib.parse import quote, urlencode, urlsplit
 
 from anyio.to_thread import current_default_thread_limiter
@@ -288,7 +289,8 @@ class Viewer(HttpServer):
         super().__init__(host, port, Access(names=names))
         self.access = replace(self.access, cookie=f"genenv-view-{urlsplit(self.url).port}")
         key = self.access.key
-        self.entrance = self.url if key is None else f"{self.url}/enter?token={key}"
+        url = self.url.replace("//0.0.0.0:", f"//{gethostname()}:").replace("//[::]:", f"//{gethostname()}:")
+        self.entrance = self.url if key is None else f"{url}/enter?token={key}"
         """The address for a browser, with the token if there is one."""
 
     @contextlib.asynccontextmanager
