@@ -115,6 +115,24 @@ def test_tasks_are_filtered_by_round_origin_skill_rate_and_text(reader: Reader) 
     assert "1/4" in reader.page(f"{TASKS}?round=1")
 
 
+def test_held_out_tasks_that_were_unlearned_and_learned_are_found(tmp_path: Path, serve: Any) -> None:
+    folder = write_run(tmp_path / "demo", rounds=3)
+    with closing(sqlite3.connect(folder.pool)) as db:
+        reader, tasks = serve(tmp_path), address("demo", "tasks")
+        for solved, kind in (
+            ((1, 0, 0), "unlearned"),
+            ((0, 0, 1), "learned"),
+            ((1, 1, 1), ""),
+            ((0, 1, 0), "unlearned"),
+        ):
+            for number, success in enumerate(solved):
+                db.execute("UPDATE evaluations SET success = ? WHERE round = ?", (success, number))
+            db.commit()
+            for change in ("unlearned", "learned"):
+                assert ids_of(reader.page(f"{tasks}?change={change}")) == ["held-0"] * (change == kind)
+    assert "solved in 1 of 3 evaluations" in text_of(reader.page(f"{tasks}?origin=held_out"))
+
+
 def test_text_is_found_however_it_is_stored(tmp_path: Path, serve: Any) -> None:
     write_run(tmp_path / "demo", rounds=2, text='Zoë says "a\\b_c" 100%')
     reader = serve(tmp_path)

@@ -162,6 +162,7 @@ class Pages:
             round=_whole(query, "round"),
             origin=query.get("origin", ""),
             skill=query.get("skill", ""),
+            change=query.get("change", ""),
             low=_number(query, "low"),
             high=_number(query, "high"),
             text=query.get("text", "")[:_LONGEST_QUERY],
@@ -180,6 +181,7 @@ class Pages:
             rows=rows,
             skills=sorted({name.split("/", 2)[2] for name in names}),
             reasons=list(RejectReason),
+            changes=list(tasks.CHANGES),
             following=after and _changed(query, after),
             first=_changed(query, "") if wanted.after else "",
         )

@@ -36,6 +36,14 @@ SORTS = {
 }
 """Order of tasks -> column and direction."""
 
+_HELD = "(SELECT {} FROM evaluations WHERE task_id = tasks.id {})"
+_LAST = _HELD.format("success", "ORDER BY round DESC, position DESC LIMIT 1")
+CHANGES = {
+    "unlearned": f"{_LAST} < {_HELD.format('max(success)', '')}",
+    "learned": f"{_LAST} > {_HELD.format('success', 'ORDER BY round, position LIMIT 1')}",
+}
+"""Change of a held-out task -> its condition: solved before and not now, or now and not at first."""
+
 _VERDICT = "stop_reason NOT IN ('error', 'timeout')"
 _ASKED = "CASE WHEN json_valid(messages) THEN substr(json_extract(messages, '$[#-1].content'), 1, 400) END"
 _RATES = f"""(SELECT count(*) FROM traces WHERE task_id = tasks.id AND {_VERDICT}) AS tried,
@@ -50,6 +58,8 @@ class Wanted:
     """Tasks that were written or rolled out in it; their rates are then those of this round."""
     origin: str = ""
     skill: str = ""
+    change: str = ""
+    """A key of `CHANGES`."""
     low: float | None = None
     high: float | None = None
     """Bounds of the success rate."""
@@ -76,6 +86,8 @@ def tasks(db: Database, wanted: Wanted) -> tuple[list[Row], str]:
     if wanted.skill:
         where.append("json_valid(skills) AND EXISTS (SELECT 1 FROM json_each(skills) WHERE value = :skill)")
         values["skill"] = wanted.skill
+    if wanted.change in CHANGES:
+        where += ["tasks.id IN (SELECT task_id FROM evaluations)", CHANGES[wanted.change]]
     if wanted.text:
         columns = ("messages", "oracle", "id")
         where.append(f"({' OR '.join(f'{one} LIKE :text ESCAPE char(92)' for one in columns)})")
@@ -98,7 +110,8 @@ def tasks(db: Database, wanted: Wanted) -> tuple[list[Row], str]:
         )
     order = f"{column} {direction}, n {direction}"
     sql = f"""
-        SELECT tasks.id, tasks.round, tasks.origin, tasks.skills, {_ASKED} AS asked, page.*
+        SELECT tasks.id, tasks.round, tasks.origin, tasks.skills, {_ASKED} AS asked, page.*,
+               {_HELD.format("count(*)", "")} AS evaluated, {_HELD.format("sum(success)", "")} AS held
         FROM (SELECT * FROM (
                   SELECT n, tried, solved, solved * 1.0 / nullif(tried, 0) AS rate
                   FROM (SELECT n, {_RATES.replace(_VERDICT, _VERDICT + per_round)}
