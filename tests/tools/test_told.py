@@ -129,9 +129,7 @@ def test_words_in_quotation_marks_of_a_description_are_given() -> None:
     told: Json = {"type": "string", "description": "Either 'near' or \"far\"; don't guess."}
     tool = Tool(name="look", parameters={"type": "object", "properties": {"way": told}})
     rng = random.Random(0)
-    drawn_words = [fresh(tool, "way", rng) for _ in range(40)]
-    assert {"near", "far"} < set(drawn_words)
-    assert drawn_words.count("near") + drawn_words.count("far") > 20
+    assert {str(fresh(tool, "way", rng)) for _ in range(40)} == {"near", "far"}
 
 
 def test_a_folder_is_put_back_into_its_first_state(tmp_path: Path) -> None:

@@ -45,9 +45,9 @@ from genenv.types import Json
 
 _TRIES, _MORE_TRIES = 3, 9
 """Tries of the second call of a link, and of a call with other arguments."""
-_CALLS, _SECONDS = 900, 30.0
-"""What trying values that no name suggests may take, for each tool. A program of calls takes about 5 ms, so
-this is 4 s for a tool that nothing helps. Two parameters and 48 kinds of values take half of it."""
+_CALLS, _SECONDS = 900, 10.0
+"""What trying values that no name suggests may take, for each tool. A program of calls takes 3 to 10 ms, so
+this is 3 to 9 s for a tool that nothing helps. Two parameters and 48 kinds of values take half of it."""
 _WEAK = 3
 """A tool whose calls succeed, though it is not sure that they do what they are for, gets this part of it."""
 _PASSES = 4
@@ -89,7 +89,7 @@ class Explorer:
             made._luck.recall(recipe)
         return made
 
-    def explore(self, start: Graph | None = None) -> Graph:
+    def explore(self, start: Graph | None = None, other: Graph | None = None) -> Graph:
         """Try every tool in the first state, then retry those that never succeeded after random writes.
 
         Retries also use values from the results of other tools. The progress bar counts tools of the first
@@ -98,8 +98,11 @@ class Explorer:
         Args:
             start: the graph that this explorer starts with (`of`), from a world that shows less of its state:
                 its recipes are tried for writes, and its other tools anew.
+            other: the graph of the same tools, opened in another way: its recipes are tried again.
         """
         patience = {name: Patience(_CALLS, _SECONDS) for name in self.world.tools}
+        if other is not None:
+            self._recheck(other, patience)
         if start is not None:
             self._see_again([()], patience)
         for number in range(_PASSES):
@@ -147,6 +150,18 @@ class Explorer:
                 self._weak.add(tool.name)
         elif not known and self._failures.get(tool.name) != IDLE:
             self._failures[tool.name] = probe.said
+
+    def _recheck(self, other: Graph, patience: Mapping[str, Patience]) -> None:
+        """Try the recipes of another graph; for tools that it has none of, there is less patience."""
+        for name, tool in self.world.tools.items():
+            advance(note=f"once more: {name}")
+            known = other.recipes.get(name)
+            if known is None:
+                patience[name].calls //= _WEAK
+                continue
+            probe = Probe(self.world, tool, (), self.held(()), self._rng, self._luck)
+            probe.try_ways(known.ways)
+            self._keep(tool, probe)
 
     def _see_again(self, setups: Iterable[Sequence[Call]], patience: Mapping[str, Patience]) -> None:
         """Look whether tools that changed nothing so far do so after some calls, as `stop` does."""

@@ -142,6 +142,11 @@ class Probe:
                 outer = slot if slot in self._tool.properties else slot.partition(".")[0]
                 self._try({outer: FRESH, **first, slot: self._ways(slot)[0]}, (outer, slot))
 
+    def try_ways(self, ways: Mapping[str, str]) -> None:
+        """Try sources that are known from elsewhere."""
+        if all(slot in self._slots for slot in ways):
+            self._try({slot: way for slot, way in ways.items() if self._slots[slot]})
+
     def try_all(self, patience: Patience) -> None:
         """Try all values of a fitting type, until calls surely succeed or half of the patience is spent."""
         start, plays = patience.clock(), self._plays

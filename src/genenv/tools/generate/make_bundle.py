@@ -56,6 +56,8 @@ from genenv.tools.worlds.recorded import RecordedWorld
 
 _EXPLORING = 0.5
 """Share of the time after which no more ways to call tools are tried."""
+_EXPLORING_S = 180.0
+"""Time in seconds after which no more are tried, as what takes longer is rarely found at all."""
 _FILES = {False: "base", True: "held-out"}
 """File name of the programs for training (False) and for held-out tasks (True)."""
 
@@ -205,7 +207,7 @@ def _made(
             source = completed
             world.close()
             world = source.open(files)
-            explorer, graph = _explored(world, wanted, reporter, budget)
+            explorer, graph = _explored(world, wanted, reporter, budget, graph)
         begins = graph.begins_with
         spoken = SpokenValues()
         if model is not None and (failed := [name for name in graph.failures if name not in graph.recipes]):
@@ -265,15 +267,24 @@ def _made(
 
 
 def _explored(
-    world: LoadedWorld, wanted: Wanted, reporter: Reporter, budget: Budget
+    world: LoadedWorld, wanted: Wanted, reporter: Reporter, budget: Budget, before: Graph | None = None
 ) -> tuple[Explorer, Graph]:
-    """Explore the tools of a world, and return the explorer and the graph."""
+    """Explore the tools of a world, and return the explorer and the graph.
+
+    Args:
+        world: the tools.
+        wanted: what the bundle is to have.
+        reporter: shows the progress.
+        budget: limits time and received bytes.
+        before: the graph that was found when the same tools were opened in another way.
+    """
     bounded = BoundedWorld(world, budget)
     begins = first_call(bounded) if isinstance(world, PythonWorld | McpWorld) else ""
     explorer = Explorer(observed(bounded, (), begins), random.Random(f"{wanted.seed} probing"))
-    explorer.is_late = lambda: budget.is_spent(_EXPLORING)
+    until = budget.seconds + _EXPLORING_S
+    explorer.is_late = lambda: budget.is_spent(_EXPLORING) or budget.seconds > until
     with staged(reporter, "trying the tools", items=len(world.tools), unit="tools"):
-        return explorer, replace(explorer.explore(), begins_with=begins)
+        return explorer, replace(explorer.explore(other=before), begins_with=begins)
 
 
 def _draw(

@@ -62,7 +62,12 @@ class Budget:
 
     def is_spent(self, share: float) -> bool:
         """Whether a share of the time is over."""
-        return self._clock() - self._start > share * self._limits.seconds
+        return self.seconds > share * self._limits.seconds
+
+    @property
+    def seconds(self) -> float:
+        """The time that is over, in seconds."""
+        return self._clock() - self._start
 
     def check(self) -> None:
         """Check that time and bytes are left.
@@ -104,8 +109,7 @@ class Budget:
     @property
     def said(self) -> str:
         """The part of the budget that is used, in a few words."""
-        took = self._clock() - self._start
-        return f"{self.calls} programs of calls, {took:.0f} of {self._limits.seconds:g} s"
+        return f"{self.calls} programs of calls, {self.seconds:.0f} of {self._limits.seconds:g} s"
 
 
 class BoundedWorld:
