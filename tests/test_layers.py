@@ -48,6 +48,7 @@ LAYERS = (
     "evaluation",
     "report",
     "cli",
+    "viewer",
     "benchmarks",
     "tools",
     "exporting",

@@ -7,11 +7,15 @@ import fcntl
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Generator
 from pathlib import Path
 from typing import IO
 
 from genenv.errors import UsageError
+
+_LOOKS, _LOOK_S = 3, 0.005
+"""How often, and how many seconds apart, a lock is tried again that a reader may be looking at."""
 
 
 def check_writable(out: Path, option: str = "--out") -> None:
@@ -136,6 +140,33 @@ def locked(written: Path, lock: Path) -> Generator[None]:
                 lock.unlink(missing_ok=True)
 
 
+def is_held(lock: Path) -> bool:
+    """Return whether a process holds a lock file of `locked`. A file that cannot be opened is not held."""
+    try:
+        descriptor = os.open(lock, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # for an instant, which `_taken` waits for
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False  # a file system without locks
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _take(descriptor: int) -> None:
+    """Lock a file, unless another process holds it for longer than a look of `is_held`."""
+    for _ in range(_LOOKS):
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        time.sleep(_LOOK_S)
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
 def _taken(written: Path, lock: Path) -> IO[str]:
     """Return the locked lock file. Opens it again if the previous holder removed it in between.
 
@@ -145,7 +176,7 @@ def _taken(written: Path, lock: Path) -> IO[str]:
     while True:
         file = lock.open("a+", encoding="ascii")
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _take(file.fileno())
         except BlockingIOError as err:
             with file:
                 file.seek(0)
@@ -158,3 +189,11 @@ def _taken(written: Path, lock: Path) -> IO[str]:
             if os.path.samestat(os.fstat(file.fileno()), lock.stat()):
                 return file
         file.close()
+
+
+def cache_folder() -> Path:
+    """Return the folder for converted models: `GENENV_CACHE`, or `genenv` in the user's cache folder."""
+    explicit = os.environ.get("GENENV_CACHE")
+    if explicit:
+        return Path(explicit)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "genenv"

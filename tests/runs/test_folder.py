@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from genenv.errors import DataError, UsageError
+from genenv.files import is_held, locked
 from genenv.runs.checkpoint import (
     checkpoint_path,
     checkpoints,
@@ -335,3 +337,28 @@ def test_a_lock_dies_with_its_process(folder: RunFolder) -> None:
         process.communicate("\n")
     with folder.lock():
         pass
+
+
+def test_looking_whether_a_run_is_written_never_keeps_it_from_being_written(tmp_path: Path) -> None:
+    lock, looks = tmp_path / ".lock", list[bool]()
+    assert not is_held(lock), "there is none yet"
+    with locked(tmp_path, lock):
+        assert is_held(lock)
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.is_set():
+            looks.append(is_held(lock))
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    for _ in range(300):
+        with locked(tmp_path, lock):
+            pass
+    done.set()
+    reader.join()
+    assert looks
+    assert not is_held(lock)
+    lock.unlink()
+    lock.symlink_to(tmp_path / "other")
+    assert not is_held(lock)

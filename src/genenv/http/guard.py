@@ -71,6 +71,11 @@ def new_key(prefix: str = "") -> str:
     return prefix + secrets.token_urlsafe(_BYTES)
 
 
+def is_same(given: str, key: str) -> bool:
+    """Return whether a text is the key, in a time that says nothing about it."""
+    return hmac.compare_digest(given.encode(errors="replace"), key.encode())
+
+
 def key_headers(variable: str) -> Mapping[str, str]:
     """Return the headers with which a client sends the key in an environment variable; empty if it is unset.
 
@@ -112,6 +117,9 @@ class Access:
     """Maximum size of a request body."""
     requests: int = 4096
     """Maximum number of concurrent requests."""
+    cookie: str = ""
+    """For a server of web pages: the name of the cookie with which a browser sends the key. Its own pages may
+    then send requests, and links to them may be anywhere."""
 
 
 Form = Callable[[int, str], JsonObject]
@@ -206,15 +214,31 @@ class Guard:
                 "(--allow-host; in Python, Access.names)"
             )
         known = dict(headers)
-        if "origin" in known or known.get("sec-fetch-site", "none") != "none":
+        if self._is_of_page(known):
             return 403, "this server answers no web pages: the request has the headers of one"
         key = self._access.key
-        if key is not None and scope["path"] not in self._keyless and not _has(known, key):
+        if key is not None and scope["path"] not in self._keyless and not self._has_key(known, key):
             return 401, (
                 "the API key is missing or wrong; send the one that the server was started with, as "
                 "Authorization: Bearer KEY"
             )
         return None
+
+    def _is_of_page(self, headers: Mapping[str, str]) -> bool:
+        """Return whether a web page sends a request that must not be answered."""
+        site = headers.get("sec-fetch-site", "none")
+        if not self._access.cookie:
+            return "origin" in headers or site != "none"
+        if headers.get("origin", "").partition("://")[2] not in ("", headers["host"]):
+            return True
+        opened = (headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")) == ("navigate", "document")
+        return site not in ("none", "same-origin") and not opened
+
+    def _has_key(self, headers: Mapping[str, str], key: str) -> bool:
+        """Return whether a request contains the key."""
+        pairs = (pair.strip().partition("=") for pair in headers.get("cookie", "").split(";"))
+        named = [value for name, _, value in pairs if name and name == self._access.cookie]
+        return _has(headers, key) or any(is_same(value, key) for value in named)
 
     def _is_own(self, host: str, scope: Scope) -> bool:
         """Return whether a Host header names this server."""

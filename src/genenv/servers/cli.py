@@ -1,7 +1,7 @@
-"""The commands `genenv serve` and `genenv tinker-server`: each serves one base model over HTTP.
+"""The commands `genenv serve`, `genenv tinker-server` and `genenv view`: each serves over HTTP.
 
 `serve` samples for a run whose trainer is on another machine, with genenv's engine or with vLLM itself.
-`tinker-server` also trains adapters for its clients.
+`tinker-server` also trains adapters for its clients. `view` serves web pages about runs.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import os
 import shlex
 import shutil
+import webbrowser
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -295,3 +296,34 @@ def tinker_server(  # noqa: PLR0913 - Typer: a parameter an option
         server.run(ready)
     except KeyboardInterrupt:
         typer.echo(f"stopped; checkpoints are kept in {out}", err=True)
+
+
+Folder = Annotated[Path, typer.Argument(metavar="RUNS_DIR", help="The folder of your runs, or of one run.")]
+Opened = Annotated[bool, typer.Option("--open", help="Open the page in your browser.")]
+PageHost = Annotated[
+    str, typer.Option(help="Address to listen on. Beyond loopback the printed address has a token.")
+]
+
+
+def view(
+    runs: Folder = Path("runs"),
+    port: Port = 8765,
+    host: PageHost = "127.0.0.1",
+    allow_host: AllowHost = [],  # noqa: B006 - Typer's form
+    opened: Opened = False,
+) -> None:
+    """Show runs, their tasks and trajectories in a browser, also while they are written."""
+    _check_packages("viewer", starlette="starlette", uvicorn="uvicorn")
+    from genenv.viewer.pages import Viewer
+
+    server = Viewer(runs, host, port, names=tuple(allow_host))
+
+    def ready() -> None:
+        typer.echo(f"{runs} at {server.entrance} (Ctrl-C ends it)")
+        if opened:
+            webbrowser.open(server.entrance)
+
+    try:
+        server.run(ready)
+    except KeyboardInterrupt:
+        typer.echo("stopped", err=True)

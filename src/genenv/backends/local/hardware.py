@@ -210,11 +210,3 @@ def _layers(dtype: torch.dtype) -> Callable[[], object]:
                 torch.nn.functional.linear(torch.nn.functional.silu(gate) * value, narrow)
 
     return work
-
-
-def cache_folder() -> Path:
-    """Return the folder for converted models: `GENENV_CACHE`, or `genenv` in the user's cache folder."""
-    explicit = os.environ.get("GENENV_CACHE")
-    if explicit:
-        return Path(explicit)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "genenv"

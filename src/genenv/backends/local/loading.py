@@ -28,9 +28,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
 
 from genenv.backends.local import hub
-from genenv.backends.local.hardware import cache_folder
 from genenv.backends.settings import EMBEDDED, TINY
 from genenv.errors import UsageError, disk_is_full, first_line, out_of_memory
+from genenv.files import cache_folder
 
 log = logging.getLogger(__name__)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import cache
@@ -17,6 +18,10 @@ ReadT = TypeVar("ReadT")
 
 _BUSY_S = 30.0
 """How long to wait for another process that is writing, in seconds."""
+_PEEK_S = 5.0
+"""The same for a reader that changes nothing."""
+_STEPS = 10_000
+"""Steps of SQLite's virtual machine between two looks at the clock."""
 
 MEND = "restore a copy of it, or start a new run"
 """The advice in messages about damage."""
@@ -30,6 +35,7 @@ _SENTENCES: Mapping[int, str] = {
     sqlite3.SQLITE_PERM: "{path} cannot be read; check the permissions of the file and its folder",
     sqlite3.SQLITE_CANTOPEN: "{path} cannot be opened; check that its folder exists and can be written",
     sqlite3.SQLITE_IOERR: "{path} cannot be read or written ({error}); check the disk",
+    sqlite3.SQLITE_INTERRUPT: "{path} is too large for this within the limit of time; choose one round",
     sqlite3.SQLITE_CORRUPT: f"{{path}} is damaged ({{error}}); {MEND}",
     sqlite3.SQLITE_NOTADB: f"{{path}} is damaged ({{error}}); {MEND}",
 }
@@ -68,17 +74,27 @@ class Database:
 
     @classmethod
     @contextmanager
-    def peek(cls, path: Path) -> Generator[Database]:
+    def peek(cls, path: Path, *, limit_s: float | None = None) -> Generator[Database]:
         """Open a read-only connection without checks. It works in read-only folders and opens at once.
 
+        Args:
+            path: the file.
+            limit_s: stop queries after so many seconds, and wait no longer for a writer. Text that is not
+                UTF-8 then has replacement characters. None: no limit, and such text is damage.
+
         Raises:
-            DataError: the file is damaged or cannot be read.
+            DataError: the file is damaged or cannot be read, or a query took too long.
         """
         # Without a `-wal` file no process has it open, so an immutable read works even in a read-only folder.
         mode = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "immutable=1"
         uri = f"{path.absolute().as_uri()}?{mode}"
-        with sentences(path), closing(sqlite3.connect(uri, uri=True)) as connection:
+        patience_s = _PEEK_S if limit_s is None else min(limit_s, _PEEK_S)
+        with sentences(path), closing(sqlite3.connect(uri, uri=True, timeout=patience_s)) as connection:
             connection.row_factory = sqlite3.Row
+            if limit_s is not None:
+                until = time.monotonic() + limit_s
+                connection.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
+                connection.text_factory = _readable
             yield cls(path, connection)
 
     def close(self) -> None:
@@ -145,6 +161,10 @@ class Database:
             yield
         except ValueError as err:
             raise DataError(f"{self.path} is damaged ({err}); {MEND}") from err
+
+
+def _readable(raw: bytes) -> str:
+    return raw.decode(errors="replace")
 
 
 @contextmanager

@@ -21,9 +21,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from genenv.backends.local import hardware
 from genenv.backends.local.cpu.kernels import Kernels, LowRank, Tasks
 from genenv.errors import UsageError
+from genenv.files import cache_folder
 
 log = logging.getLogger(__name__)
 
@@ -193,7 +193,7 @@ def _library() -> Path:
         raise _NoCompiler(f"there is no C++ compiler ({chosen or ', '.join(COMPILERS)})")
     text = SOURCE.read_bytes()
     key = hashlib.sha256(b"\0".join([text, *(part.encode() for part in (compiler, *FLAGS, _processor()))]))
-    folder = hardware.cache_folder()
+    folder = cache_folder()
     path = folder / f"kernels-{key.hexdigest()[:16]}.so"
     if not path.is_file():
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,276 @@
+"""Finds runs below a folder and reads them without changing anything, also while they are written."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TypeVar, cast
+
+from genenv.errors import DataError, UsageError
+from genenv.files import is_held
+from genenv.runs.folder import RunFolder
+from genenv.runs.metrics import target_band
+from genenv.runs.store.database import Database
+from genenv.runs.store.migrations import APPLICATION_ID, MIGRATIONS
+from genenv.untrusted.documents import read_toml
+
+FoundT = TypeVar("FoundT")
+KeyT = TypeVar("KeyT")
+
+_DEEPEST, _MOST_FOLDERS = 4, 20_000
+"""How deep runs are searched, and in how many folders."""
+_MOST_BYTES = 64 << 20
+"""The largest file of metrics that is read."""
+_MOST_ROUNDS, _LARGEST = 10**9, 1e100
+"""Numbers of rounds, and metrics, beyond are damage."""
+LIMIT_S = 2.0
+"""Seconds that the queries of one page may take together."""
+
+
+class NotFound(UsageError):
+    """Raised if a page, or what it should show, does not exist."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """The folder of a run, with what is known of it without its store."""
+
+    name: str
+    """The path below the folder that is served, with slashes."""
+    path: Path
+    settings: Mapping[str, object]
+    """The settings by dotted name, such as `run.seed`; empty if they cannot be read."""
+    rounds: Mapping[int, Mapping[str, float]]
+    """The metrics by round, in order."""
+    notes: tuple[str, ...]
+    """Sentences about parts that cannot be read."""
+
+    @property
+    def done(self) -> int:
+        """The last round with metrics; 0 before the first."""
+        return max(self.rounds, default=0)
+
+    @property
+    def planned(self) -> int | None:
+        """The number of rounds in the settings."""
+        found = self.settings.get("run.rounds")
+        return found if isinstance(found, int) else None
+
+    @property
+    def state(self) -> str:
+        """`running`, `finished`, or `stopped`: no process writes a run that is not finished."""
+        if is_held(self.path / ".lock"):
+            return "running"
+        return "finished" if self.planned is not None and self.done >= self.planned else "stopped"
+
+    @property
+    def band(self) -> tuple[float, float] | None:
+        """The range in which the mean success rate of a round should be."""
+        alpha = self.settings.get("curriculum.alpha")
+        return target_band(alpha) if isinstance(alpha, int | float) and 0 <= alpha <= 1 else None
+
+    def text(self, *names: str) -> str:
+        """Return the first of these settings that is given, as text; "" if none is."""
+        return next((str(self.settings[name]) for name in names if self.settings.get(name) is not None), "")
+
+    def series(self, metric: str) -> dict[int, float]:
+        """Return a metric by round, for the rounds that have it."""
+        return {number: values[metric] for number, values in self.rounds.items() if metric in values}
+
+
+class Runs:
+    """The runs below a folder. Links are not followed, so nothing outside of the folder is read."""
+
+    def __init__(self, root: Path) -> None:
+        """Serve a folder of runs, or the folder of one run.
+
+        Raises:
+            UsageError: it is not a folder.
+        """
+        if not root.is_dir():
+            raise UsageError(f"{root} is not a folder; name the folder that holds your runs, such as runs")
+        root = root.resolve()
+        self._only = root.name if _is_run(root) else None
+        self.root = root if self._only is None else root.parent
+
+    def all(self) -> list[Run]:
+        """Return all runs, those written last first."""
+        if self._only is not None:
+            return [self.find(self._only)]
+        found = [(name, path) for name, path in _folders(self.root, "", _DEEPEST) if _is_run(path)]
+        return [_run(name, path) for name, path in sorted(found, key=lambda one: (-_written(one[1]), one[0]))]
+
+    def find(self, name: str) -> Run:
+        """Return a run by its name.
+
+        Raises:
+            NotFound: there is no such run.
+        """
+        parts = name.split("/")
+        known = self._only is None or name == self._only
+        path = self.root
+        if known and len(parts) <= _DEEPEST and all(map(_is_plain, parts)):
+            for part in parts:
+                path = path / part
+                if not _kind(path, stat.S_ISDIR):
+                    break
+            else:
+                if _is_run(path):
+                    return _run(name, path)
+        raise NotFound(f"{name!r} is not the folder of a run")
+
+
+def reading(run: Run, query: Callable[[Database], FoundT]) -> FoundT:
+    """Answer a query from the store of a run, in one state of the file and within `LIMIT_S` seconds.
+
+    A connection lives for one page: opening takes less than a millisecond, a store that is replaced is read
+    anew, and the run can close its store as if nobody read it.
+
+    Raises:
+        DataError: the store is missing, damaged, in use, of another version, or too large for the query.
+    """
+    path = RunFolder(run.path).pool
+    if not _kind(path, stat.S_ISREG):
+        raise DataError(f"{path.name} is missing, or it is a link")
+    # Without a `-wal` file the store is read as one that nobody writes. If a run opens it meanwhile, what was
+    # read may be half of a commit, and is read again.
+    before = _state(path)
+    try:
+        found = _queried(path, query)
+    except DataError:
+        if _state(path) == before:
+            raise
+    else:
+        if len(before) > 1 or _state(path) == before:
+            return found
+    return _queried(path, query)
+
+
+def _queried(path: Path, query: Callable[[Database], FoundT]) -> FoundT:
+    try:
+        with Database.peek(path, limit_s=LIMIT_S) as db:
+            version, own = (db.rows(f"PRAGMA {name}")[0][0] for name in ("user_version", "application_id"))
+            if own != APPLICATION_ID:
+                raise DataError(f"{path} is not a store of genenv, or it is being created")
+            if version > len(MIGRATIONS):
+                raise DataError(f"{path} was written by a newer genenv: install that version to see it")
+            if version < len(MIGRATIONS):
+                raise DataError(
+                    f"{path} has the older format {version}: another process is changing that, or "
+                    f"`genenv report {path.parent}` will"
+                )
+            with db.snapshot():
+                return query(db)
+    except (DataError, sqlite3.DatabaseError) as error:
+        raise DataError(str(error).replace(str(path), path.name)) from error
+
+
+def _state(path: Path) -> list[tuple[int, int, int]]:
+    """Return what changes when another process opens or writes a store, of it and of its `-wal` file."""
+    found: list[tuple[int, int, int]] = []
+    for file in (path, path.with_name(f"{path.name}-wal")):
+        with suppress(OSError):
+            at = file.stat()
+            found.append((at.st_ino, at.st_size, at.st_mtime_ns))
+    return found
+
+
+def _run(name: str, path: Path) -> Run:
+    folder, notes = RunFolder(path), list[str]()
+    settings = _parsed(folder.config, _settings, notes)
+    rounds = _parsed(folder.metrics, _metrics, notes)
+    return Run(name=name, path=path, settings=settings, rounds=rounds, notes=tuple(notes))
+
+
+def _parsed(
+    file: Path, parse: Callable[..., Mapping[KeyT, FoundT]], notes: list[str]
+) -> Mapping[KeyT, FoundT]:
+    """Return the contents of a file; if it cannot be read, nothing, and a sentence more in `notes`."""
+    try:
+        at = file.lstat()
+        if stat.S_ISREG(at.st_mode) and at.st_size <= _MOST_BYTES:
+            return parse(file, at.st_ino, at.st_size, at.st_mtime_ns)
+        notes.append(f"{file.name} is a link, or too large to be shown")
+    except FileNotFoundError:
+        notes.append(f"there is no {file.name} yet")
+    except (OSError, UsageError, ValueError) as error:
+        notes.append(f"{file.name} cannot be read: {error}")
+    return {}
+
+
+@lru_cache(maxsize=512)
+def _settings(path: Path, *_: int) -> dict[str, object]:
+    """Return the settings of a file by dotted name."""
+    found = dict[str, object]()
+    for section, table in read_toml(path.read_text(encoding="utf-8"), path.name).items():
+        if isinstance(table, Mapping):
+            found |= {f"{section}.{key}": value for key, value in table.items()}
+        else:
+            found[section] = table
+    return found
+
+
+@lru_cache(maxsize=512)
+def _metrics(path: Path, *_: int) -> dict[int, Mapping[str, float]]:
+    """Return the metrics of a file by round. A last line that is being written is left out."""
+    found = dict[int, Mapping[str, float]]()
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        with suppress(ValueError, RecursionError):
+            values = cast("object", json.loads(line))
+            if isinstance(values, dict):
+                numbers = {key: _number(value) for key, value in cast("dict[str, object]", values).items()}
+                kept = {key: value for key, value in numbers.items() if value is not None}
+                if 0 <= kept.get("round", -1) < _MOST_ROUNDS:
+                    found[int(kept.pop("round"))] = kept
+    return dict(sorted(found.items()))
+
+
+def _number(value: object) -> float | None:
+    """Return a number that can be drawn and added up; None for anything else."""
+    return float(value) if isinstance(value, int | float) and abs(value) < _LARGEST else None
+
+
+def _folders(path: Path, name: str, deeper: int) -> Iterator[tuple[str, Path]]:
+    """Yield folders below a folder with their names; nothing below a run, a link or a hidden folder."""
+    left = [(path, name, deeper)]
+    for _ in range(_MOST_FOLDERS):
+        if not left:
+            return
+        path, name, deeper = left.pop()
+        with suppress(OSError), os.scandir(path) as entries:
+            for entry in sorted(entries, key=lambda one: one.name):
+                if _is_plain(entry.name) and entry.is_dir(follow_symlinks=False):
+                    below, inner = f"{name}{entry.name}", Path(entry.path)
+                    yield below, inner
+                    if deeper > 1 and not _is_run(inner):
+                        left.append((inner, f"{below}/", deeper - 1))
+
+
+def _is_plain(part: str) -> bool:
+    """Return whether a part of a name can be one of a run: hidden folders and our own `-` cannot."""
+    return bool(part) and not part.startswith(".") and part != "-" and "\0" not in part and "\\" not in part
+
+
+def _is_run(path: Path) -> bool:
+    folder = RunFolder(path)
+    return any(os.path.lexists(file) for file in (folder.pool, folder.metrics))
+
+
+def _kind(path: Path, is_kind: Callable[[int], bool]) -> bool:
+    """Return whether a path itself, not what it links to, is of a kind."""
+    with suppress(OSError, ValueError):
+        return is_kind(path.lstat().st_mode)
+    return False
+
+
+def _written(path: Path) -> float:
+    with suppress(OSError):
+        return RunFolder(path).metrics.lstat().st_mtime
+    return 0.0

@@ -1,0 +1,358 @@
+"""The pages of the viewer, and their server. Whatever a model wrote is shown as text, never as markup."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import replace
+from http import HTTPStatus
+from pathlib import Path
+from socket import gethostname
+from urllib.parse import quote, urlencode, urlsplit
+
+from anyio.to_thread import current_default_thread_limiter
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from genenv.errors import DataError, GenenvError, UsageError
+from genenv.files import cache_folder
+from genenv.http.guard import Access, is_same
+from genenv.http.server import HttpServer, Service
+from genenv.texts import clean, inert
+from genenv.types import RejectReason
+from genenv.viewer import curves, tasks
+from genenv.viewer.folders import NotFound, Run, Runs, reading
+from genenv.viewer.tasks import Wanted
+
+_CUT = 3000
+"""Characters of a text that a page shows; a link leads to the rest."""
+_LONGEST_QUERY = 500
+"""Characters of a text that is searched for."""
+_THREADS = 4
+"""Pages that are made at once; each has a connection to a store."""
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-cache",
+}
+"""Headers of every answer: nothing is loaded from elsewhere, and no text becomes a script."""
+
+
+class BadAddress(UsageError):
+    """Raised if the query of an address is wrong."""
+
+
+def address(run: str, page: str = "", **query: object) -> str:
+    """Return the path of a page of a run. An entry of the query that is None or empty is left out."""
+    given = {name: clean(str(value)) for name, value in query.items() if value not in (None, "")}
+    path = f"/runs/{quote(clean(run))}/-/{page}"
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("genenv.viewer"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_visible,
+    )
+    environment.filters |= {"pretty": _pretty, "share": _share}
+    environment.globals.update({"address": address, "cut": _CUT})  # pyright: ignore[reportCallIssue, reportArgumentType] - the type lists Jinja's own
+    return environment
+
+
+def _visible(value: object) -> object:
+    """Replace invisible and direction-changing characters of a text by escapes that can be seen."""
+    if isinstance(value, bytes):
+        value = tasks.readable(value)
+    return inert(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _pretty(value: object) -> str:
+    """Return a JSON value as indented text; text as it is."""
+    try:
+        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
+    except RecursionError:
+        return "(nested too deeply to be shown)"
+
+
+def _share(row: Mapping[str, int | None]) -> str:
+    """Return how many rollouts of a row with `tried` and `solved` succeeded."""
+    tried = row["tried"]
+    return (
+        f"{row['solved'] or 0} of {tried} ({(row['solved'] or 0) / tried:.0%})" if tried else "not rolled out"
+    )
+
+
+class Pages:
+    """The pages over the runs of a folder."""
+
+    def __init__(self, runs: Runs) -> None:
+        """Show these runs."""
+        self._runs, self._templates = runs, _environment()
+
+    def _page(self, template: str, request: Request, status: int = 200, **values: object) -> Response:
+        """Return a page, or only its part that changes while a run is written."""
+        part = "live" if request.headers.get("hx-request") else ""
+        shown = self._templates.get_template(template).render(here=str(request.url.path), part=part, **values)
+        return HTMLResponse(shown, status)
+
+    def _run(self, request: Request) -> Run:
+        return self._runs.find(request.path_params["run"])
+
+    def error(self, request: Request, status: int, sentence: str) -> Response:
+        """Say in one sentence why there is no such page."""
+        return self._page("error.html", request, status, title="Not shown", sentence=sentence)
+
+    def runs(self, request: Request) -> Response:
+        """List all runs."""
+        rows = [(run, curves.numbers(run), curves.spark(run)) for run in self._runs.all()]
+        live = any(run.state == "running" for run, _, _ in rows)
+        return self._page("runs.html", request, title="Runs", rows=rows, live=live, root=self._runs.root.name)
+
+    def run(self, request: Request) -> Response:
+        """Show the curves and the last metrics of a run."""
+        run, notes = self._run(request), list[str]()
+        try:
+            reading(run, lambda db: db.rows("SELECT max(number) FROM rounds"))
+        except DataError as error:
+            notes.append(f"{error}. Its tasks cannot be shown; the curves are those of metrics.jsonl.")
+        return self._page(
+            "run.html",
+            request,
+            title=run.name,
+            run=run,
+            notes=[*run.notes, *notes],
+            numbers=curves.numbers(run),
+            alarms=curves.alarms(run),
+            table=curves.table(run),
+            charts=curves.charts(run),
+        )
+
+    def curves(self, request: Request) -> Response:
+        """Return the charts of a run as data."""
+        run = self._run(request)
+        return JSONResponse({"rounds": list(run.rounds), "charts": curves.charts(run)})
+
+    def tasks(self, request: Request) -> Response:
+        """List the tasks of a run that fit the filters, or the generations that were refused."""
+        run, query = self._run(request), request.query_params
+        reason = query.get("outcome", "")
+        if reason in list(RejectReason):
+            given = {"reason": reason, "round": query.get("round", ""), "text": query.get("text", "")}
+            return Response(status_code=303, headers={"location": address(run.name, "refused", **given)})
+        wanted = Wanted(
+            round=_whole(query, "round"),
+            origin=query.get("origin", ""),
+            skill=query.get("skill", ""),
+            change=query.get("change", ""),
+            low=_number(query, "low"),
+            high=_number(query, "high"),
+            text=query.get("text", "")[:_LONGEST_QUERY],
+            sort=query.get("sort", "new"),
+            after=query.get("after", ""),
+        )
+        prefixes = ("tasks/share/", "agent/skill/")
+        names = {name for values in run.rounds.values() for name in values if name.startswith(prefixes)}
+        rows, after = reading(run, lambda db: tasks.tasks(db, wanted))
+        return self._page(
+            "tasks.html",
+            request,
+            title=f"Tasks of {run.name}",
+            run=run,
+            wanted=wanted,
+            rows=rows,
+            skills=sorted({name.split("/", 2)[2] for name in names}),
+            reasons=list(RejectReason),
+            changes=list(tasks.CHANGES),
+            following=after and _changed(query, after),
+            first=_changed(query, "") if wanted.after else "",
+        )
+
+    def task(self, request: Request) -> Response:
+        """Show a task with its origin, its rollouts side by side, and its relatives."""
+        run, query = self._run(request), request.query_params
+        id_, round_ = query.get("id", ""), _whole(query, "round")
+        found = reading(run, lambda db: tasks.task_page(db, id_, round_))
+        attempts = [(row, tasks.conversation(row["messages"])) for row in found.group]
+        return self._page("task.html", request, title=f"Task {id_}", run=run, it=found, attempts=attempts)
+
+    def trace(self, request: Request) -> Response:
+        """Show a trajectory turn by turn, with its tokens."""
+        run, id_ = self._run(request), request.query_params.get("id", "")
+        hub = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface") / "hub"
+        texts = tasks.texts_of(run.text("policy.backend"), run.text("policy.model"), (cache_folder(), hub))
+        found = reading(run, lambda db: tasks.trace_page(db, id_, texts))
+        return self._page("trace.html", request, title=f"Trajectory {id_}", run=run, it=found)
+
+    def refused(self, request: Request) -> Response:
+        """List the generations that the gate refused, with its evidence."""
+        run, query = self._run(request), request.query_params
+        reason, text = query.get("reason", ""), query.get("text", "")[:_LONGEST_QUERY]
+        round_, after = _whole(query, "round"), query.get("after", "")
+        counts = {one.value: sum(run.series(f"simulator/rejected/{one}").values()) for one in RejectReason}
+        rows, later = reading(
+            run, lambda db: tasks.refusals(db, reason=reason, round_=round_, text=text, after=after)
+        )
+        return self._page(
+            "refused.html",
+            request,
+            title=f"Refused tasks of {run.name}",
+            run=run,
+            reason=reason,
+            round=round_,
+            text=text,
+            counts=sorted(((int(count), name) for name, count in counts.items()), reverse=True),
+            rows=rows,
+            following=later and _changed(query, later),
+            first=_changed(query, "") if after else "",
+        )
+
+    def text(self, request: Request) -> Response:
+        """Return a whole text that a page has cut, as plain text."""
+        run, query = self._run(request), request.query_params
+        kind, id_, part = (query.get(name, "") for name in ("of", "id", "part"))
+        place = _whole(query, "place")
+        return PlainTextResponse(
+            clean(reading(run, lambda db: tasks.whole_text(db, kind, id_, part, place))).encode()
+        )
+
+    def config(self, request: Request) -> Response:
+        """Return the settings of a run as text."""
+        run = self._run(request)
+        return PlainTextResponse(
+            "\n".join(f"{name} = {_pretty(value)}" for name, value in run.settings.items())
+        )
+
+
+def _changed(query: Mapping[str, str], after: str) -> str:
+    """Return the query of the same list from another row on; from the first if `after` is empty."""
+    kept = {name: value for name, value in query.items() if name != "after" and value}
+    return f"?{urlencode(kept | ({'after': after} if after else {}))}"
+
+
+def _number(query: Mapping[str, str], name: str) -> float | None:
+    """Return a number of the query; None if it is left out.
+
+    Raises:
+        BadAddress: it is no number.
+    """
+    given = query.get(name, "").strip()
+    try:
+        return float(given) if given else None
+    except ValueError:
+        raise BadAddress(f"{name} is {given[:40]!r}: give a number") from None
+
+
+def _whole(query: Mapping[str, str], name: str) -> int | None:
+    found = _number(query, name)
+    if found is None:
+        return None
+    if not (abs(found) < 2**53 and found == int(found)):
+        raise BadAddress(f"{name} is {found}: give a whole number")
+    return int(found)
+
+
+class Viewer(HttpServer):
+    """The server of the pages. It answers GET and HEAD alone."""
+
+    keyless = ("/enter",)
+
+    def __init__(self, runs: Path, host: str, port: int, *, names: tuple[str, ...] = ()) -> None:
+        """Bind an address.
+
+        Args:
+            runs: the folder of the runs, or of one.
+            host: the address; beyond loopback every request needs a token.
+            port: 0 for a free port.
+            names: further names by which browsers may call the server.
+
+        Raises:
+            UsageError: there is no such folder, or the address is not available.
+        """
+        self._pages = Pages(Runs(runs))
+        super().__init__(host, port, Access(names=names))
+        self.access = replace(self.access, cookie=f"genenv-view-{urlsplit(self.url).port}")
+        key = self.access.key
+        url = self.url.replace("//0.0.0.0:", f"//{gethostname()}:").replace("//[::]:", f"//{gethostname()}:")
+        self.entrance = self.url if key is None else f"{url}/enter?token={key}"
+        """The address for a browser, with the token if there is one."""
+
+    @contextlib.asynccontextmanager
+    async def _service(self) -> AsyncGenerator[Service]:
+        current_default_thread_limiter().total_tokens = _THREADS
+        pages = self._pages
+        run = [
+            Route(f"/runs/{{run:path}}/-/{name}", page, methods=["GET"])
+            for name, page in (
+                *(("", pages.run), ("curves", pages.curves), ("tasks", pages.tasks), ("task", pages.task)),
+                *(("trace", pages.trace), ("refused", pages.refused), ("text", pages.text)),
+                ("config", pages.config),
+            )
+        ]
+        yield Service(
+            Starlette(
+                routes=[
+                    Route("/", pages.runs, methods=["GET"]),
+                    Route("/enter", self._enter, methods=["GET"]),
+                    *run,
+                    Mount("/static", StaticFiles(directory=Path(__file__).parent / "static")),
+                ],
+                middleware=[Middleware(_with_headers)],
+                exception_handlers={GenenvError: self._refused, HTTPException: self._failed},
+            )
+        )
+
+    def _enter(self, request: Request) -> Response:
+        """Exchange the token of the printed address for a cookie, so that no other address has it."""
+        key, given = self.access.key, request.query_params.get("token", "")
+        if key is not None and not is_same(given, key):
+            return self._pages.error(
+                request, 401, "The token is wrong; open the address that genenv view printed."
+            )
+        answer = RedirectResponse("/", 303)
+        if key is not None:
+            answer.set_cookie(self.access.cookie, key, httponly=True, samesite="lax")
+        return answer
+
+    def _refused(self, request: Request, error: Exception) -> Response:
+        kinds: list[tuple[type[Exception], int]] = [(NotFound, 404), (BadAddress, 400), (DataError, 503)]
+        status = next((status for kind, status in kinds if isinstance(error, kind)), 500)
+        return self._pages.error(request, status, f"{error}.")
+
+    def _failed(self, request: Request, error: Exception) -> Response:
+        status = error.status_code if isinstance(error, HTTPException) else 500
+        answer = self._pages.error(request, status, f"{HTTPStatus(status).phrase}.")
+        answer.headers.update(getattr(error, "headers", None) or {})
+        return answer
+
+
+def _with_headers(app: ASGIApp) -> ASGIApp:
+    """Return an application whose answers have the headers that keep model text harmless."""
+
+    async def answering(scope: Scope, receive: Receive, send: Send) -> None:
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(_HEADERS)
+            await send(message)
+
+        await app(scope, receive, sending)
+
+    return answering

@@ -1,0 +1,59 @@
+"""Runs of scripted players and of hostile texts, and a server over them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import scripted_genenv as fakes
+from genenv.training import opening
+from genenv.viewer.pages import Viewer
+from typed import succeeds
+from viewer_runs import HOSTILE, Reader, write_run
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of `genenv train` with scripted players: three rounds on tools."""
+    place = tmp_path_factory.mktemp("place")
+    (place / "settings.toml").write_text(fakes.SETTINGS.format(rounds=3), encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        fakes.few_base_data(patch)
+        patch.setattr(opening, "load_players", fakes.scripted_players)
+        succeeds("train", place / "settings.toml", "--out", place / "runs" / "trained")
+    return place / "runs" / "trained"
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of runs: one of hostile texts, one two levels deep, and others' files."""
+    root = tmp_path_factory.mktemp("runs")
+    write_run(root / "hostile", rounds=3, text=HOSTILE)
+    write_run(root / "sweep" / "rl" / "seed-0", rounds=12, planned=20)
+    (root / "notes").mkdir()
+    (root / "notes" / "secret.txt").write_text("a secret", encoding="utf-8")
+    return root
+
+
+@pytest.fixture(scope="session")
+def reader(runs: Path) -> Iterator[Reader]:
+    with Viewer(runs, "127.0.0.1", 0) as server:
+        yield Reader(server)
+
+
+@pytest.fixture
+def serve() -> Iterator[Any]:
+    """Serves another folder until the test ends."""
+    servers: list[Viewer] = []
+
+    def start(root: Path, host: str = "127.0.0.1") -> Reader:
+        servers.append(Viewer(root, host, 0))
+        servers[-1].__enter__()
+        return Reader(servers[-1])
+
+    yield start
+    for server in servers:
+        server.__exit__()

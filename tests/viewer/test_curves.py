@@ -1,0 +1,78 @@
+"""What the curves of a run say in words: alarms at their limits, charts, and damaged lines of metrics."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from genenv.viewer.curves import alarms, charts, numbers, spark, table
+from genenv.viewer.folders import Run
+
+
+def run_of(metrics: Mapping[str, Sequence[float | None]]) -> Run:
+    """A run with these metrics in its rounds, from 1 on."""
+    most = max(map(len, metrics.values()), default=0)
+    rounds = {
+        number + 1: {name: found for name, line in metrics.items() if (found := line[number]) is not None}
+        for number in range(most)
+    }
+    settings = {"curriculum.alpha": 0.5}
+    return Run(name="demo", path=Path("none"), settings=settings, rounds=rounds, notes=())
+
+
+@pytest.mark.parametrize(
+    ("metrics", "sentence"),
+    [
+        ({"simulator/valid_rate": [0.8] * 3 + [0.65] * 3}, "The valid rate fell from 0.80 to 0.65"),
+        ({"simulator/valid_rate": [0.8] * 3 + [0.66] * 3}, ""),
+        ({"simulator/valid_rate": [0.1] * 3 + [0.9] * 3}, ""),
+        ({"agent/entropy": [1.0] * 3 + [0.2] * 3}, "The agent's entropy collapsed: 0.2, after 1"),
+        ({"agent/entropy": [1.0] * 3 + [0.3] * 3}, ""),
+        ({"agent/response_tokens": [80] * 3 + [30] * 3}, "The length of rollouts collapsed: 30, after 80"),
+        ({"simulator/kl_retries": [0, 1, 1, 1]}, "met its KL cap in each of the last 3 rounds"),
+        ({"simulator/kl_retries": [1, 1, 1, 0]}, ""),
+        ({"curriculum/p_hat_mean": [0.5] + [0.9] * 5}, "target band 0.35 to 0.65 for 5 rounds"),
+        ({"curriculum/p_hat_mean": [0.9] * 4 + [0.6]}, ""),
+        ({"tasks/share/mail": [0.1, 0.6], "tasks/share/shop": [0.9, 0.2]}, "60% of the last"),
+        ({"tasks/share/mail": [0.5]}, ""),
+        (
+            {"agent/reward": [0.4] * 3 + [0.6] * 3, "agent/eval_success": [0.5] * 3 + [0.4] * 3},
+            "The reward in training rises by 0.20 while held-out success falls by 0.10",
+        ),
+        ({"agent/reward": [0.4] * 3 + [0.6] * 3, "agent/eval_success": [0.5] * 6}, ""),
+    ],
+)  # fmt: skip
+def test_an_alarm_is_given_from_its_limit_on(metrics: Mapping[str, Sequence[float]], sentence: str) -> None:
+    found = alarms(run_of(metrics))
+    assert len(found) == bool(sentence)
+    assert sentence in "".join(found)
+
+
+def test_a_run_without_rounds_has_no_numbers_charts_or_alarms() -> None:
+    run = run_of({})
+    assert (charts(run), numbers(run), alarms(run), table(run), spark(run)) == ([], {}, [], [], "")
+
+
+def test_a_chart_has_one_value_a_round_and_the_rest_of_a_family_in_one_series() -> None:
+    stages = {f"time/{name}_s": [1.0, None] for name in "abcdefghi"} | {"time/round_s": [9.0, 9.0]}
+    (found,) = charts(run_of(stages))
+    series = {one["name"]: one["values"] for one in found["series"]}
+    assert list(series) == [*"abcdefg", "others"]
+    assert series["a"] == [1.0, None]
+    assert series["others"] == [2.0, 0.0]
+
+
+def test_a_small_picture_is_within_its_frame_and_says_its_values() -> None:
+    svg = str(spark(run_of({"agent/eval_success": [0.0, None, 1.0]})))
+    assert 'aria-label="held-out success: 0 first, 1 last, from 0 to 1"' in svg
+    points = [tuple(map(float, pair.split(","))) for pair in re.findall(r'points="([^"]*)"', svg)[0].split()]
+    assert points == [(3.0, 25.0), (117.0, 3.0)]
+
+
+def test_the_table_names_metrics_of_other_versions_too() -> None:
+    rows = table(run_of({"agent/kl": [0.5], "of/another_version": [2.0]}))
+    assert rows[0][:3] == ("agent/kl", "0.5", "nats/token")
+    assert rows[1] == ("of/another_version", "2", "", "")

@@ -1,0 +1,175 @@
+"""Small runs with texts of a test, and a reader who asks a viewer for paths as they are."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from genenv.runs.folder import RunFolder
+from genenv.runs.store.records import Evaluation, RoundRecord
+from genenv.runs.store.store import PoolStore
+from genenv.texts import clean
+from genenv.types import (
+    Context,
+    Generation,
+    Group,
+    Lineage,
+    Message,
+    Origin,
+    Proposal,
+    Rejection,
+    RejectReason,
+    Seed,
+    StopReason,
+    Task,
+    TaskBatch,
+    Trace,
+)
+from genenv.viewer.pages import Viewer
+
+HOSTILE = (
+    "</pre><script>alert(1)</script><img src=x onerror=alert(1)> [x](javascript:alert(1)) {{ 7*7 }} {% raw %}"
+    "<svg onload=alert(1)> \x1b[2J\x07\x00 \u202eturned\u202c \ud800 'quote\" &amp; %2e%2e/ \u2028"
+)
+CONFIG = '[run]\nrounds = {rounds}\nseed = 7\n[environment]\nname = "sums"\n[curriculum]\nalpha = 0.5\n'
+METRICS = {
+    "agent/eval_success": 0.25,
+    "curriculum/p_hat_mean": 0.5,
+    "simulator/valid_rate": 0.5,
+    "simulator/rejected/leak": 1.0,
+    "time/rollout_s": 3.0,
+    "time/round_s": 4.0,
+    "tokens/sampled": 80.0,
+}
+
+
+def write_run(folder: Path, *, rounds: int, text: str = "plain", planned: int = 2) -> RunFolder:
+    """A run with one seed, and in each round a task with four rollouts, a refusal and an evaluation."""
+    made = RunFolder.create(folder, CONFIG.format(rounds=planned))
+    seed = Seed(id=f"seed {clean(text)}", environment="sums", spec={"text": text}, skills=("adding",))
+    base = _task(f"base {clean(text)}", text, Lineage(origin=Origin.SEED, seed_id=seed.id))
+    held_out = _task("held-0", text, Lineage(origin=Origin.HELD_OUT))
+    with PoolStore.open(made.pool, create=False) as store:
+        store.put_base([seed], [base, held_out])
+        for number in range(rounds):
+            commit(made, store, number, text, seed=seed)
+    return made
+
+
+def commit(folder: RunFolder, store: PoolStore, number: int, text: str = "plain", *, seed: Seed) -> None:
+    """Add a round; those from 1 on have a task."""
+    batches = [_batch(number, text, seed)] if number else []
+    record = RoundRecord(
+        number=number,
+        metrics=METRICS | {"agent/eval_success": 0.25 + 0.05 * number},
+        state={},
+        batches=batches,
+        groups=[group for batch in batches for group in batch.groups],
+        evaluations=[
+            Evaluation(task_id="held-0", success=True, reward=1.0, replies=(text,), explanation=text)
+        ],
+    )
+    with folder.committing(store, record):
+        pass
+
+
+def _batch(number: int, text: str, seed: Seed) -> TaskBatch:
+    context = Context(
+        id=f"c{number}", round=number, seed=seed, messages=(Message(role="user", content=f"write {text}"),)
+    )
+    written = [
+        Generation(
+            id=f"c{number}-g{n}", context_id=context.id, prompt_ids=(1,), token_ids=(2,), logprobs=(-1.0,),
+            text=f"spec {text}", finished=True,
+        )
+        for n in range(2)
+    ]  # fmt: skip
+    lineage = Lineage(
+        origin=Origin.GENERATED, seed_id=seed.id, context_id=context.id, generation_id=written[0].id
+    )
+    task = _task(f"task-{number} {clean(text)}", text, lineage)
+    group = Group(task=task, traces=tuple(_trace(task, number, n, text) for n in range(4)))
+    return TaskBatch(
+        context=context,
+        proposals=(
+            Proposal(generation=written[0], outcome=task, novelty=0.5),
+            Proposal(
+                generation=written[1],
+                outcome=Rejection(reason=RejectReason.LEAK, explanation=f"it says the answer {text}"),
+            ),
+        ),
+        groups=(group,),
+        p_hat=number % 5 / 4,
+        env_reward=0.5,
+    )
+
+
+def _task(name: str, text: str, lineage: Lineage) -> Task:
+    return Task(
+        id=name,
+        environment="sums",
+        skills=("adding", text),
+        messages=(Message(role="system", content="You add."), Message(role="user", content=f"2 + 2? {text}")),
+        spec={"left": 2, "text": text},
+        payload={"right": text},
+        oracle=(f"4 {text}",),
+        lineage=lineage,
+    )
+
+
+def _trace(task: Task, number: int, n: int, text: str) -> Trace:
+    success = n < number % 5
+    return Trace(
+        id=f"{task.id}/{n}",
+        task_id=task.id,
+        token_ids=(1, 52, 256),
+        sampled=(False, True, True),
+        logprobs=(0.0, -0.05, -3.0),
+        prompt_tokens=1,
+        messages=(Message(role="assistant", content=f"{4 if success else 5} {text}"),),
+        reward=float(success),
+        success=success,
+        explanation=f"says {text}",
+        stop_reason=StopReason.DONE,
+        version=number,
+        readable=True,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+
+class Reader:
+    """Asks a server for paths as they are, and follows nothing."""
+
+    def __init__(self, server: Viewer) -> None:
+        self.server = server
+        self.host = f"127.0.0.1:{urlsplit(server.url).port}"
+
+    def ask(self, path: str, method: str = "GET", **headers: str) -> Answer:
+        given = {"Host": self.host} | {name.replace("_", "-"): value for name, value in headers.items()}
+        with closing(http.client.HTTPConnection(self.host, timeout=20)) as connection:
+            connection.putrequest(method, path, skip_host=True)
+            for name, value in given.items():
+                connection.putheader(name, value)
+            connection.endheaders()
+            answer = connection.getresponse()
+            found = {name.lower(): value for name, value in answer.getheaders()}
+            return Answer(status=answer.status, headers=found, body=answer.read())
+
+    def page(self, path: str, status: int = 200) -> str:
+        answer = self.ask(path)
+        assert answer.status == status, (path, answer.status, answer.text[:2000])
+        return answer.text
