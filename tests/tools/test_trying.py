@@ -12,11 +12,20 @@ import pytest
 from bundles import made
 from genenv.tools.discover.exploring import Explorer
 from genenv.tools.discover.probing import Patience, Probe
-from genenv.tools.discover.recipes import CallStats, Graph, Held, Recipe, draw_arguments, found_by, taken
+from genenv.tools.discover.recipes import (
+    CallStats,
+    Graph,
+    Held,
+    Recipe,
+    draw_arguments,
+    found_by,
+    succeeded,
+    taken,
+)
 from genenv.tools.discover.state_values import indices, parts_of, records, untold
 from genenv.tools.environment import Tools
 from genenv.tools.generate.fresh_values import fresh
-from genenv.tools.worlds.base import Call, Played, Tool
+from genenv.tools.worlds.base import Call, Outcome, Played, Tool
 from genenv.tools.worlds.in_process import InProcessWorld
 from genenv.types import Json
 
@@ -355,3 +364,19 @@ def test_a_file_whose_names_say_nothing_becomes_a_bundle(tmp_path: Path) -> None
     for task in (*env.held_out(),):
         assert env.check(task, task.oracle).success
     env.world.close()
+
+
+@pytest.mark.parametrize(
+    ("result", "good"),
+    [
+        ({"deleted": False, "task_id": "x"}, False),
+        ({"task_id": "x", "slots": []}, False),
+        ({"task_id": "x", "slots": ["9:00"]}, True),
+        ({"task_id": "x", "done": False, "title": "call"}, True),
+        ({"task_id": "x"}, True),
+        ({"deleted": False}, True),
+        ({"deleted": True, "task_id": "x"}, True),
+    ],
+)
+def test_an_answer_that_repeats_arguments_and_says_no_is_no_success(result: Json, good: bool) -> None:
+    assert succeeded(Outcome(result=result), writes=False, args={"task_id": "x"}) is good

@@ -208,7 +208,7 @@ class Explorer:
             if failed[found] >= _SAME and found != "[]":
                 continue
             call = Call(tool=recipe.tool, args={**args, **(given or {})})
-            good = succeeded(self._last([*before, call]), writes=recipe.writes)
+            good = succeeded(self._last([*before, call]), writes=recipe.writes, args=call.args)
             self._luck.note(call, recipe.ways, good=good)
             if good:
                 return call
@@ -314,7 +314,7 @@ class Explorer:
                 shared = {name: first.args[name] for name in link.shared if name in first.args}
                 second = Call(tool=link.user, args={**args, **shared, link.parameter: value})
                 if tool.problem(second.args) is None and succeeded(
-                    self._last([*before, first, second]), writes=user.writes
+                    self._last([*before, first, second]), writes=user.writes, args=second.args
                 ):
                     return first, path, second
         return None

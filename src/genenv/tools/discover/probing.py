@@ -295,12 +295,12 @@ class Probe:
             outcomes.append((args, outcome))
             self._forms.add(_form(outcome, args))
             changed = outcome.changed and outcome.error is None
-            good = changed or (not tool.writes and succeeded(outcome, writes=False))
+            good = changed or (not tool.writes and succeeded(outcome, writes=False, args=args))
             self._luck.note(Call(tool=tool.name, args=args), ways, good=good)
             if not good and self.said != IDLE:
                 self.said = outcome.error or NOTHING.format(outcome.text[:60])
         writes = any(outcome.changed for _, outcome in outcomes)
-        good = [(args, outcome) for args, outcome in outcomes if succeeded(outcome, writes=writes)]
+        good = [(args, outcome) for args, outcome in outcomes if succeeded(outcome, writes=writes, args=args)]
         together = [one in good for one in outcomes]
         fails = self._luck.fails(tool.name, ways)
         avoided = sum(

@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, cast
 
 from pydantic import JsonValue
@@ -93,16 +94,29 @@ class Graph:
         return [Call(tool=tool, args=args) for tool, args in self.asked]
 
 
-def succeeded(outcome: Outcome, *, writes: bool) -> bool:
-    """Whether a call had an effect: a tool that writes changed the state, another tool returned something."""
+def succeeded(outcome: Outcome, *, writes: bool, args: Mapping[str, Json] = MappingProxyType({})) -> bool:
+    """Whether a call had an effect: a tool that writes changed the state, another tool returned something.
+
+    Args:
+        outcome: of the call.
+        writes: whether the tool writes.
+        args: of the call; what an answer only repeats of them says nothing.
+    """
     if outcome.error is not None:
         return False
-    return outcome.changed if writes else not _is_empty(outcome.result)
+    return outcome.changed if writes else not _is_empty(outcome.result, args)
 
 
-def _is_empty(result: Json) -> bool:
-    """Whether a result is empty or says that nothing was done, or is a record of empty lists or records."""
-    if result is False or result in (None, "", [], {}):
+_NOTHING: tuple[Json, ...] = (None, "", [], {})
+
+
+def _is_empty(result: Json, args: Mapping[str, Json]) -> bool:
+    """Whether a result is empty or says that nothing was done, or is a record of empty lists or records.
+
+    So is a record of which nothing is left but empty values and no's, without what it repeats of the
+    arguments: `{"deleted": false, "id": "x"}`.
+    """
+    if result is False or result in _NOTHING:
         return True
     if isinstance(result, str):
         return result.lower().startswith("error")
@@ -112,9 +126,10 @@ def _is_empty(result: Json) -> bool:
     if refused or any(result.get(name) is False for name in ("ok", "success")):
         return True
     held = list(result.values())
-    return any(isinstance(one, Mapping | list) for one in held) and all(
-        one in (None, "", [], {}) for one in held
-    )
+    new = [one for one in held if one not in args.values() or one in (True, False)]
+    if len(new) < len(held) and new and all(one is False or one in _NOTHING for one in new):
+        return True
+    return any(isinstance(one, Mapping | list) for one in held) and all(one in _NOTHING for one in held)
 
 
 class Records:

@@ -133,7 +133,7 @@ def written_values(world: World, names: Sequence[str], model: Model) -> dict[str
             if (tool := world.tools.get(one.tool)) is not None and tool.problem(one.args) is None
         ]
         for call, outcome in zip(calls, world.play(calls, watch=True).outcomes, strict=True):
-            if call.tool in names and succeeded(outcome, writes=outcome.changed):
+            if call.tool in names and succeeded(outcome, writes=outcome.changed, args=call.args):
                 for name, value in call.args.items():
                     if isinstance(value, str | int | float) and value not in found.setdefault(name, []):
                         found[name].append(value)
