@@ -162,7 +162,7 @@ def test_what_is_said_of_other_tools_is_refused(tmp_path: Path) -> None:
         make(nothing, out, server="http://127.0.0.1:9")
     with pytest.raises(UsageError, match="headers go along with requests to a server"):
         make("orders.yaml", out, headers=["A: b"])
-    with pytest.raises(UsageError, match="is the folder of an MCP server"):
+    with pytest.raises(UsageError, match="is not in --files"):
         make(EXAMPLES / "desk.py", out, files=tmp_path)
     assert not out.exists()
 

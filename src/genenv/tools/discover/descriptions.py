@@ -28,11 +28,13 @@ _EXAMPLES = re.compile(r"\b(?:e\.?g\.?|for example|for instance|such as|like|exa
 _FIXED = re.compile(
     r"""\b(?:set to|must be|should be|always|has to be)\s+(['"`])([^\s'"`]{1,40})\1""", re.IGNORECASE
 )
+BASE64, IDENTIFIER = "described: base64", "described: identifier"
+"""Formats of texts that no schema has."""
 _FORMATS = (
     ("date-time", re.compile(r"\b(?:ISO[ -]?8601|RFC[ -]?3339)\b", re.IGNORECASE)),
-    ("base64", re.compile(r"\bbase[ -]?64\b", re.IGNORECASE)),
+    (BASE64, re.compile(r"\bbase[ -]?64\b", re.IGNORECASE)),
     ("uuid", re.compile(r"\bUUID\b", re.IGNORECASE)),
-    ("identifier", re.compile(r"\balphanumeric|\bunderscores?\b|\bno spaces\b|\bslug\b", re.IGNORECASE)),
+    (IDENTIFIER, re.compile(r"\balphanumeric|\bunderscores?\b|\bno spaces\b|\bslug\b", re.IGNORECASE)),
 )
 _APART = re.compile(
     r"mutually exclusive|not both|cannot be (?:used|combined|set|given)|instead of", re.IGNORECASE
@@ -66,7 +68,7 @@ def listed(description: str) -> list[str]:
 
 
 def text_format(description: str) -> str:
-    """Return the format of a text that a description names: a JSON schema's, or `base64`, `identifier`."""
+    """Return the format of a text that a description names: a JSON schema's, `BASE64` or `IDENTIFIER`."""
     return next((name for name, pattern in _FORMATS if pattern.search(description)), "")
 
 

@@ -14,7 +14,7 @@ from datetime import date as Day
 from datetime import timedelta
 from typing import cast
 
-from genenv.tools.discover.descriptions import has_examples, listed, quoted, text_format
+from genenv.tools.discover.descriptions import BASE64, IDENTIFIER, has_examples, listed, quoted, text_format
 from genenv.tools.discover.state_values import PATHS, PLACES, words_of
 from genenv.tools.language.words import (
     CITIES,
@@ -59,6 +59,11 @@ def fresh(tool: Tool, parameter: str, rng: random.Random) -> Json:
     return _value(tool, tool.properties[parameter], parameter, rng, 0)
 
 
+def fresh_field(tool: Tool, parameter: str, rng: random.Random) -> Json:
+    """Return a random value for a field of a mock table. Its rules never change, as bundles rely on them."""
+    return _value(tool, tool.properties[parameter], parameter, rng, 0, plain=True)
+
+
 def is_closed(tool: Tool, parameter: str) -> bool:
     """Whether the schema lists all allowed values."""
     schema = tool.resolved(tool.properties[parameter])
@@ -81,7 +86,9 @@ def told_values(tool: Tool, parameter: str) -> str:
     )
 
 
-def _value(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth: int) -> Json:
+def _value(
+    tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth: int, *, plain: bool = False
+) -> Json:
     told, examples = str(schema.get("description", "")), schema.get("examples")
     schema = tool.resolved(schema)
     if "const" in schema:
@@ -96,18 +103,21 @@ def _value(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth:
         case "boolean":
             return rng.random() < 0.5
         case "integer" | "number":
-            return _number(_bounded(schema, told), name, rng, whole=kind == "integer")
+            return _number(_bounded(schema, told), name, rng, whole=kind == "integer", plain=plain)
         case "array":
-            return _array(tool, schema, name, rng, depth)
+            return _array(tool, schema, name, rng, depth, plain=plain)
         case "object":
-            return _object(tool, schema, rng, depth)
+            return _object(tool, schema, rng, depth, plain=plain)
         case "null":
             return None
         case _:
-            if allowed := listed(told):
+            if not plain and (allowed := listed(told)):
                 return rng.choice(allowed)
-            if len(named := quoted(told)) > 1 and (not has_examples(told) or rng.random() < _AS_QUOTED):
+            is_sure = not plain and not has_examples(told)
+            if len(named := quoted(told)) > 1 and (is_sure or rng.random() < _AS_QUOTED):
                 return rng.choice(named)
+            if plain:
+                return _string(schema, name, rng, set(words_of(tool.name)))
             if (form := text_format(told)) and "format" not in schema and "pattern" not in schema:
                 schema = {**schema, "format": form}
             endings = _ENDING.findall(told) or list(_TEXT_ENDINGS)
@@ -122,34 +132,34 @@ def _bounded(schema: JsonObject, description: str) -> JsonObject:
     return {**schema, "minimum": int(match[1]), "maximum": int(match[2])}
 
 
-def _array(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth: int) -> Json:
+def _array(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth: int, *, plain: bool) -> Json:
     least = min(max(1, int(cast(int, schema.get("minItems", 1)))), _MOST_ITEMS)
     most = max(least, min(least + 1, int(cast(int, schema.get("maxItems", least + 1)))))
     if depth >= _DEEPEST:
         return []
     if places := cast("Sequence[JsonObject]", schema.get("prefixItems", ())):
-        return [_value(tool, one, name, rng, depth + 1) for one in places]
+        return [_value(tool, one, name, rng, depth + 1, plain=plain) for one in places]
     items = cast(JsonObject, schema.get("items", {"type": "string"}))
-    drawn = [_value(tool, items, name, rng, depth + 1) for _ in range(rng.randint(least, most))]
+    drawn = [_value(tool, items, name, rng, depth + 1, plain=plain) for _ in range(rng.randint(least, most))]
     return list({repr(one): one for one in drawn}.values()) if least <= 1 else drawn
 
 
-def _object(tool: Tool, schema: JsonObject, rng: random.Random, depth: int) -> Json:
+def _object(tool: Tool, schema: JsonObject, rng: random.Random, depth: int, *, plain: bool) -> Json:
     if depth >= _DEEPEST:
         return {}
     required = set(cast("Sequence[str]", schema.get("required", ())))
     properties = cast("Mapping[str, JsonObject]", schema.get("properties", {}))
     return {
-        name: _value(tool, inner, name, rng, depth + 1)
+        name: _value(tool, inner, name, rng, depth + 1, plain=plain)
         for name, inner in properties.items()
         if name in required
     }
 
 
-def _number(schema: JsonObject, name: str, rng: random.Random, *, whole: bool) -> Json:
+def _number(schema: JsonObject, name: str, rng: random.Random, *, whole: bool, plain: bool) -> Json:
     least, above = _bound(schema, "minimum", "exclusiveMinimum", max)
     most, below = _bound(schema, "maximum", "exclusiveMaximum", min)
-    if least is None and most is None and {"timestamp", "epoch"} & set(words_of(name)):
+    if not plain and least is None and most is None and {"timestamp", "epoch"} & set(words_of(name)):
         return _FIRST_SECOND + 900 * rng.randrange(330 * 96)
     if least is None and most is None:
         least, most = (1, rng.choice((5, 20, 100)))
@@ -211,9 +221,9 @@ def _string(
         return _of_pattern(pattern, schema, name, rng, tool)
     if form == "uuid":
         return str(uuid.UUID(int=rng.getrandbits(128), version=4))
-    if form == "base64":
+    if form == BASE64:
         return base64.b64encode(rng.choice(NOTES).encode()).decode()
-    if form == "identifier":
+    if form == IDENTIFIER:
         return f"{rng.choice(QUALITIES)}_{rng.choice(THINGS)}"
     person = f"{rng.choice(FIRST_NAMES)} {rng.choice(LAST_NAMES)}"
     day = _FIRST_DAY + timedelta(days=rng.randrange(330))

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from genenv.environments.common import Refused
 from genenv.tools.calls import Reply
 from genenv.tools.discover.state_values import parts_of, singular, words_of
-from genenv.tools.language.words import AFTER_VERBS, ARTICLES, CONDITIONS, NO_VERBS, VERBS
+from genenv.tools.language.words import AFTER_VERBS, ARTICLES, CONDITIONS, NO_VERBS, ORDERS, VERBS
 from genenv.tools.spec import THEN, Gap, Program, Step, Use
 from genenv.tools.worlds.base import Tool
 from genenv.types import Json, RejectReason, Verdict
@@ -202,7 +202,7 @@ def _imperative(word: str, rest: str, name: str) -> str | None:
     if word in ("lookup", "lookups"):
         return "look up"
     ways = (word, word.removesuffix("s"), word.removesuffix("es"), re.sub("ies$", "y", word))
-    known = next((way for way in ways if way in VERBS), None)
+    known = next((way for way in ways if way in ORDERS), None)
     if known is not None or word in NO_VERBS or not word.isalpha():
         return known
     if name in ways:

@@ -62,23 +62,29 @@ IDENTIFIER_WORDS = frozenset(_listed("alias branch bucket channel container labe
 """Words of parameters that take a name without spaces."""
 VERBS = frozenset(
     _listed("""
-add adjust allow answer append apply approve archive assign attach ban block book buy calculate cancel
-change check clear clone close combine compare complete compress compute confirm connect convert copy count
-create decode decrease decrypt delete deliver describe detach diff disable disconnect display download draw
-duplicate edit enable encode encrypt end estimate evaluate execute export extract fetch file fill filter
-find finish format generate get give handle hash hide import increase infer insert invite issue join leave
-list load log look make manage mark match merge modify move notify open order park parse pause pay perform
-pick pin place play post preview print process produce provide publish pull put query rank rate read record
-refund register reject release remove rename render reopen reorder replace replay reply report request
-reserve reset resolve restart restore resume retrieve retry return revoke rotate run save scan schedule
-search select send set share ship show sign skip solve sort split start stop store submit subscribe subtract
-suggest sum summarize swap switch sync tag take tell test toggle track transfer translate trigger trim turn
-undo unlock unpublish unsubscribe update upgrade upload validate verify view visit vote wait warn withdraw
-write zip
+add adjust answer append apply archive assign book buy calculate cancel change check clear close compute
+confirm convert copy count create decrease delete deliver describe diff disable display edit enable end
+fetch file fill find finish format get give increase insert issue list load log look make mark merge modify
+move notify open order pay pick place play post print produce provide pull put query read record refund
+register release remove rename reopen replace reply report request reserve reset resolve restart restore
+retrieve return run save schedule search send set ship show start stop store submit subtract summarize swap
+switch tag take tell transfer turn undo unlock update upload validate view withdraw write
 """)
 )
-"""Verbs for what tools do."""
+"""Verbs for what tools do. Paths of OpenAPI documents that end in one are actions: with more verbs, bundles
+would change. Others are in `ORDERS`."""
 
+ORDERS = VERBS | frozenset(
+    _listed("""
+allow approve attach ban block clone combine compare complete compress connect decode decrypt detach
+disconnect download draw duplicate encode encrypt estimate evaluate execute export extract filter generate
+handle hash hide import infer invite join leave manage match park parse pause perform pin preview process
+publish rank rate reject render reorder replay resume retry revoke rotate scan select share sign skip
+solve sort split subscribe suggest sum sync test toggle track translate trigger trim unpublish unsubscribe
+upgrade verify visit vote wait warn zip
+""")
+)
+"""Verbs with which a sentence about a tool may begin."""
 AFTER_VERBS = frozenset(_listed("how whether what which all each every back one two up with to if"))
 """Words after which a word that ends in s, such as `demonstrates how`, is taken for a verb."""
 CONDITIONS = frozenset(_listed("if when whenever unless use call this note only before after given"))

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from genenv.tools.discover.state_values import words_of
-from genenv.tools.generate.fresh_values import fresh
+from genenv.tools.generate.fresh_values import fresh_field
 from genenv.tools.worlds.base import Tool
 from genenv.tools.worlds.openapi.resources import Table
 from genenv.tools.worlds.openapi.shapes import (
@@ -132,7 +132,7 @@ def _draws(name: str, schema: Mapping[str, Any], rng: random.Random) -> Iterator
         schema = {key: one for key, one in schema.items() if key != "format"}
     tool = alone(name, schema)
     for _ in range(_TRIES):
-        yield fresh(tool, name, rng)
+        yield fresh_field(tool, name, rng)
 
 
 def fits(schema: Mapping[str, Any], value: Json) -> bool:
