@@ -59,7 +59,9 @@ def main() -> None:
     parser.add_argument("--held-out", type=int, default=100)
     parser.add_argument("--mutations", type=int, default=500)
     parser.add_argument("--wrong", type=int, default=100, help="episodes that do more or less than asked")
-    parser.add_argument("--times", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument(
+        "--times", action=argparse.BooleanOptionalAction, default=True, help="time the bundle"
+    )
     chosen = parser.parse_args()
     say(machine=machine())
     with tempfile.TemporaryDirectory() as scratch:

@@ -15,7 +15,7 @@ from typing import IO
 from genenv.errors import UsageError
 
 _LOOKS, _LOOK_S = 3, 0.005
-"""How often, and how many seconds apart, a lock is tried again that a reader may be looking at."""
+"""How often a lock is tried, and the seconds between: `is_held` of another process takes it for a moment."""
 
 
 def check_writable(out: Path, option: str = "--out") -> None:

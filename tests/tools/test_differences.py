@@ -8,10 +8,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bundles import call
+from genenv.errors import UsageError
 from genenv.tools.worlds.differences import difference, patched
 from genenv.tools.worlds.python import PythonWorld
 
@@ -78,3 +80,20 @@ def test_a_large_state_is_read_and_sent_where_it_changed(tmp_path: Path) -> None
         one, first = cast(Any, world.play(program[:1]).state), cast(Any, world.play([]).state)
         assert one["orders"]["O-9"] is first["orders"]["O-9"]
         assert "O-8" in first["orders"]
+
+
+@pytest.mark.parametrize("padding", ["x", "x" * 8000])
+def test_a_state_that_is_too_deep_is_refused_however_large_it_is(tmp_path: Path, padding: str) -> None:
+    text = f"""
+        rows = [{padding!r}]
+        for _ in range(120):
+            rows = [rows]
+
+        def count() -> int:
+            return len(rows)
+        """
+    (tmp_path / "tools.py").write_text(textwrap.dedent(text))
+    with pytest.raises(
+        UsageError, match="the tools' state cannot be read: it holds something that is too deep"
+    ):
+        PythonWorld(tmp_path, "tools.py")

@@ -398,6 +398,11 @@ def test_what_a_file_makes_when_it_is_imported_is_there_in_every_attempt(tmp_pat
             "thread clock",
         ),
         ("log = open('log.txt', 'a')", "log.txt"),
+        (
+            "def named():\n    import ctypes\n    ctypes.CDLL(None).prctl(15, b'jemalloc_bg_thd')\n"
+            "    time.sleep(60)\n\nthreading.Thread(target=named, daemon=True).start()\ntime.sleep(0.2)",
+            "",
+        ),
         ("", ""),
     ],
 )

@@ -380,3 +380,20 @@ def test_a_file_whose_names_say_nothing_becomes_a_bundle(tmp_path: Path) -> None
 )
 def test_an_answer_that_repeats_arguments_and_says_no_is_no_success(result: Json, good: bool) -> None:
     assert succeeded(Outcome(result=result), writes=False, args={"task_id": "x"}) is good
+
+
+def test_tools_for_which_no_time_is_left_are_named() -> None:
+    explorer = Explorer(InProcessWorld(f"{__name__}:Cellar"), random.Random(0))
+    explorer.is_late = lambda: True
+    graph = explorer.explore()
+    assert not graph.recipes
+    assert set(graph.failures.values()) == {"there was no time to try it"}
+
+
+def test_what_another_graph_has_is_tried_again_and_not_searched_again() -> None:
+    new, again = (Counted(f"{__name__}:Cellar") for _ in range(2))
+    graph = Explorer(new, random.Random(0)).explore()
+    other = Explorer(again, random.Random(0)).explore(other=graph)
+    ways = [{name: one.ways for name, one in found.recipes.items()} for found in (graph, other)]
+    assert ways[0] == ways[1]
+    assert again.played < new.played / 2

@@ -73,16 +73,18 @@ def text_format(description: str) -> str:
 
 
 def agreeing(tool: Tool, given: Collection[str]) -> list[str]:
-    """Return the arguments to give instead of some others, so that they agree with what descriptions say.
+    """Return these arguments with those that they need, and without optional ones that others exclude.
 
     Args:
-        tool: the tool.
-        given: names of arguments. What one of them needs is added; optional ones are left out where another
-            one excludes them.
+        tool: its descriptions say which arguments need, and which exclude each other.
+        given: names of arguments.
     """
     kept = [name for name in tool.properties if name in given]
-    for name in kept:  # grows
-        kept += [one for one in _meant(tool, name, _TOGETHER) if one not in kept]
+    waiting = list(kept)
+    while waiting:
+        needed = [one for one in _meant(tool, waiting.pop(0), _TOGETHER) if one not in kept]
+        kept += needed
+        waiting += needed
     for name in list(kept):
         if name not in tool.required and any(one in kept for one in _meant(tool, name, _APART)):
             kept.remove(name)

@@ -78,12 +78,11 @@ def told_values(tool: Tool, parameter: str) -> str:
     if schema.get("examples") or tool.resolved(schema).get("examples"):
         return "its examples"
     told = str(schema.get("description", ""))
-    is_number = tool.resolved(schema).get("type") in ("integer", "number")
-    return (
-        "its description"
-        if (_RANGE.search(told) if is_number else len(quoted(told)) > 1 or listed(told))
-        else ""
-    )
+    if tool.resolved(schema).get("type") in ("integer", "number"):
+        is_told = _RANGE.search(told) is not None
+    else:
+        is_told = len(quoted(told)) > 1 or bool(listed(told))
+    return "its description" if is_told else ""
 
 
 def _value(

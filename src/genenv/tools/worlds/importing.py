@@ -119,8 +119,7 @@ def instance_of(made: type, given: Mapping[str, object]) -> object:
     if needed:
         options = " ".join(f"--given {name}=MODULE:NAME" for name in needed)
         raise NotLoaded(
-            f"{made.__name__} cannot begin without {' and '.join(needed)}; give what a function of a module "
-            f"beside it makes: {options}"
+            f"{made.__name__} cannot begin without {' and '.join(needed)}; give it with {options}"
         )
     try:
         return made(**{name: one for name, one in given.items() if name in parameters})

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import enum
+import functools
 import importlib
 import inspect
 import json
@@ -59,6 +60,8 @@ class Arguments:
         name: str,
         notes: Mapping[str, str] = MappingProxyType({}),
         given: Mapping[str, object] = MappingProxyType({}),
+        *,
+        with_schema: bool = False,
     ) -> Arguments:
         """The arguments of a function.
 
@@ -67,6 +70,8 @@ class Arguments:
             name: of the tool.
             notes: what each parameter is, for its schema.
             given: values of parameters that the agent does not choose, by name; other names are ignored.
+            with_schema: whether types that pydantic reads, but finds no JSON schema for, count as such that
+                no JSON can stand for. Making schemas takes longer than all else.
 
         Raises:
             NoTool: a parameter has a type that no JSON can stand for, or any number of arguments is taken.
@@ -86,7 +91,7 @@ class Arguments:
             if parameter.name not in given:
                 fields[f"p{number}"] = _field(parameter, hints.get(parameter.name, Any), notes)
         return cls(
-            model=_model(name, fields),
+            model=_model(name, fields, with_schema=with_schema),
             positional=tuple(positional),
             given={one: given[one] for one in parameters if one in given},
         )
@@ -137,31 +142,40 @@ def described(
     told = docstring_parser.parse(inspect.getdoc(function) or "")
     notes = {one.arg_name: " ".join((one.description or "").split()) for one in told.params}
     arguments = Arguments.of(function, name, notes, given)
-    with _no_schema():
+    try:
+        with _no_schema():
+            schema = arguments.model.model_json_schema(by_alias=True)
+    except NoTool:
+        arguments = Arguments.of(function, name, notes, given, with_schema=True)
         schema = arguments.model.model_json_schema(by_alias=True)
     schema.pop("title", None)
-    short = docstring_parser.parse(description).short_description if description else told.short_description
-    return Described(
-        name=name, description=" ".join((short or "").split()), schema=_untitled(schema), arguments=arguments
-    )
+    said = docstring_parser.parse(description) if description else told
+    short = " ".join((said.short_description or "").split())
+    return Described(name=name, description=short, schema=_untitled(schema), arguments=arguments)
 
 
-def _model(name: str, fields: Mapping[str, Any]) -> type[BaseModel]:
+def _model(name: str, fields: Mapping[str, Any], *, with_schema: bool) -> type[BaseModel]:
     """A model with these fields.
 
     Of an argument that may be left out, types that no JSON can stand for are dropped: `str | NotGiven`.
 
+    Args:
+        name: of the tool.
+        fields: types and settings, by name.
+        with_schema: see `Arguments.of`.
+
     Raises:
         NoTool: a field has a type that no JSON can stand for.
     """
-    if (model := _made(name, fields)) is not None:
+    fits = functools.partial(_made, name, with_schema=with_schema)
+    if (model := fits(fields)) is not None:
         return model
     made = dict(fields)
     for key, (hint, field) in fields.items():
-        if _made(name, {key: (hint, field)}) is not None:
+        if fits({key: (hint, field)}) is not None:
             continue
         among = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, UnionType) else ()
-        able = [one for one in among if not field.is_required() and _made(name, {key: (one, Field(...))})]
+        able = [one for one in among if not field.is_required() and fits({key: (one, Field(...))})]
         if not able:
             raise NoTool(
                 f"no JSON can stand for its argument {field.alias!r}; give it with "
@@ -175,12 +189,13 @@ def _model(name: str, fields: Mapping[str, Any]) -> type[BaseModel]:
 _FORBID = ConfigDict(extra="forbid", arbitrary_types_allowed=False)
 
 
-def _made(name: str, fields: Mapping[str, Any]) -> type[BaseModel] | None:
+def _made(name: str, fields: Mapping[str, Any], *, with_schema: bool) -> type[BaseModel] | None:
     """A model with these fields; None if one has a type that no JSON can stand for."""
     try:
         with _no_schema():
             made = create_model(name, __config__=_FORBID, **cast(Any, fields))
-            made.model_json_schema()
+            if with_schema:
+                made.model_json_schema()
     except NoTool:
         return None
     return made

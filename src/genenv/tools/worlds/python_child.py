@@ -359,11 +359,13 @@ def _too_long(*_: object) -> None:
 def _content(value: object) -> bytes | None:
     """A value as bytes, to see quickly that it is as it was; None if it is not plain data."""
     try:
-        return marshal.dumps(
-            cast(Any, value), 2
-        )  # later versions depend on how often an object is referred to
+        return _dumped(value)
     except ValueError:
         return None
+
+
+def _dumped(value: Any) -> bytes:  # noqa: ANN401 - what marshal takes
+    return marshal.dumps(value, 2)  # later versions depend on how often an object is referred to
 
 
 class Tools:
@@ -389,7 +391,6 @@ class Tools:
             if made is not None
             else public_functions(module)
         )
-        self._descriptions = {one.name: one.description for one in decorated(module).values()}
         self._arguments: dict[str, Arguments] = {}
         self._instance: object = None
         if made is not None:
@@ -430,11 +431,12 @@ class Tools:
 
     def told(self) -> list[dict[str, object]]:
         """Return the descriptions of the functions that can be tools; `left_out` has the others."""
+        tools = decorated(self._module).values() if self._class is None else ()
+        said = {one.name: one.description for one in tools}
         found: list[Described] = []
         for name in self._functions:
             try:
-                said = "" if self._class is not None else self._descriptions.get(name, "")
-                found.append(described(self._bound(name), name, self._given, said))
+                found.append(described(self._bound(name), name, self._given, said.get(name, "")))
             except NoTool as error:
                 self.left_out[name] = str(error)
         self._arguments.update((one.name, one.arguments) for one in found)
@@ -481,16 +483,17 @@ class Tools:
         known = self._known.get(path)
         if known is not None and known[0] == content:
             return known[1]
-        if len(content) < _LARGE or not isinstance(value, dict | list):
-            found = seen.read(str(path[0]), value)
+        depth = len(path) - 1
+        if len(content) < _LARGE or depth >= seen.most_deep or not isinstance(value, dict | list):
+            found = seen.json(value, depth)
         elif isinstance(value, dict):
             found = {
-                seen.key(key): self._plain((*path, key), one, marshal.dumps(cast(Any, one), 2), seen)
+                seen.key(key): self._plain((*path, key), one, _dumped(one), seen)
                 for key, one in cast("dict[object, object]", value).items()
             }
         else:
             found = [
-                self._plain((*path, place), one, marshal.dumps(cast(Any, one), 2), seen)
+                self._plain((*path, place), one, _dumped(one), seen)
                 for place, one in enumerate(cast("list[object]", value))
             ]
         self._known[path] = content, found

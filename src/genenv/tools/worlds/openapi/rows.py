@@ -55,11 +55,11 @@ def _rows(
 ) -> dict[str, Record]:
     """Return the initial rows of a table, given the rows of the tables that it can refer to."""
     rows: dict[str, Record] = {}
-    apart = [name for name in table.owners.values() if name not in (*table.parents, table.key)]
-    scopes = {name: [valued(name, table.fields[name], rng) for _ in range(2)] for name in apart}
+    others = [name for name in table.owners.values() if name not in (*table.parents, table.key)]
+    owners = {name: [valued(name, table.fields[name], rng) for _ in range(2)] for name in others}
     for number in range(1, ROWS + 1):
         record = _drawn(table, rng, examples=number == 1)
-        record |= {name: rng.choice(values) for name, values in scopes.items()}
+        record |= {name: rng.choice(values) for name, values in owners.items()}
         for name, other in table.links.items():
             if there := list(state.get(other, {}).values()):
                 owner = rng.choice(there)
