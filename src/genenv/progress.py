@@ -146,6 +146,8 @@ class LiveState(BaseModel):
     version: Literal[1] = 1
     began: _Seconds
     """When the process began the run or went on with it, in seconds since 1970."""
+    at: _Seconds
+    """When this was written, in seconds since 1970."""
     round_s: _Seconds
     """Seconds since the last round was committed, or since `began`."""
     stages: Annotated[tuple[StageState, ...], Field(max_length=16)]
@@ -182,7 +184,7 @@ class LiveFile:
     """A reporter that passes everything on, and writes the current stages to a file while its context lasts.
 
     A thread writes, at most twice a second and without waiting for the disk, so a slow or full disk neither
-    stops nor slows the work. The file is removed at the end; one that is left is of a process that was killed.
+    stops nor slows the work. The file is removed at the end; one that is left is of a killed process.
     """
 
     def __init__(self, path: Path, reporter: Reporter) -> None:
@@ -237,6 +239,7 @@ class LiveFile:
             with contextlib.suppress(OSError, ValueError):  # the next state may be written again
                 state = LiveState(
                     began=self._began,
+                    at=time.time(),
                     round_s=now - self._committed,
                     stages=tuple(stage.state() for stage in list(self._stages)[-16:]),
                 )

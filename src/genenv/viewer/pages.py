@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
 from socket import gethostname
@@ -73,7 +74,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         finalize=_visible,
     )
-    environment.filters |= {"pretty": _pretty, "share": _share}
+    environment.filters |= {"pretty": _pretty, "share": _share, "lasting": _lasting, "moment": _moment}
     environment.globals.update({"address": address, "cut": _CUT})  # pyright: ignore[reportCallIssue, reportArgumentType] - the type lists Jinja's own
     return environment
 
@@ -101,6 +102,19 @@ def _share(row: Mapping[str, int | None]) -> str:
     )
 
 
+def _lasting(seconds: float) -> str:
+    """Return how long something takes, as `40 s`, `12 min` or `3 h 5 min`."""
+    minutes = round(seconds / 60)
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"
+
+
+def _moment(seconds: float) -> str:
+    """Return a time since 1970 as date and time."""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
 class Pages:
     """The pages over the runs of a folder."""
 
@@ -124,8 +138,7 @@ class Pages:
     def runs(self, request: Request) -> Response:
         """List all runs."""
         rows = [(run, curves.numbers(run), curves.spark(run)) for run in self._runs.all()]
-        live = any(run.state == "running" for run, _, _ in rows)
-        return self._page("runs.html", request, title="Runs", rows=rows, live=live, root=self._runs.root.name)
+        return self._page("runs.html", request, title="Runs", rows=rows, root=self._runs.root.name)
 
     def run(self, request: Request) -> Response:
         """Show the curves and the last metrics of a run."""
