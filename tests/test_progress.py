@@ -17,7 +17,15 @@ WHOLE = {
     "at": 2.0,
     "round_s": 1.0,
     "stages": [
-        {"name": "rollouts", "done": 3, "total": 4, "unit": "rollouts", "tokens": 30, "note": "", "seconds": 6.0}
+        {
+            "name": "rollouts",
+            "done": 3,
+            "total": 4,
+            "unit": "rollouts",
+            "tokens": 30,
+            "note": "",
+            "seconds": 6.0,
+        }
     ],
 }
 
@@ -33,7 +41,9 @@ def test_the_file_follows_the_stages_and_goes_with_the_run(tmp_path: Path) -> No
     with LiveFile(path, Silent()) as live:
         with staged(live, "round 1/2: rollouts", items=4, unit="rollouts"):
             advance(tokens=20, items=1, note="half \ud800")
-            assert comes_true(lambda: path.exists() and bool(read(path).stages) and read(path).stages[0].done == 1)
+            assert comes_true(
+                lambda: path.exists() and bool(read(path).stages) and read(path).stages[0].done == 1
+            )
             (stage,) = read(path).stages
             assert (stage.name, stage.total, stage.unit) == ("round 1/2: rollouts", 4, "rollouts")
             assert (stage.tokens, stage.note) == (20, "half \ufffd")

@@ -147,5 +147,7 @@ def test_without_its_packages_the_option_is_refused_before_the_run(tmp_path: Pat
         text=True,
     )
     assert done.returncode != 0
-    assert done.stderr.splitlines()[-1].startswith("genenv: --view needs uvicorn: pip install 'genenv[viewer]'")
+    assert done.stderr.splitlines()[-1].startswith(
+        "genenv: --view needs uvicorn: pip install 'genenv[viewer]'"
+    )
     assert not (tmp_path / "run").exists()

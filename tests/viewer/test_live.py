@@ -17,7 +17,15 @@ from viewer_runs import HOSTILE, write_run
 
 def say(folder: RunFolder, name: str = "round 2/9: rollouts", *, left: float = 0.0, **changed: Any) -> None:
     """Write a live file."""
-    stage = {"name": name, "done": 3, "total": 12, "unit": "rollouts", "tokens": 600, "note": "", "seconds": 6.0}
+    stage = {
+        "name": name,
+        "done": 3,
+        "total": 12,
+        "unit": "rollouts",
+        "tokens": 600,
+        "note": "",
+        "seconds": 6.0,
+    }
     state = {"version": 1, "began": 1.0, "at": 3600.0, "round_s": 1.0, "stages": [stage | changed]}
     folder.live.write_text(json.dumps(state), encoding="utf-8")
 
