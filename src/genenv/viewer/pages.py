@@ -325,7 +325,7 @@ class Viewer(HttpServer):
                 routes=[
                     Route("/", pages.runs, methods=["GET"]),
                     Route("/enter", self._enter, methods=["GET"]),
-                    Route("/favicon.ico", lambda _: RedirectResponse("/static/icon.svg")),  # of plain text
+                    Route("/favicon.ico", RedirectResponse("/static/icon.svg"), methods=["GET"]),
                     *run,
                     Mount("/static", StaticFiles(directory=Path(__file__).parent / "static")),
                 ],
