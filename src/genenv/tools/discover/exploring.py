@@ -250,14 +250,22 @@ class Explorer:
     def _in_state(self, before: Sequence[Call]) -> Held:
         key = repr([call.json for call in before])
         if key not in self._held:
-            state = self.world.play(before).state
+            played = self.world.play(before)
+            state = played.state
             values = {**leaves(state), **(self.also(state) if self.also else {})}
             values |= {kind: one for kind, one in indices(state).items() if kind != NAMES}
-            for call in before:  # what earlier calls were given is known, though a state may not show it
+            # what earlier calls were given and answered is known, though a state may not show it
+            for call, outcome in zip(before, played.outcomes, strict=True):
                 for name, value in call.args.items():
                     values.setdefault(f"{call.tool}({name})", []).append(value)
+                if self._writes(call.tool):
+                    for kind, told in result_values(call.tool, [outcome.result]).items():
+                        values.setdefault(kind, []).extend(told)
             self._held[key] = Held(values, Records(state))
         return self._held[key]
+
+    def _writes(self, tool: str) -> bool:
+        return tool in self._recipes and self._recipes[tool].writes
 
     def _said(self, reader: str, before: Sequence[Call], above: frozenset[str]) -> dict[str, list[Json]]:
         """Return the values in a tool's results after some calls, as the tools it depends on provide them."""
