@@ -45,9 +45,9 @@ def reader(runs: Path) -> Iterator[Reader]:
         yield Reader(server)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """The browser of this machine, without a window."""
+    """The browser of this machine, without a window. While it is there, its event loop is the thread's."""
     playwright = pytest.importorskip("playwright.sync_api", reason="no Playwright: make setup installs it")
     if BROWSER is None:
         pytest.skip("no browser: install the Debian package chromium")
