@@ -51,6 +51,8 @@ def test_the_file_follows_the_stages_and_goes_with_the_run(tmp_path: Path) -> No
         assert comes_true(lambda: read(path).stages == ())
         assert read(path).round_s < 5
     assert list(tmp_path.iterdir()) == []
+    with live:
+        assert comes_true(path.exists)
 
 
 @pytest.mark.parametrize("place", ["missing/live.json", "folder"])

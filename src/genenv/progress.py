@@ -192,11 +192,11 @@ class LiveFile:
         """The reporter that everything is passed on to."""
         self._path, self._stages = path, list[Counted]()
         self._began, self._committed = time.time(), time.monotonic()
-        self._over = threading.Event()
-        self._writer = threading.Thread(target=self._write_on, name="live", daemon=True)
 
     def __enter__(self) -> Self:
         self._began, self._committed = time.time(), time.monotonic()
+        self._over = threading.Event()
+        self._writer = threading.Thread(target=self._write_on, name="live", daemon=True)
         self._writer.start()
         return self
 
