@@ -80,7 +80,7 @@ def test_a_field_of_a_record_inside_of_another_record_is_not_named_by_its_name_a
 
 
 def test_ids_and_codes_refer_to_records_and_names_do_not() -> None:
-    assert all(map(refers, ("task_id", "orders.#", "country_code", "orders.*.number")))
+    assert all(map(refers, ("task_id", "orders.#", "country_code", "orders.*.number", "branch_name")))
     assert not any(map(refers, ("name", "title", "avatar", "flags", "tasks.*.description")))
 
 

@@ -262,9 +262,10 @@ def untold(kinds: Mapping[str, Sequence[Json]]) -> list[str]:
 
 
 def refers(name: str) -> bool:
-    """Whether a parameter or a kind of values stands for a record: an id, a key, a code, but no title."""
+    """Whether a parameter or a kind of values stands for a record: `id` and `branch_name`, but not `name`."""
     last = name.rsplit(".", 1)[-1]
-    return last in (KEY, NAMES) or bool((_NAMING - _SPOKEN) & {*words_of(last)[-1:]})
+    words = words_of(last)
+    return last in (KEY, NAMES) or bool((_NAMING if len(words) > 1 else _NAMING - _SPOKEN) & {*words[-1:]})
 
 
 def names_records(kind: str) -> bool:
