@@ -3,48 +3,102 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean
 
 from markupsafe import Markup
 
+from genenv.algorithms.update import ALARM
 from genenv.runs.metrics import describe, late_p_hats
+from genenv.runs.store.database import Database
 from genenv.types import JsonObject
 from genenv.viewer.folders import Run
 
-_SHARE, _MOST_SERIES = (0.0, 1.0), 8
-_CHARTS: Sequence[tuple[str, str, str, Mapping[str, str]]] = (
-    ("Held-out success", "share", "line", {"agent/eval_success": "success", "agent/eval_reward": "reward"}),
-    (
-        "Are the tasks at the agent's level?",
-        "share",
-        "band",
-        {"curriculum/p_hat_mean": "mean p̂", "tasks/mixed": "tasks with mixed outcomes"},
+_MOST_SERIES = 8
+_LONG, _MOST_COLUMNS, _MOST_ROWS = 150, 40, 14
+"""Rounds beyond which curves are smoothed; columns and rows of a map of shares."""
+_BARS = 10
+"""Bars of the histogram of rewards."""
+
+Lines = Mapping[str, str]
+"""Metric -> what its line is called. A metric that ends in a slash is a family of metrics."""
+_CHARTS: Mapping[str, Sequence[tuple[str, str, str, Lines]]] = {
+    "Does the agent learn?": (
+        (
+            "Held-out success",
+            "share",
+            "line",
+            {"agent/eval_success": "success", "agent/eval_reward": "reward"},
+        ),
+        (
+            "Success in training",
+            "share",
+            "line",
+            {
+                "agent/success_rate": "all tasks",
+                "agent/base_success": "base tasks",
+                "agent/new_success": "new tasks",
+                "agent/reward": "reward",
+            },
+        ),
     ),
-    (
-        "Success in training",
-        "share",
-        "line",
-        {"agent/success_rate": "all tasks", "agent/base_success": "base tasks", "agent/new_success": "new"},
+    "Are the tasks at its level?": (
+        (
+            "Mean p̂ and mixed outcomes",
+            "share",
+            "band",
+            {"curriculum/p_hat_mean": "mean p̂", "tasks/mixed": "tasks with mixed outcomes"},
+        ),
+        (
+            "Length",
+            "tokens",
+            "line",
+            {
+                "agent/response_tokens": "a rollout",
+                "tasks/required_response_tokens": "a demonstration",
+                "tasks/text_tokens": "what a task asks",
+            },
+        ),
     ),
-    ("Valid rate of the simulator", "share", "line", {"simulator/valid_rate": "valid rate"}),
-    ("Reasons of refusal", "generations", "stack", {"simulator/rejected/": ""}),
-    ("KL from the start", "nats/token", "line", {"agent/kl": "agent", "simulator/kl": "simulator"}),
-    (
-        "Entropy",
-        "nats/token",
-        "line",
-        {"agent/entropy": "agent", "simulator/decision_entropy": "simulator"},
+    "What does the simulator write?": (
+        (
+            "Valid rate of the simulator",
+            "share",
+            "line",
+            {"simulator/valid_rate": "valid rate", "simulator/novelty": "novelty"},
+        ),
+        ("Reasons of refusal", "generations", "stack", {"simulator/rejected/": ""}),
     ),
-    (
-        "Length",
-        "tokens",
-        "line",
-        {"agent/response_tokens": "a rollout", "tasks/required_response_tokens": "a demonstration"},
+    "Is training stable?": (
+        ("KL from the start", "nats/token", "line", {"agent/kl": "agent", "simulator/kl": "simulator"}),
+        ("KL of the simulator's update", "nats/token", "cap", {"simulator/kl_step": "KL of the update"}),
+        ("Steps halved at the KL cap", "halvings", "line", {"simulator/kl_retries": "simulator"}),
+        (
+            "Entropy",
+            "nats/token",
+            "line",
+            {"agent/entropy": "agent", "simulator/decision_entropy": "simulator"},
+        ),
+        ("Mismatch of sampler and trainer", "nats/token", "line", {"agent/mismatch_kl": "agent"}),
     ),
-    ("Seconds by stage", "s", "stack", {"time/": ""}),
-    ("Tokens sampled per second", "tokens/s", "line", {"tokens/s": "both policies"}),
-)
-"""Title, unit, kind and metrics of each chart. A metric that ends in a slash is a family of metrics."""
+    "What does it cost?": (
+        ("Seconds by stage", "s", "stack", {"time/": ""}),
+        (
+            "Tokens by stage",
+            "tokens",
+            "stack",
+            {
+                "tokens/agent_sampled": "agent, sampled",
+                "tokens/simulator_sampled": "simulator, sampled",
+                "tokens/agent_trained": "agent, trained",
+                "tokens/simulator_trained": "simulator, trained",
+                "tokens/agent_read": "agent, read to score candidates",
+            },
+        ),
+        ("Tokens sampled per second", "tokens/s", "line", {"tokens/s": "both policies"}),
+    ),
+}
+"""Question -> title, unit, kind and metrics of each chart that answers it."""
 
 _SHORTEST_S = 1e-6
 """Rounds that are shorter have no speed."""
@@ -54,33 +108,74 @@ _FALL, _COLLAPSED, _SHORT = 0.15, 0.25, 0.5
 """A valid rate falls by so much; entropy and lengths fall to such a share of what they were."""
 _BAND_ROUNDS, _KL_ROUNDS, _APART = 5, 3, 0.03
 """Rounds in a row outside of the band, and at the KL cap; how far reward and held-out success part."""
+_GROWN, _NOTABLE = 3.0, 0.01
+"""The mismatch of sampler and trainer grows by this factor, to this many nats a token or more."""
 
 
 def charts(run: Run) -> list[JsonObject]:
-    """Return the charts of a run that have data, with one value or null a round in each series."""
+    """Return the charts of a run that have data, with one value or null a round in each series.
+
+    If there are many rounds, a line has its running mean besides, and a stack consists of running means.
+    """
     rounds, found = list(run.rounds), list[JsonObject]()
-    for title, unit, kind, names in _CHARTS:
+    window = len(rounds) // 50 * 2 + 1 if len(rounds) > _LONG else 1
+    for section, title, unit, kind, names in (
+        (section, *chart) for section, several in _CHARTS.items() for chart in several
+    ):
         series = [(name, values) for name, values in _series(run, names) if values]
-        if series:
-            band = run.band if kind == "band" else None
-            found.append(
-                {
-                    "title": title,
-                    "unit": unit,
-                    "kind": "stack" if kind == "stack" else "line",
-                    "band": None if band is None else list(band),
-                    "range": list(_SHARE) if unit == "share" else None,
-                    "series": [
-                        {"name": name, "values": [values.get(number) for number in rounds]}
-                        for name, values in series
-                    ],
-                    "said": "; ".join(f"{name}: {_said(values)}" for name, values in series),
-                }
-            )
+        if not series:
+            continue
+        band, cap = (run.band if kind == "band" else None), run.settings.get("simulator.kl_cap")
+        shown = list[JsonObject]()
+        for name, values in series:
+            line = [_short(values.get(number)) for number in rounds]
+            smooth = _smoothed(line, window) if window > 1 else None
+            shown.append({"name": name, "values": line, "mean": smooth})
+            if smooth is not None and kind == "stack":
+                shown[-1] |= {"values": smooth, "mean": None}
+        limit = cap if kind == "cap" and isinstance(cap, int | float) else None
+        notes = [
+            f"shaded: the target band of p̂, {band[0]:g} to {band[1]:g}" if band is not None else "",
+            f"cap of an update: {limit:g} (simulator.kl_cap)" if limit is not None else "",
+            f"running means of {window} rounds" if window > 1 else "",
+        ]
+        found.append(
+            {
+                "section": section,
+                "title": title,
+                "unit": unit,
+                "kind": "stack" if kind == "stack" else "line",
+                "band": None if band is None else list(band),
+                "limit": limit,
+                "share": unit == "share",
+                "series": shown,
+                "said": "; ".join(f"{name}: {said(values)}" for name, values in series),
+                "note": "; ".join(filter(None, notes)),
+            }
+        )
     return found
 
 
-def _series(run: Run, names: Mapping[str, str]) -> list[tuple[str, Mapping[int, float]]]:
+def _short(value: float | None) -> float | None:
+    """Return a value with as many digits as a chart can show."""
+    return None if value is None else float(f"{value:.5g}")
+
+
+def _smoothed(line: Sequence[float | None], window: int) -> list[float | None]:
+    """Return the mean of the known values in a window around each place; None where there is no value."""
+    sums, counts = [0.0], [0]
+    for value in line:
+        sums.append(sums[-1] + (value or 0.0))
+        counts.append(counts[-1] + (value is not None))
+    found = list[float | None]()
+    for at, value in enumerate(line):
+        first, last = max(0, at - window // 2), min(len(line), at + window // 2 + 1)
+        mean = (sums[last] - sums[first]) / max(1, counts[last] - counts[first])
+        found.append(None if value is None else _short(mean))
+    return found
+
+
+def _series(run: Run, names: Lines) -> list[tuple[str, Mapping[int, float]]]:
     found: list[tuple[str, Mapping[int, float]]] = []
     for metric, label in names.items():
         if metric == "tokens/s":
@@ -90,39 +185,170 @@ def _series(run: Run, names: Mapping[str, str]) -> list[tuple[str, Mapping[int, 
                 (label, {n: sampled[n] / spent[n] for n in sampled if spent.get(n, 0.0) > _SHORTEST_S})
             )
         elif metric.endswith("/"):
-            found += _family(run, metric)
+            order, lines = _family(run, metric)
+            kept, rest = order[: _MOST_SERIES - 1], order[_MOST_SERIES - 1 :]
+            found += [(_plain(name, metric), lines[name]) for name in kept]
+            if rest:
+                found.append(
+                    ("others", {n: sum(lines[name].get(n, 0.0) for name in rest) for n in run.rounds})
+                )
         else:
             found.append((label, run.series(metric)))
     return found
 
 
-def _family(run: Run, prefix: str) -> list[tuple[str, Mapping[int, float]]]:
-    """Return the largest metrics of a family, and the sum of the others."""
+def _family(run: Run, prefix: str) -> tuple[list[str], Mapping[str, Mapping[int, float]]]:
+    """Return the metrics of a family, the largest first, and the values of each."""
     names = {name for values in run.rounds.values() for name in values if name.startswith(prefix)}
     lines = {name: run.series(name) for name in names - {"time/round_s"}}
-    order = sorted((name for name in lines if any(lines[name].values())), key=lambda n: (-_sum(lines[n]), n))
-    found: list[tuple[str, Mapping[int, float]]] = [
-        (_plain(name, prefix), lines[name]) for name in order[: _MOST_SERIES - 1]
-    ]
-    if rest := order[_MOST_SERIES - 1 :]:
-        found.append(("others", {n: sum(lines[name].get(n, 0.0) for name in rest) for n in run.rounds}))
-    return found
+    known = (name for name in lines if any(lines[name].values()))
+    return sorted(known, key=lambda name: (-sum(lines[name].values()), name)), lines
 
 
 def _plain(name: str, prefix: str) -> str:
     return name.removeprefix(prefix).removesuffix("_s").replace("_", " ")
 
 
-def _sum(values: Mapping[int, float]) -> float:
-    return sum(values.values())
-
-
-def _said(values: Mapping[int, float]) -> str:
+def said(values: Mapping[int, float]) -> str:
     """Return the first, the last, the smallest and the largest value: what a picture says at once."""
     line = list(values.values())
     if len(line) == 1:
         return f"{line[0]:.3g}"
     return f"{line[0]:.3g} first, {line[-1]:.3g} last, from {min(line):.3g} to {max(line):.3g}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeatRow:
+    """A row of a map of shares."""
+
+    label: str
+    query: Mapping[str, object]
+    """The filters of its tasks."""
+    marked: bool
+    """Whether it is in the target band."""
+    shares: Sequence[float | None]
+    """One a column; None where nothing was measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heat:
+    """A map of shares over rounds, as a table. A long run has several rounds in a column."""
+
+    title: str
+    note: str
+    columns: Sequence[tuple[int, int]]
+    """The first and the last round of each."""
+    rows: Sequence[HeatRow]
+
+
+def heats(run: Run) -> list[Heat]:
+    """Return the maps of a run: p̂ of its new tasks, their skills, and the agent's success by skill."""
+    numbers = [n for n, values in run.rounds.items() if n > 0 and any(map(_is_mapped, values))]
+    size = -(-len(numbers) // _MOST_COLUMNS) or 1
+    columns = [numbers[at : at + size] for at in range(0, len(numbers), size)]
+    low, high = run.band or (2.0, 2.0)
+    bins = sorted(range(0, 100, 20), reverse=True)
+    if not any(f"tasks/p_hat/{at}-{at + 20}" in values for values in run.rounds.values() for at in bins):
+        mixed = [("some", "tasks/mixed", 0.0001, 0.9999)]
+    else:
+        mixed = [
+            (
+                f"{at} to {at + 20}%",
+                f"tasks/p_hat/{at}-{at + 20}",
+                max(at / 100, 0.0001),
+                (at + 20) / 100 - 0.0001,
+            )
+            for at in bins
+        ]
+    levels = [("all", "tasks/solved", 1.0, 1.0), *mixed, ("none", "tasks/unsolved", 0.0, 0.0)]
+    rows = [
+        _heat_row(run, columns, label, metric, marked=first < high and low < last, low=first, high=last)
+        for label, metric, first, last in levels
+    ]
+    band = f" ▸ marks the rows in the target band {low:g} to {high:g}." if run.band is not None else ""
+    skills, _ = _family(run, "tasks/share/")
+    known, _ = _family(run, "agent/skill/")
+    found = [
+        (
+            "p̂ of new tasks",
+            "% of a round's new tasks, by the share of their rollouts that succeeded. Only tasks between all "
+            f"and none give the agent a signal.{band}",
+            rows,
+        ),
+        (
+            "Skills of new tasks",
+            "% of a round's new tasks that need a skill.",
+            [
+                _heat_row(run, columns, _plain(name, "tasks/share/"), name, skill=name[len("tasks/share/") :])
+                for name in skills[:_MOST_ROWS]
+            ],
+        ),
+        (
+            "The agent's success by skill",
+            "%, estimated from all its rollouts so far.",
+            [
+                _heat_row(run, columns, _plain(name, "agent/skill/"), name, skill=name[len("agent/skill/") :])
+                for name in sorted(known[:_MOST_ROWS])
+            ],
+        ),
+    ]
+    spans = [(column[0], column[-1]) for column in columns]
+    return [
+        Heat(title=title, note=note, columns=spans, rows=rows)
+        for title, note, rows in found
+        if any(share is not None for row in rows for share in row.shares)
+    ]
+
+
+def _is_mapped(metric: str) -> bool:
+    return metric == "tasks/mixed" or metric.startswith(("tasks/share/", "agent/skill/"))
+
+
+def _heat_row(
+    run: Run,
+    columns: Sequence[Sequence[int]],
+    label: str,
+    metric: str,
+    *,
+    marked: bool = False,
+    **query: object,
+) -> HeatRow:
+    shares = list[float | None]()
+    for column in columns:
+        values = [run.rounds[number][metric] for number in column if metric in run.rounds[number]]
+        shares.append(min(1.0, max(0.0, fmean(values))) if values else None)
+    return HeatRow(label=label, query=query, marked=marked, shares=shares)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewards:
+    """The histogram of the simulator's rewards in a round, over its new tasks."""
+
+    round: int
+    bars: Sequence[tuple[float, float, int]]
+    """Lower bound, upper bound, and how many tasks are between."""
+    without: int
+    """Batches of which no task was accepted."""
+
+
+def rewards(db: Database, round_: int | None) -> Rewards | None:
+    """Return the histogram of R_env in a round; None for the last one. None if the round has no batch."""
+    if round_ is None:
+        round_ = db.rows("SELECT max(round) FROM batches")[0][0]
+    rows = db.rows(
+        """SELECT env_reward, (SELECT count(*) FROM tasks WHERE tasks.context_id = batches.context_id)
+           FROM batches WHERE round = ?""",
+        (round_,),
+    )
+    found = [(float(reward), int(count)) for reward, count in rows if count]
+    if round_ is None or not rows:
+        return None
+    least, most = min([0.0, *(r for r, _ in found)]), max([1.0, *(r for r, _ in found)])
+    counts, width = [0] * _BARS, (most - least) / _BARS
+    for reward, count in found:
+        counts[min(_BARS - 1, int((reward - least) / width))] += count
+    bars = [(least + at * width, least + (at + 1) * width, count) for at, count in enumerate(counts)]
+    return Rewards(round=int(round_), bars=bars, without=len(rows) - len(found))
 
 
 def numbers(run: Run) -> dict[str, str]:
@@ -172,9 +398,7 @@ def spark(run: Run, *, width: int = 120, height: int = 28) -> Markup:
     return Markup(
         '<svg class="spark" viewBox="0 0 {w} {h}" width="{w}" height="{h}" role="img" aria-label="{label}">'
         '<polyline points="{line}"/><circle cx="{x:.1f}" cy="{y:.1f}" r="2.5"/></svg>'
-    ).format(
-        w=width, h=height, label=f"{label}: {_said(values)}", line=line, x=points[-1][0], y=points[-1][1]
-    )
+    ).format(w=width, h=height, label=f"{label}: {said(values)}", line=line, x=points[-1][0], y=points[-1][1])
 
 
 def alarms(run: Run) -> list[str]:
@@ -237,6 +461,14 @@ def _streaks(run: Run) -> list[str]:
             found.append(
                 f"The mean p̂ has been outside of the target band {low:g} to {high:g} for {_BAND_ROUNDS} "
                 f"rounds or more; now it is {last[-1]:.2f}."
+            )
+    mismatch = run.series("agent/mismatch_kl")
+    if len(mismatch) >= 2 * _WINDOW:
+        before, now = _first(mismatch, list(mismatch)), _last(mismatch, list(mismatch))
+        if now >= max(_NOTABLE, _GROWN * before):
+            found.append(
+                f"The mismatch of the agent's sampler and trainer grows: {now:.2g} nats a token, after "
+                f"{before:.2g} in the first {_WINDOW} rounds. Above {ALARM:g} it spoils the gradient."
             )
     if len(capped) >= _KL_ROUNDS and all(list(capped.values())[-_KL_ROUNDS:]):
         found.append(f"The simulator's update met its KL cap in each of the last {_KL_ROUNDS} rounds.")

@@ -8,7 +8,7 @@ import sqlite3
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar, cast
@@ -76,6 +76,11 @@ class Run:
         alpha = self.settings.get("curriculum.alpha")
         return target_band(alpha) if isinstance(alpha, int | float) and 0 <= alpha <= 1 else None
 
+    def within(self, first: int | None, last: int | None) -> Run:
+        """Return the run with the metrics of a range of rounds alone; None leaves an end open."""
+        low, high = (0 if first is None else first), (_MOST_ROUNDS if last is None else last)
+        return replace(self, rounds={n: values for n, values in self.rounds.items() if low <= n <= high})
+
     def text(self, *names: str) -> str:
         """Return the first of these settings that is given, as text; "" if none is."""
         return next((str(self.settings[name]) for name in names if self.settings.get(name) is not None), "")
@@ -100,11 +105,15 @@ class Runs:
         self._only = root.name if _is_run(root) else None
         self.root = root if self._only is None else root.parent
 
-    def all(self) -> list[Run]:
-        """Return all runs, those written last first."""
+    def all(self, below: str = "") -> list[Run]:
+        """Return all runs, those written last first; or those in a folder, by its name with a slash."""
         if self._only is not None:
             return [self.find(self._only)]
-        found = [(name, path) for name, path in _folders(self.root, "", _DEEPEST) if _is_run(path)]
+        found = [
+            (name, path)
+            for name, path in _folders(self.root, "", _DEEPEST)
+            if name.startswith(below) and _is_run(path)
+        ]
         return [_run(name, path) for name, path in sorted(found, key=lambda one: (-_written(one[1]), one[0]))]
 
     def find(self, name: str) -> Run:
