@@ -15,12 +15,12 @@ from genenv.errors import DataError
 from genenv.runs.metrics import METRICS, describe, late_values
 from genenv.runs.store.database import Database
 from genenv.statistics import Contrast, Difference, difference, mean_interval, with_holm
-from genenv.types import JsonObject
+from genenv.types import Json, JsonObject
 from genenv.viewer.folders import Run, reading
 
 _NOT_COMPARED = frozenset({"run.name", "run.seed", "policy.threads"})
 """Settings in which runs of one configuration may differ."""
-_MOST_COLUMNS = 300
+_MOST_COLUMNS = 200
 """Points of a curve: neighboring rounds beyond share one."""
 ALONG: Mapping[str, tuple[str, str]] = {
     "rounds": ("", "round"),
@@ -102,41 +102,42 @@ def differing(several: Sequence[Group]) -> list[tuple[str, list[str]]]:
     return [(name, values) for name, values in rows if name not in ("variant", "preset")]
 
 
-def charts(several: Sequence[Group], shown: str, along: str) -> list[JsonObject]:
+def charts(several: Sequence[Group], shown: str, along: str, *, drawn: bool = True) -> list[JsonObject]:
     """Return a chart for each metric: per group the mean over its runs, and its 95% interval.
 
     Args:
         several: the groups.
         shown: a choice of `SHOWN`.
         along: a key of `ALONG`.
+        drawn: with the curves.
     """
-    runs = [run for group in several for run in group.runs]
-    known = set(chain.from_iterable(chain.from_iterable(run.rounds.values()) for run in runs))
+    known = set(chain.from_iterable(run.metrics for group in several for run in group.runs))
     names = _KEY if shown == "key" else sorted(name for name in known if name.startswith(f"{shown}/"))
     spent, axis = ALONG[along]
+    places = [[_spent(run, spent) for run in group.runs] for group in several] if drawn else []
     found = list[JsonObject]()
-    for name in names:
-        lines = [_line(group, name, spent) for group in several]
-        if any(line["x"] for line in lines):
-            unit, about = _described(name)
-            found.append(
-                {
-                    "title": name,
-                    "unit": unit,
-                    "note": about,
-                    "axis": axis,
-                    "share": unit == "share",
-                    "groups": [
-                        {"name": f"{group.name} (n = {len(group.runs)})", **line}
-                        for group, line in zip(several, lines, strict=True)
-                    ],
-                    "said": "; ".join(
-                        f"{group.name}: {line['mean'][-1]:.3g} at last"
-                        for group, line in zip(several, lines, strict=True)
-                        if line["mean"]
-                    ),
-                }
-            )
+    for name in (name for name in names if name in known):
+        unit, about = _described(name)
+        curves: list[Json] = [
+            {"name": f"{group.name} (n = {len(group.runs)})", **_line(group, name, of_runs)}
+            for group, of_runs in zip(several, places, strict=False)
+        ]
+        last = {group.name: [run.series(name) for run in group.runs if run.series(name)] for group in several}
+        found.append(
+            {
+                "title": name,
+                "unit": unit,
+                "note": about,
+                "axis": axis,
+                "share": unit == "share",
+                "groups": curves,
+                "said": "; ".join(
+                    f"{group}: {fmean(list(one.values())[-1] for one in lines):.3g} at last"
+                    for group, lines in last.items()
+                    if lines
+                ),
+            }
+        )
     return found
 
 
@@ -147,24 +148,25 @@ def _described(name: str) -> tuple[str, str]:
         return "", ""
 
 
-def _line(group: Group, metric: str, spent: str) -> dict[str, list[float]]:
+def _line(group: Group, metric: str, places: Sequence[Mapping[int, float]]) -> dict[str, Json]:
     """Return `x`, `mean`, and `low` and `high` (None for one run) of a metric over the runs of a group."""
     series = [run.series(metric) for run in group.runs]
-    places = [_spent(run, spent) for run in group.runs]
     numbers = sorted(set().union(*series))
     size = -(-len(numbers) // _MOST_COLUMNS) or 1
-    line: dict[str, list[float]] = {"x": [], "mean": [], "low": [], "high": []}
+    rows = list[tuple[float, ...]]()
     for start in range(0, len(numbers), size):
         column = numbers[start : start + size]
         values, xs = list[float](), list[float]()
         for one, place in zip(series, places, strict=True):
             if measured := [number for number in column if number in one]:
-                values.append(fmean(one[number] for number in measured))
-                xs.append(fmean(place[number] for number in measured))
-        row = (fmean(xs), *mean_interval(values))
-        for name, value in zip(line, row, strict=True):
-            line[name].append(None if isnan(value) else float(f"{value:.5g}"))  # pyright: ignore[reportArgumentType] - JSON's null
-    return line
+                values.append(sum(one[number] for number in measured) / len(measured))
+                xs.append(sum(place[number] for number in measured) / len(measured))
+        rows.append((sum(xs) / len(xs), *mean_interval(values)))
+    names, kept = ("x", "mean", "low", "high"), zip(*rows, strict=True) if rows else ((),) * 4
+    return {
+        name: [None if isnan(value) else float(f"{value:.5g}") for value in column]
+        for name, column in zip(names, kept, strict=True)
+    }
 
 
 def _spent(run: Run, metric: str) -> Mapping[int, float]:

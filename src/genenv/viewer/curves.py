@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from urllib.parse import urlencode
 
 from markupsafe import Markup
 
@@ -42,7 +43,7 @@ _CHARTS: Mapping[str, Sequence[tuple[str, str, str, Lines]]] = {
             },
         ),
     ),
-    "Are the tasks at its level?": (
+    "Are the tasks at the agent's level?": (
         (
             "Mean p̂ and mixed outcomes",
             "share",
@@ -112,10 +113,13 @@ _GROWN, _NOTABLE = 3.0, 0.01
 """The mismatch of sampler and trainer grows by this factor, to this many nats a token or more."""
 
 
-def charts(run: Run) -> list[JsonObject]:
-    """Return the charts of a run that have data, with one value or null a round in each series.
+def charts(run: Run, *, drawn: bool = True) -> list[JsonObject]:
+    """Return the charts of a run that have data.
 
-    If there are many rounds, a line has its running mean besides, and a stack consists of running means.
+    Args:
+        run: the run.
+        drawn: with the `series`, of one value or null a round. If there are many rounds, a line has its
+            running mean besides, and a stack consists of running means.
     """
     rounds, found = list(run.rounds), list[JsonObject]()
     window = len(rounds) // 50 * 2 + 1 if len(rounds) > _LONG else 1
@@ -126,13 +130,6 @@ def charts(run: Run) -> list[JsonObject]:
         if not series:
             continue
         band, cap = (run.band if kind == "band" else None), run.settings.get("simulator.kl_cap")
-        shown = list[JsonObject]()
-        for name, values in series:
-            line = [_short(values.get(number)) for number in rounds]
-            smooth = _smoothed(line, window) if window > 1 else None
-            shown.append({"name": name, "values": line, "mean": smooth})
-            if smooth is not None and kind == "stack":
-                shown[-1] |= {"values": smooth, "mean": None}
         limit = cap if kind == "cap" and isinstance(cap, int | float) else None
         notes = [
             f"shaded: the target band of p̂, {band[0]:g} to {band[1]:g}" if band is not None else "",
@@ -148,12 +145,36 @@ def charts(run: Run) -> list[JsonObject]:
                 "band": None if band is None else list(band),
                 "limit": limit,
                 "share": unit == "share",
-                "series": shown,
+                "series": [_drawn(*one, rounds, window, kind) for one in series] if drawn else [],
                 "said": "; ".join(f"{name}: {said(values)}" for name, values in series),
                 "note": "; ".join(filter(None, notes)),
             }
         )
     return found
+
+
+def _drawn(
+    name: str, values: Mapping[int, float], rounds: Sequence[int], window: int, kind: str
+) -> JsonObject:
+    line = [_short(values.get(number)) for number in rounds]
+    smooth = _smoothed(line, window) if window > 1 else None
+    if kind == "stack" and smooth is not None:
+        line, smooth = smooth, None
+    return {"name": name, "values": line, "mean": smooth}
+
+
+def sections(run: Run) -> list[tuple[str, list[JsonObject], list[Heat]]]:
+    """Return questions, each with the charts and maps that answer it; those without any are left out."""
+    drawn, mapped = charts(run, drawn=False), heats(run)
+    found = [
+        (
+            section,
+            [chart for chart in drawn if chart["section"] == section],
+            [heat for heat in mapped if heat.section == section],
+        )
+        for section in _CHARTS
+    ]
+    return [one for one in found if one[1] or one[2]]
 
 
 def _short(value: float | None) -> float | None:
@@ -199,8 +220,9 @@ def _series(run: Run, names: Lines) -> list[tuple[str, Mapping[int, float]]]:
 
 def _family(run: Run, prefix: str) -> tuple[list[str], Mapping[str, Mapping[int, float]]]:
     """Return the metrics of a family, the largest first, and the values of each."""
-    names = {name for values in run.rounds.values() for name in values if name.startswith(prefix)}
-    lines = {name: run.series(name) for name in names - {"time/round_s"}}
+    lines = {
+        name: line for name, line in run.metrics.items() if name.startswith(prefix) and name != "time/round_s"
+    }
     known = (name for name in lines if any(lines[name].values()))
     return sorted(known, key=lambda name: (-sum(lines[name].values()), name)), lines
 
@@ -222,33 +244,41 @@ class HeatRow:
     """A row of a map of shares."""
 
     label: str
-    query: Mapping[str, object]
-    """The filters of its tasks."""
     marked: bool
     """Whether it is in the target band."""
     shares: Sequence[float | None]
     """One a column; None where nothing was measured."""
+    links: Sequence[str]
+    """From the page of the run: to the tasks of a round, or to the rounds of a column."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heat:
     """A map of shares over rounds, as a table. A long run has several rounds in a column."""
 
+    section: str
     title: str
     note: str
     columns: Sequence[tuple[int, int]]
     """The first and the last round of each."""
     rows: Sequence[HeatRow]
+    most: float
+    """The largest share."""
+
+    def shade(self, share: float) -> int:
+        """Return how dark a share is, from 0 to 10; the largest is the darkest."""
+        return round(10 * share / self.most)
 
 
 def heats(run: Run) -> list[Heat]:
     """Return the maps of a run: p̂ of its new tasks, their skills, and the agent's success by skill."""
-    numbers = [n for n, values in run.rounds.items() if n > 0 and any(map(_is_mapped, values))]
+    mapped = [line for name, line in run.metrics.items() if _is_mapped(name)]
+    numbers = sorted(number for number in set[int]().union(*mapped) if number > 0)
     size = -(-len(numbers) // _MOST_COLUMNS) or 1
     columns = [numbers[at : at + size] for at in range(0, len(numbers), size)]
     low, high = run.band or (2.0, 2.0)
     bins = sorted(range(0, 100, 20), reverse=True)
-    if not any(f"tasks/p_hat/{at}-{at + 20}" in values for values in run.rounds.values() for at in bins):
+    if not any(name.startswith("tasks/p_hat/") for name in run.metrics):
         mixed = [("some", "tasks/mixed", 0.0001, 0.9999)]
     else:
         mixed = [
@@ -268,14 +298,17 @@ def heats(run: Run) -> list[Heat]:
     band = f" ▸ marks the rows in the target band {low:g} to {high:g}." if run.band is not None else ""
     skills, _ = _family(run, "tasks/share/")
     known, _ = _family(run, "agent/skill/")
+    learned, leveled, written, *_ = _CHARTS
     found = [
         (
+            leveled,
             "p̂ of new tasks",
             "% of a round's new tasks, by the share of their rollouts that succeeded. Only tasks between all "
-            f"and none give the agent a signal.{band}",
+            f"and none give the agent a signal. Darker: more.{band}",
             rows,
         ),
         (
+            written,
             "Skills of new tasks",
             "% of a round's new tasks that need a skill.",
             [
@@ -284,6 +317,7 @@ def heats(run: Run) -> list[Heat]:
             ],
         ),
         (
+            learned,
             "The agent's success by skill",
             "%, estimated from all its rollouts so far.",
             [
@@ -294,9 +328,9 @@ def heats(run: Run) -> list[Heat]:
     ]
     spans = [(column[0], column[-1]) for column in columns]
     return [
-        Heat(title=title, note=note, columns=spans, rows=rows)
-        for title, note, rows in found
-        if any(share is not None for row in rows for share in row.shares)
+        Heat(section=section, title=title, note=note, columns=spans, rows=rows, most=most)
+        for section, title, note, rows in found
+        if (most := max((share or 0.0 for row in rows for share in row.shares), default=0.0)) > 0
     ]
 
 
@@ -313,11 +347,14 @@ def _heat_row(
     marked: bool = False,
     **query: object,
 ) -> HeatRow:
-    shares = list[float | None]()
+    line, shares, links = run.series(metric), list[float | None](), list[str]()
+    filters = urlencode({"origin": "generated"} | query)
     for column in columns:
-        values = [run.rounds[number][metric] for number in column if metric in run.rounds[number]]
-        shares.append(min(1.0, max(0.0, fmean(values))) if values else None)
-    return HeatRow(label=label, query=query, marked=marked, shares=shares)
+        values = [line[number] for number in column if number in line]
+        shares.append(min(1.0, max(0.0, sum(values) / len(values))) if values else None)
+        one = len(column) == 1
+        links.append(f"tasks?round={column[0]}&{filters}" if one else f"?from={column[0]}&to={column[-1]}")
+    return HeatRow(label=label, marked=marked, shares=shares, links=links)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -170,7 +170,7 @@ class Pages:
             axes=list(compare.ALONG),
             chosen=request.query_params.getlist("run"),
             elsewhere=compared([run.name for run in runs]).replace("/compare", "/", 1),
-            charts=compare.charts(groups, shown, along),
+            charts=compare.charts(groups, shown, along, drawn=False),
             contrasts=contrasts,
             notes=notes,
             differing=compare.differing(groups),
@@ -207,13 +207,12 @@ class Pages:
     def run(self, request: Request) -> Response:
         """Show the curves and the last metrics of a run, all rounds or a range."""
         run, notes, query = self._run(request), list[str](), request.query_params
-        first, last, round_ = (_whole(query, name) for name in ("from", "to", "round"))
-        shown, rewards = run.within(first, last), None
+        bounds = {name: _whole(query, name) for name in ("from", "to")}
+        shown, round_, rewards = run.within(*bounds.values()), _whole(query, "round"), None
         try:
             rewards = reading(run, lambda db: curves.rewards(db, round_))
         except DataError as error:
             notes.append(f"{error}. Its tasks cannot be shown; the curves are those of metrics.jsonl.")
-        charts = curves.charts(shown)
         return self._page(
             "run.html",
             request,
@@ -223,12 +222,9 @@ class Pages:
             numbers=curves.numbers(run),
             alarms=curves.alarms(run),
             table=curves.table(run),
-            charts=charts,
-            heats=curves.heats(shown),
+            sections=curves.sections(shown),
             rewards=rewards,
-            first=first,
-            last=last,
-            round=round_,
+            bounds=bounds,
         )
 
     def curves(self, request: Request) -> Response:

@@ -9,6 +9,7 @@
   const short = (value) => (value == null ? "–" : Number(value.toPrecision(4)).toString());
 
   const compact = new Intl.NumberFormat("en", {notation: "compact", maximumSignificantDigits: 3});
+  const tick = (value) => (value && Math.abs(value) < 0.001 ? value.toExponential(0) : compact.format(value));
 
   const last = (values) => values.filter((value) => value != null).at(-1);
 
@@ -108,7 +109,7 @@
         x: {time: false, range: (_, low, high) => [low - margin, (high > low ? high : low + 1) + margin]},
         y: {range: (_, low, high) => span(chart, low, high)},
       },
-      axes: [{...axis, values: whole}, {...axis, size: 52, values: (_, found) => found.map((one) => compact.format(one))}],
+      axes: [{...axis, values: whole}, {...axis, size: 52, values: (_, found) => found.map(tick)}],
       plugins: [...(chart.band ? [band(chart.band)] : []), ...(chart.limit ? [limit(chart.limit)] : [])],
       bands,
       series: [{label: chart.axis ?? "round", value: (_, found) => (found == null ? "last" : short(found))}, ...lines],
@@ -154,7 +155,6 @@
       const chart = found.charts.find((one) => one.title === place.dataset.title);
       if (chart) drawn.push({place, plot: draw(place, chart, found.rounds, charts.dataset.tasks)});
     }
-    if (found.charts.length > drawn.length && drawn.length === 0) location.reload(); // the first round is there
   };
 
   // One stop of the tab key in each map of shares; the arrow keys move inside.
