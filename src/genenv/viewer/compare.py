@@ -14,13 +14,13 @@ import numpy as np
 from genenv.errors import DataError
 from genenv.runs.metrics import METRICS, describe, late_values
 from genenv.runs.store.database import Database
-from genenv.statistics import Contrast, Difference, difference, mean_interval, with_holm
+from genenv.statistics import Contrast, Difference, counted, difference, mean_interval, with_holm
 from genenv.types import Json, JsonObject
 from genenv.viewer.folders import Run, reading
 
 _NOT_COMPARED = frozenset({"run.name", "run.seed", "policy.threads"})
 """Settings in which runs of one configuration may differ."""
-_MOST_COLUMNS = 200
+_MOST_COLUMNS = 100
 """Points of a curve: neighboring rounds beyond share one."""
 ALONG: Mapping[str, tuple[str, str]] = {
     "rounds": ("", "round"),
@@ -61,7 +61,10 @@ class Group:
     @property
     def seeds(self) -> Mapping[str, Run]:
         """The run of each seed; of several with one seed, the first."""
-        return {run.text("run.seed"): run for run in reversed(self.runs)}
+        found = dict[str, Run]()
+        for run in self.runs:
+            found.setdefault(run.text("run.seed"), run)
+        return found
 
 
 def groups(runs: Sequence[Run]) -> list[Group]:
@@ -190,8 +193,9 @@ class Paired(Contrast):
     @property
     def cell(self) -> tuple[str, ...]:
         """Difference, interval, p, number of seeds, and outcome, as text."""
-        shares = _described(self.metric)[0] == "share"
-        return self.cells(".3f" if shares else ".3g")
+        value, interval, *rest = self.cells(".3f" if _described(self.metric)[0] == "share" else ".3g")
+        known = self.difference.seeds > 1 or self.difference.low < self.difference.high
+        return value, interval if known else "–", *rest
 
 
 def paired(several: Sequence[Group], base: Group) -> tuple[list[Paired], list[str]]:
@@ -210,7 +214,8 @@ def paired(several: Sequence[Group], base: Group) -> tuple[list[Paired], list[st
             notes.append(f"{group.name} and {base.name} have no seed in common, so nothing is paired.")
             continue
         if 0 < len(ended) < len(shared):
-            notes.append(f"{group.name}: {len(shared) - len(ended)} seeds are not finished and left out.")
+            left = counted(len(shared) - len(ended), "seed")
+            notes.append(f"{group.name} against {base.name}: {left} left out, whose runs are not finished.")
         rows += _contrasts(group, base, ended or shared, notes)
     ordered = {name: [row for row in rows if row.metric == name] for name in (_KEY[0], *_PAIRED)}
     return [row for name in ordered for row in with_holm(ordered[name])], notes

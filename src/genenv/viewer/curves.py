@@ -16,7 +16,7 @@ from genenv.types import JsonObject
 from genenv.viewer.folders import Run
 
 _MOST_SERIES = 8
-_LONG, _MOST_COLUMNS, _MOST_ROWS = 150, 40, 14
+_LONG, _MOST_COLUMNS, _MOST_ROWS = 150, 36, 14
 """Rounds beyond which curves are smoothed; columns and rows of a map of shares."""
 _BARS = 10
 """Bars of the histogram of rewards."""
@@ -286,7 +286,7 @@ def heats(run: Run) -> list[Heat]:
                 f"{at} to {at + 20}%",
                 f"tasks/p_hat/{at}-{at + 20}",
                 max(at / 100, 0.0001),
-                (at + 20) / 100 - 0.0001,
+                round(at / 100 + 0.1999, 4),
             )
             for at in bins
         ]
