@@ -153,24 +153,26 @@
     drawn = [];
     for (const place of charts.querySelectorAll(".chart")) {
       const chart = found.charts.find((one) => one.title === place.dataset.title);
-      if (chart) drawn.push({place, plot: draw(place, chart, found.rounds, charts.dataset.tasks)});
+      if (!chart) continue;
+      place.replaceChildren(); // the words that stand for the picture where no script runs
+      drawn.push({place, plot: draw(place, chart, found.rounds, charts.dataset.tasks)});
     }
   };
 
   // One stop of the tab key in each map of shares; the arrow keys move inside.
   const rove = () => {
-    for (const map of document.querySelectorAll("table.heat tbody")) {
+    for (const map of document.querySelectorAll("table.heat")) {
       const links = [...map.querySelectorAll("a")];
       const held = links.find((one) => one === document.activeElement) ?? links.at(-1);
       links.forEach((one) => (one.tabIndex = one === held ? 0 : -1));
     }
   };
   const inMap = (event) => {
-    const cell = event.target.closest?.("table.heat tbody td");
+    const cell = event.target.closest?.("table.heat td, table.heat th");
     const [down, right] = {ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1]}[event.key] ?? [0, 0];
     if (!cell || (!down && !right)) return;
     event.preventDefault();
-    const rows = [...cell.closest("tbody").rows];
+    const rows = [...cell.closest("table").rows];
     let [row, column] = [rows.indexOf(cell.parentElement) + down, cell.cellIndex + right];
     while (rows[row]?.cells[column] && !rows[row].cells[column].querySelector("a")) [row, column] = [row + down, column + right];
     rows[row]?.cells[column]?.querySelector("a")?.focus();
