@@ -19,6 +19,7 @@ from genenv.runs.folder import RunFolder
 from genenv.runs.store.store import PoolStore
 from genenv.types import Seed
 from genenv.viewer import folders, pages
+from genenv.viewer.curves import heats
 from genenv.viewer.folders import NotFound, Runs, reading
 from genenv.viewer.pages import Viewer, address
 from older_stores import make_older
@@ -236,6 +237,21 @@ def test_a_run_of_scripted_players_shows_calls_and_tokens_as_text(trained: Path,
     trace = text_of(reader.page(links[0]))
     assert "get_weather" in trace or "I cannot do that." in trace
     assert "✗ syntax" in text_of(reader.page(address("trained", "refused"))), "what the simulator broke off"
+
+
+def test_the_shares_of_a_map_are_those_of_the_tasks_that_they_open(trained: Path, serve: Any) -> None:
+    reader, run = serve(trained.parent), Runs(trained.parent).find("trained")
+    (found,) = (heat for heat in heats(run) if heat.title == "p̂ of new tasks")
+    assert [row.label for row in found.rows][1:-1] == [f"{low} to {low + 20}%" for low in (80, 60, 40, 20, 0)]
+    seen = 0
+    for place, (number, _) in enumerate(found.columns):
+        new = run.rounds[number]["tasks/new"]
+        assert sum(row.shares[place] or 0.0 for row in found.rows) == pytest.approx(1)
+        for row in found.rows:
+            listed = ids_of(reader.page(urljoin(address("trained"), row.links[place])))
+            assert len(listed) == round(new * (row.shares[place] or 0.0)), (number, row.label)
+            seen += len(listed)
+    assert seen == sum(values.get("tasks/new", 0) for values in run.rounds.values()) > 5
 
 
 def crawled(reader: Reader, start: str) -> dict[str, str]:

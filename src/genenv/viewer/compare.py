@@ -154,7 +154,7 @@ def _described(name: str) -> tuple[str, str]:
 def _line(group: Group, metric: str, places: Sequence[Mapping[int, float]]) -> dict[str, Json]:
     """Return `x`, `mean`, and `low` and `high` (None for one run) of a metric over the runs of a group."""
     series = [run.series(metric) for run in group.runs]
-    numbers = sorted(set().union(*series))
+    numbers = sorted(set[int]().union(*series))
     size = -(-len(numbers) // _MOST_COLUMNS) or 1
     rows = list[tuple[float, ...]]()
     for start in range(0, len(numbers), size):
