@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from math import isnan
 from statistics import fmean
 
@@ -114,7 +113,8 @@ def charts(several: Sequence[Group], shown: str, along: str, *, drawn: bool = Tr
         along: a key of `ALONG`.
         drawn: with the curves.
     """
-    known = set(chain.from_iterable(run.metrics for group in several for run in group.runs))
+    runs = [run for group in several for run in group.runs]
+    known = {name for run in runs for name, line in run.metrics.items() if name in _KEY or any(line.values())}
     names = _KEY if shown == "key" else sorted(name for name in known if name.startswith(f"{shown}/"))
     spent, axis = ALONG[along]
     places = [[_spent(run, spent) for run in group.runs] for group in several] if drawn else []
