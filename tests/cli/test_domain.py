@@ -141,7 +141,8 @@ def test_longer_tasks_can_be_asked_for(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_no_bundle_is_no_environment(tmp_path: Path) -> None:
-    assert "is no bundle of tools: it has no bundle.toml" in refused("check", f"{tmp_path}/nothing")
+    assert "nothing is no folder; a bundle of tools is one" in refused("check", f"{tmp_path}/nothing")
+    assert "is no bundle of tools: it has no bundle.toml" in refused("check", str(tmp_path))
 
 
 class Told:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from genenv.cli.app import app
 from genenv.config.run import parse_config
 from genenv.environments import environment_names, load_environment
-from genenv.evaluation.environment_check import BROKEN, GOOD, POOR, Pace, check_environment
+from genenv.evaluation.environment_check import BROKEN, GOOD, POOR, Finding, Pace, check_environment, verdict
 from genenv.progress import Silent
 
 ROOT = Path(__file__).parents[2]
@@ -93,6 +93,29 @@ def test_a_broken_promise_is_named_and_ends_in_status_1(
     result = run("check", weekdays(old, new), "--n", 10)
     assert result.exit_code == 1, result.stderr
     assert words in result.stdout
+    first, *fixes = result.stdout[result.stdout.index("do not train on it yet:") :].splitlines()
+    assert first.endswith("checks are broken")
+    assert len(fixes) >= 1
+
+
+def test_the_verdict_says_what_to_do_about_each_finding_that_is_not_good() -> None:
+    good = Finding(what="one", state=GOOD, seen="3 of 3")
+    poor, broken = (
+        Finding(what="two", state=state, seen="2 of 3", fix="add a third") for state in (POOR, BROKEN)
+    )
+    assert verdict([good]) == "it is ready to be trained on: all 1 checks are good"
+    assert verdict([good, poor]) == "it can be trained on; 1 of 2 checks could be better\n- two: add a third"
+    assert verdict([broken, poor]).splitlines()[0] == "do not train on it yet: 1 of 2 checks are broken"
+
+
+def test_tasks_are_listed_and_held_out_ones_can_be_played(weekdays: Any) -> None:
+    name = weekdays()
+    listed = run("play", name, "--list")
+    assert listed.exit_code == 0, listed.stderr
+    ids = [line.partition("\t")[0] for line in listed.stdout.splitlines()]
+    held_out = [one.id for one in load_environment(name).held_out()]
+    assert ids[-len(held_out) :] == held_out
+    assert f"task {held_out[0]};" in run("play", name, "--task", held_out[0]).stdout
 
 
 SAID = 're.findall("|".join(DAYS), replies[0][:1000]) if replies else []'

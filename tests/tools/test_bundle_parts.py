@@ -15,7 +15,7 @@ from genenv.errors import UsageError
 from genenv.gate.gate import base_tasks, examined
 from genenv.tools.bundle import Bundle, Starts, ToolCircles, companions
 from genenv.tools.calls import Reply
-from genenv.tools.credit import credit
+from genenv.tools.check import credit
 from genenv.tools.environment import Tools
 from genenv.tools.language.wording import Manner, Said, clause, instruction, only_fitting, unsolvable_verdict
 from genenv.tools.language.words import SpokenValues, day_names, day_phrases, time_phrases, with_words_of

@@ -447,6 +447,6 @@ def test_a_file_in_a_package_brings_the_package(tmp_path: Path) -> None:
         "    'Show an order.'\n    return ORDERS[order_id]\n"
     )
     source = PythonOrigin(package / "tools.py").bring(tmp_path / "files")
-    assert source == PythonSource(file="shop/tools.py")
+    assert source == PythonSource(file="shop/tools.py", seeded=True)
     with closing(source.open(tmp_path / "files")) as world:
         assert world.play([call("show", order_id="A-1")]).outcomes[0].result == "open"

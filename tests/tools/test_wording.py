@@ -20,6 +20,7 @@ from genenv.tools.worlds.base import Tool
         ("notes", "Demonstrates how notes are used, e.g. here.", False, "demonstrate how notes are used"),
         ("bounces", "Handles retrieval of bounces.", False, "handle retrieval of bounces"),
         ("next_task", "Given an 'id', return the next task.", False, "return the next task"),
+        ("done", "Mark a task as done after you've completed it.", True, "mark a task as done"),
         ("greet", "Greets somebody.", False, "greet somebody"),
         ("borrower", "Who has a book.", False, "tell me who has a book"),
         ("amount", "How much there is of an item.", False, "tell me how much there is of an item"),

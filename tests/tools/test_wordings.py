@@ -359,7 +359,9 @@ def test_a_world_in_a_programs_hands_is_worded_too(folder: Path, server: Server)
 def test_what_is_wrong_is_one_sentence(folder: Path, server: Server, tmp_path: Path) -> None:
     words = ("env", "words", folder)
     assert "say who writes them: genenv env words" in sentence(*words)
-    assert "is no bundle of tools" in sentence("env", "words", tmp_path / "none", "--by", f"{server.url}#m")
+    assert "is no folder; a bundle of tools is one" in sentence(
+        "env", "words", tmp_path / "none", "--by", f"{server.url}#m"
+    )
     assert "--writer are of `genenv env new`" in sentence(*words, "--by", "x", "--from", "a.py")
     assert "--by and --set are of `genenv env words`" in sentence(
         "env", "new", tmp_path / "new", "--from", "a.py", "--by", "x"

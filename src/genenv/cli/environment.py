@@ -21,7 +21,15 @@ from genenv.config.run import RunConfig, load_config
 from genenv.environments import load_environment
 from genenv.environments.base import Environment, OutOfTurns
 from genenv.errors import UsageError
-from genenv.evaluation.environment_check import BROKEN, GOOD, Finding, HasFindings, Pace, check_environment
+from genenv.evaluation.environment_check import (
+    BROKEN,
+    GOOD,
+    Finding,
+    HasFindings,
+    Pace,
+    check_environment,
+    verdict,
+)
 from genenv.gate.gate import base_tasks
 from genenv.texts import inert
 from genenv.types import Message, Task
@@ -61,6 +69,7 @@ def check(env: Name, n: Number = 100, overrides: Overrides = []) -> None:  # noq
             one.what, Text(one.state, style=_STYLES.get(one.state, "yellow")), Text(inert(one.seen))
         )
     Console(highlight=False).print(table)
+    typer.echo(inert(verdict(found)))
     if any(one.state == BROKEN for one in found):
         raise typer.Exit(1)
 
@@ -76,29 +85,44 @@ class _Ended(Exception):
     """Raised at the end of the input."""
 
 
-def play(env: Name, task: Wanted = "", overrides: Overrides = []) -> None:  # noqa: B006 - Typer's form
+def play(
+    env: Name,
+    task: Wanted = "",
+    listed: Annotated[
+        bool, typer.Option("--list", help="Only list all tasks: id, and what the user asks for.")
+    ] = False,
+    overrides: Overrides = [],  # noqa: B006 - Typer's form
+) -> None:
     """Attempt a task yourself: what the agent is told, and the verdict on what you reply."""
-    begin(f"looking for a task of {env}")
+    begin(f"looking for {'the tasks' if listed else 'a task'} of {env}")
     config = config_of(env, overrides)
     environment = load_environment(config.environment.name, config.environment.settings)
-    tasks = base_tasks(environment, environment.seeds(), seed=config.run.seed)
+    tasks = list(base_tasks(environment, environment.seeds(), seed=config.run.seed).values())
+    if listed or task not in ("", *(one.id for one in tasks)):
+        tasks += environment.held_out()
+    if listed:
+        for one in tasks:
+            typer.echo(f"{one.id}\t{inert(' '.join(one.messages[-1].content.split()))}")
+        return
     chosen = _chosen(tasks, task)
     typer.echo(f"task {chosen.id}; a reply may have several lines, an empty line ends it\n")
     replies = asyncio.run(_replies(environment, chosen))
-    verdict = environment.check(chosen, replies)
-    typer.echo(f"\n{'solved' if verdict.success else 'not solved'}: {inert(verdict.explanation)}")
-    if not verdict.success and chosen.oracle:
+    graded = environment.check(chosen, replies)
+    typer.echo(f"\n{'solved' if graded.success else 'not solved'}: {inert(graded.explanation)}")
+    if not graded.success and chosen.oracle:
         typer.echo("\na solution:\n" + inert("\n".join(chosen.oracle)))
 
 
-def _chosen(tasks: dict[str, Task], wanted: str) -> Task:
-    known = {task.id: task for task in tasks.values()}
+def _chosen(tasks: Sequence[Task], wanted: str) -> Task:
+    known = {task.id: task for task in tasks}
     if not known:
         raise UsageError("the environment has no base data that is a task of its own")
     if not wanted:
         return random.choice(list(known.values()))
     if wanted not in known:
-        raise UsageError(f"there is no task {wanted!r}; they are called like {next(iter(known))!r}")
+        raise UsageError(
+            f"there is no task {wanted!r}; they are called like {next(iter(known))!r}, and --list names them"
+        )
     return known[wanted]
 
 

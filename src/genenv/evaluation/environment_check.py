@@ -11,8 +11,8 @@ import json
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar, runtime_checkable
 
 from pydantic import ValidationError
@@ -42,6 +42,32 @@ class Finding:
     state: str
     """`good`, `poor` (it works but should be improved) or `broken`."""
     seen: str
+    fix: str = ""
+    """What to do about it, as an order; empty for a good one."""
+
+
+def with_fixes(findings: Iterable[Finding], fixes: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield findings; those that are not good with what to do about them.
+
+    Args:
+        findings: without it.
+        fixes: what to do, by `Finding.what`.
+    """
+    for one in findings:
+        yield one if one.state == GOOD else replace(one, fix=fixes.get(one.what, ""))
+
+
+def verdict(findings: Sequence[Finding]) -> str:
+    """Return whether an environment can be trained on, and what to do about each finding that is not good."""
+    broken = [one for one in findings if one.state == BROKEN]
+    poor = [one for one in findings if one.state == POOR]
+    if broken:
+        first = f"do not train on it yet: {len(broken)} of {len(findings)} checks are broken"
+    elif poor:
+        first = f"it can be trained on; {len(poor)} of {len(findings)} checks could be better"
+    else:
+        first = f"it is ready to be trained on: all {len(findings)} checks are good"
+    return "\n".join([first, *(f"- {one.what}: {one.fix or one.seen}" for one in (*broken, *poor))])
 
 
 @runtime_checkable
@@ -86,6 +112,20 @@ class Pace:
         return self._cut.get(what, "")
 
 
+_FIXES: Mapping[str, str] = {
+    "base data, the same every time": "let seeds() yield the same seeds each time, each with its skills",
+    "seeds that are tasks": "see the reason: build() or the gate refuses these seeds",
+    "variations that pass the gate": "see the reasons; let variation() change more of a seed, or add seeds",
+    "solutions that pass the check": "mend check(), or the solution of the task that is named",
+    "solutions that pass when they are played": "let episode() take the replies that check() takes",
+    "garbage that fails": "let check() refuse the reply that is named",
+    "an uninformed agent": "ask for more than can be guessed: random replies pass too often",
+    "the same twice": "leave clocks and chance out of build() and check(), but for the random numbers given",
+    "held-out tasks, apart from the seeds": "give tasks of their own to held_out(), marked as such",
+    "sizes": "raise policy.context_tokens, or shorten what agent and simulator are told",
+}
+
+
 def check_environment(
     env: Environment, config: RunConfig, *, n: int, pace: Pace | None = None
 ) -> Iterator[Finding]:
@@ -100,7 +140,11 @@ def check_environment(
     Raises:
         EnvironmentCodeError: a method of a user's environment raises, hangs or returns a wrong type.
     """
-    seed, pace = config.run.seed, pace or Pace(Silent())
+    return with_fixes(_findings(env, config, n, pace or Pace(Silent())), _FIXES)
+
+
+def _findings(env: Environment, config: RunConfig, n: int, pace: Pace) -> Iterator[Finding]:
+    seed = config.run.seed
     yield _seeds(env)
     gate = Gate(env, config.curriculum, seed=seed)
     with staged(pace.reporter, "held-out tasks", items=None, unit=""):

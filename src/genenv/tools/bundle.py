@@ -206,10 +206,12 @@ class Bundle:
         """
         file = path / FOLDER_MARK
         if not file.is_file():
-            raise UsageError(
-                f"{path} is no bundle of tools: it has no {FOLDER_MARK}; make one with "
-                "`genenv env new NAME --from tools.py`"
+            why = (
+                f"is no bundle of tools: it has no {FOLDER_MARK}"
+                if path.is_dir()
+                else "is no folder; a bundle of tools is one"
             )
+            raise UsageError(f"{path} {why}; make one with `genenv env new NAME --from tools.py`")
         try:
             return cls(path, About.model_validate(read_toml(file.read_text(encoding="utf-8"), str(file))))
         except UnicodeDecodeError as error:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
 
-from genenv.evaluation.environment_check import BROKEN, GOOD, POOR, Finding
+from genenv.evaluation.environment_check import BROKEN, GOOD, POOR, Finding, with_fixes
 from genenv.tools.build import build
 from genenv.tools.check import check
 from genenv.tools.discover.recipes import FRESH
@@ -24,12 +24,29 @@ _SLOW_MS = 300.0
 """Starting a rollout is slow if it takes longer than this."""
 
 
+_FIXES: Mapping[str, str] = {
+    "tools that succeed": "the bundle's README.md says what they answer: let the tools begin with records on "
+    "which they succeed, say in their schema which values they take, or leave them out (leave_out)",
+    "ids that tools ask for": "let a tool return these ids, or keep them in the state",
+    "state that no check can see": "keep it in values that can be read (dicts, lists, files), or leave the "
+    "tools out that change it (leave_out)",
+    "what tasks call": "let the tools begin with more records, and draw again: genenv env tasks",
+    "difficulty": "draw tasks of more calls: genenv env tasks --most-calls 3",
+    "values that the user gives": "report it: this is a fault of genenv",
+    "speed": "do less when the tools are imported or the server starts",
+}
+
+
 def check_tools(env: Toolbox) -> Iterator[Finding]:
     """Check a bundle's tools and all of its tasks, and yield a finding for each aspect.
 
     Args:
         env: the bundle as an environment.
     """
+    return with_fixes(_findings(env), _FIXES)
+
+
+def _findings(env: Toolbox) -> Iterator[Finding]:
     programs = [*env.bundle.base.values(), *env.bundle.held_out.values()]
     yield _succeeding(env)
     yield _sources(env)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import cast
 
 from genenv.progress import advance
-from genenv.tools.discover.probing import IDLE, Patience, Probe
+from genenv.tools.discover.probing import IDLE, Patience, Probe, shown_by
 from genenv.tools.discover.recipes import (
     FRESH,
     CallStats,
@@ -40,7 +40,7 @@ from genenv.tools.discover.state_values import (
     single_paths,
     wanted,
 )
-from genenv.tools.worlds.base import Call, Outcome, Played, Tool, World
+from genenv.tools.worlds.base import Call, Outcome, Tool, World
 from genenv.types import Json
 
 _TRIES, _MORE_TRIES = 3, 9
@@ -132,6 +132,7 @@ class Explorer:
                         break
             if number == 1:
                 self._see_again([one for one in setups if one], patience)
+                self._read_again([one for one in setups if one])
             for name in self._weak:
                 patience[name].calls //= _WEAK
             if not left or (number and len(setups) == 1 and len(self._recipes) == known):
@@ -179,6 +180,17 @@ class Explorer:
                     probe.try_all(patience[name])
                     self._recipes[name] = probe.recipe() or recipe
                     break
+
+    def _read_again(self, setups: Iterable[Sequence[Call]]) -> None:
+        """Look what tools that read show after some calls, if there was nothing to show before."""
+        for name, recipe in self._ordered().items():
+            if recipe.writes or recipe.shows:
+                continue
+            calls = [
+                (*before, call) for before in setups if (call := self.attempt(recipe, before, self._rng))
+            ]
+            shows, told = shown_by(map(self._last, calls))
+            self._recipes[name] = replace(recipe, shows=shows, told=told)
 
     def setup(self, longest: int = _LONGEST_SETUP) -> tuple[Call, ...]:
         """Return random writing calls that succeed one after the other."""
@@ -238,14 +250,22 @@ class Explorer:
     def _in_state(self, before: Sequence[Call]) -> Held:
         key = repr([call.json for call in before])
         if key not in self._held:
-            state = self.world.play(before).state
+            played = self.world.play(before)
+            state = played.state
             values = {**leaves(state), **(self.also(state) if self.also else {})}
             values |= {kind: one for kind, one in indices(state).items() if kind != NAMES}
-            for call in before:  # what earlier calls were given is known, though a state may not show it
+            # what earlier calls were given and answered is known, though a state may not show it
+            for call, outcome in zip(before, played.outcomes, strict=True):
                 for name, value in call.args.items():
                     values.setdefault(f"{call.tool}({name})", []).append(value)
+                if self._writes(call.tool):
+                    for kind, told in result_values(call.tool, [outcome.result]).items():
+                        values.setdefault(kind, []).extend(told)
             self._held[key] = Held(values, Records(state))
         return self._held[key]
+
+    def _writes(self, tool: str) -> bool:
+        return tool in self._recipes and self._recipes[tool].writes
 
     def _said(self, reader: str, before: Sequence[Call], above: frozenset[str]) -> dict[str, list[Json]]:
         """Return the values in a tool's results after some calls, as the tools it depends on provide them."""
@@ -270,12 +290,16 @@ class Explorer:
     # links
 
     def _links(self, known: Graph | None) -> Iterator[Link]:
-        """Yield the links from tools that read to other tools; each link was executed successfully."""
+        """Yield the links between tools; each link was executed successfully.
+
+        The first tool reads and is given something, or it writes and its result names what it has made.
+        """
         old: Collection[str] = known.recipes if known is not None else ()
-        for link in known.links if known is not None else ():
-            if not self._recipes[link.reader].writes:
-                yield link
-        readers = [one for one in self._ordered().values() if not one.writes and one.ways]
+        if known is not None:
+            for link in known.links:
+                if self._recipes[link.reader].writes == known.recipes[link.reader].writes:
+                    yield link
+        readers = [one for one in self._ordered().values() if one.ways and (not one.writes or one.told)]
         for reader, user in itertools.product(readers, self._ordered().values()):
             if reader.tool == user.tool or (reader.tool in old and user.tool in old) or self.is_late():
                 continue
@@ -295,7 +319,8 @@ class Explorer:
     ) -> tuple[Call, tuple[str | int, ...], Call] | None:
         """Return two linked calls that succeed, and the path of the value in the first result; else None.
 
-        A value that is already an argument of the first call does not count.
+        A value that is already an argument of the first call does not count, nor one that a tool that writes
+        has found instead of made.
         """
         reader, user = self._recipes[link.reader], self._recipes[link.user]
         tool = self.world.tools[link.user]
@@ -307,8 +332,12 @@ class Explorer:
             path, value = single_paths(result).get(link.kind, ((), None))
             if value is None or value in first.args.values():
                 continue
+            if reader.writes and any(value in one for one in self._in_state(before).values.values()):
+                continue
             for _ in range(_TRIES):
                 args = self._drawn(user, self.held(before[: self.known]), rng)
+                if args is None and reader.writes:  # of what there is only now
+                    args = self._drawn(user, self.held([*before, first]), rng)
                 if args is None:
                     continue
                 shared = {name: first.args[name] for name in link.shared if name in first.args}
@@ -327,10 +356,12 @@ class Explorer:
 
 
 def _fitting(parameter: str, way: str, reader: Recipe, user: str) -> list[str]:
-    """Return at most one kind of a reader's values for a parameter, by its recipe or its name."""
+    """Return at most one kind of a tool's results for a parameter, by its recipe or its name."""
     if source_of(way) == reader.tool:
         return [kind for kind in reader.shows if result_kind(reader.tool, kind) == way][:1]
-    return wanted(parameter, user, reader.shows)[:1]
+    of_tool = {f"{reader.tool}.{kind}": kind for kind in reader.shows}
+    found = wanted(parameter, user, reader.shows) or wanted(parameter, user, list(of_tool))
+    return [of_tool.get(kind, kind) for kind in found[:1]]
 
 
 _PLAYED_TWICE = 8
@@ -348,6 +379,8 @@ class Nondeterminism:
     """Kinds of values in the state."""
     results: tuple[str, ...]
     """Kinds of values in results, as `TOOL.KIND`; `TOOL.` without a kind means the whole result."""
+    steady: frozenset[str] = frozenset()
+    """Tools of whose results something did not differ."""
 
 
 def find_nondeterminism(explorer: Explorer, again: World, graph: Graph, rng: random.Random) -> Nondeterminism:
@@ -366,6 +399,7 @@ def find_nondeterminism(explorer: Explorer, again: World, graph: Graph, rng: ran
     state: dict[str, None] = {}
     results: dict[str, None] = {}
     steady_ones: set[str] = set()
+    steady: set[str] = set()
     begin = _hidden_files(explorer.world.play(()).state)
     for program, one in zip(programs, first, strict=True):
         other = again.play(program)
@@ -376,9 +410,14 @@ def find_nondeterminism(explorer: Explorer, again: World, graph: Graph, rng: ran
         }
         if other.state != one.state:
             state |= dict.fromkeys(differing(one.state, other.state))
-        results |= dict.fromkeys(_results(program, one, other, graph))
+        for call, here, there in zip(program, one.outcomes, other.outcomes, strict=True):
+            told, again_told = parsed_result(here.result), parsed_result(there.result)
+            kinds = differing(told, again_told)
+            results |= dict.fromkeys(f"{call.tool}.{kind}" for kind in kinds)
+            if set(leaves(told)) - set(kinds):
+                steady.add(call.tool)
     named = dict.fromkeys(_by_folder(kind, steady_ones) for kind in _without_inner(state))
-    return Nondeterminism(tuple(named), tuple(results))
+    return Nondeterminism(tuple(named), tuple(results), frozenset(steady))
 
 
 def _hidden_files(state: Json) -> Mapping[str, Json]:
@@ -413,18 +452,9 @@ def _each(explorer: Explorer, graph: Graph, rng: random.Random) -> Iterator[tupl
                 break
 
 
-def _results(program: Sequence[Call], one: Played, other: Played, graph: Graph) -> Iterator[str]:
-    for call, left, right in zip(program, one.outcomes, other.outcomes, strict=True):
-        if not graph.recipes[call.tool].writes and left.result != right.result:
-            yield from (
-                f"{call.tool}.{kind}"
-                for kind in differing(parsed_result(left.result), parsed_result(right.result))
-            )
-
-
 def _without_inner(kinds: Iterable[str]) -> Iterator[str]:
-    """Yield the kinds without values of records whose keys differ."""
-    keys = [one for one in kinds if one.endswith(KEY)]
+    """Yield the kinds without the contents of files whose names differ."""
+    keys = [one for one in kinds if one in (f"{FILES}.{KEY}", f"{HIDDEN}.{KEY}")]
     yield from (
         kind for kind in kinds if not any(kind.startswith(f"{one.removesuffix(KEY)}{ANY}") for one in keys)
     )
@@ -433,10 +463,15 @@ def _without_inner(kinds: Iterable[str]) -> Iterator[str]:
 def differing(one: Json, other: Json) -> list[str]:
     """Return the kinds of values that differ between two states; files are listed by name."""
     left, right = leaves(one), leaves(other)
+    keys = [kind for kind in left | right if kind.endswith(KEY) and left.get(kind) != right.get(kind)]
+    renamed = tuple(f"{kind.removesuffix(KEY)}{ANY}" for kind in keys)
     found: list[str] = []
     for kind in left | right:
-        if left.get(kind) == right.get(kind):
-            continue
+        if left.get(kind) == right.get(kind) or (
+            kind.startswith(renamed)
+            and set(map(repr, left.get(kind, ()))) == set(map(repr, right.get(kind, ())))
+        ):
+            continue  # values of records whose keys differ have no order
         table = kind.removesuffix(f".{ANY}")
         named = _files(one, other, table) if table in (FILES, HIDDEN) and table != kind else []
         found += [f"{table}.{name}" for name in named] or [kind]
@@ -459,7 +494,9 @@ def without_nondeterminism(graph: Graph, found: Nondeterminism) -> Graph:
     lost = {
         tool
         for tool, kinds in shifting.items()
-        if not graph.recipes[tool].writes and set(graph.recipes[tool].shows) <= kinds
+        if not graph.recipes[tool].writes
+        and tool not in found.steady
+        and set(graph.recipes[tool].shows) <= kinds
     }
     recipes = {
         name: dataclasses.replace(

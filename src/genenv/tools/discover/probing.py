@@ -11,7 +11,7 @@ import itertools
 import random
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from genenv.tools.discover.recipes import (
@@ -93,6 +93,15 @@ class _Tried:
     def is_sure(self) -> bool:
         """Whether the calls are known to do what they are for, so that no other sources need to be tried."""
         return self.rate >= _SURE and (self.writes or self.tells)
+
+
+def shown_by(outcomes: Iterable[Outcome]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the kinds of single values in results, and those of them that differ between results."""
+    shown: dict[str, set[str]] = {}
+    for outcome in outcomes:
+        for kind, (_, value) in single_paths(parsed_result(outcome.result)).items():
+            shown.setdefault(kind, set()).add(repr(value))
+    return tuple(shown), tuple(kind for kind, values in shown.items() if kind and len(values) > 1)
 
 
 class Probe:
@@ -232,17 +241,14 @@ class Probe:
             self.said = f"no schema says what {' and '.join(free)} holds"
             return None
         optional, changed = self._optional(tried)
-        shown: dict[str, set[str]] = {}
-        for outcome in tried.good:
-            for kind, (_, value) in single_paths(parsed_result(outcome.result)).items():
-                shown.setdefault(kind, set()).add(repr(value))
+        shows, told = shown_by(tried.good)
         return Recipe(
             tool=self._tool.name,
             writes=tried.writes or changed,
             ways={**tried.ways, **optional},
             success=tried.rate,
-            shows=tuple(shown),
-            told=tuple(kind for kind, values in shown.items() if kind and len(values) > 1),
+            shows=shows,
+            told=told,
             unseen=tuple(slot for slot in tried.ways if tried.writes and not self._matters(slot, tried)),
             together=tried.together,
         )

@@ -31,6 +31,8 @@ _BLANK = re.compile(r"\{([^\W\d][\w.-]*)(?::([a-z]+)|=([^{}]*))?\}")
 _ENDS = (".", "?", "!")
 _END = re.compile(r"(?:(?<=[^\W\d_A-Z])|(?<=\)))[.;](?:\s|$)|。|,?\s+\(?(?:e\.g\.|i\.e\.|for example)")
 """The end of the first sentence of a documentation, or of what it says before an example."""
+_TO_AGENT = re.compile(r",?\s+(?:after|before|once|when|whenever|if|as soon as)\s+you\b.*", re.IGNORECASE)
+"""What a documentation tells the agent of when to call: "after you've completed it"."""
 _IDENTIFIER = re.compile(r"[\W\d_]|[a-z][A-Z]")
 """Characters in a tool's name that a plain word does not have."""
 _LONGEST_TOLD = 120
@@ -111,8 +113,8 @@ def value_text(value: Json) -> str:
 
 
 def first_sentence(tool: Tool) -> str:
-    """Return the first sentence of a tool's documentation, up to an example in it."""
-    return _END.split(tool.description.strip(), maxsplit=1)[0].strip().rstrip(".,;: ")
+    """Return the first sentence of a documentation, up to an example in it, or to words to the agent."""
+    return _TO_AGENT.sub("", _END.split(tool.description.strip(), maxsplit=1)[0]).strip().rstrip(".,;: ")
 
 
 def blanks_of(wording: str) -> list[str]:

@@ -1,4 +1,7 @@
-"""Imports the file of a user's tools from a session's folder, and makes the objects that its tools need."""
+"""Imports the file of a user's tools from a session's folder, and makes the objects that its tools need.
+
+Also says what importing it leaves open: files and threads, which a fork would share or lack.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,27 @@ import importlib.util
 import inspect
 import os
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, cast
 
 from genenv.tools.worlds.jsonable import TOOLS_MODULE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionSettings:
+    """What sessions of Python tools may do and are given."""
+
+    may_write: Sequence[str] = ()
+    """Folders, beside the copy of the tools' folder, in which the tools may write."""
+    given: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Where the values of arguments come from that the agent does not choose, by name of the parameter:
+    `MODULE:NAME`, or a name in the file."""
+    seeded: bool = True
+    """Whether random numbers are seeded before each call: see `seeding`."""
 
 
 class NotLoaded(Exception):
@@ -162,3 +180,34 @@ def said_by(error: BaseException) -> str:
         if text and not isinstance(error, KeyError)
         else f"{type(error).__name__}{': ' * bool(text)}{text}"
     )
+
+
+def open_files() -> set[str]:
+    """Return the files, sockets and pipes that this process has open."""
+    place = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
+    found: set[str] = set()
+    for number in os.listdir(place):
+        with contextlib.suppress(OSError):
+            found.add(os.readlink(f"{place}/{number}") if place.startswith("/proc") else number)
+    return {one for one in found if not one.startswith("/proc/")}
+
+
+def kept_open(before: set[str]) -> list[str]:
+    """Return what a fork of this process would share or lack: files that were opened, and threads."""
+    files = sorted(open_files() - before)
+    if files or threads() == 1:
+        return files
+    named = [f"thread {one.name}" for one in threading.enumerate() if one is not threading.main_thread()]
+    return named or ["threads of a library"]
+
+
+_FORKED = "jemalloc_bg_thd"
+"""A thread, of pyarrow and others, that its library starts again after a fork."""
+
+
+def threads() -> int:
+    """Return how many threads this process has, without those that a fork does not harm."""
+    with contextlib.suppress(OSError):
+        tasks = Path("/proc/self/task").iterdir()
+        return sum((task / "comm").read_text().strip() != _FORKED for task in tasks)
+    return threading.active_count()

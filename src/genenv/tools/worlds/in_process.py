@@ -102,11 +102,22 @@ class Arguments:
         Raises:
             pydantic.ValidationError: one is not as the signature says.
         """
-        read = self.model.model_validate(dict(given))
+        return self.placed(self.checked(given))
+
+    def checked(self, given: Mapping[str, object]) -> BaseModel:
+        """Arguments as values of the types that the function wants, and the defaults of the others.
+
+        Raises:
+            pydantic.ValidationError: one is not as the signature says.
+        """
+        return self.model.model_validate(dict(given))
+
+    def placed(self, checked: BaseModel) -> tuple[list[object], dict[str, object]]:
+        """Arguments that were given, without defaults: by position, and by name."""
         values = {
-            (field.alias or name): getattr(read, name)
+            (field.alias or name): getattr(checked, name)
             for name, field in self.model.model_fields.items()
-            if name in read.model_fields_set
+            if name in checked.model_fields_set
         } | dict(self.given)
         return [values.pop(name) for name in self.positional if name in values], values
 

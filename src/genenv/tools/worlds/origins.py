@@ -220,7 +220,9 @@ class PythonOrigin:
         if len(Path(inside).parts) > 1:
             self._beside = top
         _copy(top / first, files / first)
-        source = PythonSource(file=inside, object=self._made_of, may_write=self.may_write, given=self.given)
+        source = PythonSource(
+            file=inside, object=self._made_of, may_write=self.may_write, given=self.given, seeded=True
+        )
         for _ in range(_FILES):
             try:
                 source.open(files).close()

@@ -19,15 +19,16 @@ import threading
 import time
 import weakref
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, cast
 
 from genenv.environments.stepwise import STEPPED
 from genenv.errors import EnvironmentCodeError, UsageError
 from genenv.tools.worlds.base import GONE, Call, KnownPrograms, Outcome, Played, Session, Step, Tool, usable
 from genenv.tools.worlds.differences import difference, patched
+from genenv.tools.worlds.importing import SessionSettings
 from genenv.tools.worlds.processes import Scratch, ended_with, environment
 from genenv.types import Json
 
@@ -41,6 +42,9 @@ _KNOWN, _KNOWN_CHARS = 4096, 64 << 20
 """Programs that are cached, and about how many characters their results and states have."""
 _MOST_BYTES = 64 << 20
 """Of an answer: results and the state."""
+
+
+_USUAL = SessionSettings()
 
 
 class NotStarted(UsageError):
@@ -68,9 +72,7 @@ class PythonWorld:
         file: of that folder; it is imported in each session.
         name: of its class whose methods are the tools; left out, its functions, or its only class.
         call_s: how long a call may take, in seconds.
-        may_write: folders, beside the copy, in which the tools may write.
-        given: where the values of arguments come from that the agent does not choose, by name of the
-            parameter: `MODULE:NAME`, or a name in the file.
+        settings: what sessions may do and are given.
 
     Raises:
         UsageError: it cannot be imported, or holds no tools.
@@ -83,11 +85,11 @@ class PythonWorld:
         name: str | None = None,
         *,
         call_s: float = CALL_S,
-        may_write: Sequence[str] = (),
-        given: Mapping[str, str] = MappingProxyType({}),
+        settings: SessionSettings = _USUAL,
     ) -> None:
         self._folder, self.file, self._name, self.call_s = folder.resolve(), file, name, call_s
-        self._may_write, self._given = tuple(may_write), dict(given)
+        folders = tuple(str(Path(one).expanduser()) for one in settings.may_write)
+        self._settings = replace(settings, may_write=folders)
         self._process: subprocess.Popen[bytes] | None = None
         self._ended: Callable[[], object] | None = None
         self._started_times = 0
@@ -278,10 +280,9 @@ class PythonWorld:
         sessions = self._scratch.files.parent / "tmp"
         command = [sys.executable, "-m", "genenv.tools.worlds.python_child"]
         command += [str(self._folder), self.file, self._name or "", self._address, str(sessions)]
-        folders = [str(Path(one).expanduser()) for one in self._may_write]
-        command.append(json.dumps({"may_write": folders, "given": self._given}))
+        command.append(json.dumps(asdict(self._settings)))
         self._process = subprocess.Popen(  # noqa: S603 - our own module
-            self._scratch.launched(command, may_write=(str(self._scratch.path), *self._may_write)),
+            self._scratch.launched(command, may_write=(str(self._scratch.path), *self._settings.may_write)),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -28,13 +28,13 @@ import json
 import marshal
 import os
 import random
+import re
 import resource
 import shutil
 import signal
 import socket
 import sys
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -43,10 +43,23 @@ from typing import Any, cast
 
 from pydantic import ValidationError
 
+from genenv.tools.worlds import seeding
 from genenv.tools.worlds.base import TOOK_TOO_LONG
 from genenv.tools.worlds.differences import difference
 from genenv.tools.worlds.folder import SessionFolder, data_files
-from genenv.tools.worlds.importing import Loader, NotLoaded, awaited, imported, instance_of, said_by, value_of
+from genenv.tools.worlds.importing import (
+    Loader,
+    NotLoaded,
+    SessionSettings,
+    awaited,
+    imported,
+    instance_of,
+    kept_open,
+    open_files,
+    said_by,
+    threads,
+    value_of,
+)
 from genenv.tools.worlds.in_process import (
     Arguments,
     Described,
@@ -76,6 +89,7 @@ MOST_CHARS = 64_000
 """Of a result. More is an error for the agent, who could not read it."""
 _LARGE = 4096
 """Size in bytes of plain data from which on its parts are looked at by themselves."""
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _MEMORY = 2 << 30
 _MOST_SOURCES, _MOST_SOURCE_BYTES = 256, 1 << 20
 """Files of the folder that are compiled once for all sessions."""
@@ -90,7 +104,7 @@ def main(original: str, file: str, name: str, address: str, sessions: str, setti
         name: of its class whose methods are the tools; empty: its functions, or its only class.
         address: of the socket on which it listens.
         sessions: the folder of the sessions' folders.
-        settings: JSON: `may_write`, further folders; `given`, arguments that the agent does not choose.
+        settings: `SessionSettings` as JSON.
     """
     ready = os.fdopen(os.dup(1), "w", encoding="utf-8")
     quiet = os.open(os.devnull, os.O_RDWR)
@@ -98,7 +112,10 @@ def main(original: str, file: str, name: str, address: str, sessions: str, setti
     os.dup2(2, 1)  # what tools print joins the log
     limit(resource.RLIMIT_AS, _MEMORY)
     limit(resource.RLIMIT_CORE, 0)
-    prepared = _Prepared(Path(original), file, name or None, Path(sessions), **json.loads(settings))
+    chosen = SessionSettings(**json.loads(settings))
+    if chosen.seeded:
+        seeding.take_over()
+    prepared = _Prepared(Path(original), file, name or None, Path(sessions), chosen)
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(address)
     listener.listen(256)
@@ -135,12 +152,10 @@ class _Prepared:
         file: str,
         name: str | None,
         sessions: Path,
-        *,
-        may_write: Sequence[str],
-        given: Mapping[str, str],
+        settings: SessionSettings,
     ) -> None:
         self.original, self.file, self.name, self.sessions = original, file, name, sessions
-        self.may_write, self.given = may_write, given
+        self.settings = settings
         self.data = data_files(original)
         self.codes = _compiled(original)
         libraries = _imported_by(self)
@@ -178,7 +193,7 @@ def _imported_by(prepared: _Prepared) -> list[str]:
             os.chdir(folder.path)
             with contextlib.suppress(BaseException):
                 imported(folder.path / prepared.file, folder.path, prepared.codes)
-            if _threads() == 1:
+            if threads() == 1:
                 own = f"{folder.path}{os.sep}"
                 found = [
                     name
@@ -209,7 +224,7 @@ def _serve(connection: socket.socket, prepared: _Prepared) -> None:
     try:
         os.chdir(folder.path)
         os.environ["TMPDIR"] = str(folder.path.parent / "tmp")
-        confine([str(folder.path), str(folder.path.parent / "tmp"), *prepared.may_write])
+        confine([str(folder.path), str(folder.path.parent / "tmp"), *prepared.settings.may_write])
         signal.signal(signal.SIGALRM, _too_long)
         _answer_all(connection, prepared, folder)
     finally:
@@ -229,16 +244,17 @@ def _answer_all(connection: socket.socket, prepared: _Prepared, folder: SessionF
 
     say({"pid": os.getpid()})
     set_home(folder.path)
-    open_before = _open_files()
+    open_before = open_files()
     try:
-        random.seed(0)
+        begin = partial(seeding.reseed, "") if prepared.settings.seeded else partial(random.seed, 0)
+        begin()
         tools = Tools.loaded(folder, prepared)
-        random.seed(0)
+        begin()
     except NotLoaded as error:
         for _ in asked:
             say({"refused": str(error)})
         return
-    tools.kept_open = _kept_open(open_before)
+    tools.kept_open = kept_open(open_before)
     begun = folder.signature() if not tools.kept_open else None
     played = False
     for line in asked:
@@ -280,37 +296,6 @@ def _answered_in_a_fork(
     with contextlib.suppress(OSError):
         os.killpg(child, signal.SIGKILL)  # what its tools have started
     return status == 0
-
-
-def _open_files() -> set[str]:
-    """The files, sockets and pipes that this process has open."""
-    place = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
-    found: set[str] = set()
-    for number in os.listdir(place):
-        with contextlib.suppress(OSError):
-            found.add(os.readlink(f"{place}/{number}") if place.startswith("/proc") else number)
-    return {one for one in found if not one.startswith("/proc/")}
-
-
-def _kept_open(before: set[str]) -> list[str]:
-    """What a fork of this process would share or lack: files that were opened, and threads."""
-    files = sorted(_open_files() - before)
-    if files or _threads() == 1:
-        return files
-    named = [f"thread {one.name}" for one in threading.enumerate() if one is not threading.main_thread()]
-    return named or ["threads of a library"]
-
-
-_FORKED = "jemalloc_bg_thd"
-"""A thread, of pyarrow and others, that its library starts again after a fork."""
-
-
-def _threads() -> int:
-    """How many threads this process has, without those that a fork does not harm."""
-    with contextlib.suppress(OSError):
-        tasks = Path("/proc/self/task").iterdir()
-        return sum((task / "comm").read_text().strip() != _FORKED for task in tasks)
-    return threading.active_count()
 
 
 def _answer(tools: Tools, request: Mapping[str, Any]) -> dict[str, object]:
@@ -377,10 +362,17 @@ class Tools:
         folder: of the session.
         given: values of parameters that the agent does not choose, by name: of the functions, and of the
             class's constructor. They are state.
+        seeded: whether random numbers are seeded before each call.
     """
 
     def __init__(
-        self, module: ModuleType, made: type | None, folder: SessionFolder, given: Mapping[str, object]
+        self,
+        module: ModuleType,
+        made: type | None,
+        folder: SessionFolder,
+        given: Mapping[str, object],
+        *,
+        seeded: bool,
     ) -> None:
         self._module, self._class, self._folder, self._given = module, made, folder, given
         self.left_out: dict[str, str] = {}
@@ -399,6 +391,7 @@ class Tools:
         """The modules of the session's folder, and by what it is seen that there may be others."""
         self._known: dict[tuple[object, ...], tuple[bytes, Any]] = {}
         """Parts of the state that are plain data, by path: as bytes, and as JSON."""
+        self._seeded = seeding.Calls() if seeded else None
         self.kept_open: list[str] = []
         """Files and threads that importing the file leaves open."""
         self.first_state: Any = None
@@ -426,8 +419,10 @@ class Tools:
                 else "no functions, and no class with methods"
             )
             raise NotLoaded(f"{file.name} has {which}")
-        given = {one: value_of(one, where, module) for one, where in prepared.given.items()}
-        return cls(module, getattr(module, name) if name else None, folder, given)
+        given = {one: value_of(one, where, module) for one, where in prepared.settings.given.items()}
+        return cls(
+            module, getattr(module, name) if name else None, folder, given, seeded=prepared.settings.seeded
+        )
 
     def told(self) -> list[dict[str, object]]:
         """Return the descriptions of the functions that can be tools; `left_out` has the others."""
@@ -552,13 +547,18 @@ class Tools:
         try:
             if tool not in self._functions:
                 return {"error": f"There is no tool {tool!r}."}
-            placed, named = self._arguments_of(tool).read(at_home(args))
+            arguments = self._arguments_of(tool)
+            checked = arguments.checked(at_home(args))
+            placed, named = arguments.placed(checked)
         except NoTool:
             return {"error": f"There is no tool {tool!r}."}
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"]) or "arguments"
             return {"error": f"{where}: {first['msg']}"}
+        written = f"{tool} {_ADDRESS.sub('', repr(checked))}"
+        if self._seeded is not None:
+            self._seeded.begin(written)
         signal.setitimer(signal.ITIMER_REAL, limit_s)
         try:
             function: Any = self._functions[tool] if self._class is None else getattr(self._instance, tool)
@@ -573,6 +573,8 @@ class Tools:
             return {"error": text_of(said_by(error))}
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
+        if self._seeded is not None:
+            self._seeded.succeeded(written)
         return {"result": result}
 
 

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field, field_validator
 
 from genenv.tools.worlds.base import LoadedWorld
+from genenv.tools.worlds.importing import SessionSettings
 from genenv.tools.worlds.in_process import InProcessWorld
 from genenv.tools.worlds.mcp.world import McpWorld, Running
 from genenv.tools.worlds.openapi.loading import file_text
@@ -35,6 +36,9 @@ class PythonSource(BaseModel, frozen=True, extra="forbid"):
     """Arguments that the agent does not choose, of functions and of the class's constructor, such as a
     framework's context: the parameter's name, and `MODULE:NAME` (or `NAME` in the file) of the value, or of
     what makes it."""
+    seeded: bool = False
+    """Seed random numbers before each call, from the call itself, so that tasks can name ids that tools draw.
+    Bundles that were made before there was this setting do without."""
 
     @property
     def label(self) -> str:
@@ -56,14 +60,8 @@ class PythonSource(BaseModel, frozen=True, extra="forbid"):
         Raises:
             UsageError: they cannot be loaded.
         """
-        return PythonWorld(
-            files,
-            self.file,
-            self.object or None,
-            call_s=call_s,
-            may_write=self.may_write,
-            given=self.given,
-        )
+        settings = SessionSettings(may_write=self.may_write, given=self.given, seeded=self.seeded)
+        return PythonWorld(files, self.file, self.object or None, call_s=call_s, settings=settings)
 
 
 class PackageSource(BaseModel, frozen=True, extra="forbid"):

@@ -1,0 +1,81 @@
+"""Random draws of Python tools, seeded before each call from the call itself.
+
+A tool that draws an id (`uuid.uuid4()`, `random.randint(1000, 9999)`, `secrets.token_hex(4)`) answers the
+same call with the same id in every session, so that a task can name what an earlier call has made. What a
+call draws depends on its tool, its arguments, and how often it was made before, and on no other call: the
+order of calls, and calls that fail, change nothing. Clocks are left alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import random
+import sys
+import uuid
+from collections import Counter
+from typing import Any, cast
+
+_draw = random.Random(0)
+"""What stands for the system's randomness."""
+
+
+def take_over() -> None:
+    """Let all that this process draws depend on `reseed`: the system's random bytes, and unseeded generators.
+
+    It must come before tools are imported, as they may keep the functions that it replaces. Generators of
+    libraries in C other than NumPy's, and child processes, are left alone.
+    """
+    own_seed = random.Random.seed
+
+    def seed(self: random.Random, a: Any = None, version: int = 2) -> None:  # noqa: ANN401 - as the library's
+        own_seed(self, _drawn(32) if a is None else a, version)
+
+    cast(Any, os).urandom = _drawn
+    cast(Any, random)._urandom = _drawn  # of SystemRandom, and so of `secrets` and of NumPy's generators
+    cast(Any, random.Random).seed = seed
+    for version in (1, 6, 7):  # they have the time in them
+        if hasattr(uuid, f"uuid{version}"):
+            setattr(uuid, f"uuid{version}", _without_time(version))
+    reseed("")
+
+
+def reseed(text: str) -> None:
+    """Let what is drawn next depend on a text alone."""
+    number = int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest(), "big")
+    _draw.seed(number)
+    random.seed(number)
+    if "numpy.random" in sys.modules:
+        with contextlib.suppress(Exception):  # a module of the user's own of that name
+            sys.modules["numpy.random"].seed(number % 2**32)
+
+
+class Calls:
+    """Seeds the calls of a session."""
+
+    def __init__(self) -> None:
+        self._made: Counter[str] = Counter()
+
+    def begin(self, call: str) -> None:
+        """Seed what a call will draw.
+
+        Args:
+            call: its tool and all of its arguments, defaults too, as text.
+        """
+        reseed(f"{self._made[call]} {call}")
+
+    def succeeded(self, call: str) -> None:
+        """Note that a call had a result, so that the same call draws something else next time."""
+        self._made[call] += 1
+
+
+def _drawn(size: int) -> bytes:
+    return _draw.randbytes(size)
+
+
+def _without_time(version: int) -> Any:  # noqa: ANN401 - a function of `uuid`
+    def made(*_: object, **__: object) -> uuid.UUID:
+        return uuid.UUID(int=uuid.UUID(bytes=_drawn(16)).int, version=version)
+
+    return made

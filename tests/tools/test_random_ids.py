@@ -1,0 +1,152 @@
+"""Tools that draw random ids: the same call draws the same one in each session, and tasks can name it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import closing
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from bundles import call, made
+from genenv.gate.gate import base_tasks
+from genenv.tools.calls import format_calls
+from genenv.tools.check import calls_of
+from genenv.tools.environment import Tools
+from genenv.tools.settings import ToolsConfig
+from genenv.tools.worlds.base import Call
+from genenv.tools.worlds.importing import SessionSettings
+from genenv.tools.worlds.python import PythonWorld
+
+TODO = '''
+import random, secrets, uuid
+from datetime import datetime
+
+TASKS = {}
+
+def add_task(title: str, priority: str = "medium") -> dict:
+    """Add a task to the list.
+
+    Args:
+        title: what has to be done
+        priority: low, medium or high
+    """
+    if priority not in ("low", "medium", "high"):
+        raise ValueError("priority must be low, medium or high")
+    new = {"id": str(uuid.uuid4())[:8], "code": random.randint(1000, 9999), "token": secrets.token_hex(4)}
+    TASKS[new["id"]] = {**new, "title": title, "done": False, "created_at": datetime.now().isoformat()}
+    return TASKS[new["id"]]
+
+def list_tasks() -> list:
+    """List all tasks."""
+    return list(TASKS.values())
+
+def complete_task(task_id: str) -> dict:
+    """Mark a task as done."""
+    TASKS[task_id]["done"] = True
+    return TASKS[task_id]
+
+def delete_task(task_id: str) -> dict:
+    """Delete a task."""
+    return {"deleted": TASKS.pop(task_id)["title"]}
+'''
+
+
+def played(world: PythonWorld, *calls: Call) -> list[dict[str, Any]]:
+    return [cast(Any, one.result) or {} for one in world.play_uncached(calls).outcomes]
+
+
+def drawn(result: dict[str, Any]) -> tuple[object, ...]:
+    return result["id"], result["code"], result["token"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "todo.py").write_text(TODO)
+    return tmp_path
+
+
+def test_a_call_draws_the_same_in_each_session_whatever_else_is_called(folder: Path) -> None:
+    milk, tea = call("add_task", title="milk"), call("add_task", title="tea")
+    bad = call("add_task", title="milk", priority="urgent")
+    with closing(PythonWorld(folder, "todo.py")) as one, closing(PythonWorld(folder, "todo.py")) as other:
+        first, second, again = map(drawn, played(one, milk, tea, milk))
+        assert len({first, second, again}) == 3, "each call draws values of its own"
+        tea_first = played(other, call("list_tasks"), bad, tea, milk)
+        assert [drawn(result) for result in tea_first[2:]] == [second, first]
+        default = played(other, call("add_task", title="milk", priority="medium"))
+        assert drawn(default[0]) == first, "a default is the same call, given or not"
+
+
+def test_a_session_of_a_rollout_draws_what_a_program_draws(folder: Path) -> None:
+    milk = call("add_task", title="milk")
+
+    async def in_session(world: PythonWorld) -> Any:
+        async with world.session() as session:
+            return (await session.call(milk)).result
+
+    with closing(PythonWorld(folder, "todo.py")) as world:
+        assert drawn(asyncio.run(in_session(world))) == drawn(played(world, milk)[0])
+
+
+def test_a_bundle_of_before_draws_as_before(folder: Path) -> None:
+    milk = call("add_task", title="milk")
+    with closing(PythonWorld(folder, "todo.py", settings=SessionSettings(seeded=False))) as one:
+        assert played(one, milk)[0]["id"] != played(one, milk)[0]["id"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "str(uuid.uuid1())",
+        "os.urandom(4).hex()",
+        "str(random.SystemRandom().random())",
+        "random.Random().random()",
+        "float(np.random.rand())",
+        "float(np.random.default_rng().random())",
+        "''.join(sorted({str(n) for n in (random.random(), random.random())}))",
+    ],
+)
+def test_every_usual_way_to_draw_is_seeded(tmp_path: Path, line: str) -> None:
+    header = "import os, random, uuid\n" + ("import numpy as np\n" if "np." in line else "")
+    (tmp_path / "draws.py").write_text(
+        f"{header}\nLAST = None\n\ndef draw() -> object:\n"
+        f"    'Draw.'\n    global LAST\n    LAST = {line}\n    return [LAST]\n"
+    )
+    with closing(PythonWorld(tmp_path, "draws.py")) as world:
+        one = [world.play_uncached([call("draw"), call("draw")]).outcomes for _ in range(2)]
+    assert [a.result for a in one[0]] == [b.result for b in one[1]]
+    assert one[0][0].result != one[0][1].result
+
+
+@pytest.mark.long
+def test_a_to_do_list_with_random_ids_becomes_sound_tasks(tmp_path: Path) -> None:
+    """The most ordinary file of tools: no records at first, ids from `uuid`, and the time in each record."""
+    source = tmp_path / "todo.py"
+    source.write_text(TODO)
+    bundle = made(tmp_path / "todo", source, base=30, held_out=10).bundle
+    env = Tools(ToolsConfig(), bundle.path)
+    with closing(env.world):
+        tasks = [*base_tasks(env, env.seeds(), seed=0).values()]
+        called = {one.tool for task in tasks for one in calls_of(task.payload, "calls")}
+        assert called == {"add_task", "list_tasks", "complete_task", "delete_task"}
+        assert any(task.spec["chained"] for task in tasks), "a task that was just added is named by its id"
+        for task in tasks:
+            calls = calls_of(task.payload, "calls")
+            answers = " ".join(str(one) for one in cast(Any, task.payload["answers"]))
+            spelled = [
+                Call(tool=one.tool, args={"priority": "medium", **one.args})
+                if one.tool == "add_task"
+                else one
+                for one in calls
+            ]
+            for way in (calls, spelled, [call("list_tasks"), *calls]):
+                if task.payload["mode"] == "single" and len(way) > len(calls):
+                    continue
+                verdict = env.check(task, (format_calls(way, "python"), f"Done. {answers}"))
+                assert verdict.success, (json.dumps(task.spec), verdict.explanation)
+            more = [*calls, call("add_task", title="something else")]
+            if "add_task" in cast(Any, task.payload["tools"]):
+                assert not env.check(task, (format_calls(more, "python"), f"Done. {answers}")).success
