@@ -77,6 +77,8 @@ def test_a_small_picture_is_within_its_frame_and_says_its_values() -> None:
     assert 'aria-label="held-out success: 0 first, 1 last, from 0 to 1"' in svg
     points = [tuple(map(float, pair.split(","))) for pair in re.findall(r'points="([^"]*)"', svg)[0].split()]
     assert points == [(3.0, 25.0), (117.0, 3.0)]
+    near = str(spark(run_of({"agent/eval_success": [0.45, 0.55]})))
+    assert 'points="3.0,19.5 117.0,8.5"' in near, "near values are seen to differ: the frame is 0.4 to 0.6"
 
 
 def test_the_table_names_metrics_of_other_versions_too() -> None:

@@ -104,7 +104,7 @@ def test_a_bar_of_the_rewards_and_a_share_of_the_map_list_their_tasks(tmp_path: 
     page = reader.page(address("demo"))
     text = text_of(page)
     assert "R env of the new tasks of round 3" in text
-    assert "0.5 to 0.6 1 tasks with R_env 0.5 to 0.6" in text
+    assert "0.5 to 0.55 1 tasks with R_env 0.5 to 0.55" in text
     assert "Round 2" in text
     assert "1 batch has no accepted task" in text_of(reader.page(f"{address('demo')}?round=1"))
 

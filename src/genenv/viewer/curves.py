@@ -18,8 +18,10 @@ from genenv.viewer.folders import Run
 _MOST_SERIES = 8
 _LONG, _MOST_COLUMNS, _MOST_ROWS = 150, 36, 14
 """Rounds beyond which curves are smoothed; columns and rows of a map of shares."""
-_BARS = 10
-"""Bars of the histogram of rewards."""
+_MOST_POINTS = 60
+"""Points of a small picture; neighboring rounds beyond share one."""
+_BARS = 20
+"""Bars of the histogram of rewards; empty ones at its ends are left out."""
 
 Lines = Mapping[str, str]
 """Metric -> what its line is called. A metric that ends in a slash is a family of metrics."""
@@ -385,6 +387,10 @@ def rewards(db: Database, round_: int | None) -> Rewards | None:
     for reward, count in found:
         counts[min(_BARS - 1, int((reward - least) / width))] += count
     bars = [(least + at * width, least + (at + 1) * width, count) for at, count in enumerate(counts)]
+    while len(bars) > 1 and not bars[0][2]:
+        bars.pop(0)
+    while len(bars) > 1 and not bars[-1][2]:
+        bars.pop()
     return Rewards(round=int(round_), bars=bars, without=len(rows) - len(found))
 
 
@@ -426,16 +432,24 @@ def spark(run: Run, *, width: int = 120, height: int = 28) -> Markup:
         values, label = run.series("curriculum/p_hat_mean"), "mean p̂"
     if len(values) < 2:
         return Markup("")
+    whole, places, size = values, list(values), -(-len(values) // _MOST_POINTS)
+    columns = [places[at : at + size] for at in range(0, len(places), size)]
+    values = {fmean(column): fmean(whole[number] for number in column) for column in columns}
     first, last = min(values), max(values)
     x_of = (width - 6) / ((last - first) or 1)
+    shares = {number: min(1.0, max(0.0, value)) for number, value in values.items()}
+    least, most = min(shares.values()), max(shares.values())
+    span = max(0.2, most - least)
+    bottom = min(1.0 - span, max(0.0, (least + most - span) / 2))
     points = [
-        (3 + (n - first) * x_of, 3 + (1 - min(1.0, max(0.0, v))) * (height - 6)) for n, v in values.items()
+        (3 + (n - first) * x_of, 3 + (1 - (share - bottom) / span) * (height - 6))
+        for n, share in shares.items()
     ]
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     return Markup(
         '<svg class="spark" viewBox="0 0 {w} {h}" width="{w}" height="{h}" role="img" aria-label="{label}">'
         '<polyline points="{line}"/><circle cx="{x:.1f}" cy="{y:.1f}" r="2.5"/></svg>'
-    ).format(w=width, h=height, label=f"{label}: {said(values)}", line=line, x=points[-1][0], y=points[-1][1])
+    ).format(w=width, h=height, label=f"{label}: {said(whole)}", line=line, x=points[-1][0], y=points[-1][1])
 
 
 def alarms(run: Run) -> list[str]:
