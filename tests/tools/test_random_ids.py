@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from bundles import call, made
+from bundles import EXAMPLES, call, made
 from genenv.gate.gate import base_tasks
 from genenv.tools.calls import format_calls
 from genenv.tools.check import calls_of
@@ -18,6 +20,7 @@ from genenv.tools.environment import Tools
 from genenv.tools.settings import ToolsConfig
 from genenv.tools.worlds.base import Call
 from genenv.tools.worlds.importing import SessionSettings
+from genenv.tools.worlds.mcp.world import McpWorld, Running
 from genenv.tools.worlds.python import PythonWorld
 
 TODO = '''
@@ -119,6 +122,32 @@ def test_every_usual_way_to_draw_is_seeded(tmp_path: Path, line: str) -> None:
         one = [world.play_uncached([call("draw"), call("draw")]).outcomes for _ in range(2)]
     assert [a.result for a in one[0]] == [b.result for b in one[1]]
     assert one[0][0].result != one[0][1].result
+
+
+def drawn_by(server: tuple[str, ...], files: Path, **calls: Any) -> tuple[object, ...]:
+    """What a call draws in two new processes with seeds, and in one without."""
+    program = [call(name, **args) for name, args in calls.items()]
+    files.mkdir()
+    found: list[object] = []
+    for seeded in (True, False):
+        running = Running(command=server, env=("NODE_OPTIONS=--no-warnings",), seeded=seeded)
+        with closing(McpWorld(files, running)) as world:
+            found += [world.play_uncached(program).outcomes[-1].text for _ in range(1 + seeded)]
+    return tuple(found)
+
+
+def test_what_a_server_in_python_draws_is_the_same_in_each_process(tmp_path: Path) -> None:
+    server = sys.executable, str(EXAMPLES / "bare_server.py"), "draws"
+    one, two, without = drawn_by(server, tmp_path / "files", draw={})
+    assert one == two != without
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="no Node: it runs the server")
+def test_what_a_server_in_node_draws_is_the_same_in_each_process(tmp_path: Path) -> None:
+    server = "node", str(EXAMPLES / "todo_server.mjs"), "{folder}"
+    one, two, without = drawn_by(server, tmp_path / "files", add_task={"title": "milk"})
+    ids = [cast(str, json.loads(str(text))["id"]) for text in (one, two, without)]
+    assert ids[0] == ids[1] != ids[2]
 
 
 @pytest.mark.long

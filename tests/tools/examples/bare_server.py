@@ -5,8 +5,11 @@ Its second argument, if there is one, is a file that gets a line for each start 
 
 import json
 import os
+import random
+import secrets
 import sys
 import time
+import uuid
 from pathlib import Path
 
 mode, ledger = sys.argv[1], Path("accounts.json")
@@ -41,10 +44,13 @@ MORE = {
     "hangs": {"hang": ("Hang.", {})},
     "waits": {"hang": ("Hang.", {}), "wait": ("Wait.", {"seconds": {"type": "number"}})},
     "ends": {"end": ("End.", {})},
+    "draws": {"draw": ("Draw at random.", {})},
 }
 
 
 def called(name, args):
+    if name == "draw":
+        return [str(uuid.uuid4()), random.randint(0, 10**9), secrets.token_hex(4), os.urandom(4).hex()]
     accounts = remembered if mode == "keeps" else json.loads(ledger.read_text())["accounts"]
     accounts = accounts.get("accounts", accounts) if mode == "keeps" else accounts
     if name == "hang":

@@ -118,6 +118,9 @@ class McpSource(BaseModel, frozen=True, extra="forbid"):
     """Let the server reach the network, because it does not start without it."""
     may_write: tuple[str, ...] = ()
     """Folders besides its working folder in which the server may write; `~` is the user's home."""
+    seeded: bool = False
+    """Let what the server draws at random be the same in each new process, in Node and Python, so that tasks
+    can name ids that it draws. Bundles that were made before there was this setting do without."""
 
     @field_validator("env")
     @classmethod
@@ -148,6 +151,7 @@ class McpSource(BaseModel, frozen=True, extra="forbid"):
             fresh=self.fresh,
             network=self.network,
             may_write=self.may_write,
+            seeded=self.seeded,
         )
         return McpWorld(files, running, call_s=call_s)
 

@@ -92,7 +92,9 @@ class McpOrigin:
                 shutil.copytree(self._folder, files, symlinks=True)
             except OSError as error:  # includes shutil.Error
                 raise UsageError(f"{self._folder} cannot be copied: {first_line(error)}") from error
-        source = McpSource(command=self._command, env=self._env, fresh=False, may_write=self.may_write)
+        source = McpSource(
+            command=self._command, env=self._env, fresh=False, may_write=self.may_write, seeded=True
+        )
         if _starts(source, files):
             return source
         anything = Running(command=self._command, env=self._env, fresh=False, network=True, may_write=None)

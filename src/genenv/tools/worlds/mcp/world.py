@@ -18,6 +18,7 @@ from typing import Any, TypeVar, cast
 
 from genenv.environments.stepwise import STEPPED
 from genenv.errors import UsageError
+from genenv.tools.worlds import seeding
 from genenv.tools.worlds.base import GONE, Call, KnownPrograms, Outcome, Played, Session, Step, Tool, usable
 from genenv.tools.worlds.folder import Original, WorkingFolder
 from genenv.tools.worlds.mcp.client import (
@@ -58,6 +59,17 @@ _ALWAYS = {
 }
 """Environment variables that make servers more deterministic: commit dates, and no writes on reads."""
 
+_OF_NODE, _OF_PYTHON = "NODE_OPTIONS", "PYTHONPATH"
+_SEED = """try:
+    seeding = {{"__name__": "seeding"}}
+    with open({file!r}, encoding="utf-8") as code:
+        exec(code.read(), seeding)
+    seeding["take_over"]()
+except Exception:
+    pass
+"""
+"""What Python imports first (`sitecustomize`): an old version may not know what it needs."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
@@ -72,6 +84,8 @@ class Running:
     """Whether the server may reach the network."""
     may_write: tuple[str, ...] | None = ()
     """Folders besides its working folder in which the server may write; None: everywhere."""
+    seeded: bool = False
+    """Whether what the server draws at random is the same in each new process, in Node and Python."""
 
 
 class _Process:
@@ -93,8 +107,9 @@ class _Process:
 
     def _launch(self, running: Running) -> Launch:
         where = str(self._folder.path)
-        own = dict(one.split("=", 1) for one in running.env)
-        told = {k: v for k, v in environment(self._scratch.temporary).items() if k != "PYTHONPATH"}
+        own = (one.split("=", 1) for one in running.env)
+        given = {name: value.replace(FOLDER, where) for name, value in own}
+        told = {k: v for k, v in environment(self._scratch.temporary).items() if k != _OF_PYTHON}
         command = [word.replace(FOLDER, where) for word in running.command]
         offline = {} if running.network else {"npm_config_fetch_retries": "0"}
         return Launch(
@@ -105,9 +120,19 @@ class _Process:
                 **told,
                 **_ALWAYS,
                 **offline,
-                **{name: value.replace(FOLDER, where) for name, value in own.items()},
+                **given,
+                **(self._seeds(given) if running.seeded else {}),
             },
         )
+
+    def _seeds(self, given: Mapping[str, str]) -> dict[str, str]:
+        """Return variables by which Node and Python load code that seeds random numbers, before all other."""
+        folder = self._scratch.path / "seeds"
+        folder.mkdir()
+        (folder / "sitecustomize.py").write_text(_SEED.format(file=seeding.__file__), encoding="utf-8")
+        node = f'{given.get(_OF_NODE, "")} --require "{Path(__file__).with_name("seed.cjs")}"'
+        python = [str(folder), *filter(None, [given.get(_OF_PYTHON)])]
+        return {_OF_NODE: node.strip(), _OF_PYTHON: os.pathsep.join(python)}
 
     async def start(self) -> None:
         """Start the server.
