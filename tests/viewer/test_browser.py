@@ -96,6 +96,7 @@ def test_a_round_arrives_and_its_tasks_are_read_by_keyboard(browser: Any, tmp_pa
         heading = page.get_by_role("heading", level=1)
         assert heading.text_content() == "Trajectory task-2 plain/0"
         window.picture("trace")
+        page.wait_for_load_state()
         page.keyboard.press("j")
         page.wait_for_url("**%2F1")
         assert heading.text_content() == "Trajectory task-2 plain/1"

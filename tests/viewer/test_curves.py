@@ -115,7 +115,11 @@ def test_the_map_of_success_rates_marks_the_rows_of_the_band_and_links_to_their_
     assert rows["60 to 80%"].shares == [0.0, None]
     assert rows["all"].links[1] == "tasks?round=2&origin=generated&low=1.0&high=1.0"
     assert rows["0 to 20%"].links[0] == "tasks?round=1&origin=generated&low=0.0001&high=0.1999"
-    assert (found.shade(0.5), found.shade(0.25)) == (10, 5)
+    assert found.cells(rows["all"]) == (
+        '<td class="h5"><a href="tasks?round=1&amp;origin=generated&amp;low=1.0&amp;high=1.0">25</a></td>'
+        '<td class="h10"><a href="tasks?round=2&amp;origin=generated&amp;low=1.0&amp;high=1.0">50</a></td>'
+    )
+    assert found.cells(rows["60 to 80%"]) == '<td class="h0">0</td><td></td>'
     (older,) = heats(run_of(rates))
     assert [row.label for row in older.rows] == ["all", "some", "none"]
 
