@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from genenv.tools.discover.state_values import leaves, single_paths, wanted, words_of
+from genenv.tools.discover.state_values import (
+    is_inside_record,
+    leaves,
+    refers,
+    single_paths,
+    wanted,
+    words_of,
+)
 
 STATE = {
     "customers": {"C-1": {"name": "Ada", "email": "a@x"}, "C-2": {"name": "Ben", "email": "b@x"}},
@@ -62,6 +69,19 @@ def test_single_values_are_those_that_a_result_holds_in_one_place_only() -> None
         "id": (("id",), 3),
         "one.*.sku": (("one", 0, "sku"), "x"),
     }
+
+
+def test_a_field_of_a_record_inside_of_another_record_is_not_named_by_its_name_alone() -> None:
+    comment = {"id": 3, "text": "fine", "created_by": {"name": "Ada"}}
+    assert is_inside_record(comment, ("created_by", "name"))
+    assert is_inside_record({"entries": [comment]}, ("entries", 0, "created_by", "name"))
+    assert not is_inside_record(comment, ("text",))
+    assert not is_inside_record({"status": "ok", "comment": comment}, ("comment", "text"))
+
+
+def test_ids_and_codes_refer_to_records_and_names_do_not() -> None:
+    assert all(map(refers, ("task_id", "orders.#", "country_code", "orders.*.number")))
+    assert not any(map(refers, ("name", "title", "avatar", "flags", "tasks.*.description")))
 
 
 def test_words_of_names() -> None:

@@ -460,7 +460,7 @@ def test_a_change_needs_a_value_in_bundles_made_from_now_on(tmp_path: Path) -> N
     )
     text = document(paths)
     source = origin_of(str(write(tmp_path, text))).bring(tmp_path / "files")
-    assert cast(OpenApiSource, source).version == 2
+    assert cast(OpenApiSource, source).version == 3
     world, before = MockWorld(text, "it"), OpenApiSource(file="openapi.json").open(tmp_path / "files")
     nothing = [call("put_orders_id", id="ORD-101")]
     assert world.play(nothing).outcomes[0].error == "There is nothing to change."

@@ -457,6 +457,33 @@ def test_names_that_python_does_not_take_stay_but_in_bundles_of_before() -> None
         assert made.result == got.result == {"id": "TRA-107", "from": "Ada", "x-class": "fast"}
 
 
+def test_an_operation_whose_success_has_no_content_does_not_answer_as_an_error() -> None:
+    item = {"type": "object", "properties": {"id": {"type": "string"}, "name": {"type": "string"}}}
+    error = {"type": "object", "properties": {"code": {"type": "string"}}}
+
+    def of(schema: object) -> object:
+        return {"content": {"application/json": {"schema": schema}}}
+
+    paths = {
+        "/tasks/{task_id}": {
+            "get": {"responses": {"200": of(item)}},
+            "delete": {"responses": {"204": {"description": "Nothing."}, "default": of(error)}},
+        },
+        "/tasks": {"get": {"responses": {"default": of({"type": "array", "items": item})}}},
+    }
+    text = json.dumps({"openapi": "3.0.3", "paths": paths})
+    answers = [
+        MockWorld(text, "it.json", version=version)
+        .play([call("delete_tasks_task_id", task_id="TAS-101")])
+        .outcomes[0]
+        .result
+        for version in (2, 3)
+    ]
+    assert set(cast("dict[str, object]", answers[0])) == {"code"}
+    assert answers[1] in (None, {})
+    assert MockWorld(text, "it.json").play([call("get_tasks")]).outcomes[0].result
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["incidents", "music"])
 def test_no_task_of_a_document_calls_a_tool_that_says_nothing(name: str, tmp_path: Path) -> None:

@@ -36,7 +36,9 @@ from genenv.tools.discover.state_values import (
     KEY,
     NAMES,
     indices,
+    is_inside_record,
     leaves,
+    refers,
     single_paths,
     wanted,
 )
@@ -330,7 +332,7 @@ class Explorer:
                 return None
             result = parsed_result(self._last([*before, first]).result)
             path, value = single_paths(result).get(link.kind, ((), None))
-            if value is None or value in first.args.values():
+            if value is None or value in first.args.values() or is_inside_record(result, path):
                 continue
             if reader.writes and any(value in one for one in self._in_state(before).values.values()):
                 continue
@@ -359,6 +361,8 @@ def _fitting(parameter: str, way: str, reader: Recipe, user: str) -> list[str]:
     """Return at most one kind of a tool's results for a parameter, by its recipe or its name."""
     if source_of(way) == reader.tool:
         return [kind for kind in reader.shows if result_kind(reader.tool, kind) == way][:1]
+    if not refers(parameter) and not refers(way):
+        return []  # a name or a description is stated, and not looked up
     of_tool = {f"{reader.tool}.{kind}": kind for kind in reader.shows}
     found = wanted(parameter, user, reader.shows) or wanted(parameter, user, list(of_tool))
     return [of_tool.get(kind, kind) for kind in found[:1]]

@@ -179,6 +179,22 @@ def single_paths(value: Json) -> dict[str, tuple[tuple[str | int, ...], Json]]:
     }
 
 
+def is_inside_record(value: Json, path: Sequence[str | int]) -> bool:
+    """Whether a field is of a record inside of another record, so that the field's name says too little.
+
+    The `name` in `{"id": 3, "created_by": {"name": "Ada"}}` is no name of record 3. In
+    `{"status": "ok", "task": {"name": "Ada"}}` there is only one record.
+    """
+    for place in range(len(path) - 1):
+        inner = at(value, path[:place])
+        if isinstance(inner, Mapping) and any(
+            not isinstance(one, Mapping | list) and _NAMING & {*words_of(name)[-1:]}
+            for name, one in inner.items()
+        ):
+            return True
+    return False
+
+
 _UNREAD = re.compile(r"<[A-Za-z_][\w.<>]*>|\d+ bytes, [0-9a-f]{64}")
 """What stands in a state for what cannot be read: an object's class, a file's size and digest."""
 
@@ -243,6 +259,12 @@ def untold(kinds: Mapping[str, Sequence[Json]]) -> list[str]:
     for kind in sorted(kinds, key=lambda kind: 2 if _is_place(kind) else not names_records(kind)):
         first.setdefault(repr(sorted(map(repr, kinds[kind]))), kind)
     return list(first.values())
+
+
+def refers(name: str) -> bool:
+    """Whether a parameter or a kind of values stands for a record: an id, a key, a code, but no title."""
+    last = name.rsplit(".", 1)[-1]
+    return last in (KEY, NAMES) or bool((_NAMING - _SPOKEN) & {*words_of(last)[-1:]})
 
 
 def names_records(kind: str) -> bool:

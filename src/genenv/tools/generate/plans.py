@@ -16,7 +16,7 @@ from genenv.environments.common import Refused
 from genenv.tools.bundle import Starts, ToolCircles, companions
 from genenv.tools.discover.exploring import Explorer
 from genenv.tools.discover.recipes import Graph, Link, Recipe, parsed_result
-from genenv.tools.discover.state_values import leaves, single_paths
+from genenv.tools.discover.state_values import is_inside_record, leaves, single_paths
 from genenv.tools.language.wording import left_out, omittable
 from genenv.tools.language.words import SpokenValues
 from genenv.tools.spec import AND, SIZES, THEN, Program, Question, Step, ToolsParameters, Use
@@ -306,13 +306,15 @@ class ProgramSampler:
         known |= {repr(schema.get("default")) for schema in tool.properties.values()}
         recipe = self._graph.recipes[calls[-1].tool]
         varied = recipe.told
-        found = single_paths(parsed_result(last)).items()
+        result = parsed_result(last)
+        found = single_paths(result).items()
         echoed = [value for value in calls[-1].args.values() if isinstance(value, str) and recipe.writes]
         worth = [
             path
             for kind, (path, value) in found
             if kind in varied
             and can_be_told(value, known)
+            and not is_inside_record(result, path)
             and not any(one in str(value) for one in echoed)  # "wrote a.txt" repeats an argument
         ]
         return (Question(call=len(calls) - 1, path=rng.choice(worth)),) if worth else ()

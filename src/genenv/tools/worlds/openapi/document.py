@@ -41,13 +41,19 @@ Node = Mapping[str, Any]
 
 
 class Document:
-    """An OpenAPI document, read from JSON or YAML; messages call it by its name.
+    """An OpenAPI document.
+
+    Args:
+        text: JSON or YAML.
+        name: what messages call it.
+        errors_answer: whether an operation whose success has no content answers as an error does.
 
     Raises:
         UsageError: the text is not an OpenAPI document.
     """
 
-    def __init__(self, text: str, name: str) -> None:
+    def __init__(self, text: str, name: str, *, errors_answer: bool = False) -> None:
+        self.errors_answer = errors_answer
         root = read_document(text, name)
         if not isinstance(root, Mapping):
             raise UsageError(f"{name} is no OpenAPI document, but {type(root).__name__}")
@@ -431,7 +437,8 @@ def _answer(document: Document, node: Node) -> tuple[dict[str, Any] | None, str]
     """Return the schema of the first response that means success and has one, and `Operation.answers`."""
     told = as_object(node.get("responses"))
     good = [told[code] for code in sorted(told) if code.startswith("2")]
-    answers = [document.resolved(one) for one in (*good, told.get("default"))]
+    otherwise = [] if good and not document.errors_answer else [told.get("default")]
+    answers = [document.resolved(one) for one in (*good, *otherwise)]
     kinds = next((list(found) for one in answers if (found := as_object(one.get("content")))), list[str]())
     other = [kind for kind in kinds if kind == FORM or not _JSON.match(kind)]
     schemas = (_content(document, one, writing=False)[1] for one in answers)

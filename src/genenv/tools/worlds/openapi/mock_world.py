@@ -52,7 +52,7 @@ class MockWorld:
     asked: Collection[str] = ()
 
     def __init__(self, text: str, name: str, only: Sequence[str] = (), version: int = NEWEST) -> None:
-        resources = Resources(operations(Document(text, name), only))
+        resources = Resources(operations(Document(text, name, errors_answer=version < 3), only))
         self.tables = resources.tables
         """The tables by name."""
         self.left_out: dict[str, str] = dict(resources.left_out)
