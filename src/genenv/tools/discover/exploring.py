@@ -35,6 +35,7 @@ from genenv.tools.discover.state_values import (
     HIDDEN,
     KEY,
     NAMES,
+    about,
     indices,
     is_inside_record,
     leaves,
@@ -363,7 +364,9 @@ def _fitting(parameter: str, way: str, reader: Recipe, user: Recipe) -> list[str
         return []  # the name or the flags that a record is to have are stated, and not looked up
     if source_of(way) == reader.tool:
         return [kind for kind in reader.shows if result_kind(reader.tool, kind) == way][:1]
-    of_tool = {f"{reader.tool}.{kind}": kind for kind in reader.shows}
+    of_tool = {
+        f"{reader.tool}.{kind}": kind for kind in reader.shows if about(parameter, user.tool, reader.tool)
+    }
     found = wanted(parameter, user.tool, reader.shows) or wanted(parameter, user.tool, list(of_tool))
     return [of_tool.get(kind, kind) for kind in found[:1]]
 

@@ -13,6 +13,7 @@ from typing import cast
 
 import regex
 
+from genenv.tools.language.words import ORDERS
 from genenv.types import Json
 
 KEY = "#"
@@ -259,6 +260,18 @@ def untold(kinds: Mapping[str, Sequence[Json]]) -> list[str]:
     for kind in sorted(kinds, key=lambda kind: 2 if _is_place(kind) else not names_records(kind)):
         first.setdefault(repr(sorted(map(repr, kinds[kind]))), kind)
     return list(first.values())
+
+
+def about(parameter: str, tool: str, other: str) -> bool:
+    """Whether another tool's name says that it is about what a parameter stands for: `task_id`, `add_task`.
+
+    Args:
+        parameter: the name of the parameter.
+        tool: the name of its tool, which says what a mere `id` is of.
+        other: the name of the other tool.
+    """
+    named = {word for word in words_of(parameter) if word not in _NAMING} or {*words_of(tool)} - ORDERS
+    return bool(named) and named <= {*words_of(other)}
 
 
 def refers(name: str) -> bool:
