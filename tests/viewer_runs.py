@@ -6,6 +6,7 @@ import http.client
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -35,7 +36,14 @@ HOSTILE = (
     "</pre><script>alert(1)</script><img src=x onerror=alert(1)> [x](javascript:alert(1)) {{ 7*7 }} {% raw %}"
     "<svg onload=alert(1)> \x1b[2J\x07\x00 \u202eturned\u202c \ud800 'quote\" &amp; %2e%2e/ \u2028"
 )
-CONFIG = '[run]\nrounds = {rounds}\nseed = 7\n[environment]\nname = "sums"\n[curriculum]\nalpha = 0.5\n'
+CONFIG = """{head}[run]
+rounds = {rounds}
+seed = {seed}
+[environment]
+name = "sums"
+[curriculum]
+alpha = 0.5
+{more}"""
 METRICS = {
     "agent/eval_success": 0.25,
     "curriculum/p_hat_mean": 0.5,
@@ -47,9 +55,22 @@ METRICS = {
 }
 
 
-def write_run(folder: Path, *, rounds: int, text: str = "plain", planned: int = 2) -> RunFolder:
-    """A run with one seed, and in each round a task with four rollouts, a refusal and an evaluation."""
-    made = RunFolder.create(folder, CONFIG.format(rounds=planned))
+def write_run(
+    folder: Path,
+    *,
+    rounds: int,
+    text: str = "plain",
+    planned: int = 2,
+    run_seed: int = 7,
+    head: str = "",
+    more: str = "",
+) -> RunFolder:
+    """A run with one seed, and in each round a task with four rollouts, a refusal and an evaluation.
+
+    `head` and `more` are lines before and after those of `CONFIG`.
+    """
+    config = CONFIG.format(rounds=planned, seed=run_seed, head=head, more=more)
+    made = RunFolder.create(folder, config)
     seed = Seed(id=f"seed {clean(text)}", environment="sums", spec={"text": text}, skills=("adding",))
     base = _task(f"base {clean(text)}", text, Lineage(origin=Origin.SEED, seed_id=seed.id))
     held_out = _task("held-0", text, Lineage(origin=Origin.HELD_OUT))
@@ -149,6 +170,27 @@ class Answer:
     @property
     def text(self) -> str:
         return self.body.decode()
+
+
+class Tags(HTMLParser):
+    """The tags of a page, with their attributes, and its text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(text)
+        self.text = " ".join(" ".join(self.words).split())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+def text_of(page: str) -> str:
+    return Tags(page).text
 
 
 class Reader:

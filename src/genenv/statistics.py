@@ -17,11 +17,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+ROUNDING = 1e-9
+"""The mean of three times 0.8 is more than 0.8."""
+ONE_SEED, WITHIN_NOISE = "one seed", "within noise"
 LEVEL = 0.05
 """Significance level of all tests; intervals cover 95%."""
 POWER = 0.8
@@ -218,7 +223,7 @@ def difference(one: Scores, other: Scores) -> Difference:
     Raises:
         ValueError: the arrays have different shapes or are empty.
     """
-    from scipy import stats  # takes a while to load
+    from scipy import special  # takes a while to load
 
     if one.shape != other.shape or not one.size:
         raise ValueError(f"scores of shapes {one.shape} and {other.shape} are not paired")
@@ -226,21 +231,21 @@ def difference(one: Scores, other: Scores) -> Difference:
     seeds, value = len(apart_SN), float(apart_SN.mean())
     tasks = float(apart_SN.var(axis=1).mean()) / apart_SN.size
     if seeds < 2:
-        half = float(stats.norm.ppf(1 - LEVEL / 2)) * math.sqrt(tasks)
+        half = float(special.ndtri(1 - LEVEL / 2)) * math.sqrt(tasks)
         return Difference(value, value - half, value + half, math.nan, seeds, math.nan)
     error = math.sqrt(float(apart_SN.mean(axis=1).var(ddof=1)) / seeds + tasks)
-    half = float(stats.t.ppf(1 - LEVEL / 2, seeds - 1)) * error
+    half = _quantile(seeds) * error
     p = p_value(value, error, seeds)
     return Difference(value, value - half, value + half, p, seeds, error * math.sqrt(seeds))
 
 
 def p_value(value: float, error: float, seeds: int) -> float:
     """Return the two-sided p-value of a mean: P(|t| > |value / error|), with S - 1 degrees of freedom."""
-    from scipy import stats  # takes a while to load
+    from scipy import special  # takes a while to load
 
     if not value:
         return 1.0
-    return float(2 * stats.t.sf(abs(value) / error, seeds - 1)) if error else 0.0
+    return float(2 * special.stdtr(seeds - 1, -abs(value) / error)) if error else 0.0
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -286,13 +291,21 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
 
     The ends of the interval are NaN for one seed.
     """
-    from scipy import stats  # takes a while to load
-
-    mean = float(np.mean(values))
-    if len(values) < 2:
+    count = len(values)
+    mean = math.fsum(values) / count
+    if count < 2:
         return mean, math.nan, math.nan
-    half = float(stats.t.ppf(0.975, len(values) - 1)) * float(stats.sem(values))
+    variance = math.fsum((value - mean) ** 2 for value in values) / (count - 1)
+    half = _quantile(count) * math.sqrt(variance / count)
     return mean, mean - half, mean + half
+
+
+@lru_cache(maxsize=256)
+def _quantile(seeds: int) -> float:
+    """Return the 97.5% quantile of Student's t with S - 1 degrees of freedom."""
+    from scipy import special  # takes a while to load
+
+    return float(special.stdtrit(seeds - 1, 1 - LEVEL / 2))
 
 
 def ratio(one: Sequence[float], other: Sequence[float]) -> tuple[float, float, float]:
@@ -302,3 +315,62 @@ def ratio(one: Sequence[float], other: Sequence[float]) -> tuple[float, float, f
     """
     mean, low, high = mean_interval([math.log(a / b) for a, b in zip(one, other, strict=True)])
     return math.exp(mean), math.exp(low), math.exp(high)
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """Two variants, paired by seed."""
+
+    one: str
+    other: str
+    difference: Difference
+    """The one minus the other."""
+    adjusted: float
+    """Its p-value after Holm, over all pairs that are compared in the same way."""
+
+    more_less: ClassVar[tuple[str, str]] = ("higher", "lower")
+    """What the one is where the difference is above zero, and where it is below."""
+
+    def outcome(self) -> str:
+        """What is shown of the one against the other."""
+        if self.difference.seeds < 2:
+            return ONE_SEED
+        if self.adjusted >= LEVEL:
+            return WITHIN_NOISE
+        more, less = self.more_less
+        return more if self.difference.value > 0 else less
+
+    def verdict(self) -> str:
+        """The outcome in words."""
+        outcome = self.outcome()
+        if outcome == ONE_SEED:
+            return "one seed: nothing can be said of seeds"
+        return outcome if outcome == WITHIN_NOISE else f"{self.one} is {outcome}"
+
+    def cells(self, digits: str, *, scale: float = 1.0) -> tuple[str, ...]:
+        """The cells of `CELLS`: the difference and its interval times `scale`, with digits such as `.1f`."""
+        value, low, high = (
+            f"{scale * part:+{digits}}"
+            for part in (self.difference.value, self.difference.low, self.difference.high)
+        )
+        return value, f"{low} to {high}", p_word(self.adjusted), str(self.difference.seeds), self.outcome()
+
+
+CELLS = ("difference", "95% interval", "p (Holm)", "seeds", "verdict")
+_ContrastT = TypeVar("_ContrastT", bound=Contrast)
+
+
+def with_holm(rows: Sequence[_ContrastT]) -> list[_ContrastT]:
+    """Contrasts that are compared in the same way, with their p-values adjusted for how many they are."""
+    adjusted = holm([row.difference.p for row in rows])
+    return [replace(row, adjusted=p) for row, p in zip(rows, adjusted, strict=True)]
+
+
+def p_word(value: float) -> str:
+    """A p-value; a dash where there is none."""
+    return "–" if math.isnan(value) else "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things: `1 seed`, `2 seeds`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from genenv.tools.discover.descriptions import agreeing, listed, misplaced
-from genenv.tools.discover.recipes import is_free
+from genenv.tools.discover.recipes import Held, Recipe, draw_arguments, is_free
 from genenv.tools.generate.fresh_values import fresh
 from genenv.tools.worlds.base import Tool
 
@@ -68,6 +68,20 @@ def test_arguments_that_exclude_or_need_each_other() -> None:
     assert agreeing(one, {"ids", "sessions"}) == ["sessions"]
     assert agreeing(one, {"steps", "name"}) == ["steps", "name", "links"]
     assert agreeing(one, {"steps", "links", "ids"}) == ["ids", "steps", "links"]
+
+
+def test_an_argument_that_is_said_to_be_required_is_always_given() -> None:
+    login = {"type": "string", "description": "The email address.\n\nRequired, unless `is_app` is set."}
+    one = tool(login=login, city={"type": "string", "description": "Required if known."})
+    recipe = Recipe(tool=one.name, writes=True, ways={"login": "new", "city": "new"}, success=1.0)
+    drawn = [draw_arguments(one, recipe, Held({}), random.Random(seed)) or {} for seed in range(40)]
+    assert all("login" in args for args in drawn)
+    assert not all("city" in args for args in drawn)
+
+
+def test_a_text_whose_format_is_a_number_is_a_number() -> None:
+    one = tool(days={"type": "string", "format": "int32"})
+    assert str(fresh(one, "days", random.Random(0))).isdigit()
 
 
 def test_arguments_that_are_only_for_one_value_of_another() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from genenv.tools.discover.state_values import (
+    about,
     is_inside_record,
     leaves,
     refers,
@@ -80,8 +81,15 @@ def test_a_field_of_a_record_inside_of_another_record_is_not_named_by_its_name_a
 
 
 def test_ids_and_codes_refer_to_records_and_names_do_not() -> None:
-    assert all(map(refers, ("task_id", "orders.#", "country_code", "orders.*.number")))
+    assert all(map(refers, ("task_id", "orders.#", "country_code", "orders.*.number", "branch_name")))
     assert not any(map(refers, ("name", "title", "avatar", "flags", "tasks.*.description")))
+
+
+def test_a_tool_is_about_what_a_parameter_stands_for_by_its_name() -> None:
+    assert about("task_id", "complete_task", "add_task")
+    assert about("id", "delete_task", "add_task")
+    assert not about("retention_policy_id", "get_retention_policy", "list_legal_hold_policies")
+    assert not about("id", "delete_task", "get_order")
 
 
 def test_words_of_names() -> None:

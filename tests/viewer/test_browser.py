@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def test_a_round_arrives_and_its_tasks_are_read_by_keyboard(browser: Any, tmp_pa
         page.wait_for_function("document.querySelector('.u-legend .u-value').textContent === 'last'")
         assert page.evaluate("window.mine"), "the page was not loaded again"
         window.picture("run")
-        page.get_by_role("link", name="Tasks").click()
+        page.get_by_role("link", name="Tasks", exact=True).click()
         page.get_by_label("round").fill("2")
         page.keyboard.press("Enter")
         page.get_by_role("link", name="task-2 plain").click()
@@ -45,6 +46,7 @@ def test_a_round_arrives_and_its_tasks_are_read_by_keyboard(browser: Any, tmp_pa
         heading = page.get_by_role("heading", level=1)
         assert heading.text_content() == "Trajectory task-2 plain/0"
         window.picture("trace")
+        page.wait_for_load_state()
         page.keyboard.press("j")
         page.wait_for_url("**%2F1")
         assert heading.text_content() == "Trajectory task-2 plain/1"
@@ -79,3 +81,73 @@ def test_narrow_and_dark_pages_of_hostile_texts_fit_and_run_nothing(
     assert not window.faults
     dark = window.page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert dark == "rgb(21, 23, 26)"
+
+
+def test_runs_are_marked_and_compared_by_keyboard_while_one_is_written(
+    browser: Any, tmp_path: Path, serve: Any
+) -> None:
+    for name, alpha in (("a", ""), ("b", "beta = 3.0\n")):
+        for number in range(2):
+            write_run(tmp_path / name / f"seed-{number}", rounds=5, run_seed=number, more=alpha)
+    folder = write_run(tmp_path / "live", rounds=2, planned=9)
+    server = serve(tmp_path).server
+    seed = Seed(id="seed plain", environment="sums", spec={"text": "plain"}, skills=("adding",))
+    window = Window(browser, server.url, viewport={"width": 1280, "height": 900})
+    page = window.page
+    with folder.lock(), PoolStore.open(folder.pool, create=False) as store:
+        window.open("/")
+        for name in ("a/seed-0", "a/seed-1", "b/seed-0"):
+            page.get_by_label(f"compare {name}").press("Space")
+        commit(folder, store, 2, seed=seed)
+        page.get_by_text("2 of 9").wait_for()
+        assert page.locator("input:checked").count() == 3, "marks outlast new rounds"
+        page.get_by_label("compare b/seed-1").press("Space")
+        page.get_by_role("button", name="Compare the marked runs").press("Enter")
+        page.locator(".chart canvas").first.wait_for()
+    assert page.get_by_role("heading", level=1).text_content() == "2 configurations compared"
+    assert page.url.count("run=") == 4
+    assert "a (n = 2)" in page.locator(".u-legend").first.inner_text()
+    page.get_by_label("along").select_option("tokens")
+    page.get_by_role("button", name="Show").press("Enter")
+    page.get_by_text("tokens sampled so far").first.wait_for()
+    assert page.url.count("run=") == 4
+    window.picture("compare")
+    page.get_by_role("link", name="choose other runs").press("Enter")
+    page.wait_for_url("**/?run=*")
+    assert page.locator("input:checked").count() == 4
+    plain = Window(browser, server.url, java_script_enabled=False)
+    plain.open("/")
+    plain.page.get_by_label("compare a/seed-0").check()
+    plain.page.get_by_role("button", name="Compare the marked runs").click()
+    assert plain.page.get_by_text("0.45 at last").first.is_visible()
+    assert not window.faults + plain.faults
+
+
+def test_rounds_of_charts_and_shares_of_maps_are_reached_by_keyboard(
+    browser: Any, tmp_path: Path, serve: Any
+) -> None:
+    folder = write_run(tmp_path / "demo", rounds=5)
+    lines = [json.loads(line) for line in folder.metrics.read_text(encoding="utf-8").splitlines()]
+    mixed = [
+        line | {"tasks/mixed": 1.0, "tasks/p_hat/40-60": 0.5, "tasks/p_hat/80-100": 0.5} for line in lines
+    ]
+    folder.metrics.write_text("".join(f"{json.dumps(line)}\n" for line in mixed), encoding="utf-8")
+    window = Window(browser, serve(tmp_path).server.url, viewport={"width": 400, "height": 900})
+    page = window.page
+    window.open(address("demo"))
+    chart = page.get_by_role("slider").first
+    chart.press("ArrowLeft")
+    chart.press("ArrowLeft")
+    assert chart.get_attribute("aria-valuetext") == "round 3, success 0.4"
+    chart.press("Enter")
+    page.wait_for_url("**/tasks?round=3")
+    page.go_back()
+    page.locator(".chart canvas").first.wait_for()
+    links = page.locator("table.heat a")
+    assert links.evaluate_all("all => all.filter((one) => one.tabIndex === 0).length") == 1
+    page.locator("table.heat tbody a[tabindex='0']").focus()
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/tasks?round=3&origin=generated&low=0.8&high=0.9999")
+    assert not window.faults

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from genenv.viewer.curves import alarms, charts, numbers, spark, table
+from genenv.viewer.curves import alarms, charts, heats, numbers, sections, spark, table
 from genenv.viewer.folders import Run
 
 
@@ -43,6 +44,12 @@ def run_of(metrics: Mapping[str, Sequence[float | None]]) -> Run:
             "The reward in training rises by 0.20 while held-out success falls by 0.10",
         ),
         ({"agent/reward": [0.4] * 3 + [0.6] * 3, "agent/eval_success": [0.5] * 6}, ""),
+        (
+            {"agent/mismatch_kl": [0.004] * 3 + [0.012] * 3},
+            "The mismatch of the agent's sampler and trainer grows: 0.012 nats a token, after 0.004",
+        ),
+        ({"agent/mismatch_kl": [0.004] * 3 + [0.011] * 3}, ""),
+        ({"agent/mismatch_kl": [0.001] * 3 + [0.009] * 3}, ""),
     ],
 )  # fmt: skip
 def test_an_alarm_is_given_from_its_limit_on(metrics: Mapping[str, Sequence[float]], sentence: str) -> None:
@@ -53,7 +60,7 @@ def test_an_alarm_is_given_from_its_limit_on(metrics: Mapping[str, Sequence[floa
 
 def test_a_run_without_rounds_has_no_numbers_charts_or_alarms() -> None:
     run = run_of({})
-    assert (charts(run), numbers(run), alarms(run), table(run), spark(run)) == ([], {}, [], [], "")
+    assert (sections(run), numbers(run), alarms(run), table(run), spark(run)) == ([], {}, [], [], "")
 
 
 def test_a_chart_has_one_value_a_round_and_the_rest_of_a_family_in_one_series() -> None:
@@ -70,9 +77,65 @@ def test_a_small_picture_is_within_its_frame_and_says_its_values() -> None:
     assert 'aria-label="held-out success: 0 first, 1 last, from 0 to 1"' in svg
     points = [tuple(map(float, pair.split(","))) for pair in re.findall(r'points="([^"]*)"', svg)[0].split()]
     assert points == [(3.0, 25.0), (117.0, 3.0)]
+    near = str(spark(run_of({"agent/eval_success": [0.45, 0.55]})))
+    assert 'points="3.0,19.5 117.0,8.5"' in near, "near values are seen to differ: the frame is 0.4 to 0.6"
 
 
 def test_the_table_names_metrics_of_other_versions_too() -> None:
     rows = table(run_of({"agent/kl": [0.5], "of/another_version": [2.0]}))
     assert rows[0][:3] == ("agent/kl", "0.5", "nats/token")
     assert rows[1] == ("of/another_version", "2", "", "")
+
+
+def test_a_long_line_has_its_running_mean_and_a_long_stack_consists_of_means() -> None:
+    found = charts(run_of({"agent/kl": [0.0, 1.0] * 100, "time/rollout_s": [1.0, 3.0] * 100}))
+    kl, seconds = (chart["series"][0] for chart in found if chart["kind"] in ("line", "stack"))
+    assert kl["values"] == [0.0, 1.0] * 100
+    assert kl["mean"][100] == 0.44444, "four of nine rounds"
+    assert kl["mean"][0] == 0.4, "two of five rounds: there is none before"
+    assert seconds["values"][100] == 1.8889
+    assert found[0]["note"] == "running means of 9 rounds"
+    assert charts(run_of({"agent/kl": [0.5] * 150}))[0]["series"][0]["mean"] is None
+
+
+def test_the_cap_of_an_update_is_drawn_with_its_kl() -> None:
+    run = replace(run_of({"simulator/kl_step": [0.05]}), settings={"simulator.kl_cap": 0.1})
+    assert (charts(run)[0]["limit"], charts(run)[0]["note"]) == (
+        0.1,
+        "cap of an update: 0.1 (simulator.kl_cap)",
+    )
+
+
+def test_the_map_of_success_rates_marks_the_rows_of_the_band_and_links_to_their_tasks() -> None:
+    rates = {"tasks/solved": [0.25, 0.5], "tasks/unsolved": [0.25, 0.5], "tasks/mixed": [0.5, 0.0]}
+    (found,) = heats(run_of(rates | {"tasks/p_hat/0-20": [0.5, 0.0], "tasks/p_hat/60-80": [0.0, None]}))
+    rows = {row.label: row for row in found.rows}
+    assert [label for label, row in rows.items() if row.marked] == ["60 to 80%", "40 to 60%", "20 to 40%"]
+    assert rows["0 to 20%"].shares == [0.5, 0.0]
+    assert rows["60 to 80%"].shares == [0.0, None]
+    assert rows["all"].links[1] == "tasks?round=2&origin=generated&low=1.0&high=1.0"
+    assert rows["0 to 20%"].links[0] == "tasks?round=1&origin=generated&low=0.0001&high=0.1999"
+    assert found.cells(rows["all"]) == (
+        '<td class="h5"><a href="tasks?round=1&amp;origin=generated&amp;low=1.0&amp;high=1.0">25</a></td>'
+        '<td class="h10"><a href="tasks?round=2&amp;origin=generated&amp;low=1.0&amp;high=1.0">50</a></td>'
+    )
+    assert found.cells(rows["60 to 80%"]) == '<td class="h0">0</td><td></td>'
+    (older,) = heats(run_of(rates))
+    assert [row.label for row in older.rows] == ["all", "some", "none"]
+
+
+def test_a_column_of_a_long_map_is_the_mean_of_its_rounds_and_links_to_them() -> None:
+    (found,) = heats(run_of({"tasks/share/mail": [0.0, 1.0, 0.5] * 24}))
+    assert found.columns[:2] == [(1, 2), (3, 4)]
+    (row,) = found.rows
+    assert row.shares[:3] == [0.5, 0.25, 0.75]
+    assert row.links[0] == "?from=1&to=2"
+
+
+def test_skills_are_shown_by_what_the_simulator_writes_and_by_what_the_agent_solves() -> None:
+    found = heats(run_of({"tasks/share/a b": [0.5], "agent/skill/a b": [0.25]}))
+    assert [(one.title, one.rows[0].label, one.rows[0].shares) for one in found] == [
+        ("Skills of new tasks", "a b", [0.5]),
+        ("The agent's success by skill", "a b", [0.25]),
+    ]
+    assert found[0].rows[0].links == ["tasks?round=1&origin=generated&skill=a+b"]

@@ -8,7 +8,6 @@ import json
 import re
 import sqlite3
 from contextlib import closing
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote, urljoin, urlsplit
@@ -20,34 +19,14 @@ from genenv.runs.folder import RunFolder
 from genenv.runs.store.store import PoolStore
 from genenv.types import Seed
 from genenv.viewer import folders, pages
+from genenv.viewer.curves import heats
 from genenv.viewer.folders import NotFound, Runs, reading
 from genenv.viewer.pages import Viewer, address
 from older_stores import make_older
-from viewer_runs import HOSTILE, Reader, commit, write_run
+from viewer_runs import HOSTILE, Reader, Tags, commit, text_of, write_run
 
 DEEP = "sweep/rl/seed-0"
 TASKS = address(DEEP, "tasks")
-
-
-class Tags(HTMLParser):
-    """The tags of a page, with their attributes, and its text."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.words: list[str] = []
-        self.feed(text)
-        self.text = " ".join(" ".join(self.words).split())
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.words.append(data)
-
-
-def text_of(page: str) -> str:
-    return Tags(page).text
 
 
 def ids_of(page: str) -> list[str]:
@@ -58,7 +37,7 @@ def ids_of(page: str) -> list[str]:
 
 def test_the_list_has_every_run_with_its_state_and_numbers(reader: Reader) -> None:
     text = text_of(reader.page("/"))
-    assert re.search(rf"{DEEP} ■ stopped 11 of 20 0\.25 → 0\.80 0\.50 → 0\.50 0\.50 sums", text)
+    assert re.search(rf"{DEEP} ■ stopped 11 of 20 0\.25 → 0\.80 0\.50 → 0\.50 0\.50 – – 7 sums", text)
     assert "hostile" in text
     assert "notes" not in text
 
@@ -98,11 +77,49 @@ def test_the_page_of_a_run_has_its_curves_its_metrics_and_its_alarms(reader: Rea
     found = json.loads(reader.page(address(DEEP, "curves")))
     assert found["rounds"] == list(range(12))
     charts = {chart["title"]: chart for chart in found["charts"]}
-    assert charts["Reasons of refusal"]["series"] == [{"name": "leak", "values": [1.0] * 12}]
+    assert charts["Reasons of refusal"]["series"] == [{"name": "leak", "values": [1.0] * 12, "mean": None}]
     assert charts["Seconds by stage"]["series"][0]["name"] == "rollout"
     assert charts["Tokens sampled per second"]["series"][0]["values"][0] == 20
-    assert charts["Are the tasks at the agent's level?"]["band"] == [0.35, 0.65]
-    assert page.count("<figure>") == len(charts)
+    assert charts["Mean p̂ and mixed outcomes"]["band"] == [0.35, 0.65]
+    assert page.count("<figure ") == len(charts)
+
+
+def test_the_curves_and_maps_of_a_range_of_rounds_are_those_rounds(reader: Reader) -> None:
+    page = reader.page(f"{address(DEEP)}?from=3&to=5")
+    assert "round 11 of 20" in text_of(page), "the run itself is the whole"
+    (data,) = re.findall(r'data-curves="([^"]*)"', page)
+    assert json.loads(reader.page(html.unescape(data)))["rounds"] == [3, 4, 5]
+    reader.page(f"{address(DEEP)}?from=x", status=400)
+
+
+def test_a_bar_of_the_rewards_and_a_share_of_the_map_list_their_tasks(tmp_path: Path, serve: Any) -> None:
+    folder = write_run(tmp_path / "demo", rounds=4)
+    with closing(sqlite3.connect(folder.pool)) as db:
+        db.execute("UPDATE batches SET env_reward = 1.0 WHERE round = 2")
+        db.execute("UPDATE batches SET env_reward = 0.0 WHERE round = 1")
+        db.execute("DELETE FROM tasks WHERE round = 1")
+        db.commit()
+    metrics = [json.loads(line) for line in folder.metrics.read_text(encoding="utf-8").splitlines()]
+    metrics[3] |= {"tasks/mixed": 1.0, "tasks/p_hat/60-80": 1.0, "tasks/share/adding": 1.0}
+    folder.metrics.write_text("".join(f"{json.dumps(one)}\n" for one in metrics), encoding="utf-8")
+    reader = serve(tmp_path)
+    page = reader.page(address("demo"))
+    text = text_of(page)
+    assert "R env of the new tasks of round 3" in text
+    assert "0.5 to 0.55 1 tasks with R_env 0.5 to 0.55" in text
+    assert "Round 2" in text
+    assert "1 batch has no accepted task" in text_of(reader.page(f"{address('demo')}?round=1"))
+
+    def tasks(page: str, query: str) -> list[list[str]]:
+        links = re.findall(r'href="([^"]*)"', page)
+        found = [urljoin(address("demo"), html.unescape(link)) for link in links if query in link]
+        return [ids_of(reader.page(link)) for link in found]
+
+    assert tasks(page, "reward_low") == [["task-3 plain"]]
+    assert tasks(reader.page(f"{address('demo')}?round=2"), "reward_low") == [["task-2 plain"]]
+    assert tasks(page, "low=0.6") == [["task-3 plain"]]
+    assert tasks(page, "skill=adding") == [["task-3 plain"]]
+    assert '60 to 80% ▸<span class="unseen"> in the target band' in page
 
 
 def test_tasks_are_filtered_by_round_origin_skill_rate_and_text(reader: Reader) -> None:
@@ -224,6 +241,21 @@ def test_a_run_of_scripted_players_shows_calls_and_tokens_as_text(trained: Path,
     assert "✗ syntax" in text_of(reader.page(address("trained", "refused"))), "what the simulator broke off"
 
 
+def test_the_shares_of_a_map_are_those_of_the_tasks_that_they_open(trained: Path, serve: Any) -> None:
+    reader, run = serve(trained.parent), Runs(trained.parent).find("trained")
+    (found,) = (heat for heat in heats(run) if heat.title == "p̂ of new tasks")
+    assert [row.label for row in found.rows][1:-1] == [f"{low} to {low + 20}%" for low in (80, 60, 40, 20, 0)]
+    seen = 0
+    for place, (number, _) in enumerate(found.columns):
+        new = run.rounds[number]["tasks/new"]
+        assert sum(row.shares[place] or 0.0 for row in found.rows) == pytest.approx(1)
+        for row in found.rows:
+            listed = ids_of(reader.page(urljoin(address("trained"), row.links[place])))
+            assert len(listed) == round(new * (row.shares[place] or 0.0)), (number, row.label)
+            seen += len(listed)
+    assert seen == sum(values.get("tasks/new", 0) for values in run.rounds.values()) > 5
+
+
 def crawled(reader: Reader, start: str) -> dict[str, str]:
     """Every page that links lead to, by its path."""
     left, found = [start], dict[str, str]()
@@ -258,7 +290,12 @@ def test_every_link_leads_to_a_page_and_no_text_of_a_model_is_markup(reader: Rea
         if "/static/" in path or "/-/text" in path or "/-/config" in path:
             continue
         tags = Tags(page)
-        assert "alert(1)" in page or "/-/" not in path or "hostile" not in path or path.endswith("/-/"), path
+        assert (
+            "alert(1)" in page
+            or "/-/" not in path
+            or "hostile" not in path
+            or urlsplit(path).path.endswith("/-/")
+        ), path
         assert {tag for tag, _ in tags.tags}.isdisjoint({"img", "style", "iframe", "object"}), path
         for tag, attributes in tags.tags:
             assert tag != "script" or (attributes.get("src") or "").startswith("/static/")

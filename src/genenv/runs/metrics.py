@@ -150,6 +150,14 @@ _METRICS = (
     Metric("tasks/mixed", "share", "New tasks that some rollouts solved, and some did not."),
     Metric("tasks/solved", "share", "New tasks that all rollouts solved."),
     Metric("tasks/unsolved", "share", "New tasks that no rollout solved."),
+    *(
+        Metric(
+            f"tasks/p_hat/{low}-{low + 20}",
+            "share",
+            f"New tasks with mixed outcomes whose success rate is {low}% or more and below {low + 20}%.",
+        )
+        for low in range(0, 100, 20)
+    ),
     Metric("tasks/text_tokens", "tokens", "Mean length of the last message of new tasks: what they ask."),
     Metric("tasks/required_response_tokens", "tokens", "Mean length of the new tasks' oracle solutions."),
     Metric("time/warmup_s", "s", "Supervised warm-up of both policies."),
@@ -294,6 +302,12 @@ def _outcomes(groups: Sequence[Group]) -> Mapping[str, float]:
         "tasks/mixed": fmean(0 < k < n for k, n in tried),
         "tasks/solved": fmean(k == n for k, n in tried),
         "tasks/unsolved": fmean(k == 0 for k, _ in tried),
+        **{
+            f"tasks/p_hat/{low}-{low + 20}": fmean(
+                0 < k < n and 100 * k // (20 * n) * 20 == low for k, n in tried
+            )
+            for low in range(0, 100, 20)
+        },
     }
 
 

@@ -3,48 +3,105 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean
+from urllib.parse import urlencode
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
+from genenv.algorithms.update import ALARM
 from genenv.runs.metrics import describe, late_p_hats
+from genenv.runs.store.database import Database
 from genenv.types import JsonObject
 from genenv.viewer.folders import Run
 
-_SHARE, _MOST_SERIES = (0.0, 1.0), 8
-_CHARTS: Sequence[tuple[str, str, str, Mapping[str, str]]] = (
-    ("Held-out success", "share", "line", {"agent/eval_success": "success", "agent/eval_reward": "reward"}),
-    (
-        "Are the tasks at the agent's level?",
-        "share",
-        "band",
-        {"curriculum/p_hat_mean": "mean p̂", "tasks/mixed": "tasks with mixed outcomes"},
+_MOST_SERIES = 8
+_LONG, _MOST_COLUMNS, _MOST_ROWS = 150, 36, 14
+"""Rounds beyond which curves are smoothed; columns and rows of a map of shares."""
+_MOST_POINTS = 60
+"""Points of a small picture; neighboring rounds beyond share one."""
+_BARS = 20
+"""Bars of the histogram of rewards; empty ones at its ends are left out."""
+
+Lines = Mapping[str, str]
+"""Metric -> what its line is called. A metric that ends in a slash is a family of metrics."""
+_CHARTS: Mapping[str, Sequence[tuple[str, str, str, Lines]]] = {
+    "Does the agent learn?": (
+        (
+            "Held-out success",
+            "share",
+            "line",
+            {"agent/eval_success": "success", "agent/eval_reward": "reward"},
+        ),
+        (
+            "Success in training",
+            "share",
+            "line",
+            {
+                "agent/success_rate": "all tasks",
+                "agent/base_success": "base tasks",
+                "agent/new_success": "new tasks",
+                "agent/reward": "reward",
+            },
+        ),
     ),
-    (
-        "Success in training",
-        "share",
-        "line",
-        {"agent/success_rate": "all tasks", "agent/base_success": "base tasks", "agent/new_success": "new"},
+    "Are the tasks at the agent's level?": (
+        (
+            "Mean p̂ and mixed outcomes",
+            "share",
+            "band",
+            {"curriculum/p_hat_mean": "mean p̂", "tasks/mixed": "tasks with mixed outcomes"},
+        ),
+        (
+            "Length",
+            "tokens",
+            "line",
+            {
+                "agent/response_tokens": "a rollout",
+                "tasks/required_response_tokens": "a demonstration",
+                "tasks/text_tokens": "what a task asks",
+            },
+        ),
     ),
-    ("Valid rate of the simulator", "share", "line", {"simulator/valid_rate": "valid rate"}),
-    ("Reasons of refusal", "generations", "stack", {"simulator/rejected/": ""}),
-    ("KL from the start", "nats/token", "line", {"agent/kl": "agent", "simulator/kl": "simulator"}),
-    (
-        "Entropy",
-        "nats/token",
-        "line",
-        {"agent/entropy": "agent", "simulator/decision_entropy": "simulator"},
+    "What does the simulator write?": (
+        (
+            "Valid rate of the simulator",
+            "share",
+            "line",
+            {"simulator/valid_rate": "valid rate", "simulator/novelty": "novelty"},
+        ),
+        ("Reasons of refusal", "generations", "stack", {"simulator/rejected/": ""}),
     ),
-    (
-        "Length",
-        "tokens",
-        "line",
-        {"agent/response_tokens": "a rollout", "tasks/required_response_tokens": "a demonstration"},
+    "Is training stable?": (
+        ("KL from the start", "nats/token", "line", {"agent/kl": "agent", "simulator/kl": "simulator"}),
+        ("KL of the simulator's update", "nats/token", "cap", {"simulator/kl_step": "KL of the update"}),
+        ("Steps halved at the KL cap", "halvings", "line", {"simulator/kl_retries": "simulator"}),
+        (
+            "Entropy",
+            "nats/token",
+            "line",
+            {"agent/entropy": "agent", "simulator/decision_entropy": "simulator"},
+        ),
+        ("Mismatch of sampler and trainer", "nats/token", "line", {"agent/mismatch_kl": "agent"}),
     ),
-    ("Seconds by stage", "s", "stack", {"time/": ""}),
-    ("Tokens sampled per second", "tokens/s", "line", {"tokens/s": "both policies"}),
-)
-"""Title, unit, kind and metrics of each chart. A metric that ends in a slash is a family of metrics."""
+    "What does it cost?": (
+        ("Seconds by stage", "s", "stack", {"time/": ""}),
+        (
+            "Tokens by stage",
+            "tokens",
+            "stack",
+            {
+                "tokens/agent_sampled": "agent, sampled",
+                "tokens/simulator_sampled": "simulator, sampled",
+                "tokens/agent_trained": "agent, trained",
+                "tokens/simulator_trained": "simulator, trained",
+                "tokens/agent_read": "agent, read to score candidates",
+            },
+        ),
+        ("Tokens sampled per second", "tokens/s", "line", {"tokens/s": "both policies"}),
+    ),
+}
+"""Question -> title, unit, kind and metrics of each chart that answers it."""
 
 _SHORTEST_S = 1e-6
 """Rounds that are shorter have no speed."""
@@ -54,33 +111,94 @@ _FALL, _COLLAPSED, _SHORT = 0.15, 0.25, 0.5
 """A valid rate falls by so much; entropy and lengths fall to such a share of what they were."""
 _BAND_ROUNDS, _KL_ROUNDS, _APART = 5, 3, 0.03
 """Rounds in a row outside of the band, and at the KL cap; how far reward and held-out success part."""
+_GROWN, _NOTABLE = 3.0, 0.01
+"""The mismatch of sampler and trainer grows by this factor, to this many nats a token or more."""
 
 
-def charts(run: Run) -> list[JsonObject]:
-    """Return the charts of a run that have data, with one value or null a round in each series."""
+def charts(run: Run, *, drawn: bool = True) -> list[JsonObject]:
+    """Return the charts of a run that have data.
+
+    Args:
+        run: the run.
+        drawn: with the `series`, of one value or null a round. If there are many rounds, a line has its
+            running mean besides, and a stack consists of running means.
+    """
     rounds, found = list(run.rounds), list[JsonObject]()
-    for title, unit, kind, names in _CHARTS:
+    window = len(rounds) // 50 * 2 + 1 if len(rounds) > _LONG else 1
+    for section, title, unit, kind, names in (
+        (section, *chart) for section, several in _CHARTS.items() for chart in several
+    ):
         series = [(name, values) for name, values in _series(run, names) if values]
-        if series:
-            band = run.band if kind == "band" else None
-            found.append(
-                {
-                    "title": title,
-                    "unit": unit,
-                    "kind": "stack" if kind == "stack" else "line",
-                    "band": None if band is None else list(band),
-                    "range": list(_SHARE) if unit == "share" else None,
-                    "series": [
-                        {"name": name, "values": [values.get(number) for number in rounds]}
-                        for name, values in series
-                    ],
-                    "said": "; ".join(f"{name}: {_said(values)}" for name, values in series),
-                }
-            )
+        if not series:
+            continue
+        band, cap = (run.band if kind == "band" else None), run.settings.get("simulator.kl_cap")
+        limit = cap if kind == "cap" and isinstance(cap, int | float) else None
+        notes = [
+            f"shaded: the target band of p̂, {band[0]:g} to {band[1]:g}" if band is not None else "",
+            f"cap of an update: {limit:g} (simulator.kl_cap)" if limit is not None else "",
+            f"running means of {window} rounds" if window > 1 else "",
+        ]
+        found.append(
+            {
+                "section": section,
+                "title": title,
+                "unit": unit,
+                "kind": "stack" if kind == "stack" else "line",
+                "band": None if band is None else list(band),
+                "limit": limit,
+                "share": unit == "share",
+                "series": [_drawn(*one, rounds, window, kind) for one in series] if drawn else [],
+                "said": "; ".join(f"{name}: {said(values)}" for name, values in series),
+                "note": "; ".join(filter(None, notes)),
+            }
+        )
     return found
 
 
-def _series(run: Run, names: Mapping[str, str]) -> list[tuple[str, Mapping[int, float]]]:
+def _drawn(
+    name: str, values: Mapping[int, float], rounds: Sequence[int], window: int, kind: str
+) -> JsonObject:
+    line = [_short(values.get(number)) for number in rounds]
+    smooth = _smoothed(line, window) if window > 1 else None
+    if kind == "stack" and smooth is not None:
+        line, smooth = smooth, None
+    return {"name": name, "values": line, "mean": smooth}
+
+
+def sections(run: Run) -> list[tuple[str, list[JsonObject], list[Heat]]]:
+    """Return questions, each with the charts and maps that answer it; those without any are left out."""
+    drawn, mapped = charts(run, drawn=False), heats(run)
+    found = [
+        (
+            section,
+            [chart for chart in drawn if chart["section"] == section],
+            [heat for heat in mapped if heat.section == section],
+        )
+        for section in _CHARTS
+    ]
+    return [one for one in found if one[1] or one[2]]
+
+
+def _short(value: float | None) -> float | None:
+    """Return a value with as many digits as a chart can show."""
+    return None if value is None else float(f"{value:.5g}")
+
+
+def _smoothed(line: Sequence[float | None], window: int) -> list[float | None]:
+    """Return the mean of the known values in a window around each place; None where there is no value."""
+    sums, counts = [0.0], [0]
+    for value in line:
+        sums.append(sums[-1] + (value or 0.0))
+        counts.append(counts[-1] + (value is not None))
+    found = list[float | None]()
+    for at, value in enumerate(line):
+        first, last = max(0, at - window // 2), min(len(line), at + window // 2 + 1)
+        mean = (sums[last] - sums[first]) / max(1, counts[last] - counts[first])
+        found.append(None if value is None else _short(mean))
+    return found
+
+
+def _series(run: Run, names: Lines) -> list[tuple[str, Mapping[int, float]]]:
     found: list[tuple[str, Mapping[int, float]]] = []
     for metric, label in names.items():
         if metric == "tokens/s":
@@ -90,39 +208,197 @@ def _series(run: Run, names: Mapping[str, str]) -> list[tuple[str, Mapping[int, 
                 (label, {n: sampled[n] / spent[n] for n in sampled if spent.get(n, 0.0) > _SHORTEST_S})
             )
         elif metric.endswith("/"):
-            found += _family(run, metric)
+            order, lines = _family(run, metric)
+            kept, rest = order[: _MOST_SERIES - 1], order[_MOST_SERIES - 1 :]
+            found += [(_plain(name, metric), lines[name]) for name in kept]
+            if rest:
+                found.append(
+                    ("others", {n: sum(lines[name].get(n, 0.0) for name in rest) for n in run.rounds})
+                )
         else:
             found.append((label, run.series(metric)))
     return found
 
 
-def _family(run: Run, prefix: str) -> list[tuple[str, Mapping[int, float]]]:
-    """Return the largest metrics of a family, and the sum of the others."""
-    names = {name for values in run.rounds.values() for name in values if name.startswith(prefix)}
-    lines = {name: run.series(name) for name in names - {"time/round_s"}}
-    order = sorted((name for name in lines if any(lines[name].values())), key=lambda n: (-_sum(lines[n]), n))
-    found: list[tuple[str, Mapping[int, float]]] = [
-        (_plain(name, prefix), lines[name]) for name in order[: _MOST_SERIES - 1]
-    ]
-    if rest := order[_MOST_SERIES - 1 :]:
-        found.append(("others", {n: sum(lines[name].get(n, 0.0) for name in rest) for n in run.rounds}))
-    return found
+def _family(run: Run, prefix: str) -> tuple[list[str], Mapping[str, Mapping[int, float]]]:
+    """Return the metrics of a family, the largest first, and the values of each."""
+    lines = {
+        name: line for name, line in run.metrics.items() if name.startswith(prefix) and name != "time/round_s"
+    }
+    known = (name for name in lines if any(lines[name].values()))
+    return sorted(known, key=lambda name: (-sum(lines[name].values()), name)), lines
 
 
 def _plain(name: str, prefix: str) -> str:
     return name.removeprefix(prefix).removesuffix("_s").replace("_", " ")
 
 
-def _sum(values: Mapping[int, float]) -> float:
-    return sum(values.values())
-
-
-def _said(values: Mapping[int, float]) -> str:
+def said(values: Mapping[int, float]) -> str:
     """Return the first, the last, the smallest and the largest value: what a picture says at once."""
     line = list(values.values())
     if len(line) == 1:
         return f"{line[0]:.3g}"
     return f"{line[0]:.3g} first, {line[-1]:.3g} last, from {min(line):.3g} to {max(line):.3g}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeatRow:
+    """A row of a map of shares."""
+
+    label: str
+    marked: bool
+    """Whether it is in the target band."""
+    shares: Sequence[float | None]
+    """One a column; None where nothing was measured."""
+    links: Sequence[str]
+    """From the page of the run: to the tasks of a round, or to the rounds of a column."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heat:
+    """A map of shares over rounds, as a table. A long run has several rounds in a column."""
+
+    section: str
+    title: str
+    note: str
+    columns: Sequence[tuple[int, int]]
+    """The first and the last round of each."""
+    rows: Sequence[HeatRow]
+    most: float
+    """The largest share."""
+
+    def cells(self, row: HeatRow) -> Markup:
+        """Return the cells of a row as HTML, as a template is slow for a thousand. The largest is darkest."""
+        found = list[str]()
+        for share, link in zip(row.shares, row.links, strict=True):
+            if not share:
+                found.append("<td></td>" if share is None else '<td class="h0">0</td>')
+            else:
+                shade, percent = round(10 * share / self.most), f"{100 * share:.0f}"
+                found.append(f'<td class="h{shade}"><a href="{escape(link)}">{percent}</a></td>')
+        return Markup("".join(found))  # noqa: S704 - numbers, and links that are escaped
+
+
+def heats(run: Run) -> list[Heat]:
+    """Return the maps of a run: p̂ of its new tasks, their skills, and the agent's success by skill."""
+    mapped = [line for name, line in run.metrics.items() if _is_mapped(name)]
+    numbers = sorted(number for number in set[int]().union(*mapped) if number > 0)
+    size = -(-len(numbers) // _MOST_COLUMNS) or 1
+    columns = [numbers[at : at + size] for at in range(0, len(numbers), size)]
+    low, high = run.band or (2.0, 2.0)
+    bins = sorted(range(0, 100, 20), reverse=True)
+    if not any(name.startswith("tasks/p_hat/") for name in run.metrics):
+        mixed = [("some", "tasks/mixed", 0.0001, 0.9999)]
+    else:
+        mixed = [
+            (
+                f"{at} to {at + 20}%",
+                f"tasks/p_hat/{at}-{at + 20}",
+                max(at / 100, 0.0001),
+                round(at / 100 + 0.1999, 4),
+            )
+            for at in bins
+        ]
+    levels = [("all", "tasks/solved", 1.0, 1.0), *mixed, ("none", "tasks/unsolved", 0.0, 0.0)]
+    rows = [
+        _heat_row(run, columns, label, metric, marked=first < high and low < last, low=first, high=last)
+        for label, metric, first, last in levels
+    ]
+    band = f" ▸ marks the rows in the target band {low:g} to {high:g}." if run.band is not None else ""
+    skills, _ = _family(run, "tasks/share/")
+    known, _ = _family(run, "agent/skill/")
+    learned, leveled, written, *_ = _CHARTS
+    found = [
+        (
+            leveled,
+            "p̂ of new tasks",
+            "% of a round's new tasks, by the share of their rollouts that succeeded. Only tasks between all "
+            f"and none give the agent a signal. Darker: more.{band}",
+            rows,
+        ),
+        (
+            written,
+            "Skills of new tasks",
+            "% of a round's new tasks that need a skill.",
+            [
+                _heat_row(run, columns, _plain(name, "tasks/share/"), name, skill=name[len("tasks/share/") :])
+                for name in skills[:_MOST_ROWS]
+            ],
+        ),
+        (
+            learned,
+            "The agent's success by skill",
+            "%, estimated from all its rollouts so far.",
+            [
+                _heat_row(run, columns, _plain(name, "agent/skill/"), name, skill=name[len("agent/skill/") :])
+                for name in sorted(known[:_MOST_ROWS])
+            ],
+        ),
+    ]
+    spans = [(column[0], column[-1]) for column in columns]
+    return [
+        Heat(section=section, title=title, note=note, columns=spans, rows=rows, most=most)
+        for section, title, note, rows in found
+        if (most := max((share or 0.0 for row in rows for share in row.shares), default=0.0)) > 0
+    ]
+
+
+def _is_mapped(metric: str) -> bool:
+    return metric == "tasks/mixed" or metric.startswith(("tasks/share/", "agent/skill/"))
+
+
+def _heat_row(
+    run: Run,
+    columns: Sequence[Sequence[int]],
+    label: str,
+    metric: str,
+    *,
+    marked: bool = False,
+    **query: object,
+) -> HeatRow:
+    line, shares, links = run.series(metric), list[float | None](), list[str]()
+    filters = urlencode({"origin": "generated"} | query)
+    for column in columns:
+        values = [line[number] for number in column if number in line]
+        shares.append(min(1.0, max(0.0, sum(values) / len(values))) if values else None)
+        one = len(column) == 1
+        links.append(f"tasks?round={column[0]}&{filters}" if one else f"?from={column[0]}&to={column[-1]}")
+    return HeatRow(label=label, marked=marked, shares=shares, links=links)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewards:
+    """The histogram of the simulator's rewards in a round, over its new tasks."""
+
+    round: int
+    bars: Sequence[tuple[float, float, int]]
+    """Lower bound, upper bound, and how many tasks are between."""
+    without: int
+    """Batches of which no task was accepted."""
+
+
+def rewards(db: Database, round_: int | None) -> Rewards | None:
+    """Return the histogram of R_env in a round; None for the last one. None if the round has no batch."""
+    if round_ is None:
+        round_ = db.rows("SELECT max(round) FROM batches")[0][0]
+    rows = db.rows(
+        """SELECT env_reward, (SELECT count(*) FROM tasks WHERE tasks.context_id = batches.context_id)
+           FROM batches WHERE round = ?""",
+        (round_,),
+    )
+    found = [(float(reward), int(count)) for reward, count in rows if count]
+    if round_ is None or not rows:
+        return None
+    least, most = min([0.0, *(r for r, _ in found)]), max([1.0, *(r for r, _ in found)])
+    counts, width = [0] * _BARS, (most - least) / _BARS
+    for reward, count in found:
+        counts[min(_BARS - 1, int((reward - least) / width))] += count
+    bars = [(least + at * width, least + (at + 1) * width, count) for at, count in enumerate(counts)]
+    while len(bars) > 1 and not bars[0][2]:
+        bars.pop(0)
+    while len(bars) > 1 and not bars[-1][2]:
+        bars.pop()
+    return Rewards(round=int(round_), bars=bars, without=len(rows) - len(found))
 
 
 def numbers(run: Run) -> dict[str, str]:
@@ -163,18 +439,24 @@ def spark(run: Run, *, width: int = 120, height: int = 28) -> Markup:
         values, label = run.series("curriculum/p_hat_mean"), "mean p̂"
     if len(values) < 2:
         return Markup("")
+    whole, places, size = values, list(values), -(-len(values) // _MOST_POINTS)
+    columns = [places[at : at + size] for at in range(0, len(places), size)]
+    values = {fmean(column): fmean(whole[number] for number in column) for column in columns}
     first, last = min(values), max(values)
     x_of = (width - 6) / ((last - first) or 1)
+    shares = {number: min(1.0, max(0.0, value)) for number, value in values.items()}
+    least, most = min(shares.values()), max(shares.values())
+    span = max(0.2, most - least)
+    bottom = min(1.0 - span, max(0.0, (least + most - span) / 2))
     points = [
-        (3 + (n - first) * x_of, 3 + (1 - min(1.0, max(0.0, v))) * (height - 6)) for n, v in values.items()
+        (3 + (n - first) * x_of, 3 + (1 - (share - bottom) / span) * (height - 6))
+        for n, share in shares.items()
     ]
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     return Markup(
         '<svg class="spark" viewBox="0 0 {w} {h}" width="{w}" height="{h}" role="img" aria-label="{label}">'
         '<polyline points="{line}"/><circle cx="{x:.1f}" cy="{y:.1f}" r="2.5"/></svg>'
-    ).format(
-        w=width, h=height, label=f"{label}: {_said(values)}", line=line, x=points[-1][0], y=points[-1][1]
-    )
+    ).format(w=width, h=height, label=f"{label}: {said(whole)}", line=line, x=points[-1][0], y=points[-1][1])
 
 
 def alarms(run: Run) -> list[str]:
@@ -237,6 +519,14 @@ def _streaks(run: Run) -> list[str]:
             found.append(
                 f"The mean p̂ has been outside of the target band {low:g} to {high:g} for {_BAND_ROUNDS} "
                 f"rounds or more; now it is {last[-1]:.2f}."
+            )
+    mismatch = run.series("agent/mismatch_kl")
+    if len(mismatch) >= 2 * _WINDOW:
+        before, now = _first(mismatch, list(mismatch)), _last(mismatch, list(mismatch))
+        if now >= max(_NOTABLE, _GROWN * before):
+            found.append(
+                f"The mismatch of the agent's sampler and trainer grows: {now:.2g} nats a token, after "
+                f"{before:.2g} in the first {_WINDOW} rounds. Above {ALARM:g} it spoils the gradient."
             )
     if len(capped) >= _KL_ROUNDS and all(list(capped.values())[-_KL_ROUNDS:]):
         found.append(f"The simulator's update met its KL cap in each of the last {_KL_ROUNDS} rounds.")

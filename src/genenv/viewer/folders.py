@@ -8,8 +8,8 @@ import sqlite3
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from pathlib import Path
 from statistics import fmean
 from typing import TypeVar, cast
@@ -40,6 +40,19 @@ LIMIT_S = 2.0
 
 class NotFound(UsageError):
     """Raised if a page, or what it should show, does not exist."""
+
+
+class Rounds(dict[int, Mapping[str, float]]):
+    """The metrics by round, in order. They are not changed once they are read."""
+
+    @cached_property
+    def by_metric(self) -> Mapping[str, Mapping[int, float]]:
+        """Each metric by round; sorting them out takes a moment in a long run."""
+        found: dict[str, dict[int, float]] = {}
+        for number, values in self.items():
+            for name, value in values.items():
+                found.setdefault(name, {})[number] = value
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,13 +110,26 @@ class Run:
         alpha = self.settings.get("curriculum.alpha")
         return target_band(alpha) if isinstance(alpha, int | float) and 0 <= alpha <= 1 else None
 
+    def within(self, first: int | None, last: int | None) -> Run:
+        """Return the run with the metrics of a range of rounds alone; None leaves an end open."""
+        low, high = (0 if first is None else first), (_MOST_ROUNDS if last is None else last)
+        if first is last is None:
+            return self
+        kept = {n: values for n, values in self.rounds.items() if low <= n <= high}
+        return replace(self, rounds=Rounds(kept))
+
     def text(self, *names: str) -> str:
         """Return the first of these settings that is given, as text; "" if none is."""
         return next((str(self.settings[name]) for name in names if self.settings.get(name) is not None), "")
 
-    def series(self, metric: str) -> dict[int, float]:
+    def series(self, metric: str) -> Mapping[int, float]:
         """Return a metric by round, for the rounds that have it."""
-        return {number: values[metric] for number, values in self.rounds.items() if metric in values}
+        return self.metrics.get(metric, {})
+
+    @property
+    def metrics(self) -> Mapping[str, Mapping[int, float]]:
+        """Each metric by round."""
+        return self.rounds.by_metric if isinstance(self.rounds, Rounds) else Rounds(self.rounds).by_metric
 
 
 class Runs:
@@ -121,11 +147,15 @@ class Runs:
         self._only = root.name if _is_run(root) else None
         self.root = root if self._only is None else root.parent
 
-    def all(self) -> list[Run]:
-        """Return all runs, those written last first."""
+    def all(self, below: str = "") -> list[Run]:
+        """Return all runs, those written last first; or those in a folder, by its name with a slash."""
         if self._only is not None:
             return [self.find(self._only)]
-        found = [(name, path) for name, path in _folders(self.root, "", _DEEPEST) if _is_run(path)]
+        found = [
+            (name, path)
+            for name, path in _folders(self.root, "", _DEEPEST)
+            if name.startswith(below) and _is_run(path)
+        ]
         return [_run(name, path) for name, path in sorted(found, key=lambda one: (-_written(one[1]), one[0]))]
 
     def find(self, name: str) -> Run:
@@ -239,7 +269,7 @@ def _settings(path: Path, *_: int) -> dict[str, object]:
 
 
 @lru_cache(maxsize=512)
-def _metrics(path: Path, *_: int) -> dict[int, Mapping[str, float]]:
+def _metrics(path: Path, *_: int) -> Rounds:
     """Return the metrics of a file by round. A last line that is being written is left out."""
     found = dict[int, Mapping[str, float]]()
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -250,7 +280,7 @@ def _metrics(path: Path, *_: int) -> dict[int, Mapping[str, float]]:
                 kept = {key: value for key, value in numbers.items() if value is not None}
                 if 0 <= kept.get("round", -1) < _MOST_ROUNDS:
                     found[int(kept.pop("round"))] = kept
-    return dict(sorted(found.items()))
+    return Rounds(sorted(found.items()))
 
 
 def _number(value: object) -> float | None:

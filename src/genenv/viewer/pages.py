@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import AsyncGenerator, Mapping
+from collections import Counter
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -32,7 +33,7 @@ from genenv.http.guard import Access, is_same
 from genenv.http.server import HttpServer, Service
 from genenv.texts import clean, inert
 from genenv.types import RejectReason
-from genenv.viewer import curves, tasks
+from genenv.viewer import compare, curves, tasks
 from genenv.viewer.folders import NotFound, Run, Runs, reading
 from genenv.viewer.tasks import Wanted
 
@@ -40,6 +41,8 @@ _CUT = 3000
 """Characters of a text that a page shows; a link leads to the rest."""
 _LONGEST_QUERY = 500
 """Characters of a text that is searched for."""
+_MOST_RUNS = 200
+"""Runs that are compared at once."""
 _THREADS = 4
 """Pages that are made at once; each has a connection to a store."""
 _HEADERS = {
@@ -65,6 +68,11 @@ def address(run: str, page: str = "", **query: object) -> str:
     return f"{path}?{urlencode(given)}" if given else path
 
 
+def compared(names: Sequence[str]) -> str:
+    """Return the path of a comparison of runs and folders of runs."""
+    return f"/compare?{urlencode([('run', clean(name)) for name in names])}"
+
+
 def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("genenv.viewer"),
@@ -75,7 +83,7 @@ def _environment() -> Environment:
         finalize=_visible,
     )
     environment.filters |= {"pretty": _pretty, "share": _share, "lasting": _lasting, "moment": _moment}
-    environment.globals.update({"address": address, "cut": _CUT})  # pyright: ignore[reportCallIssue, reportArgumentType] - the type lists Jinja's own
+    environment.globals.update({"address": address, "cut": _CUT, "compared": compared})  # pyright: ignore[reportCallIssue, reportArgumentType] - the type lists Jinja's own
     return environment
 
 
@@ -125,7 +133,9 @@ class Pages:
     def _page(self, template: str, request: Request, status: int = 200, **values: object) -> Response:
         """Return a page, or only its part that changes while a run is written."""
         part = "live" if request.headers.get("hx-request") else ""
-        shown = self._templates.get_template(template).render(here=str(request.url.path), part=part, **values)
+        here = str(request.url.path)
+        again = f"{here}?{request.url.query}" if request.url.query else here
+        shown = self._templates.get_template(template).render(here=here, again=again, part=part, **values)
         return HTMLResponse(shown, status)
 
     def _run(self, request: Request) -> Run:
@@ -136,15 +146,84 @@ class Pages:
         return self._page("error.html", request, status, title="Not shown", sentence=sentence)
 
     def runs(self, request: Request) -> Response:
-        """List all runs."""
-        rows = [(run, curves.numbers(run), curves.spark(run)) for run in self._runs.all()]
-        return self._page("runs.html", request, title="Runs", rows=rows, root=self._runs.root.name)
+        """List all runs, or those whose name or variant has a text."""
+        text = request.query_params.get("text", "")[:_LONGEST_QUERY]
+        found = [
+            run for run in self._runs.all() if text.lower() in f"{run.name} {run.text('variant')}".lower()
+        ]
+        parts = [run.name.split("/")[:-1] for run in found]
+        folders = Counter("/".join(one[:deep]) for one in parts for deep in range(1, len(one) + 1))
+        return self._page(
+            "runs.html",
+            request,
+            title="Runs",
+            rows=[(run, curves.numbers(run), curves.spark(run), curves.alarms(run)) for run in found],
+            folders=sorted((name, count) for name, count in folders.items() if count > 1),
+            chosen=request.query_params.getlist("run"),
+            text=text,
+            root=self._runs.root.name,
+        )
+
+    def compare(self, request: Request) -> Response:
+        """Show the chosen runs side by side: `run` is the name of a run, or of a folder of runs."""
+        groups, shown, along = self._compared(request)
+        wanted = request.query_params.get("base", "")
+        base = next((group for group in groups if group.name == wanted), groups[0])
+        contrasts, notes = compare.paired(groups, base)
+        runs = [run for group in groups for run in group.runs]
+        return self._page(
+            "compare.html",
+            request,
+            title="Comparison",
+            groups=groups,
+            base=base,
+            shown=shown,
+            along=along,
+            choices=compare.SHOWN,
+            axes=list(compare.ALONG),
+            chosen=request.query_params.getlist("run"),
+            elsewhere=compared([run.name for run in runs]).replace("/compare", "/", 1),
+            charts=compare.charts(groups, shown, along, drawn=False),
+            contrasts=contrasts,
+            notes=notes,
+            differing=compare.differing(groups),
+            costs=compare.costs(groups),
+            live=any(run.state == "running" for run in runs),
+            done=sum(len(run.rounds) for run in runs),
+            data=f"/compare/curves?{request.url.query}",
+        )
+
+    def compared(self, request: Request) -> Response:
+        """Return the charts of a comparison as data."""
+        return JSONResponse({"charts": compare.charts(*self._compared(request))})
+
+    def _compared(self, request: Request) -> tuple[list[compare.Group], str, str]:
+        """Return the chosen runs by configuration, the metrics that are shown, and what they run along."""
+        query, found = request.query_params, dict[str, Run]()
+        for name in query.getlist("run")[:_MOST_RUNS]:
+            try:
+                several = [self._runs.find(name)]
+            except NotFound:
+                several = self._runs.all(f"{name}/") if name else []
+                if not several:
+                    raise
+            found |= {run.name: run for run in several}
+        if not found:
+            raise BadAddress("no run is chosen: go back to the runs, and mark two or more")
+        shown, along = query.get("show", "key"), query.get("along", "rounds")
+        return (
+            compare.groups(list(found.values())[:_MOST_RUNS]),
+            shown if shown in compare.SHOWN else "key",
+            along if along in compare.ALONG else "rounds",
+        )
 
     def run(self, request: Request) -> Response:
-        """Show the curves and the last metrics of a run."""
-        run, notes = self._run(request), list[str]()
+        """Show the curves and the last metrics of a run, all rounds or a range."""
+        run, notes, query = self._run(request), list[str](), request.query_params
+        bounds = {name: _whole(query, name) for name in ("from", "to")}
+        shown, round_, rewards = run.within(*bounds.values()), _whole(query, "round"), None
         try:
-            reading(run, lambda db: db.rows("SELECT max(number) FROM rounds"))
+            rewards = reading(run, lambda db: curves.rewards(db, round_))
         except DataError as error:
             notes.append(f"{error}. Its tasks cannot be shown; the curves are those of metrics.jsonl.")
         return self._page(
@@ -156,13 +235,16 @@ class Pages:
             numbers=curves.numbers(run),
             alarms=curves.alarms(run),
             table=curves.table(run),
-            charts=curves.charts(run),
+            sections=curves.sections(shown),
+            rewards=rewards,
+            bounds=bounds,
         )
 
     def curves(self, request: Request) -> Response:
         """Return the charts of a run as data."""
-        run = self._run(request)
-        return JSONResponse({"rounds": list(run.rounds), "charts": curves.charts(run)})
+        run, query = self._run(request), request.query_params
+        shown = run.within(_whole(query, "from"), _whole(query, "to"))
+        return JSONResponse({"rounds": list(shown.rounds), "charts": curves.charts(shown)})
 
     def tasks(self, request: Request) -> Response:
         """List the tasks of a run that fit the filters, or the generations that were refused."""
@@ -178,6 +260,8 @@ class Pages:
             change=query.get("change", ""),
             low=_number(query, "low"),
             high=_number(query, "high"),
+            reward_low=_number(query, "reward_low"),
+            reward_high=_number(query, "reward_high"),
             text=query.get("text", "")[:_LONGEST_QUERY],
             sort=query.get("sort", "new"),
             after=query.get("after", ""),
@@ -324,6 +408,8 @@ class Viewer(HttpServer):
             Starlette(
                 routes=[
                     Route("/", pages.runs, methods=["GET"]),
+                    Route("/compare", pages.compare, methods=["GET"]),
+                    Route("/compare/curves", pages.compared, methods=["GET"]),
                     Route("/enter", self._enter, methods=["GET"]),
                     Route("/favicon.ico", RedirectResponse("/static/icon.svg"), methods=["GET"]),
                     *run,

@@ -63,6 +63,9 @@ class Wanted:
     low: float | None = None
     high: float | None = None
     """Bounds of the success rate."""
+    reward_low: float | None = None
+    reward_high: float | None = None
+    """Bounds of the simulator's reward for the batch of the task; the upper one is not included."""
     text: str = ""
     """A part of the messages, the demonstration or the id."""
     sort: str = "new"
@@ -96,6 +99,12 @@ def tasks(db: Database, wanted: Wanted) -> tuple[list[Row], str]:
         if bound is not None:
             rates.append(f"tried > 0 AND rate {sign} :{name}")
             values[name] = bound
+    if wanted.reward_low is not None or wanted.reward_high is not None:
+        low, high = wanted.reward_low, wanted.reward_high
+        values |= {"least": -1e9 if low is None else low, "below": 1e9 if high is None else high}
+        condition = "env_reward >= :least AND env_reward < :below"
+        condition += " AND batches.round = :round" if wanted.round is not None else ""
+        where.append(f"tasks.context_id IN (SELECT context_id FROM batches WHERE {condition})")  # noqa: S608
     column, direction = SORTS.get(wanted.sort, SORTS["new"])
     if column == "rate":
         rates.append("tried > 0")

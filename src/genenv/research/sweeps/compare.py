@@ -14,17 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from genenv.errors import UsageError
-from genenv.research.sweeps.contrasts import (
-    CELLS,
-    ROUNDING,
-    WITHIN_NOISE,
-    Contrast,
-    Pair,
-    counted,
-    p_word,
-    with_holm,
-)
-from genenv.research.sweeps.readings import BUDGETS, MeasuredRun, read_all
+from genenv.research.sweeps.readings import BUDGETS, MeasuredRun, Pair, read_all
 from genenv.research.sweeps.recovery import (
     Recovery,
     RecoveryContrast,
@@ -33,7 +23,17 @@ from genenv.research.sweeps.recovery import (
     recovery_contrasts,
     recovery_text,
 )
-from genenv.statistics import difference, ratio
+from genenv.statistics import (
+    CELLS,
+    ROUNDING,
+    WITHIN_NOISE,
+    Contrast,
+    counted,
+    difference,
+    p_word,
+    ratio,
+    with_holm,
+)
 
 AT_THE_END = "the end"
 

@@ -97,6 +97,10 @@ class MeasuredRun:
         return None
 
 
+Pair = tuple[MeasuredRun, MeasuredRun]
+"""Runs of two variants with the same seed."""
+
+
 def read_run(path: Path, variant: str | None = None) -> MeasuredRun:
     """Read the measurements of a run.
 

@@ -15,9 +15,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from genenv.research.sweeps.contrasts import ROUNDING, Contrast, Pair, counted, p_word, with_holm
-from genenv.research.sweeps.readings import MeasuredRun
-from genenv.statistics import difference, mean_interval
+from genenv.research.sweeps.readings import MeasuredRun, Pair
+from genenv.statistics import ROUNDING, Contrast, counted, difference, mean_interval, p_word, with_holm
 
 SHARES = (0.9, 1.0)
 """Shares of the level before the shift at which a run counts as recovered."""

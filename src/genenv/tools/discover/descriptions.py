@@ -41,6 +41,7 @@ _APART = re.compile(
 )
 _TOGETHER = re.compile(r"together with|along with|in combination with|requires|is required if", re.IGNORECASE)
 _ONLY = re.compile(r"\bonly (?:for|if|when|with|used|valid|applies|relevant)\b[^.;)]*", re.IGNORECASE)
+_REQUIRED = re.compile(r"\brequired,? (?:unless|except)\b", re.IGNORECASE)
 _SENTENCE = re.compile(r"[^.!?\n]+")
 
 
@@ -70,6 +71,11 @@ def listed(description: str) -> list[str]:
 def text_format(description: str) -> str:
     """Return the format of a text that a description names: a JSON schema's, `BASE64` or `IDENTIFIER`."""
     return next((name for name, pattern in _FORMATS if pattern.search(description)), "")
+
+
+def is_said_required(tool: Tool, name: str) -> bool:
+    """Whether the description of an optional argument says that it is required, but for an exception."""
+    return _REQUIRED.search(str(tool.properties.get(name, {}).get("description", ""))) is not None
 
 
 def agreeing(tool: Tool, given: Collection[str]) -> list[str]:

@@ -35,6 +35,7 @@ from genenv.tools.discover.state_values import (
     HIDDEN,
     KEY,
     NAMES,
+    about,
     indices,
     is_inside_record,
     leaves,
@@ -308,7 +309,7 @@ class Explorer:
             for parameter, way in user.ways.items():
                 if way == FRESH or parameter not in self.world.tools[user.tool].properties:
                     continue  # a fresh value does not come from a result
-                for kind in _fitting(parameter, way, reader, user.tool):
+                for kind in _fitting(parameter, way, reader, user):
                     if self.linked(
                         Link(reader=reader.tool, user=user.tool, parameter=parameter, kind=kind),
                         (),
@@ -357,14 +358,16 @@ class Explorer:
         return {name: self._recipes[name] for name in self.world.tools if name in self._recipes}
 
 
-def _fitting(parameter: str, way: str, reader: Recipe, user: str) -> list[str]:
+def _fitting(parameter: str, way: str, reader: Recipe, user: Recipe) -> list[str]:
     """Return at most one kind of a tool's results for a parameter, by its recipe or its name."""
+    if user.writes and not refers(parameter) and not refers(way):
+        return []  # the name or the flags that a record is to have are stated, and not looked up
     if source_of(way) == reader.tool:
         return [kind for kind in reader.shows if result_kind(reader.tool, kind) == way][:1]
-    if not refers(parameter) and not refers(way):
-        return []  # a name or a description is stated, and not looked up
-    of_tool = {f"{reader.tool}.{kind}": kind for kind in reader.shows}
-    found = wanted(parameter, user, reader.shows) or wanted(parameter, user, list(of_tool))
+    of_tool = {
+        f"{reader.tool}.{kind}": kind for kind in reader.shows if about(parameter, user.tool, reader.tool)
+    }
+    found = wanted(parameter, user.tool, reader.shows) or wanted(parameter, user.tool, list(of_tool))
     return [of_tool.get(kind, kind) for kind in found[:1]]
 
 

@@ -356,9 +356,10 @@ class Probe:
         Also return whether the tool writes if one of them is given: an update without values changes nothing.
         """
         found, writes = dict[str, str](), False
+        suits = functools.partial(self._suits, writes=without.writes or self._tool.writes is True)
         for slot, needed in self._slots.items():
             outer = slot if slot in self._tool.properties else slot.partition(".")[0]
-            for way in () if needed else self._ways(slot):
+            for way in () if needed else sorted(self._ways(slot), key=lambda way: -suits(slot, way)):
                 with_it = {outer: FRESH, **without.ways, slot: way}
                 tried = self._tried(with_it, _TRIES, (outer, slot))
                 if tried.rate < without.rate * 0.75 * (without.writes or not tried.writes):

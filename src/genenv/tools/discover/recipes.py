@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from pydantic import JsonValue
 
-from genenv.tools.discover.descriptions import agreeing, misplaced
+from genenv.tools.discover.descriptions import agreeing, is_said_required, misplaced
 from genenv.tools.discover.state_values import ANY, KEY, NAMES, indices, leaves, records, wanted
 from genenv.tools.generate.fresh_values import fresh, told_values
 from genenv.tools.language.words import COLUMN, SAID
@@ -188,6 +188,7 @@ def draw_arguments(
         for slot, way in ways.items()
         if needed.get(slot)
         or slot in always
+        or is_said_required(tool, slot)
         or slot in _ACTIONS & tool.properties.keys()
         or rng.random() < 0.5
     }

@@ -13,6 +13,7 @@ from typing import cast
 
 import regex
 
+from genenv.tools.language.words import ORDERS
 from genenv.types import Json
 
 KEY = "#"
@@ -261,10 +262,23 @@ def untold(kinds: Mapping[str, Sequence[Json]]) -> list[str]:
     return list(first.values())
 
 
+def about(parameter: str, tool: str, other: str) -> bool:
+    """Whether another tool's name says that it is about what a parameter stands for: `task_id`, `add_task`.
+
+    Args:
+        parameter: the name of the parameter.
+        tool: the name of its tool, which says what a mere `id` is of.
+        other: the name of the other tool.
+    """
+    named = {word for word in words_of(parameter) if word not in _NAMING} or {*words_of(tool)} - ORDERS
+    return bool(named) and named <= {*words_of(other)}
+
+
 def refers(name: str) -> bool:
-    """Whether a parameter or a kind of values stands for a record: an id, a key, a code, but no title."""
+    """Whether a parameter or a kind of values stands for a record: `id` and `branch_name`, but not `name`."""
     last = name.rsplit(".", 1)[-1]
-    return last in (KEY, NAMES) or bool((_NAMING - _SPOKEN) & {*words_of(last)[-1:]})
+    words = words_of(last)
+    return last in (KEY, NAMES) or bool((_NAMING if len(words) > 1 else _NAMING - _SPOKEN) & {*words[-1:]})
 
 
 def names_records(kind: str) -> bool:

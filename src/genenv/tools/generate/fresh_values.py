@@ -45,6 +45,8 @@ _AS_QUOTED = 3 / 4
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 _FORMATS = frozenset({"date-time", "time", "date", "email", "uri", "url"})
 """Text formats that are drawn by format even if there is a pattern; else the pattern decides."""
+_NUMERIC = frozenset({"int32", "int64", "integer", "number", "float", "double", "decimal"})
+"""Formats of texts that are numbers."""
 _ANY_DIGITS = re.compile(r"\\d[+*]")
 """An unbounded run of digits in a pattern; three digits are drawn for it."""
 _RANGE = re.compile(r"(?<![\d.-])(-?\d+)\s*(?:to|and|through|-|–|\.{2,3})\s*(-?\d+)(?!\d|[.-]\d)")
@@ -226,6 +228,8 @@ def _string(
         return f"{rng.choice(QUALITIES)}_{rng.choice(THINGS)}"
     person = f"{rng.choice(FIRST_NAMES)} {rng.choice(LAST_NAMES)}"
     day = _FIRST_DAY + timedelta(days=rng.randrange(330))
+    if form in _NUMERIC:
+        return str(rng.randint(1, 90))
     if form in ("date-time",):
         return f"{day.isoformat()}T{rng.randrange(8, 19):02d}:{rng.choice((0, 15, 30, 45)):02d}:00"
     if form == "time" or (words & {"time"} and form is None):

@@ -8,6 +8,9 @@
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const short = (value) => (value == null ? "–" : Number(value.toPrecision(4)).toString());
 
+  const compact = new Intl.NumberFormat("en", {notation: "compact", maximumSignificantDigits: 3});
+  const tick = (value) => (value && Math.abs(value) < 0.001 ? value.toExponential(0) : compact.format(value));
+
   const last = (values) => values.filter((value) => value != null).at(-1);
 
   // In a stack each series is drawn from the sum of those below it; the legend shows its own value.
@@ -29,40 +32,115 @@
     },
   });
 
-  const draw = (place, chart, rounds, tasks) => {
+  // A line across the plot, such as a cap; nothing if the curve stays far below it.
+  const limit = (value) => ({
+    hooks: {
+      draw: [(plot) => {
+        const at = plot.valToPos(value, "y", true);
+        if (at < plot.bbox.top) return;
+        plot.ctx.save();
+        plot.ctx.strokeStyle = color("--c1");
+        plot.ctx.setLineDash([6, 4]);
+        plot.ctx.strokeRect(plot.bbox.left, at, plot.bbox.width, 0);
+        plot.ctx.restore();
+      }],
+    },
+  });
+
+  const told = (values) => (_, __, ___, at) => short(at == null ? last(values) : values[at]);
+
+  // The curves of one run: a stack is painted from the highest sum down, noisy lines have their mean besides.
+  const ofRun = (chart, rounds) => {
     const stack = chart.kind === "stack";
-    const data = stack ? stacked(chart.series) : chart.series.map((one) => one.values);
-    const order = stack ? [...data.keys()].reverse() : [...data.keys()]; // the highest sum is painted first
+    const lines = chart.series.flatMap((one, at) => {
+      const line = {label: one.name, stroke: color(`--c${at % 8}`), value: told(one.values), spanGaps: true, data: one.values};
+      if (stack) return {...line, fill: line.stroke, width: 0, points: {show: false}};
+      const shown = {...line, width: 2, dash: dashes[at % dashes.length], points: {show: rounds.length < 60, size: 6}};
+      if (!one.mean) return shown;
+      const faint = {...line, class: "edge", width: 1, alpha: 0.3, points: {show: false}, value: () => ""};
+      return [faint, {...shown, data: one.mean}];
+    });
+    if (!stack) return {xs: rounds, lines, bands: []};
+    const sums = stacked(chart.series);
+    lines.forEach((line, at) => {
+      line.data = sums[at];
+      if (rounds.length < 150) line.paths = uPlot.paths.bars({size: [0.8, 60]});
+    });
+    return {xs: rounds, lines: lines.reverse(), bands: []};
+  };
+
+  // The curves of several configurations: a mean and a band each, over places of its own.
+  const ofGroups = (chart) => {
+    const tables = chart.groups.map((one) => [one.x, one.mean, one.low, one.high]);
+    const [xs, ...values] = uPlot.join(tables);
+    const bands = [];
+    const lines = chart.groups.flatMap((one, at) => {
+      const stroke = color(`--c${at % 8}`);
+      const edge = {class: "edge", width: 0, points: {show: false}, spanGaps: true, value: () => ""};
+      bands.push({series: [3 * at + 3, 3 * at + 2], fill: `${stroke}2e`});
+      const mean = {
+        label: one.name, stroke, width: 2, dash: dashes[at % dashes.length], spanGaps: true,
+        points: {show: one.x.length < 40, size: 5}, value: told(values[3 * at]), data: values[3 * at],
+      };
+      return [mean, {...edge, data: values[3 * at + 1]}, {...edge, data: values[3 * at + 2]}];
+    });
+    return {xs, lines, bands};
+  };
+
+  // Shares are shown between 0 and 1, and closer where they are near to each other; other numbers from 0 on.
+  const span = (chart, low, high) => {
+    if (!chart.share) return [Math.min(0, low), high > 0 ? high * 1.08 : 1];
+    if (chart.band) return [0, 1];
+    const half = Math.max(0.1, (high - low) * 0.55), middle = Math.min(1 - half, Math.max(half, (low + high) / 2));
+    return half >= 0.5 ? [0, 1] : [middle - half, middle + half];
+  };
+
+  const draw = (place, chart, rounds, tasks) => {
+    const {xs, lines, bands} = chart.groups ? ofGroups(chart) : ofRun(chart, rounds);
     const axis = {stroke: color("--muted"), grid: {stroke: color("--grid"), width: 1}, ticks: {stroke: color("--grid")}};
-    const whole = {...axis, values: (_, found) => found.map((one) => (Number.isInteger(one) ? one : ""))};
-    const bars = stack ? {paths: uPlot.paths.bars({size: [0.8, 60]})} : {};
+    const whole = (_, found) => found.map((one) => (Number.isInteger(one) ? compact.format(one) : ""));
+    const margin = rounds ? 0.5 : 0;
     const plot = new uPlot({
       width: Math.max(240, place.clientWidth),
       height: 190,
       legend: {live: true},
       cursor: {y: false, drag: {x: false, y: false}},
       scales: {
-        x: {time: false, range: (_, low, high) => [low - 0.5, high + 0.5]},
-        y: {range: (_, low, high) => chart.range ?? [Math.min(0, low), high > 0 ? high * 1.08 : 1]},
+        x: {time: false, range: (_, low, high) => [low - margin, (high > low ? high : low + 1) + margin]},
+        y: {range: (_, low, high) => span(chart, low, high)},
       },
-      axes: [whole, {...axis, size: 52}],
-      plugins: chart.band ? [band(chart.band)] : [],
-      series: [{label: "round", value: (_, found) => found ?? "last"}, ...order.map((at) => ({
-        label: chart.series[at].name,
-        stroke: color(`--c${at % 8}`),
-        fill: stack ? color(`--c${at % 8}`) : undefined,
-        width: stack ? 0 : 2,
-        dash: stack ? undefined : dashes[at % dashes.length],
-        points: {show: !stack && rounds.length < 60, size: 6},
-        spanGaps: true,
-        value: (_, __, ___, index) => short(index == null ? last(chart.series[at].values) : chart.series[at].values[index]),
-        ...bars,
-      }))],
-    }, [rounds, ...order.map((at) => data[at])], place);
-    plot.over.addEventListener("click", () => {
-      if (plot.cursor.idx != null) location.href = `${tasks}?round=${rounds[plot.cursor.idx]}`;
-    });
+      axes: [{...axis, values: whole}, {...axis, size: 52, values: (_, found) => found.map(tick)}],
+      plugins: [...(chart.band ? [band(chart.band)] : []), ...(chart.limit ? [limit(chart.limit)] : [])],
+      bands,
+      series: [{label: chart.axis ?? "round", value: (_, found) => (found == null ? "last" : short(found))}, ...lines],
+    }, [xs, ...lines.map((line) => line.data)], place);
+    if (tasks) walk(plot, place, chart, rounds, tasks);
     return plot;
+  };
+
+  // Rounds by mouse and by keyboard: a click or Enter opens the tasks of the round under the cursor.
+  const walk = (plot, place, chart, rounds, tasks) => {
+    const open = () => {
+      if (plot.cursor.idx != null) location.href = `${tasks}?round=${rounds[plot.cursor.idx]}`;
+    };
+    plot.over.addEventListener("click", open);
+    place.tabIndex = 0;
+    place.setAttribute("role", "slider");
+    place.setAttribute("aria-valuemin", rounds[0]);
+    place.setAttribute("aria-valuemax", rounds.at(-1));
+    place.setAttribute("aria-valuenow", rounds.at(-1));
+    place.onkeydown = (event) => {
+      if (event.key === "Enter") open();
+      const step = {ArrowLeft: -1, ArrowRight: 1, PageDown: -10, PageUp: 10, Home: -1e9, End: 1e9}[event.key];
+      if (!step) return;
+      event.preventDefault();
+      const from = plot.cursor.idx ?? (step < 0 ? rounds.length : -1);
+      const at = Math.min(rounds.length - 1, Math.max(0, from + step));
+      plot.setCursor({left: plot.valToPos(rounds[at], "x"), top: 1});
+      place.setAttribute("aria-valuenow", rounds[at]);
+      place.setAttribute("aria-valuetext", [`round ${rounds[at]}`,
+        ...chart.series.map((one) => `${one.name} ${short(one.values[at])}`)].join(", "));
+    };
   };
 
   const drawAll = async () => {
@@ -75,14 +153,36 @@
     drawn = [];
     for (const place of charts.querySelectorAll(".chart")) {
       const chart = found.charts.find((one) => one.title === place.dataset.title);
-      if (chart) drawn.push({place, plot: draw(place, chart, found.rounds, charts.dataset.tasks)});
+      if (!chart) continue;
+      place.replaceChildren(); // the words that stand for the picture where no script runs
+      drawn.push({place, plot: draw(place, chart, found.rounds, charts.dataset.tasks)});
     }
-    if (found.charts.length > drawn.length && drawn.length === 0) location.reload(); // the first round is there
+  };
+
+  // One stop of the tab key in each map of shares; the arrow keys move inside.
+  const rove = () => {
+    for (const map of document.querySelectorAll("table.heat")) {
+      const links = [...map.querySelectorAll("a")];
+      const held = links.find((one) => one === document.activeElement) ?? links.at(-1);
+      links.forEach((one) => (one.tabIndex = one === held ? 0 : -1));
+    }
+  };
+  const inMap = (event) => {
+    const cell = event.target.closest?.("table.heat td, table.heat th");
+    const [down, right] = {ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1]}[event.key] ?? [0, 0];
+    if (!cell || (!down && !right)) return;
+    event.preventDefault();
+    const rows = [...cell.closest("table").rows];
+    let [row, column] = [rows.indexOf(cell.parentElement) + down, cell.cellIndex + right];
+    while (rows[row]?.cells[column] && !rows[row].cells[column].querySelector("a")) [row, column] = [row + down, column + right];
+    rows[row]?.cells[column]?.querySelector("a")?.focus();
+    rove();
   };
 
   const done = () => document.querySelector("[data-done]")?.dataset.done;
   let known;
   const onSwap = () => {
+    rove();
     if (done() === known) return;
     known = done();
     drawAll();
@@ -91,6 +191,8 @@
   document.addEventListener("DOMContentLoaded", () => {
     known = done();
     drawAll();
+    rove();
+    document.addEventListener("keydown", inMap);
     document.body.addEventListener("htmx:after:swap", onSwap);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
     let waiting;

@@ -1,0 +1,292 @@
+"""Several runs side by side: curves over seeds, settings that differ, paired differences, and cost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isnan
+from statistics import fmean
+
+import numpy as np
+
+from genenv.errors import DataError
+from genenv.runs.metrics import METRICS, describe, late_values
+from genenv.runs.store.database import Database
+from genenv.statistics import Contrast, Difference, counted, difference, mean_interval, with_holm
+from genenv.types import Json, JsonObject
+from genenv.viewer.folders import Run, reading
+
+_NOT_COMPARED = frozenset({"run.name", "run.seed", "policy.threads"})
+"""Settings in which runs of one configuration may differ."""
+_MOST_COLUMNS = 100
+"""Points of a curve: neighboring rounds beyond share one."""
+ALONG: Mapping[str, tuple[str, str]] = {
+    "rounds": ("", "round"),
+    "rollouts": ("agent/attempts", "rollouts so far"),
+    "tokens": ("tokens/sampled", "tokens sampled so far"),
+    "seconds": ("time/round_s", "seconds so far"),
+}
+"""What curves run along -> the metric that is added up, and the name of the axis."""
+_KEY = (
+    "agent/eval_success",
+    "agent/success_rate",
+    "curriculum/p_hat_mean",
+    "tasks/mixed",
+    "simulator/valid_rate",
+    "agent/reward",
+    "agent/response_tokens",
+    "agent/kl",
+    "simulator/kl",
+    "agent/entropy",
+    "time/round_s",
+    "tokens/sampled",
+)
+"""The metrics that are shown first."""
+SHOWN = ("key", *dict.fromkeys(name.partition("/")[0] for name in METRICS))
+"""Choices of metrics: the key metrics, or those of a family."""
+_PAIRED = _KEY[1:10]
+"""Metrics whose late means are compared in pairs, after held-out success."""
+_COSTS = ("agent/attempts", "tokens/sampled", "tokens/trained", "time/round_s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Runs of one configuration, which differ in the seed alone."""
+
+    name: str
+    runs: Sequence[Run]
+
+    @property
+    def seeds(self) -> Mapping[str, Run]:
+        """The run of each seed; of several with one seed, the first."""
+        found = dict[str, Run]()
+        for run in self.runs:
+            found.setdefault(run.text("run.seed"), run)
+        return found
+
+
+def groups(runs: Sequence[Run]) -> list[Group]:
+    """Return runs by configuration, in the order of their names."""
+    found: dict[str, list[Run]] = {}
+    for run in sorted(runs, key=lambda one: one.name):
+        kept = {name: value for name, value in run.settings.items() if name not in _NOT_COMPARED}
+        # Without settings nothing says that two runs belong together.
+        found.setdefault(json.dumps(kept, sort_keys=True, default=str) if kept else run.name, []).append(run)
+    several = list(found.values())
+    return [Group(name=name, runs=runs) for name, runs in zip(_names(several), several, strict=True)]
+
+
+def _names(several: Sequence[Sequence[Run]]) -> list[str]:
+    """Return a name for each group of runs: the variant if that tells them apart, else the path in common."""
+    variants = [runs[0].text("variant", "preset") for runs in several]
+    if all(variants) and len(set(variants)) == len(variants):
+        return variants
+    found = list[str]()
+    for runs in several:
+        shared = runs[0].name.split("/")
+        if len(runs) > 1:
+            parts = [run.name.split("/") for run in runs]
+            shared = [one[0] for one in zip(*parts, strict=False) if len(set(one)) == 1]
+        name = "/".join(shared) or runs[0].name
+        found.append(name if name not in found else f"{name} ({len(found) + 1})")
+    return found
+
+
+def differing(several: Sequence[Group]) -> list[tuple[str, list[str]]]:
+    """Return the settings in which groups differ, with the value of each group; "–" if it has none."""
+    names = sorted({name for group in several for name in group.runs[0].settings} - _NOT_COMPARED)
+    rows = [
+        (name, [group.runs[0].text(name) or "–" for group in several])
+        for name in names
+        if len({json.dumps(group.runs[0].settings.get(name), default=str) for group in several}) > 1
+    ]
+    return [(name, values) for name, values in rows if name not in ("variant", "preset")]
+
+
+def charts(several: Sequence[Group], shown: str, along: str, *, drawn: bool = True) -> list[JsonObject]:
+    """Return a chart for each metric: per group the mean over its runs, and its 95% interval.
+
+    Args:
+        several: the groups.
+        shown: a choice of `SHOWN`.
+        along: a key of `ALONG`.
+        drawn: with the curves.
+    """
+    runs = [run for group in several for run in group.runs]
+    known = {name for run in runs for name, line in run.metrics.items() if name in _KEY or any(line.values())}
+    names = _KEY if shown == "key" else sorted(name for name in known if name.startswith(f"{shown}/"))
+    spent, axis = ALONG[along]
+    places = [[_spent(run, spent) for run in group.runs] for group in several] if drawn else []
+    found = list[JsonObject]()
+    for name in (name for name in names if name in known):
+        unit, about = _described(name)
+        curves: list[Json] = [
+            {"name": f"{group.name} (n = {len(group.runs)})", **_line(group, name, of_runs)}
+            for group, of_runs in zip(several, places, strict=False)
+        ]
+        last = {group.name: [run.series(name) for run in group.runs if run.series(name)] for group in several}
+        found.append(
+            {
+                "title": name,
+                "unit": unit,
+                "note": about,
+                "axis": axis,
+                "share": unit == "share",
+                "groups": curves,
+                "said": "; ".join(
+                    f"{group}: {fmean(list(one.values())[-1] for one in lines):.3g} at last"
+                    for group, lines in last.items()
+                    if lines
+                ),
+            }
+        )
+    return found
+
+
+def _described(name: str) -> tuple[str, str]:
+    try:
+        return (found := describe(name)).unit, found.about
+    except ValueError:  # of another version
+        return "", ""
+
+
+def _line(group: Group, metric: str, places: Sequence[Mapping[int, float]]) -> dict[str, Json]:
+    """Return `x`, `mean`, and `low` and `high` (None for one run) of a metric over the runs of a group."""
+    series = [run.series(metric) for run in group.runs]
+    numbers = sorted(set[int]().union(*series))
+    size = -(-len(numbers) // _MOST_COLUMNS) or 1
+    rows = list[tuple[float, ...]]()
+    for start in range(0, len(numbers), size):
+        column = numbers[start : start + size]
+        values, xs = list[float](), list[float]()
+        for one, place in zip(series, places, strict=True):
+            if measured := [number for number in column if number in one]:
+                values.append(sum(one[number] for number in measured) / len(measured))
+                xs.append(sum(place[number] for number in measured) / len(measured))
+        rows.append((sum(xs) / len(xs), *mean_interval(values)))
+    names, kept = ("x", "mean", "low", "high"), zip(*rows, strict=True) if rows else ((),) * 4
+    return {
+        name: [None if isnan(value) else float(f"{value:.5g}") for value in column]
+        for name, column in zip(names, kept, strict=True)
+    }
+
+
+def _spent(run: Run, metric: str) -> Mapping[int, float]:
+    """Return how much of a metric was spent until each round; the round itself if `metric` is empty."""
+    found, total = dict[int, float](), 0.0
+    for number, values in run.rounds.items():
+        total = total + values.get(metric, 0.0) if metric else float(number)
+        found[number] = total
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Paired(Contrast):
+    """Two groups in one metric, paired by seed."""
+
+    metric: str
+    means: tuple[float, float]
+    when: str
+    """The rounds of which the values are."""
+
+    @property
+    def cell(self) -> tuple[str, ...]:
+        """Difference, interval, p, number of seeds, and outcome, as text."""
+        value, interval, *rest = self.cells(".3f" if _described(self.metric)[0] == "share" else ".3g")
+        known = self.difference.seeds > 1 or self.difference.low < self.difference.high
+        return value, interval if known else "–", *rest
+
+
+def paired(several: Sequence[Group], base: Group) -> tuple[list[Paired], list[str]]:
+    """Return each group against `base`, by seed, and sentences about what could not be compared.
+
+    Held-out success is that of the last evaluation which all paired runs have, paired by task too. Other
+    metrics are means over the last third of the rounds until then.
+    """
+    rows, notes = list[Paired](), list[str]()
+    for group in several:
+        shared = [(run, base.seeds[seed]) for seed, run in group.seeds.items() if seed in base.seeds]
+        if group is base:
+            continue
+        ended = [both for both in shared if all(run.state == "finished" for run in both)]
+        if not shared:
+            notes.append(f"{group.name} and {base.name} have no seed in common, so nothing is paired.")
+            continue
+        if 0 < len(ended) < len(shared):
+            left = counted(len(shared) - len(ended), "seed")
+            notes.append(f"{group.name} against {base.name}: {left} left out, whose runs are not finished.")
+        rows += _contrasts(group, base, ended or shared, notes)
+    ordered = {name: [row for row in rows if row.metric == name] for name in (_KEY[0], *_PAIRED)}
+    return [row for name in ordered for row in with_holm(ordered[name])], notes
+
+
+def _contrasts(
+    group: Group, base: Group, shared: Sequence[tuple[Run, Run]], notes: list[str]
+) -> list[Paired]:
+    runs = [run for both in shared for run in both]
+    evaluated = set[int].intersection(*(set(run.series(_KEY[0])) for run in runs))
+    last = max(evaluated) if evaluated else min(run.done for run in runs)
+    found = list[Paired]()
+    if evaluated:
+        try:
+            scores = _held_out(shared, last)
+        except DataError as error:
+            notes.append(f"{group.name} and {base.name}: {error}. Held-out tasks are not paired.")
+            scores = [[[run.rounds[last][_KEY[0]]] for run in side] for side in zip(*shared, strict=True)]
+        found.append(_contrast(group, base, _KEY[0], scores, f"round {last}"))
+    for name in _PAIRED:
+        late = [
+            [late_values({n: v for n, v in run.rounds.items() if n <= last}, name) for run in both]
+            for both in shared
+        ]
+        known = [[fmean(values) for values in both] for both in late if all(both)]
+        if known:
+            sides = [[[value] for value in side] for side in zip(*known, strict=True)]
+            found.append(_contrast(group, base, name, sides, f"last third of {last} rounds"))
+    return found
+
+
+def _contrast(
+    group: Group, base: Group, name: str, scores: Sequence[Sequence[Sequence[float]]], when: str
+) -> Paired:
+    one, other = (np.array(side, dtype=np.float64) for side in scores)
+    found: Difference = difference(one, other)
+    means = (float(one.mean()), float(other.mean()))
+    return Paired(group.name, base.name, found, found.p, name, means, when)
+
+
+def _held_out(shared: Sequence[tuple[Run, Run]], number: int) -> list[list[list[float]]]:
+    """Return the scores [side][seed][task] of the tasks that all runs were evaluated on in a round.
+
+    Raises:
+        DataError: a store cannot be read, or there is no such task.
+    """
+    sql = "SELECT task_id, success FROM evaluations WHERE round = ? ORDER BY position"
+
+    def scores(db: Database) -> dict[str, float]:
+        return {row[0]: float(row[1]) for row in db.rows(sql, (number,))}
+
+    found = [[reading(run, scores) for run in both] for both in shared]
+    tasks = sorted(set[str].intersection(*(set(one) for both in found for one in both)))
+    if not tasks:
+        raise DataError("the runs share no held-out task")
+    return [[[both[side][task] for task in tasks] for both in found] for side in (0, 1)]
+
+
+def costs(several: Sequence[Group]) -> list[tuple[str, list[str]]]:
+    """Return what a run cost: per measure, its mean over the runs of each group, with its range."""
+    rows = [("rounds", [_ranged([float(run.done) for run in group.runs]) for group in several])]
+    for name in _COSTS:
+        sums = [[sum(run.series(name).values()) for run in group.runs] for group in several]
+        if any(map(any, sums)):
+            label = METRICS[name].unit if name != "agent/attempts" else "rollouts"
+            what = {"tokens/sampled": "tokens sampled", "tokens/trained": "tokens trained", "s": "seconds"}
+            rows.append((what.get(name, what.get(label, label)), [_ranged(values) for values in sums]))
+    return rows
+
+
+def _ranged(values: Sequence[float]) -> str:
+    low, high = min(values), max(values)
+    mean = f"{fmean(values):,.0f}"
+    return mean if f"{low:.0f}" == f"{high:.0f}" else f"{mean} ({low:,.0f} to {high:,.0f})"

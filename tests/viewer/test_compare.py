@@ -1,0 +1,176 @@
+"""Runs side by side: which belong together, their curves over seeds, and differences paired by seed."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from genenv.viewer.compare import charts, costs, differing, groups, paired
+from genenv.viewer.folders import Runs
+from genenv.viewer.pages import address, compared
+from viewer_runs import text_of, write_run
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two variants with seeds 0, 1 and 2; one solves the held-out task in all, the other in the last."""
+    root = tmp_path_factory.mktemp("compared")
+    for name, trained, successes in (("rl", "true", (1, 1, 1)), ("random", "false", (0, 0, 1))):
+        for seed, success in enumerate(successes):
+            folder = write_run(
+                root / "sweep" / name / f"seed-{seed}",
+                rounds=3,
+                run_seed=seed,
+                head=f'variant = "{name}"\n',
+                more=f"[simulator]\ntrain = {trained}\n",
+            )
+            with closing(sqlite3.connect(folder.pool)) as db:
+                db.execute("UPDATE evaluations SET success = ? WHERE round = 2", (success,))
+                db.commit()
+            set_metric(folder.metrics, "simulator/valid_rate", [0.1 * seed, 0.1 * seed + 0.2, 0.1 * seed])
+    return root
+
+
+def set_metric(path: Path, name: str, values: Sequence[float | None]) -> None:
+    """Write a metric of each round."""
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    for line, value in zip(lines, values, strict=True):
+        line.pop(name, None)
+        line |= {} if value is None else {name: value}
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+
+
+def test_runs_that_differ_in_the_seed_alone_are_one_line_with_its_band(sweep: Path) -> None:
+    found = groups(Runs(sweep).all())
+    assert [(group.name, list(group.seeds)) for group in found] == [
+        ("random", ["0", "1", "2"]),
+        ("rl", ["0", "1", "2"]),
+    ]
+    valid = {chart["title"]: chart for chart in charts(found, "simulator", "rounds")}["simulator/valid_rate"]
+    lines: Any = valid["groups"]
+    assert [line["name"] for line in lines] == ["random (n = 3)", "rl (n = 3)"]
+    assert lines[0]["x"] == [0, 1, 2]
+    assert lines[0]["mean"] == [0.1, 0.3, 0.1]
+    # t(0.975, 2) = 4.3027, s = 0.1: 4.3027 * 0.1 / sqrt(3) = 0.2484
+    assert lines[0]["low"] == pytest.approx([-0.1484, 0.0516, -0.1484], abs=1e-4)
+    assert lines[0]["high"] == pytest.approx([0.3484, 0.5484, 0.3484], abs=1e-4)
+
+
+def test_one_run_has_no_band_and_curves_run_along_what_was_spent(sweep: Path) -> None:
+    found = groups([Runs(sweep).find("sweep/rl/seed-1")])
+    (line,) = next(chart["groups"] for chart in charts(found, "key", "tokens"))  # type: ignore[misc]
+    assert line["x"] == [80, 160, 240]
+    assert line["low"] == line["high"] == [None] * 3
+
+
+def test_only_settings_that_differ_are_listed_side_by_side(sweep: Path) -> None:
+    assert differing(groups(Runs(sweep).all())) == [("simulator.train", ["False", "True"])]
+
+
+def test_held_out_success_is_paired_by_seed_and_task_and_other_metrics_by_seed(sweep: Path) -> None:
+    found = groups(Runs(sweep).all())
+    rows, notes = paired(found, found[0])
+    assert not notes
+    cells = {row.metric: (row.one, row.when, row.cell) for row in rows}
+    # Differences 1, 1, 0: mean 2/3, standard error 1/3, t = 2 with 2 degrees of freedom.
+    assert cells["agent/eval_success"] == (
+        "rl",
+        "round 2",
+        ("+0.667", "-0.768 to +2.101", "0.184", "3", "within noise"),
+    )
+    assert cells["simulator/valid_rate"][2] == ("+0.000", "+0.000 to +0.000", "1.000", "3", "within noise")
+    (held, *_), _ = paired(found, found[1])
+    assert (held.one, held.cell[0]) == ("random", "-0.667")
+
+
+def test_costs_are_means_over_runs_with_their_range(sweep: Path) -> None:
+    assert costs(groups(Runs(sweep).all())) == [
+        ("rounds", ["2", "2"]),
+        ("tokens sampled", ["240", "240"]),
+        ("seconds", ["12", "12"]),
+    ]
+
+
+def test_the_page_of_a_folder_and_of_its_runs_is_the_same(sweep: Path, serve: Any) -> None:
+    reader = serve(sweep)
+    front = reader.page("/")
+    assert f'href="{compared(["sweep"])}">sweep (6)</a>' in front
+    names = re.findall(r'<input type="checkbox" name="run" value="([^"]*)"', front)
+    assert len(names) == 6
+    page = text_of(reader.page(compared(["sweep"])))
+    for sentence in (
+        "2 configurations compared",
+        "agent/eval_success rl 1 0.333 +0.667 -0.768 to +2.101 0.184 3 within noise round 2",
+        "simulator.train False True",
+        "tokens sampled 240 240",
+        "seed 0 ✓ finished",
+    ):
+        assert sentence in page
+    assert text_of(reader.page(compared(names))) == page
+    assert "Against rl, paired by seed" in text_of(reader.page(f"{compared(names)}&base=rl"))
+    assert text_of(reader.page("/?text=random")).count("✓ finished") == 3
+    assert 'value="sweep/rl/seed-0" aria-label="compare sweep/rl/seed-0" checked' in reader.page(
+        "/?run=sweep/rl/seed-0"
+    )
+    data = json.loads(reader.page(f"/compare/curves?{compared(['sweep']).partition('?')[2]}&along=seconds"))
+    assert data["charts"][0]["groups"][0]["x"] == [4, 8, 12]
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "sentence"),
+    [
+        ("", 400, "no run is chosen"),
+        ("?run=sweep/rl/seed-9", 404, "not the folder of a run"),
+        ("?run=../x", 404, "not the folder of a run"),
+        ("?run=sweep&show=x&along=y&base=z", 200, "2 configurations"),
+    ],
+)
+def test_a_wrong_choice_is_named(query: str, status: int, sentence: str, sweep: Path, serve: Any) -> None:
+    assert sentence in text_of(serve(sweep).page(f"/compare{query}", status=status))
+
+
+def test_what_cannot_be_compared_is_said_and_the_rest_is_shown(tmp_path: Path, serve: Any) -> None:
+    spoiled: Mapping[str, tuple[int, str]] = {
+        "a": (0, ""),
+        "b": (0, "beta = 3.0\n"),
+        "c": (5, "beta = 4.0\n"),
+    }
+    for name, (seed, more) in spoiled.items():
+        write_run(tmp_path / name, rounds=3, run_seed=seed, more=more)
+    (tmp_path / "b" / "pool.db").write_bytes(b"no store")
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "metrics.jsonl").write_text("{", encoding="utf-8")
+    page = text_of(serve(tmp_path).page(compared(list("abcd"))))
+    assert "b and a: pool.db" in page
+    assert "Held-out tasks are not paired" in page
+    assert "c and a have no seed in common, so nothing is paired." in page
+    assert "agent/eval_success b 0.35 0.35 +0.000 – – 1 one seed round 2" in page
+    assert "curriculum.beta – 3.0 4.0 –" in page
+
+
+def test_runs_that_are_not_finished_are_left_out_where_others_are(tmp_path: Path) -> None:
+    for name, more in (("a", ""), ("b", "beta = 3.0\n")):
+        for seed in (0, 1):
+            rounds = 2 if (name, seed) == ("b", 1) else 3
+            write_run(tmp_path / name / str(seed), rounds=rounds, run_seed=seed, more=more)
+    found = groups(Runs(tmp_path).all())
+    assert [group.name for group in found] == ["a", "b"]
+    rows, notes = paired(found, found[0])
+    assert notes == ["b against a: 1 seed left out, whose runs are not finished."]
+    assert {row.difference.seeds for row in rows} == {1}
+
+
+def test_a_page_of_hostile_names_runs_nothing(tmp_path: Path, serve: Any) -> None:
+    write_run(tmp_path / "<script>alert(1)<", rounds=2, more='x = "<script>alert(1)</script>"\n')
+    write_run(tmp_path / "plain", rounds=2)
+    reader = serve(tmp_path)
+    page = reader.page(compared(["<script>alert(1)<", "plain"]))
+    assert "<script>alert" not in page
+    assert address("<script>alert(1)<") in page
