@@ -76,7 +76,11 @@ def test_no_page_has_a_serious_barrier(
         advance(items=3)
         window.open(address("demo"))
         page.get_by_text("3 of 4 rollouts").wait_for()
-        paths = ["/", *(link.get_attribute("href") for link in page.locator(".tabs a").all())]
+        paths = [
+            "/",
+            "/compare?run=demo",
+            *(link.get_attribute("href") for link in page.locator(".tabs a").all()),
+        ]
         window.open(address("demo", "tasks"))
         paths.append(page.locator(".tasks a").first.get_attribute("href"))
         window.open(paths[-1])
