@@ -102,7 +102,8 @@ class Run:
         times = [value for number, value in self.series("time/round_s").items() if number > 0][-_LAST:]
         if self.planned is None or not times:
             return None
-        return max(0.0, fmean(times) * (self.planned - self.done) - live.round_s)
+        stages_s = max((stage.left_s or 0.0 for stage in live.stages), default=0.0)
+        return max(stages_s, fmean(times) * (self.planned - self.done) - live.round_s)
 
     @property
     def band(self) -> tuple[float, float] | None:
