@@ -90,6 +90,7 @@ demo demo-full: $(STAMP)
 	    $(BIN)/genenv train $(CONFIG) --out '$(DEMO)'; \
 	fi
 	@$(BIN)/genenv report '$(DEMO)'
+	@echo "in your browser: $(BIN)/genenv view '$(DEMO)'"
 
 test: $(STAMP)
 	@$(PYTEST) $(TESTS)

@@ -60,7 +60,7 @@ def test_one_interrupt_stops_sampling_and_updates_and_keeps_committed_rounds(
             process.kill()
     assert process.returncode == 130
     assert "Traceback" not in told
-    sentences = [line for line in told.splitlines() if "genenv" in line]
+    sentences = [line for line in told.splitlines() if line.startswith("genenv")]
     assert sentences == told.splitlines()[-1:]
     assert sentences[0].startswith("genenv: stopped; committed rounds are kept")
     with PoolStore.open(tmp_path / "run/pool.db", create=False) as store:

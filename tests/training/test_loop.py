@@ -375,14 +375,14 @@ def test_the_progress_of_an_update_counts_its_epochs(tmp_path: Path) -> None:
         "agent": {**SETTINGS["agent"], "epochs": 2},
     }
     loop = build(parse_config(settings), tmp_path / "h")
-    loop.reporter = Told()
+    loop.reporter.reporter = Told()
     loop.run()
     with PoolStore.open(tmp_path / "h/pool.db", create=False) as store:
         specs = [len(store.samples(number)) for number in (1, 2, 3)]
         sequences = [5 + sum(len(group.traces) for group in store.groups(number)) for number in (1, 2, 3)]
     assert any(specs)
-    assert [stages[f"round {n}/3: simulator learns"] for n in (1, 2, 3)] == [3 * n for n in specs]
-    assert [stages[f"round {n}/3: agent learns"] for n in (1, 2, 3)] == [2 * n for n in sequences]
+    assert [stages[f"round {n}/3: update of the simulator"] for n in (1, 2, 3)] == [3 * n for n in specs]
+    assert [stages[f"round {n}/3: update of the agent"] for n in (1, 2, 3)] == [2 * n for n in sequences]
 
 
 class Charts:

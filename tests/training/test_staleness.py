@@ -140,7 +140,7 @@ def test_weights_that_are_gone_are_said_and_the_oldest_there_are_attempt(
             told.append(text)
 
     loop = build(parse_config(longer), path)
-    loop.reporter = Telling()
+    loop.reporter.reporter = Telling()
     loop.run()
     assert any(f"no checkpoint before that of round {ROUNDS} is here" in text for text in told)
     ages = [row["agent/staleness"] for row in metrics(path)[ROUNDS + 1 :]]

@@ -12,6 +12,7 @@ import scripted_genenv as fakes
 from genenv.training import opening
 from genenv.viewer.pages import Viewer
 from typed import succeeds
+from viewer_browser import BROWSER
 from viewer_runs import HOSTILE, Reader, write_run
 
 
@@ -42,6 +43,18 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def reader(runs: Path) -> Iterator[Reader]:
     with Viewer(runs, "127.0.0.1", 0) as server:
         yield Reader(server)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """The browser of this machine, without a window. While it is there, its event loop is the thread's."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="no Playwright: make setup installs it")
+    if BROWSER is None:
+        pytest.skip("no browser: install the Debian package chromium")
+    with playwright.sync_playwright() as started:
+        found = started.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        yield found
+        found.close()
 
 
 @pytest.fixture

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,57 +11,10 @@ import pytest
 from genenv.runs.store.store import PoolStore
 from genenv.types import Seed
 from genenv.viewer.pages import address
+from viewer_browser import Window
 from viewer_runs import HOSTILE, commit, write_run
 
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-playwright: Any = pytest.importorskip("playwright.sync_api", reason="no Playwright: pip install playwright")
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.skipif(BROWSER is None, reason="no browser: install the Debian package chromium"),
-]
-SCREENSHOTS = os.environ.get("GENENV_SCREENSHOTS")
-"""A folder for pictures of the pages, for a person to look at."""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as started:
-        found = started.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
-        yield found
-        found.close()
-
-
-class Window:
-    """A page of the browser that notes errors and requests."""
-
-    def __init__(self, browser: Any, server: str, **settings: Any) -> None:
-        self.server, self.faults = server, list[str]()
-        self.page = browser.new_context(**settings).new_page()
-        self.page.set_default_timeout(10_000)
-        self.page.on("console", lambda said: self._note(said.type, said.text))
-        self.page.on("pageerror", lambda error: self.faults.append(str(error)))
-        self.page.on("dialog", lambda dialog: self.faults.append(f"dialog {dialog.message}"))
-        self.page.on("request", lambda asked: self._asked(asked.url))
-
-    def _note(self, kind: str, text: str) -> None:
-        if kind in ("error", "warning"):
-            self.faults.append(text)
-
-    def _asked(self, url: str) -> None:
-        if not url.startswith((f"{self.server}/", "data:")):
-            self.faults.append(f"asked {url}")
-
-    def open(self, path: str) -> None:
-        self.page.goto(self.server + path)
-
-    def picture(self, name: str) -> None:
-        if SCREENSHOTS:
-            Path(SCREENSHOTS).mkdir(exist_ok=True)
-            self.page.screenshot(path=f"{SCREENSHOTS}/{name}.png", full_page=True)
-
-    def is_narrow(self) -> bool:
-        """Whether the page fits its window, so that only tables move sideways."""
-        return bool(self.page.evaluate("document.documentElement.scrollWidth <= innerWidth"))
+pytestmark = pytest.mark.long
 
 
 def test_a_round_arrives_and_its_tasks_are_read_by_keyboard(browser: Any, tmp_path: Path, serve: Any) -> None:

@@ -42,12 +42,14 @@ def test_the_list_has_every_run_with_its_state_and_numbers(reader: Reader) -> No
     assert "notes" not in text
 
 
-def test_a_run_that_a_process_writes_is_running_and_asks_for_its_page_again(
+def test_a_run_that_a_process_writes_is_running_and_pages_that_may_change_are_asked_for_again(
     tmp_path: Path, serve: Any
 ) -> None:
     folder = write_run(tmp_path / "demo", rounds=1)
+    write_run(tmp_path / "done", rounds=3)
     reader = serve(tmp_path)
-    assert 'hx-trigger="every 2s"' not in reader.page("/")
+    assert 'hx-trigger="every 2s"' in reader.page("/")
+    assert 'hx-trigger="every 2s"' not in reader.page(address("done"))
     with folder.lock():
         assert "● running" in text_of(reader.page("/"))
         assert 'hx-trigger="every 2s"' in reader.page(address("demo"))

@@ -275,7 +275,7 @@ def train(  # noqa: PLR0913 - as the command's options
             "environment, and "
             "leave variant and start_from out"
         )
-    done = run_with_own_loop(lambda: training.go_on(path, shown, shown.note, file=file, overrides=overrides))
+    done = run_with_own_loop(lambda: training.go_on(path, shown, file=file, overrides=overrides))
     if done is not None:
         shown.note(done)
     return Run(path)

@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Generator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -72,6 +73,29 @@ Requests = Annotated[
 def begin(what: str) -> None:
     """Announce the work on standard error, because loading libraries and models takes seconds."""
     typer.echo(f"{masked(inert(what))} ...", err=True)
+
+
+def check_packages(extra: str, *, by: str = "this command", **modules: str) -> None:
+    """Refuse to begin without packages that an extra of genenv brings.
+
+    Args:
+        extra: its name.
+        by: what needs them.
+        modules: what is imported, by package.
+
+    Raises:
+        UsageError: some are missing.
+    """
+    missing: list[str] = []
+    for package, module in modules.items():
+        try:
+            import_module(module)
+        except ImportError:
+            missing.append(package)
+    if missing:
+        raise UsageError(
+            f"{by} needs {' and '.join(missing)}: pip install 'genenv[{extra}]', or the same of your clone"
+        )
 
 
 def ended(text: str, status: int) -> typer.Exit:

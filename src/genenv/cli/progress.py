@@ -24,7 +24,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from genenv.progress import Stage
+from genenv.progress import Counted, Stage
 from genenv.texts import inert
 
 _COLUMNS = (
@@ -69,20 +69,13 @@ class _Rate(ProgressColumn):
         return Text(f"{tokens / elapsed:,.0f} tokens/s" if tokens and elapsed > 0.5 else "")
 
 
-class _PlainStage:
+class _PlainStage(Counted):
     """The progress of a stage without a terminal, and the lines that report it."""
 
     def __init__(self, name: str, total: int | None, unit: str) -> None:
-        self.name, self.total, self.unit = name, total, unit
-        self.tokens = self.items = 0
-        self.said = ""
+        super().__init__(name, total, unit)
         self.lines = 0
-        self._start = time.monotonic()
         self._told, self._wait = 0, 1.0
-
-    def __call__(self, tokens: int, items: int, note: str = "") -> None:
-        """Add progress."""
-        self.tokens, self.items, self.said = self.tokens + tokens, self.items + items, note or self.said
 
     def due(self, silent_s: float, every_s: float) -> bool:
         """Return whether to print a line after this many seconds without one."""
@@ -93,21 +86,21 @@ class _PlainStage:
 
     def line(self) -> str:
         """Return a line with items, tokens per second and time left, as far as known."""
-        took, moved = time.monotonic() - self._start, self.items - self._told
+        state, moved = self.state(), self.items - self._told
         self.lines, self._told = self.lines + 1, self.items
         self._wait = 1.0 if moved else min(2 * self._wait, _LONGEST)
         parts = [self._done] if self.unit else []
         if not self.items:
-            parts.append(f"{took:.0f} s so far")
-        if self.tokens and took:
-            parts.append(f"{self.tokens / took:,.0f} tokens/s")
-        if self.total and self.items and self.items < self.total:
-            parts.append(f"{took * (self.total - self.items) / self.items:.0f} s left")
-        return f"  {self.name}: {', '.join([*parts, self.said] if self.said else parts)}"
+            parts.append(f"{state.seconds:.0f} s so far")
+        if state.tokens_per_s is not None:
+            parts.append(f"{state.tokens_per_s:,.0f} tokens/s")
+        if state.left_s is not None:
+            parts.append(f"{state.left_s:.0f} s left")
+        return f"  {self.name}: {', '.join([*parts, self.note] if self.note else parts)}"
 
     def last_line(self) -> str:
         """Return the line for the end of the stage."""
-        took = f"done in {time.monotonic() - self._start:.0f} s"
+        took = f"done in {self.state().seconds:.0f} s"
         return f"  {self.name}: {', '.join([self._done, took] if self.unit else [took])}"
 
     @property

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
-from collections.abc import Sequence
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated
@@ -18,6 +22,7 @@ from genenv.cli.console import (
     VariantName,
     begin,
     check_named,
+    check_packages,
     dataset_overrides,
     ended,
     with_corpus,
@@ -25,6 +30,7 @@ from genenv.cli.console import (
 from genenv.cli.progress import ConsoleReporter
 from genenv.config.run import load_config
 from genenv.errors import UsageError
+from genenv.progress import Reporter
 from genenv.report.facts import summarise
 from genenv.training import start as training
 from genenv.training.branching import Origin
@@ -81,7 +87,19 @@ Columns = Annotated[
     ),
 ]
 
+View = Annotated[
+    bool,
+    typer.Option(
+        "--view", help="Serve the pages of `genenv view` beside the run, on this machine, until it ends."
+    ),
+]
+ViewAfter = Annotated[
+    bool, typer.Option("--view-after", help="As --view, and after the end of the run until Ctrl-C.")
+]
+
 _LOCAL = "genenv.backends.local.backend"
+_PATIENCE_S = 5.0
+"""Seconds in which the process that serves the pages must end."""
 
 
 def train(  # noqa: PLR0913 - a command has the options it has
@@ -97,6 +115,8 @@ def train(  # noqa: PLR0913 - a command has the options it has
     reward: RewardName = "",
     eval_data: EvalData = "",
     columns: Columns = "",
+    view: View = False,
+    view_after: ViewAfter = False,
 ) -> None:
     """Co-evolve an agent and its simulator.
 
@@ -113,12 +133,27 @@ def train(  # noqa: PLR0913 - a command has the options it has
     overrides = [*dataset_overrides(own), *overrides]
     if data and config is None:
         config = Path("dataset")
-    try:
-        path = _train(config, out, overrides, resume, other_arithmetic, corpus, variant, origin)
-    finally:
-        if torchrun.size() > 1:
-            import_module(_LOCAL).release_followers()
-    _print_summary(path)
+    reporter = ConsoleReporter()
+    with contextlib.closing(_Pages(reporter, wanted=view or view_after)) as pages:
+        try:
+            path = _train(
+                config,
+                out,
+                overrides,
+                resume,
+                other_arithmetic,
+                corpus,
+                variant,
+                origin,
+                reporter,
+                pages.begin,
+            )
+        finally:
+            if torchrun.size() > 1:
+                import_module(_LOCAL).release_followers()
+        _print_summary(path)
+        if view_after:
+            pages.stay(path)
 
 
 def _train(  # noqa: PLR0913 - as `train`
@@ -130,10 +165,12 @@ def _train(  # noqa: PLR0913 - as `train`
     corpus: Path | None,
     variant: str,
     origin: str | None,
+    reporter: Reporter,
+    begun: Callable[[Path], None],
 ) -> Path:
     """Start or resume the run and return its folder."""
     check_named(config, "--resume --out RUN", run=resume)
-    reporter, given = ConsoleReporter(), with_corpus(overrides, corpus)
+    given = with_corpus(overrides, corpus)
     if resume:
         if variant or origin:
             raise UsageError(
@@ -141,7 +178,12 @@ def _train(  # noqa: PLR0913 - as `train`
             )
         path = _run_of(config, out, given)
         done = training.go_on(
-            path, reporter, _print_note, file=config, overrides=given, other_arithmetic=other_arithmetic
+            path,
+            reporter,
+            file=config,
+            overrides=given,
+            other_arithmetic=other_arithmetic,
+            begun=lambda: begun(path),
         )
         if done is not None:
             typer.echo(done)
@@ -152,7 +194,9 @@ def _train(  # noqa: PLR0913 - as `train`
         path = out or Path("runs") / settings.run.name
         start_from = None if origin is None else Origin.named(origin)
         try:
-            training.start(settings, path, reporter, file=config, origin=start_from)
+            training.start(
+                settings, path, reporter, file=config, origin=start_from, begun=lambda: begun(path)
+            )
         except KeyboardInterrupt as error:
             if (path / "config.toml").is_file():
                 raise
@@ -160,8 +204,62 @@ def _train(  # noqa: PLR0913 - as `train`
     return path
 
 
-def _print_note(text: str) -> None:
-    typer.echo(text, err=True)
+class _Pages:
+    """The pages of `genenv view` beside a run, in a process of their own so that readers do not slow the run.
+
+    The process ends when its standard input is closed, which also happens if this process is killed.
+    """
+
+    def __init__(self, reporter: Reporter, *, wanted: bool) -> None:
+        """Check what is needed for the pages, if they are wanted; nothing is started yet.
+
+        Raises:
+            UsageError: packages are missing.
+        """
+        self._reporter, self._wanted = reporter, wanted
+        self._process: subprocess.Popen[str] | None = None
+        if wanted:
+            check_packages("viewer", by="--view", starlette="starlette", uvicorn="uvicorn")
+
+    def begin(self, path: Path) -> None:
+        """Serve a run and note the address, or note how to see the run."""
+        if not self._wanted:
+            self._reporter.note(f"in your browser: {_command('view', path)}")
+            return
+        process = self._process = subprocess.Popen(  # noqa: S603 - this program
+            [sys.executable, "-m", "genenv", "view", str(path), "--beside"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # Ctrl-C is for the run
+        )
+
+        def pass_on() -> None:
+            for line in process.stdout or ():
+                self._reporter.note(line.rstrip())
+
+        threading.Thread(target=pass_on, name="view", daemon=True).start()
+
+    def stay(self, path: Path) -> None:
+        """Go on until Ctrl-C, for a run that was finished before as well."""
+        if self._process is None:
+            self.begin(path)
+        if self._process is not None:
+            typer.echo("the pages stay until Ctrl-C", err=True)
+            with contextlib.suppress(KeyboardInterrupt):
+                self._process.wait()
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is None:
+            return
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        try:
+            self._process.wait(_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
 
 def _run_of(config_path: Path | None, out: Path | None, overrides: Sequence[str]) -> Path:
@@ -182,4 +280,8 @@ def _run_of(config_path: Path | None, out: Path | None, overrides: Sequence[str]
 def _print_summary(path: Path) -> None:
     for line in summarise(path):
         typer.echo(line)
-    typer.echo(f"pictures and tasks: genenv report {shlex.quote(str(path))}")
+    typer.echo(f"pictures and tasks: {_command('view', path)}, or in one file: {_command('report', path)}")
+
+
+def _command(name: str, path: Path) -> str:
+    return f"genenv {name} {shlex.quote(str(path))}"

@@ -105,7 +105,11 @@ class Gate:
         """
         self._candidates = Archive()
         by_id = {context.id: context for context in contexts}
-        return [self._admit(by_id[generation.context_id], generation) for generation in generations]
+        found: list[Proposal] = []
+        for generation in generations:
+            found.append(self._admit(by_id[generation.context_id], generation))
+            advance(items=1)
+        return found
 
     def _admit(self, context: Context, generation: Generation) -> Proposal:
         task = self._build(context, generation)

@@ -77,6 +77,11 @@ class RunFolder:
         return self.path / "checkpoints"
 
     @property
+    def live(self) -> Path:
+        """Where the run is inside a round, JSON; only while a process writes the run."""
+        return self.path / "live.json"
+
+    @property
     def report(self) -> Path:
         """The report, an HTML page."""
         return self.path / "report.html"

@@ -10,16 +10,17 @@ import json
 import os
 import shlex
 import shutil
+import sys
+import threading
 import webbrowser
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from genenv.backends.settings import EMBEDDED, PolicyConfig
-from genenv.cli.console import AllowHost, BodyMib, Host, Overrides, Requests, begin
+from genenv.cli.console import AllowHost, BodyMib, Host, Overrides, Requests, begin, check_packages
 from genenv.config.run import load_config
 from genenv.errors import UsageError
 from genenv.http.guard import MIB, Access, is_loopback, key_in, new_key
@@ -84,7 +85,7 @@ def serve(  # noqa: PLR0913 - Typer: a parameter an option
         _become_vllm(policy, host, port, more or [])
     if more:
         raise UsageError(f"{shlex.join(more)}: options of vLLM's own go with --vllm")
-    _check_packages("serve", starlette="starlette", uvicorn="uvicorn")
+    check_packages("serve", starlette="starlette", uvicorn="uvicorn")
     begin(f"loading {model}")
     from genenv.backends.local.model import resolve_settings
     from genenv.backends.local.served.models import LoadedBase
@@ -119,29 +120,6 @@ def serve(  # noqa: PLR0913 - Typer: a parameter an option
 def _key_line(variable: str, key: str) -> str:
     """Return the sentence that shows the user an API key generated at the start."""
     return f"whoever trains with it needs its API key, which is new with each start: export {variable}={key}"
-
-
-def _check_packages(extra: str, **modules: str) -> None:
-    """Refuse to start without packages that an extra of genenv brings.
-
-    Args:
-        extra: its name.
-        modules: what is imported, by package.
-
-    Raises:
-        UsageError: some are missing.
-    """
-    missing: list[str] = []
-    for package, module in modules.items():
-        try:
-            import_module(module)
-        except ImportError:
-            missing.append(package)
-    if missing:
-        raise UsageError(
-            f"this command needs {' and '.join(missing)}: pip install 'genenv[{extra}]', or the same "
-            "of your clone"
-        )
 
 
 def _become_vllm(policy: PolicyConfig, host: str, port: int, more: Sequence[str]) -> None:
@@ -254,7 +232,7 @@ def tinker_server(  # noqa: PLR0913 - Typer: a parameter an option
     overrides: Overrides = [],  # noqa: B006 - Typer's form
 ) -> None:
     """Serve a base model over the Tinker protocol: clients train adapters on it and sample."""
-    _check_packages("tinker-server", protobuf="google.protobuf", starlette="starlette", uvicorn="uvicorn")
+    check_packages("tinker-server", protobuf="google.protobuf", starlette="starlette", uvicorn="uvicorn")
     from genenv.servers.tinker.imitation import ServerImitation
 
     ServerImitation(quirk)  # report unknown quirks before loading a model
@@ -305,24 +283,46 @@ PageHost = Annotated[
 ]
 
 
+Beside = Annotated[
+    bool,
+    typer.Option("--beside", hidden=True, help="Of a run that is starting: serve it until stdin is closed."),
+]
+
+
 def view(
     runs: Folder = Path("runs"),
     port: Port = 8765,
     host: PageHost = "127.0.0.1",
     allow_host: AllowHost = [],  # noqa: B006 - Typer's form
     opened: Opened = False,
+    beside: Beside = False,
 ) -> None:
     """Show runs, their tasks and trajectories in a browser, also while they are written."""
-    _check_packages("viewer", starlette="starlette", uvicorn="uvicorn")
-    from genenv.viewer.pages import Viewer
+    check_packages("viewer", starlette="starlette", uvicorn="uvicorn")
+    from genenv.viewer.pages import Viewer, address
 
-    server = Viewer(runs, host, port, names=tuple(allow_host))
+    try:
+        server = Viewer(runs, host, port, names=tuple(allow_host))
+    except UsageError:
+        if not beside:
+            raise
+        server = Viewer(runs, host, 0)  # the port is taken, often by the viewer of another run
 
     def ready() -> None:
+        if beside:
+            typer.echo(f"the run in your browser: {server.url}{address(runs.resolve().name)}")
+            threading.Thread(target=end_with_stdin, daemon=True).start()
+            return
         typer.echo(f"{runs} at {server.entrance} (Ctrl-C ends it)")
         if opened:
             webbrowser.open(server.entrance)
 
+    def end_with_stdin() -> None:
+        sys.stdin.buffer.read()
+        server.stop()
+
+    if beside:
+        os.nice(10)  # the run comes first
     try:
         server.run(ready)
     except KeyboardInterrupt:

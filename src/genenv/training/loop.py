@@ -21,7 +21,7 @@ from typing import Any
 from genenv.config.run import RunConfig
 from genenv.environments.base import Environment
 from genenv.errors import DataError, GenenvError
-from genenv.progress import Reporter, Silent
+from genenv.progress import LiveFile, Reporter, Silent
 from genenv.runs.checkpoint import checkpoint_path, checkpoints
 from genenv.runs.folder import RunFolder, parts_reread
 from genenv.runs.metrics import Stages, check_names, evaluation_metrics
@@ -129,7 +129,7 @@ class CoEvolution:
         reporter: Reporter | None = None,
     ) -> None:
         self.config, self.env, self.policies, self.folder = config, env, policies, folder
-        self.sinks, self.reporter = sinks, reporter or Silent()
+        self.sinks, self.reporter = sinks, LiveFile(folder.live, reporter or Silent())
         self.pool = TaskPool(config, env)
         self.learner = Learner(config, env, policies)
         self.pipeline = Pipeline(
@@ -156,7 +156,7 @@ class CoEvolution:
                 await self.policies.backend.close()
 
     async def _run(self, proven: Callable[[int | None], None] | None) -> int:
-        with self.folder.lock(), PoolStore.open(self.folder.pool, create=False) as store:
+        with self.folder.lock(), self.reporter, PoolStore.open(self.folder.pool, create=False) as store:
             last = await self._resume(store)
             if proven is not None:
                 proven(last)

@@ -35,7 +35,7 @@ async def evaluate(
     agent: Agent, env: Environment, held_out: Sequence[Task], stage: Stages
 ) -> list[Evaluation]:
     """Roll out each held-out task once, greedily, and return the results."""
-    with stage("eval", "held-out tasks", items=len(held_out), unit="tasks"):
+    with stage("eval", "evaluation", items=len(held_out), unit="held-out tasks"):
         groups = await agent.solve(env, held_out)
     return [
         Evaluation(
@@ -110,7 +110,7 @@ class Producer:
         specs = len(contexts) * config.simulator.variations
         with stage("propose", "writing tasks", items=specs, unit="specs"):
             generations = await simulator.propose(env, contexts)
-        with stage("gate"):
+        with stage("gate", "gate", items=len(generations), unit="specs"):
             proposals = pool.gate.admit(contexts, generations)
         written = [proposal.outcome for proposal in proposals if isinstance(proposal.outcome, Task)]
         base, back = pool.revisited(number, tasks)
@@ -162,7 +162,7 @@ class Producer:
             return None
         if isinstance(predictor, History):
             return predictor.predict(candidates)
-        with stage("probe", "looking at", items=len(candidates), unit="tasks"):
+        with stage("probe", "likelihood scoring", items=len(candidates), unit="tasks"):
             return predictor.predict(*await self.policies.agent.likelihoods(self.pool.env, candidates))
 
     async def _attempted(
@@ -172,7 +172,7 @@ class Producer:
         groups, tasks = list[Group](), [*chosen.new, *chosen.base, *back]
         while tasks:
             items = len(tasks) * self.policies.agent.config.rollouts
-            with stage("rollout", "attempting", items=items, unit="attempts"):
+            with stage("rollout", "rollouts", items=items, unit="rollouts"):
                 found = await self.policies.agent.roll_out(self.pool.env, tasks, round_=number)
             groups += found
             tasks = chosen.instead_of(found)
@@ -221,7 +221,7 @@ class Learner:
         if not config.train:
             return {"agent/zero_advantage_rate": zero_advantage_rate(groups, config)}
         sequences = len(replayed) + sum(len(g.traces) + (config.guidance != "none") for g in groups)
-        with stage("agent_update", "agent learns", items=sequences * config.epochs, unit="sequences"):
+        with stage("agent_update", "update of the agent", items=sequences * config.epochs, unit="sequences"):
             known = await agent.solutions(self.env, groups, replayed)
             batch = agent_credit(config)(groups, known, config, temperature=config.temperature)
             metrics = await agent.learn(batch, round_=number, rounds=self.config.run.rounds)
@@ -261,7 +261,7 @@ class Learner:
         credit = simulator_credit(config)
         batch = credit(selection.samples, schemas, config, temperature=config.temperature, scored=earned)
         specs = len(batch.data) * config.epochs
-        with stage("simulator_update", "simulator learns", items=specs, unit="specs"):
+        with stage("simulator_update", "update of the simulator", items=specs, unit="specs"):
             return await simulator.learn(batch, round_=number, rounds=self.config.run.rounds)
 
     def _in_hindsight(self, simulator: Simulator, seed: Seed, profile: Profile, one: Scored) -> Scored:

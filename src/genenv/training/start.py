@@ -25,8 +25,6 @@ from genenv.training.branching import Origin
 from genenv.training.loop import CoEvolution
 from genenv.training.resuming import check_length, for_training, possible, record, remember
 
-Say = Callable[[str], None]
-
 SERVER = "server.jsonl"
 """File in a run's folder with one line per start: what is known of the remote server that samples."""
 
@@ -38,6 +36,7 @@ def start(
     *,
     file: Path | None = None,
     origin: Origin | None = None,
+    begun: Callable[[], None] = lambda: None,
 ) -> None:
     """Train a new run to its end.
 
@@ -47,6 +46,7 @@ def start(
         reporter: shows the progress.
         file: the file that the settings were read from.
         origin: a round of another run to start from.
+        begun: called once the run is in its folder, before the first round.
 
     Raises:
         GenenvError: the run cannot start or cannot continue. The message says why.
@@ -67,28 +67,29 @@ def start(
         else:
             RunFolder.create(path, origin.note() + settings, fill=origin.fill)
         _note_server(folder, loop.policies.backend.found)
+        begun()
         loop.run()
 
 
 def go_on(
     path: Path,
     reporter: Reporter,
-    say: Say,
     *,
     file: Path | None = None,
     overrides: Sequence[str] = (),
     other_arithmetic: bool = False,
+    begun: Callable[[], None] = lambda: None,
 ) -> str | None:
     """Resume a run and train its remaining rounds.
 
     Args:
         path: folder of the run.
-        reporter: shows the progress.
-        say: called with notes for the user.
+        reporter: shows the progress, and notes for the user.
         file: the CONFIG of the run. Changes in it that would affect results are refused.
         overrides: settings as `key=value`.
         other_arithmetic: whether results may change in their last digits, because this machine lacks
             something that the run was computed with.
+        begun: called before the first round that is left.
 
     Returns:
         A sentence if no round was left, otherwise None.
@@ -99,11 +100,11 @@ def go_on(
     folder = RunFolder.open(path)
     change = for_training(folder, file, overrides, other_arithmetic=other_arithmetic)
     if (note := check_length(folder, change)) is not None:
-        say(note)
+        reporter.note(note)
     if (done := _finished(folder, change.asked.run.rounds)) is not None:
         number, notes = done
         for text in notes:
-            say(f"note: {text}")
+            reporter.note(f"note: {text}")
         unchanged = "" if notes else ", nothing was changed"
         return f"{folder.path} is finished: all of its {number} rounds are committed{unchanged}"
 
@@ -116,6 +117,7 @@ def go_on(
             remember(folder, file)
 
         _note_server(folder, loop.policies.backend.found)
+        begun()
         loop.run(note_changes)
     return None
 

@@ -11,10 +11,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
+from statistics import fmean
 from typing import TypeVar, cast
 
 from genenv.errors import DataError, UsageError
 from genenv.files import is_held
+from genenv.progress import LiveState, read_live
 from genenv.runs.folder import RunFolder
 from genenv.runs.metrics import target_band
 from genenv.runs.store.database import Database
@@ -30,6 +32,8 @@ _MOST_BYTES = 64 << 20
 """The largest file of metrics that is read."""
 _MOST_ROUNDS, _LARGEST = 10**9, 1e100
 """Numbers of rounds, and metrics, beyond are damage."""
+_LOCK, _LAST = ".lock", 5
+"""The lock of a run. Rounds whose mean time says how long the next ones take."""
 LIMIT_S = 2.0
 """Seconds that the queries of one page may take together."""
 
@@ -79,9 +83,27 @@ class Run:
     @property
     def state(self) -> str:
         """`running`, `finished`, or `stopped`: no process writes a run that is not finished."""
-        if is_held(self.path / ".lock"):
+        if is_held(self.path / _LOCK):
             return "running"
         return "finished" if self.planned is not None and self.done >= self.planned else "stopped"
+
+    @property
+    def live(self) -> LiveState | None:
+        """Where the process that wrote the run last is inside a round, or was when it was killed."""
+        file = RunFolder(self.path).live
+        with suppress(OSError):
+            # A process takes the lock before it writes; a file that is older is of a process before it.
+            if file.lstat().st_mtime_ns >= (self.path / _LOCK).lstat().st_mtime_ns:
+                return read_live(file)
+        return None
+
+    def left_s(self, live: LiveState) -> float | None:
+        """Return the seconds left at the speed of the last rounds; None before the first."""
+        times = [value for number, value in self.series("time/round_s").items() if number > 0][-_LAST:]
+        if self.planned is None or not times:
+            return None
+        stages_s = max((stage.left_s or 0.0 for stage in live.stages), default=0.0)
+        return max(stages_s, fmean(times) * (self.planned - self.done) - live.round_s)
 
     @property
     def band(self) -> tuple[float, float] | None:

@@ -8,6 +8,7 @@ import os
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
 from socket import gethostname
@@ -81,7 +82,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         finalize=_visible,
     )
-    environment.filters |= {"pretty": _pretty, "share": _share}
+    environment.filters |= {"pretty": _pretty, "share": _share, "lasting": _lasting, "moment": _moment}
     environment.globals.update({"address": address, "cut": _CUT, "compared": compared})  # pyright: ignore[reportCallIssue, reportArgumentType] - the type lists Jinja's own
     return environment
 
@@ -107,6 +108,19 @@ def _share(row: Mapping[str, int | None]) -> str:
     return (
         f"{row['solved'] or 0} of {tried} ({(row['solved'] or 0) / tried:.0%})" if tried else "not rolled out"
     )
+
+
+def _lasting(seconds: float) -> str:
+    """Return how long something takes, as `40 s`, `12 min` or `3 h 5 min`."""
+    minutes = round(seconds / 60)
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"
+
+
+def _moment(seconds: float) -> str:
+    """Return a time since 1970 as date and time."""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 class Pages:
@@ -144,7 +158,6 @@ class Pages:
             request,
             title="Runs",
             rows=[(run, curves.numbers(run), curves.spark(run), curves.alarms(run)) for run in found],
-            live=any(run.state == "running" for run in found),
             folders=sorted((name, count) for name, count in folders.items() if count > 1),
             chosen=request.query_params.getlist("run"),
             text=text,
@@ -398,6 +411,7 @@ class Viewer(HttpServer):
                     Route("/compare", pages.compare, methods=["GET"]),
                     Route("/compare/curves", pages.compared, methods=["GET"]),
                     Route("/enter", self._enter, methods=["GET"]),
+                    Route("/favicon.ico", RedirectResponse("/static/icon.svg"), methods=["GET"]),
                     *run,
                     Mount("/static", StaticFiles(directory=Path(__file__).parent / "static")),
                 ],
