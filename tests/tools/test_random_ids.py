@@ -100,6 +100,18 @@ def test_a_bundle_of_before_draws_as_before(folder: Path) -> None:
         assert played(one, milk)[0]["id"] != played(one, milk)[0]["id"]
 
 
+def test_a_tool_that_only_draws_is_no_tool_that_writes(tmp_path: Path) -> None:
+    (tmp_path / "plants.py").write_text(
+        "import uuid\n\ndef schedule(date: str, place: str) -> dict:\n"
+        "    'Schedule a visit.'\n"
+        "    return {'confirmation': str(uuid.uuid4()), 'date': date, 'place': place}\n\n"
+        "def hours(day: str) -> dict:\n    'Tell the hours of a day.'\n    return {'hours': len(day)}\n"
+    )
+    graph = made(tmp_path / "plants", tmp_path / "plants.py", base=4, held_out=2).graph
+    assert graph.recipes.keys() == {"schedule", "hours"}
+    assert not any(one.writes for one in graph.recipes.values())
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -253,6 +253,26 @@ def test_keys_that_belong_together_are_drawn_together() -> None:
     assert recipe.together
 
 
+class Calls:
+    """Two tools that keep nothing and repeat what they are given."""
+
+    def send_link(self, phone_number: str) -> object:
+        """Send a link to a phone."""
+        return {"status": "success", "message": f"Link sent to {phone_number}"}
+
+    def approve_discount(self, value: float) -> object:
+        """Approve a discount."""
+        return {"status": "ok" if value < 50 else "rejected", "message": f"{value}"}
+
+
+def test_the_names_of_an_answers_fields_are_no_values_of_arguments() -> None:
+    recipes = explored(Calls).recipes
+    assert {name: dict(recipe.ways) for name, recipe in recipes.items()} == {
+        "send_link": {"phone_number": "new"},
+        "approve_discount": {"value": "new"},
+    }
+
+
 def test_words_of_names_in_any_alphabet() -> None:
     assert parts_of("größeDerWare") == ["größe", "der", "ware"]
     assert parts_of("ÄndereWare2") == ["ändere", "ware", "2"]

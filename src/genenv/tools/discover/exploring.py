@@ -263,7 +263,8 @@ class Explorer:
                     values.setdefault(f"{call.tool}({name})", []).append(value)
                 if self._writes(call.tool):
                     for kind, told in result_values(call.tool, [outcome.result]).items():
-                        values.setdefault(kind, []).extend(told)
+                        if refers(kind) and not kind.endswith(NAMES):
+                            values.setdefault(kind, []).extend(told)
             self._held[key] = Held(values, Records(state))
         return self._held[key]
 

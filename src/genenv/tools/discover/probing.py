@@ -423,6 +423,7 @@ def _form(outcome: Outcome, args: Mapping[str, Json]) -> str:
     text = outcome.text if outcome.error is None else outcome.error
     for name, values in leaves(dict(args)).items():
         for value in sorted((str(one) for one in values if not isinstance(one, bool)), key=len, reverse=True):
-            text = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", f"<{name}>", text) if value else text
+            found = rf"(?<!\w){re.escape(value)}(?!\w)(?!\":)"  # a field that has this name stays
+            text = re.sub(found, f"<{name}>", text) if value else text
     text = _REPEATED.sub(r"\1", text)
     return _QUOTED.sub("", text) if outcome.error is not None else text

@@ -52,6 +52,8 @@ class Outcome:
     """The error text that the agent gets instead of a result."""
     changed: bool = False
     """Whether the call changed the state; set where the program was executed with `watch`, or is always."""
+    drew: bool = False
+    """Whether the tool drew random numbers that are seeded: the same call, made again, draws others."""
 
     @property
     def text(self) -> str:

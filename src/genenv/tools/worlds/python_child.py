@@ -8,7 +8,7 @@ lines with JSON lines. So nothing that tools do reaches another session, whateve
 class attributes, caches, files, connections, threads.
 
     {"do": "describe"}                             {"tools": [...], "left_out": {...}, "unseen": {...}}
-    {"do": "call", "tool", "args", "call_s"}       {"result": ...} or {"error": ...}
+    {"do": "call", "tool", "args", "call_s"}       {"result": ..., "drew": if at random} or {"error": ...}
     {"do": "state"}                                {"state": ...}
     {"do": "play", "calls", "call_s", "first"}     {"outcomes": [...], "states": [...], "first": state}
 
@@ -573,9 +573,8 @@ class Tools:
             return {"error": text_of(said_by(error))}
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
-        if self._seeded is not None:
-            self._seeded.succeeded(written)
-        return {"result": result}
+        drew = self._seeded is not None and self._seeded.succeeded(written)
+        return {"result": result, "drew": True} if drew else {"result": result}
 
 
 if __name__ == "__main__":

@@ -51,11 +51,18 @@ def reseed(text: str) -> None:
             sys.modules["numpy.random"].seed(number % 2**32)
 
 
+def position() -> tuple[object, ...]:
+    """Return how far the generators are; it differs once something was drawn."""
+    own: Any = getattr(sys.modules.get("numpy.random"), "get_state", None)
+    return random.getstate()[1][-1], _draw.getstate()[1][-1], own()[2] if own is not None else 0
+
+
 class Calls:
     """Seeds the calls of a session."""
 
     def __init__(self) -> None:
         self._made: Counter[str] = Counter()
+        self._begun: tuple[object, ...] = ()
 
     def begin(self, call: str) -> None:
         """Seed what a call will draw.
@@ -64,10 +71,16 @@ class Calls:
             call: its tool and all of its arguments, defaults too, as text.
         """
         reseed(f"{self._made[call]} {call}")
+        self._begun = position()
 
-    def succeeded(self, call: str) -> None:
-        """Note that a call had a result, so that the same call draws something else next time."""
+    def succeeded(self, call: str) -> bool:
+        """Note that a call had a result, so that the same call draws something else next time.
+
+        Returns:
+            Whether the call drew something.
+        """
         self._made[call] += 1
+        return position() != self._begun
 
 
 def _drawn(size: int) -> bytes:
