@@ -248,14 +248,14 @@ def made_up_players(options: argparse.Namespace) -> Policies:
 
 
 def measure_report(options: argparse.Namespace) -> None:
-    from genenv.report.page import write_report
+    from genenv.viewer.frozen import write_report
 
     times = timed(lambda: write_report(options.run))
     whole("report", times, page_mib=RunFolder(options.run).report.stat().st_size / 2**20)
 
 
 def measure_summary(options: argparse.Namespace) -> None:
-    from genenv.report.facts import summarise
+    from genenv.runs.summary import summarise
 
     whole("summary", timed(lambda: summarise(options.run)))
 

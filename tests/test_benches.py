@@ -53,6 +53,8 @@ SLOW: dict[str, tuple[str, ...]] = {
     "against": ("--tree", "{here}", "--repeats", "1", "--turns", "1", "--", "bench/generate.py", "--model",
                 "{tiny}", "--dtype", "float32", "--prompts", "2", "--length", "24", "--new", "4"),
     "unchanged": ("--only", "tool_calling-scripted", "--set", "run.rounds=1", "--out", "{out}"),
+    "viewer_load": ("--run", "{out}/load", "--tasks", "48", "--contexts", "2", "--asks", "1", "--readers",
+                    "2", "--rounds", "1", "--every", "0"),
     "soak": ("--rounds", "4", "--every", "2", "--stall", "1", "--out", "{out}"),
     "samplers": ("ahead", "--rounds", "2", "--tasks", "4", "--latency", "0.05", "--learning", "0.05"),
     "growth": ("--rounds", "3", "--distinct", "20", "--asked", "2"),

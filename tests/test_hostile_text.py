@@ -13,13 +13,13 @@ import pytest
 from genenv.agent.policy import Agent
 from genenv.backends.scripted import ScriptedSampler, ScriptedTrainer
 from genenv.config.run import dump_toml, parse_config
-from genenv.report.page import write_report
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.store import PoolStore
 from genenv.simulator.policy import Simulator
 from genenv.training.loop import CoEvolution
 from genenv.training.policies import Policies
 from genenv.types import Message, Seed, Verdict
+from genenv.viewer.frozen import write_report
 
 BAD = "half \ud800 of a pair, \u202eturned around, \x1b[2J\x07\x00 and <script>alert(1)</script>"
 HUGE = "word " * 1_000_000

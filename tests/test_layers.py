@@ -46,7 +46,6 @@ themselves by entry points."""
 LAYERS = (
     *CORE,
     "evaluation",
-    "report",
     "cli",
     "viewer",
     "benchmarks",

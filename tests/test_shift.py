@@ -10,13 +10,13 @@ import pytest
 
 from genenv.config.run import RunConfig, dump_toml, parse_config
 from genenv.environments.wrappers import SUFFIX
-from genenv.report.facts import summarise
-from genenv.report.page import write_report
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.store import PoolStore
+from genenv.runs.summary import summarise
 from genenv.training.loop import CoEvolution
 from genenv.training.opening import build_players, open_environment
 from genenv.types import Json, Origin
+from genenv.viewer.frozen import write_report
 from typed import refused, succeeds
 
 TINY = Path(__file__).parents[1] / "configs" / "tiny.toml"

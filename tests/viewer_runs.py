@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import html
 import http.client
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
+from genenv.evaluation.results import Record, as_json
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.records import Evaluation, RoundRecord
 from genenv.runs.store.store import PoolStore
+from genenv.statistics import rate
 from genenv.texts import clean
 from genenv.types import (
     Context,
@@ -199,6 +204,7 @@ class Reader:
     def __init__(self, server: Viewer) -> None:
         self.server = server
         self.host = f"127.0.0.1:{urlsplit(server.url).port}"
+        self.marks = server.marks
 
     def ask(self, path: str, method: str = "GET", **headers: str) -> Answer:
         given = {"Host": self.host} | {name.replace("_", "-"): value for name, value in headers.items()}
@@ -215,3 +221,43 @@ class Reader:
         answer = self.ask(path)
         assert answer.status == status, (path, answer.status, answer.text[:2000])
         return answer.text
+
+
+def ids_of(page: str) -> list[str]:
+    """The ids of the tasks that a list shows, in its order."""
+    found = re.findall(r'<div><a href="[^"]*/-/task\?([^"]*)"', page)
+    return [parse_qs(html.unescape(query))["id"][0] for query in found]
+
+
+def write_results(
+    file: Path, scores: Sequence[float], *, policy: str = "base", text: str = "plain", benchmark: str = "sums"
+) -> None:
+    """Write what `genenv eval` writes: items, and a summary."""
+    records = [
+        Record(
+            id=f"item-{place}",
+            groups={"kind": "short" if place % 2 else "long"},
+            status="failed" if score < 0 else "graded",
+            score=max(0.0, score),
+            measures={"length": 1.0},
+            explanation=f"it says {text}",
+            answer={"replies": [text]},
+            conversation=[{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": text}],
+            unread=[f"a part {text}"],
+        )
+        for place, score in enumerate(scores)
+    ]
+    answered = [one.score for one in records if one.status == "graded"]
+    summary = {
+        "complete": True,
+        "benchmark": benchmark,
+        "split": "main",
+        "policy": {"name": policy},
+        "items": len(scores),
+        "of": len(scores),
+        "failed": len(scores) - len(answered),
+        "figures": as_json([rate("success", answered)]),
+    }
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.with_suffix(".jsonl").write_text("".join(one.line() for one in records), encoding="utf-8")
+    file.with_suffix(".summary.json").write_text(json.dumps(summary), encoding="utf-8")

@@ -25,7 +25,7 @@ _UNSAFE = re.compile(
     "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # marks of writing direction
     "\u200b\u2028\u2029\u2060-\u2064\ufeff\ufff9-\ufffb"  # invisible, or a line end for some programs
     "\U000e0000-\U000e007f"  # tags: an invisible alphabet
-    "\ud800-\udfff"
+    "\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff"  # halves of characters, and what is none
     "]"
 )
 _HALVES = re.compile("[\ud800-\udfff]")

@@ -8,7 +8,7 @@ import pytest
 
 from genenv.agent.policy import Agent, AgentConfig
 from genenv.algorithms.datum import Objective, UpdateBatch
-from genenv.algorithms.schedules import lr_scale, warmup_lr_scale
+from genenv.algorithms.update import lr_scale, warmup_lr_scale
 from genenv.backends.scripted import ScriptedSampler
 from genenv.simulator.policy import Simulator
 from genenv.simulator.settings import SimulatorConfig

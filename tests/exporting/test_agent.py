@@ -14,7 +14,8 @@ import transformers
 
 from genenv.backends.local.loading import load_tokenizer
 from genenv.errors import DataError, UsageError
-from genenv.exporting.agent import Exported, Wanted, export_agent
+from genenv.exporting.agent import Exported, Wanted
+from genenv.exporting.agent import export as export_agent
 from genenv.exporting.exporters import Form
 from trained import agents_logprobs, logprobs, trained_run
 

@@ -15,12 +15,12 @@ from genenv.environments.stepwise import StepwiseRollout
 from genenv.gate.gate import base_tasks, examined
 from genenv.tools.bundle import Bundle
 from genenv.tools.bundle_check import check_tools
+from genenv.tools.check import UNKNOWN
 from genenv.tools.environment import Tools, parameters_of
 from genenv.tools.language.wording import asks_for
 from genenv.tools.settings import ToolsConfig
 from genenv.tools.spec import Program
 from genenv.tools.tool_calling.environment import ToolCalling
-from genenv.tools.user import UNKNOWN
 from genenv.tools.worlds.base import Tool
 from genenv.types import Json, JsonObject, Lineage, Origin, Rejection, Task
 

@@ -40,8 +40,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def reader(runs: Path) -> Iterator[Reader]:
-    with Viewer(runs, "127.0.0.1", 0) as server:
+def reader(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GENENV_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        viewer = Viewer(runs, "127.0.0.1", 0)
+    with viewer as server:
         yield Reader(server)
 
 
@@ -58,12 +62,14 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def serve() -> Iterator[Any]:
+def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Serves another folder until the test ends."""
     servers: list[Viewer] = []
+    monkeypatch.setenv("GENENV_CACHE", str(tmp_path / "-" / "cache"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "-" / "state"))
 
-    def start(root: Path, host: str = "127.0.0.1") -> Reader:
-        servers.append(Viewer(root, host, 0))
+    def start(root: Path, host: str = "127.0.0.1", **more: Path) -> Reader:
+        servers.append(Viewer(root, host, 0, **more))
         servers[-1].__enter__()
         return Reader(servers[-1])
 

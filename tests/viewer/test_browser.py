@@ -10,9 +10,9 @@ import pytest
 
 from genenv.runs.store.store import PoolStore
 from genenv.types import Seed
-from genenv.viewer.pages import address
+from genenv.viewer import address, asking
 from viewer_browser import Window
-from viewer_runs import HOSTILE, commit, write_run
+from viewer_runs import HOSTILE, commit, write_results, write_run
 
 pytestmark = pytest.mark.long
 
@@ -150,4 +150,34 @@ def test_rounds_of_charts_and_shares_of_maps_are_reached_by_keyboard(
     page.keyboard.press("ArrowUp")
     page.keyboard.press("Enter")
     page.wait_for_url("**/tasks?round=3&origin=generated&low=0.8&high=0.9999")
+    assert not window.faults
+
+
+def test_marks_lineages_sql_and_evaluations_of_hostile_texts_fit_a_narrow_window(
+    browser: Any, tmp_path: Path, serve: Any
+) -> None:
+    write_run(tmp_path / "runs" / "demo", rounds=6, text=HOSTILE)
+    for name in ("one", "other"):
+        write_results(
+            tmp_path / "evaluations" / f"{name}.jsonl", [1, 0, 0.5, -1], policy=HOSTILE, text=HOSTILE
+        )
+    server = serve(tmp_path / "runs", evaluations=tmp_path / "evaluations").server
+    window = Window(browser, server.url, viewport={"width": 400, "height": 800}, color_scheme="dark")
+    window.open(address("demo", "tasks", sort="hard"))
+    window.page.get_by_role("link", name="task-2").first.click()
+    window.page.get_by_role("button", name="Does not say what is asked").click()
+    window.page.get_by_text("You marked it").wait_for()
+    assert window.page.locator("svg.lineage a").count() == 6
+    pair = {"one": "evaluations/one", "other": "evaluations/other"}
+    for name, path in (
+        ("marked", address("demo", "tasks", marked="yes")),
+        ("sql", address("demo", "sql", sql="SELECT * FROM traces")),
+        ("sql-wrong", address("demo", "sql", sql=f"SELECT '{HOSTILE}")),
+        ("evaluations", "/evaluations"),
+        ("items", asking("/evaluations/items", **pair)),
+        ("item", asking("/evaluations/item", **pair, id="item-1")),
+    ):
+        window.open(path)
+        assert window.is_narrow(), name
+        window.picture(f"narrow-{name}")
     assert not window.faults

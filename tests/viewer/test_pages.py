@@ -10,7 +10,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, quote, urljoin, urlsplit
+from urllib.parse import quote, urljoin, urlsplit
 
 import pytest
 
@@ -18,21 +18,15 @@ from genenv.errors import DataError, UsageError
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.store import PoolStore
 from genenv.types import Seed
-from genenv.viewer import folders, pages
+from genenv.viewer import folders, pages, tasks
 from genenv.viewer.curves import heats
 from genenv.viewer.folders import NotFound, Runs, reading
 from genenv.viewer.pages import Viewer, address
 from older_stores import make_older
-from viewer_runs import HOSTILE, Reader, Tags, commit, text_of, write_run
+from viewer_runs import HOSTILE, Reader, Tags, commit, ids_of, text_of, write_run
 
 DEEP = "sweep/rl/seed-0"
 TASKS = address(DEEP, "tasks")
-
-
-def ids_of(page: str) -> list[str]:
-    """The ids of the tasks that a list shows, in its order."""
-    found = re.findall(r'<div><a href="[^"]*/-/task\?([^"]*)"', page)
-    return [parse_qs(html.unescape(query))["id"][0] for query in found]
 
 
 def test_the_list_has_every_run_with_its_state_and_numbers(reader: Reader) -> None:
@@ -134,22 +128,22 @@ def test_tasks_are_filtered_by_round_origin_skill_rate_and_text(reader: Reader) 
     assert "1/4" in reader.page(f"{TASKS}?round=1")
 
 
-def test_held_out_tasks_that_were_unlearned_and_learned_are_found(tmp_path: Path, serve: Any) -> None:
+@pytest.mark.parametrize(
+    ("solved", "kind"),
+    [((1, 0, 0), "unlearned"), ((0, 0, 1), "learned"), ((1, 1, 1), ""), ((0, 1, 0), "unlearned")],
+)
+def test_held_out_tasks_that_were_unlearned_and_learned_are_found(
+    solved: tuple[int, ...], kind: str, tmp_path: Path, serve: Any
+) -> None:
     folder = write_run(tmp_path / "demo", rounds=3)
     with closing(sqlite3.connect(folder.pool)) as db:
-        reader, tasks = serve(tmp_path), address("demo", "tasks")
-        for solved, kind in (
-            ((1, 0, 0), "unlearned"),
-            ((0, 0, 1), "learned"),
-            ((1, 1, 1), ""),
-            ((0, 1, 0), "unlearned"),
-        ):
-            for number, success in enumerate(solved):
-                db.execute("UPDATE evaluations SET success = ? WHERE round = ?", (success, number))
-            db.commit()
-            for change in ("unlearned", "learned"):
-                assert ids_of(reader.page(f"{tasks}?change={change}")) == ["held-0"] * (change == kind)
-    assert "solved in 1 of 3 evaluations" in text_of(reader.page(f"{tasks}?origin=held_out"))
+        for number, success in enumerate(solved):
+            db.execute("UPDATE evaluations SET success = ? WHERE round = ?", (success, number))
+        db.commit()
+    reader, tasks = serve(tmp_path), address("demo", "tasks")
+    for change in ("unlearned", "learned"):
+        assert ids_of(reader.page(f"{tasks}?change={change}")) == ["held-0"] * (change == kind)
+    assert f"solved in {sum(solved)} of 3 evaluations" in text_of(reader.page(f"{tasks}?origin=held_out"))
 
 
 def test_text_is_found_however_it_is_stored(tmp_path: Path, serve: Any) -> None:
@@ -164,7 +158,7 @@ def test_text_is_found_however_it_is_stored(tmp_path: Path, serve: Any) -> None:
 def test_pages_of_a_list_follow_each_other_without_gap_or_repetition(
     sort: str, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("genenv.viewer.tasks.PAGE", 3)
+    monkeypatch.setattr("genenv.viewer.lists.PAGE", 3)
     path, seen = f"{TASKS}?sort={sort}", list[str]()
     for _ in range(9):
         page = reader.page(path)
@@ -290,12 +284,9 @@ def test_every_link_leads_to_a_page_and_no_text_of_a_model_is_markup(reader: Rea
         if "/static/" in path or "/-/text" in path or "/-/config" in path:
             continue
         tags = Tags(page)
-        assert (
-            "alert(1)" in page
-            or "/-/" not in path
-            or "hostile" not in path
-            or urlsplit(path).path.endswith("/-/")
-        ), path
+        page_of = urlsplit(path).path
+        bare = page_of.endswith(("/-/", "/-/sql")) or "hostile" not in path or "/-/" not in path
+        assert bare or "alert(1)" in page, path
         assert {tag for tag, _ in tags.tags}.isdisjoint({"img", "style", "iframe", "object"}), path
         for tag, attributes in tags.tags:
             assert tag != "script" or (attributes.get("src") or "").startswith("/static/")
@@ -606,3 +597,110 @@ def test_the_files_of_others_are_those_that_their_list_names() -> None:
     }
     for name, sha256 in known.items():
         assert hashlib.sha256((vendor / name).read_bytes()).hexdigest() == sha256
+
+
+def test_the_picture_of_a_lineage_has_the_seed_the_contexts_and_the_tasks(reader: Reader) -> None:
+    page = reader.page(address(DEEP, "task", id="task-2 plain"))
+    picture = re.findall(r"<svg class=\"lineage\".*?</svg>", page, re.S)[0]
+    text = text_of(picture)
+    for part in ("base plain: not rolled out", "round 2: p̂ 0.50 · c2", "task-2 plain: 2 of 4 solved"):
+        assert part in text, part
+    links = [html.unescape(one) for one in re.findall(r'<a href="([^"]*)"', picture)]
+    assert links == [
+        address(DEEP, "task", id=id_) for id_ in ("base plain", *(f"task-{n} plain" for n in range(1, 12)))
+    ]
+    assert picture.count('class="node here"') == 2, "the task and its context"
+    assert picture.count("<path") == 22
+    assert "as a list" in text_of(page), "the same in words"
+    assert "<svg class" not in reader.page(address(DEEP, "task", id="held-0")), "it has no seed"
+
+
+def test_a_large_family_is_drawn_as_far_as_there_is_room(tmp_path: Path, serve: Any) -> None:
+    write_run(tmp_path / "demo", rounds=20)
+    page = serve(tmp_path).page(address("demo", "task", id="task-1 plain"))
+    assert "task-1 plain: 1 of 4 solved" in text_of(page), "the task itself is always there"
+    assert page.count('class="node') == 1 + 14 + 14
+    assert "5 more of the seed's newest tasks are in the list alone" in text_of(page)
+
+
+def test_a_task_is_followed_through_the_runs_of_the_folder(tmp_path: Path, serve: Any) -> None:
+    write_run(tmp_path / "one", rounds=4)
+    other = write_run(tmp_path / "other", rounds=6)
+    write_run(tmp_path / "texts", rounds=2, text="not the same text")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "pool.db").write_bytes(b"no store")
+    with closing(sqlite3.connect(other.pool)) as db:
+        db.execute("UPDATE evaluations SET success = round % 2")
+        db.commit()
+    text = text_of(serve(tmp_path).page(address("one", "task", id="held-0")))
+    assert re.search(r"one ✓✓✓✓ 4 of 4 0 .* other ✗✓✗✓✗✓ 3 of 6 5 ", text), text
+    assert "texts" not in text
+    assert "rollouts by round one – – – 2 : 2/4" in text_of(
+        serve(tmp_path).page(address("one", "task", id="task-2 plain"))
+    )
+
+
+@pytest.mark.parametrize(
+    ("oracle", "replies", "found"),
+    [
+        (['a(x=1, y="b")\nc()'], ['a(y="b", x=1)\nc()'], ["same", "same"]),
+        (['a(x="1")'], ['a(x="2")', "b()"], ["other arguments", "extra"]),
+        (["a()\nb()"], ["b()"], ["missing", "same"]),
+        (["a()"], ["a()\na()"], ["same", "extra"]),
+        (['<tool_call>\n{"name": "a", "arguments": {"x": 1}}\n</tool_call>'], ["a(x=1)"], ["same"]),
+        (["a()", "The answer is 4."], ["a()", "It is 5."], ["same", "other text"]),
+        (["take knife"], ["look", "take knife"], ["same", "extra"]),
+        (["4"], [], ["missing"]),
+        (["a()"], ["<tool_call>{{{</tool_call>[[[("], ["missing", "extra", "extra"]),
+        (["a()"], ["[" * 100_000], ["missing", "extra"]),
+    ],
+)
+def test_a_trajectory_differs_from_the_demonstration_call_by_call(
+    oracle: list[str], replies: list[str], found: list[str]
+) -> None:
+    assert [one.kind for one in tasks.differences(oracle, replies)] == found
+
+
+def test_a_trajectory_shows_its_difference_and_its_advantage(tmp_path: Path, serve: Any) -> None:
+    folder = write_run(tmp_path / "demo", rounds=3)
+    folder.config.write_text(
+        folder.config.read_text(encoding="utf-8") + '[agent]\nadvantage = "centred"\n', encoding="utf-8"
+    )
+    reader = serve(tmp_path)
+    right, wrong = (text_of(reader.page(address("demo", "trace", id=f"task-1 plain/{n}"))) for n in (0, 1))
+    assert "The agent made the same calls." in right
+    assert "▲ Every token has advantage +0.750" in right
+    assert "1 other text." in wrong
+    assert "≠ other text 4 plain 5 plain" in wrong
+    assert "▼ Every token has advantage −0.250" in wrong
+    folder.config.write_text(
+        folder.config.read_text(encoding="utf-8").replace("centred", "own:function"), encoding="utf-8"
+    )
+    assert "advantage" not in text_of(reader.page(address("demo", "trace", id="task-1 plain/0")))
+
+
+def test_a_refusal_leads_to_the_task_that_it_names(tmp_path: Path, serve: Any) -> None:
+    folder = write_run(tmp_path / "demo", rounds=2, text="x")
+    with closing(sqlite3.connect(folder.pool)) as db:
+        db.execute("UPDATE tasks SET id = 'base-x' WHERE id = 'base x'")
+        db.execute("UPDATE rejections SET explanation = 'It shares 96% of its words with base-x.'")
+        db.commit()
+    page = serve(tmp_path).page(address("demo", "refused", reason="leak"))
+    assert "leak: the task gives its answer away." in text_of(page)
+    assert address("demo", "task", id="base-x") in html.unescape(page)
+
+
+def test_metrics_that_are_added_cost_their_own_lines_alone(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "demo", rounds=2)
+    runs = Runs(tmp_path)
+    first = runs.find("demo").rounds
+    with folder.metrics.open("ab") as file:
+        file.write(b'{"round": 2, "a/b": 1}\n{"round": 3, "a/b"')
+    second = runs.find("demo").rounds
+    assert (list(first), list(second)) == ([0, 1], [0, 1, 2])
+    assert second[0] is first[0], "not parsed again"
+    with folder.metrics.open("ab") as file:
+        file.write(b": 2}\n")
+    assert runs.find("demo").rounds[3] == {"a/b": 2.0}
+    folder.metrics.write_bytes(b'{"round": 7, "a/b": 1}\n' * 90)
+    assert list(runs.find("demo").rounds) == [7], "another file of this name"

@@ -14,9 +14,8 @@ from pydantic import Field, model_validator
 
 from genenv.algorithms.advantages import imitate
 from genenv.algorithms.datum import Trainer, UpdateBatch
-from genenv.algorithms.schedules import lr_scale
 from genenv.algorithms.settings import GrpoConfig, OptimizerConfig, Steps, WarmupConfig
-from genenv.algorithms.update import learn
+from genenv.algorithms.update import learn, lr_scale
 from genenv.environments.base import Environment
 from genenv.errors import GenenvError, UsageError
 from genenv.rollout.driver import NO_ROOM, Sampling, demonstration, roll_out

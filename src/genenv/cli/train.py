@@ -22,7 +22,6 @@ from genenv.cli.console import (
     VariantName,
     begin,
     check_named,
-    check_packages,
     dataset_overrides,
     ended,
     with_corpus,
@@ -31,7 +30,7 @@ from genenv.cli.progress import ConsoleReporter
 from genenv.config.run import load_config
 from genenv.errors import UsageError
 from genenv.progress import Reporter
-from genenv.report.facts import summarise
+from genenv.runs.summary import summarise
 from genenv.training import start as training
 from genenv.training.branching import Origin
 
@@ -211,15 +210,9 @@ class _Pages:
     """
 
     def __init__(self, reporter: Reporter, *, wanted: bool) -> None:
-        """Check what is needed for the pages, if they are wanted; nothing is started yet.
-
-        Raises:
-            UsageError: packages are missing.
-        """
+        """Start nothing yet."""
         self._reporter, self._wanted = reporter, wanted
         self._process: subprocess.Popen[str] | None = None
-        if wanted:
-            check_packages("viewer", by="--view", starlette="starlette", uvicorn="uvicorn")
 
     def begin(self, path: Path) -> None:
         """Serve a run and note the address, or note how to see the run."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from genenv.errors import DataError, UsageError
 from genenv.evaluation.results import (
@@ -48,8 +48,12 @@ class Comparison:
     warnings: tuple[str, ...]
 
 
-def compare(paths: Sequence[Path]) -> Comparison:
+def compare(paths: Sequence[Path], *, gains: bool = True) -> Comparison:
     """Compare evaluations with the first of them.
+
+    Args:
+        paths: the summaries, or the files of the items.
+        gains: compute the paired differences, for which all items are read.
 
     Raises:
         UsageError: there are fewer than two paths, a summary is missing, or the benchmarks differ.
@@ -76,7 +80,7 @@ def compare(paths: Sequence[Path]) -> Comparison:
         benchmark=kinds[0],
         names=_names(found, paths),
         rows=tuple(_rows(found)),
-        gains=tuple(_gain(files[0], other) for other in files[1:]),
+        gains=tuple(_gain(files[0], other) for other in files[1:] if gains),
         warnings=tuple(warnings),
     )
 
@@ -111,6 +115,30 @@ def _gain(first: Path, other: Path) -> Figure | None:
         left, right = (read_records(records_beside(path)) for path in (first, other))
     except DataError:
         return None
+    return paired(left, right)
+
+
+class Scored(Protocol):
+    """An item with its score, such as `Record`."""
+
+    @property
+    def status(self) -> str:
+        """`FAILED` if it counts in no figure."""
+        ...
+
+    @property
+    def score(self) -> float:
+        """In [0, 1]."""
+        ...
+
+    @property
+    def cluster(self) -> str:
+        """Items of one cluster are not independent; "" if it is by itself."""
+        ...
+
+
+def paired(left: Mapping[str, Scored], right: Mapping[str, Scored]) -> Figure | None:
+    """Return the mean of `right` minus `left` over the items that both have; None if they share none."""
     both = [id_ for id_ in left if id_ in right and FAILED not in (left[id_].status, right[id_].status)]
     gains = [right[id_].score - left[id_].score for id_ in both]
     clusters = [left[id_].cluster or id_ for id_ in both]

@@ -85,7 +85,6 @@ def serve(  # noqa: PLR0913 - Typer: a parameter an option
         _become_vllm(policy, host, port, more or [])
     if more:
         raise UsageError(f"{shlex.join(more)}: options of vLLM's own go with --vllm")
-    check_packages("serve", starlette="starlette", uvicorn="uvicorn")
     begin(f"loading {model}")
     from genenv.backends.local.model import resolve_settings
     from genenv.backends.local.served.models import LoadedBase
@@ -232,7 +231,7 @@ def tinker_server(  # noqa: PLR0913 - Typer: a parameter an option
     overrides: Overrides = [],  # noqa: B006 - Typer's form
 ) -> None:
     """Serve a base model over the Tinker protocol: clients train adapters on it and sample."""
-    check_packages("tinker-server", protobuf="google.protobuf", starlette="starlette", uvicorn="uvicorn")
+    check_packages("tinker-server", protobuf="google.protobuf")
     from genenv.servers.tinker.imitation import ServerImitation
 
     ServerImitation(quirk)  # report unknown quirks before loading a model
@@ -277,11 +276,17 @@ def tinker_server(  # noqa: PLR0913 - Typer: a parameter an option
 
 
 Folder = Annotated[Path, typer.Argument(metavar="RUNS_DIR", help="The folder of your runs, or of one run.")]
+Chatting = Annotated[
+    bool, typer.Option("--chat", help="Let readers talk to the agents of the runs; this loads models.")
+]
 Opened = Annotated[bool, typer.Option("--open", help="Open the page in your browser.")]
 PageHost = Annotated[
     str, typer.Option(help="Address to listen on. Beyond loopback the printed address has a token.")
 ]
 
+EvaluationsFolder = Annotated[
+    Path, typer.Option(help="Folder of results of genenv eval; those below RUNS are shown too.")
+]
 
 Beside = Annotated[
     bool,
@@ -289,24 +294,30 @@ Beside = Annotated[
 ]
 
 
-def view(
+def view(  # noqa: PLR0913 - the options of a command
     runs: Folder = Path("runs"),
     port: Port = 8765,
     host: PageHost = "127.0.0.1",
     allow_host: AllowHost = [],  # noqa: B006 - Typer's form
     opened: Opened = False,
+    evaluations: EvaluationsFolder = Path("evaluations"),
+    chat: Chatting = False,
     beside: Beside = False,
 ) -> None:
     """Show runs, their tasks and trajectories in a browser, also while they are written."""
-    check_packages("viewer", starlette="starlette", uvicorn="uvicorn")
+    from genenv.tools.cli.chat import Chat
     from genenv.viewer.pages import Viewer, address
 
     try:
-        server = Viewer(runs, host, port, names=tuple(allow_host))
+        server = Viewer(
+            runs, host, port, names=tuple(allow_host), evaluations=evaluations, chat=Chat if chat else None
+        )
     except UsageError:
         if not beside:
             raise
-        server = Viewer(runs, host, 0)  # the port is taken, often by the viewer of another run
+        server = Viewer(
+            runs, host, 0, evaluations=evaluations
+        )  # the port is taken, often by the viewer of another run
 
     def ready() -> None:
         if beside:

@@ -12,8 +12,7 @@ from pathlib import Path
 from statistics import fmean
 
 from genenv.algorithms.datum import Datum, Trainer, UpdateBatch
-from genenv.algorithms.schedules import lr_scale
-from genenv.algorithms.update import learn
+from genenv.algorithms.update import learn, lr_scale
 from genenv.environments.base import Environment
 from genenv.errors import GenenvError, RolloutError
 from genenv.progress import advance

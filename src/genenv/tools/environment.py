@@ -10,19 +10,17 @@ from typing import Any, ClassVar, cast
 from pydantic import BaseModel
 
 from genenv.environments.base import Ask, Episode, Options, OutOfTurns
-from genenv.environments.common import Refused, held_out_tasks, request
-from genenv.environments.simulator_prompts import asked_for
+from genenv.environments.common import Refused, asked_for, held_out_tasks, request
 from genenv.environments.stepwise import STEPPED
 from genenv.evaluation.environment_check import Finding
 from genenv.tools.build import build, skills_of
 from genenv.tools.bundle_check import check_tools
 from genenv.tools.calls import Known, Reply, read_reply
-from genenv.tools.check import audit, calls_of, check, is_solvable, random_replies, refusal
+from genenv.tools.check import User, audit, calls_of, check, is_solvable, random_replies, refusal
 from genenv.tools.grammar import schema_from_state
 from genenv.tools.settings import Style, ToolsConfig
 from genenv.tools.spec import AND, THEN, UNSOLVABLE, Program, ToolsParameters
 from genenv.tools.toolbox import Toolbox
-from genenv.tools.user import User
 from genenv.tools.worlds.base import Call, Outcome, Played, ReplayingSession, Session, World
 from genenv.types import (
     JsonObject,

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from genenv.agent.policy import Agent, AgentWarmupConfig
 from genenv.algorithms.advantages import imitate
 from genenv.algorithms.datum import Datum, Objective, Trainer, averaged
-from genenv.algorithms.schedules import warmup_lr_scale
 from genenv.algorithms.settings import WarmupConfig
+from genenv.algorithms.update import warmup_lr_scale
 from genenv.environments.base import Environment
 from genenv.errors import EnvironmentCodeError, UpdateSkipped, UsageError
 from genenv.progress import Reporter, aside, staged

@@ -6,6 +6,8 @@ import json
 import os
 import sqlite3
 import stat
+import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -30,6 +32,8 @@ _DEEPEST, _MOST_FOLDERS = 4, 20_000
 """How deep runs are searched, and in how many folders."""
 _MOST_BYTES = 64 << 20
 """The largest file of metrics that is read."""
+_MOST_FILES = 512
+"""Files of metrics that are kept in memory."""
 _MOST_ROUNDS, _LARGEST = 10**9, 1e100
 """Numbers of rounds, and metrics, beyond are damage."""
 _LOCK, _LAST = ".lock", 5
@@ -44,6 +48,11 @@ class NotFound(UsageError):
 
 class Rounds(dict[int, Mapping[str, float]]):
     """The metrics by round, in order. They are not changed once they are read."""
+
+    @cached_property
+    def made(self) -> dict[object, bytes]:
+        """Answers that were made of them, which several readers of a page ask for."""
+        return {}
 
     @cached_property
     def by_metric(self) -> Mapping[str, Mapping[int, float]]:
@@ -171,7 +180,7 @@ class Runs:
         if known and len(parts) <= _DEEPEST and all(map(_is_plain, parts)):
             for part in parts:
                 path = path / part
-                if not _kind(path, stat.S_ISDIR):
+                if not is_kind(path, stat.S_ISDIR):
                     break
             else:
                 if _is_run(path):
@@ -179,8 +188,13 @@ class Runs:
         raise NotFound(f"{name!r} is not the folder of a run")
 
 
-def reading(run: Run, query: Callable[[Database], FoundT]) -> FoundT:
+def reading(run: Run, query: Callable[[Database], FoundT], *, side: Path | None = None) -> FoundT:
     """Answer a query from the store of a run, in one state of the file and within `LIMIT_S` seconds.
+
+    Args:
+        run: the run.
+        query: what to ask.
+        side: another SQLite file, whose tables the query finds in the schema `side`.
 
     A connection lives for one page: opening takes less than a millisecond, a store that is replaced is read
     anew, and the run can close its store as if nobody read it.
@@ -189,23 +203,23 @@ def reading(run: Run, query: Callable[[Database], FoundT]) -> FoundT:
         DataError: the store is missing, damaged, in use, of another version, or too large for the query.
     """
     path = RunFolder(run.path).pool
-    if not _kind(path, stat.S_ISREG):
+    if not is_kind(path, stat.S_ISREG):
         raise DataError(f"{path.name} is missing, or it is a link")
     # Without a `-wal` file the store is read as one that nobody writes. If a run opens it meanwhile, what was
     # read may be half of a commit, and is read again.
-    before = _state(path)
+    before = state_of(path)
     try:
-        found = _queried(path, query)
+        found = _queried(path, query, side)
     except DataError:
-        if _state(path) == before:
+        if state_of(path) == before:
             raise
     else:
-        if len(before) > 1 or _state(path) == before:
+        if len(before) > 1 or state_of(path) == before:
             return found
-    return _queried(path, query)
+    return _queried(path, query, side)
 
 
-def _queried(path: Path, query: Callable[[Database], FoundT]) -> FoundT:
+def _queried(path: Path, query: Callable[[Database], FoundT], side: Path | None) -> FoundT:
     try:
         with Database.peek(path, limit_s=LIMIT_S) as db:
             version, own = (db.rows(f"PRAGMA {name}")[0][0] for name in ("user_version", "application_id"))
@@ -218,13 +232,15 @@ def _queried(path: Path, query: Callable[[Database], FoundT]) -> FoundT:
                     f"{path} has the older format {version}: another process is changing that, or "
                     f"`genenv report {path.parent}` will"
                 )
+            if side is not None:
+                db.run("ATTACH ? AS side", (f"{side.as_uri()}?mode=ro",))
             with db.snapshot():
                 return query(db)
     except (DataError, sqlite3.DatabaseError) as error:
         raise DataError(str(error).replace(str(path), path.name)) from error
 
 
-def _state(path: Path) -> list[tuple[int, int, int]]:
+def state_of(path: Path) -> list[tuple[int, int, int]]:
     """Return what changes when another process opens or writes a store, of it and of its `-wal` file."""
     found: list[tuple[int, int, int]] = []
     for file in (path, path.with_name(f"{path.name}-wal")):
@@ -269,19 +285,43 @@ def _settings(path: Path, *_: int) -> dict[str, object]:
     return found
 
 
-@lru_cache(maxsize=512)
-def _metrics(path: Path, *_: int) -> Rounds:
-    """Return the metrics of a file by round. A last line that is being written is left out."""
-    found = dict[int, Mapping[str, float]]()
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        with suppress(ValueError, RecursionError):
-            values = cast("object", json.loads(line))
-            if isinstance(values, dict):
-                numbers = {key: _number(value) for key, value in cast("dict[str, object]", values).items()}
-                kept = {key: value for key, value in numbers.items() if value is not None}
-                if 0 <= kept.get("round", -1) < _MOST_ROUNDS:
-                    found[int(kept.pop("round"))] = kept
-    return Rounds(sorted(found.items()))
+_LINES: dict[Path, tuple[tuple[int, bytes, int], Rounds]] = {}
+"""By file: its inode, its last line that was read, where that ends, and the metrics up to there."""
+_PARSING = threading.Lock()
+
+
+def _metrics(path: Path, inode: int, *_: int) -> Rounds:
+    """Return the metrics of a file by round: only lines that are new are parsed.
+
+    A last line that is being written is left out.
+    """
+    with _PARSING, path.open("rb") as file:
+        (known, line, end), found = _LINES.get(path, ((0, b"", 0), Rounds()))
+        file.seek(max(0, end - len(line)))
+        if known != inode or file.read(len(line)) != line:
+            file.seek(0)
+            found, line, end = Rounds(), b"", 0
+        if later := file.readlines():
+            rounds = dict(found)
+            for one in later:
+                _add(rounds, one)
+            whole = [one for one in later if one.endswith(b"\n")]
+            found, end = Rounds(sorted(rounds.items())), end + sum(map(len, whole))
+            line = whole[-1] if whole else line
+        if len(_LINES) > _MOST_FILES:
+            _LINES.clear()
+        _LINES[path] = ((inode, line, end), found)
+        return found
+
+
+def _add(found: dict[int, Mapping[str, float]], line: bytes) -> None:
+    with suppress(ValueError, RecursionError):
+        values = cast("object", json.loads(line.decode(errors="replace")))
+        if isinstance(values, dict):
+            numbers = {key: _number(value) for key, value in cast("dict[str, object]", values).items()}
+            kept = {sys.intern(key): value for key, value in numbers.items() if value is not None}
+            if 0 <= kept.get("round", -1) < _MOST_ROUNDS:
+                found[int(kept.pop("round"))] = kept
 
 
 def _number(value: object) -> float | None:
@@ -305,6 +345,11 @@ def _folders(path: Path, name: str, deeper: int) -> Iterator[tuple[str, Path]]:
                         left.append((inner, f"{below}/", deeper - 1))
 
 
+def folders_below(root: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the folders below a folder, with their names; not those below a run, links and hidden ones."""
+    return _folders(root, "", _DEEPEST)
+
+
 def _is_plain(part: str) -> bool:
     """Return whether a part of a name can be one of a run: hidden folders and our own `-` cannot."""
     return bool(part) and not part.startswith(".") and part != "-" and "\0" not in part and "\\" not in part
@@ -315,10 +360,10 @@ def _is_run(path: Path) -> bool:
     return any(os.path.lexists(file) for file in (folder.pool, folder.metrics))
 
 
-def _kind(path: Path, is_kind: Callable[[int], bool]) -> bool:
+def is_kind(path: Path, is_wanted: Callable[[int], bool]) -> bool:
     """Return whether a path itself, not what it links to, is of a kind."""
     with suppress(OSError, ValueError):
-        return is_kind(path.lstat().st_mode)
+        return is_wanted(path.lstat().st_mode)
     return False
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
+import sys
+import threading
 from collections import Counter
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
 from socket import gethostname
-from urllib.parse import quote, urlencode, urlsplit
+from typing import Protocol
+from urllib.parse import urlencode, urlsplit
 
 from anyio.to_thread import current_default_thread_limiter
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -27,15 +29,16 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from genenv.errors import DataError, GenenvError, UsageError
+from genenv.errors import DataError, GenenvError
 from genenv.files import cache_folder
 from genenv.http.guard import Access, is_same
 from genenv.http.server import HttpServer, Service
 from genenv.texts import clean, inert
-from genenv.types import RejectReason
-from genenv.viewer import compare, curves, tasks
-from genenv.viewer.folders import NotFound, Run, Runs, reading
-from genenv.viewer.tasks import Wanted
+from genenv.viewer import BadAddress, address, asking, compare, curves, tasks, whole
+from genenv.viewer.evaluations import EvaluationPages, Evaluations
+from genenv.viewer.folders import NotFound, Rounds, Run, Runs, reading
+from genenv.viewer.lists import Indices
+from genenv.viewer.task_pages import TaskPages
 
 _CUT = 3000
 """Characters of a text that a page shows; a link leads to the rest."""
@@ -45,6 +48,8 @@ _MOST_RUNS = 200
 """Runs that are compared at once."""
 _THREADS = 4
 """Pages that are made at once; each has a connection to a store."""
+_SWITCH_S = 0.0005
+"""Seconds after which a thread lets another one run."""
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
@@ -57,25 +62,15 @@ _HEADERS = {
 """Headers of every answer: nothing is loaded from elsewhere, and no text becomes a script."""
 
 
-class BadAddress(UsageError):
-    """Raised if the query of an address is wrong."""
-
-
-def address(run: str, page: str = "", **query: object) -> str:
-    """Return the path of a page of a run. An entry of the query that is None or empty is left out."""
-    given = {name: clean(str(value)) for name, value in query.items() if value not in (None, "")}
-    path = f"/runs/{quote(clean(run))}/-/{page}"
-    return f"{path}?{urlencode(given)}" if given else path
-
-
 def compared(names: Sequence[str]) -> str:
     """Return the path of a comparison of runs and folders of runs."""
     return f"/compare?{urlencode([('run', clean(name)) for name in names])}"
 
 
-def _environment() -> Environment:
+def environment(package: str = "genenv.viewer") -> Environment:
+    """Return what renders the templates of a package; texts in them become harmless."""
     environment = Environment(
-        loader=PackageLoader("genenv.viewer"),
+        loader=PackageLoader(package),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -83,7 +78,7 @@ def _environment() -> Environment:
         finalize=_visible,
     )
     environment.filters |= {"pretty": _pretty, "share": _share, "lasting": _lasting, "moment": _moment}
-    environment.globals.update({"address": address, "cut": _CUT, "compared": compared})  # pyright: ignore[reportCallIssue, reportArgumentType] - the type lists Jinja's own
+    environment.globals.update({"address": address, "query": asking, "cut": _CUT, "compared": compared})  # pyright: ignore[reportCallIssue, reportArgumentType] - the type lists Jinja's own
     return environment
 
 
@@ -126,16 +121,21 @@ def _moment(seconds: float) -> str:
 class Pages:
     """The pages over the runs of a folder."""
 
-    def __init__(self, runs: Runs) -> None:
-        """Show these runs."""
-        self._runs, self._templates = runs, _environment()
+    def __init__(self, runs: Runs, indices: Indices | None = None) -> None:
+        """Show these runs, with their side files if there are any."""
+        self._runs, self._templates, self._making = runs, environment(), threading.Lock()
+        self.data = TaskPages(runs, self.page, indices)
+        self.chat = False
+        """Whether pages link to a chat."""
 
-    def _page(self, template: str, request: Request, status: int = 200, **values: object) -> Response:
+    def page(self, template: str, request: Request, status: int = 200, **values: object) -> Response:
         """Return a page, or only its part that changes while a run is written."""
         part = "live" if request.headers.get("hx-request") else ""
         here = str(request.url.path)
         again = f"{here}?{request.url.query}" if request.url.query else here
-        shown = self._templates.get_template(template).render(here=here, again=again, part=part, **values)
+        shown = self._templates.get_template(template).render(
+            here=here, again=again, part=part, chat=self.chat, **values
+        )
         return HTMLResponse(shown, status)
 
     def _run(self, request: Request) -> Run:
@@ -143,7 +143,7 @@ class Pages:
 
     def error(self, request: Request, status: int, sentence: str) -> Response:
         """Say in one sentence why there is no such page."""
-        return self._page("error.html", request, status, title="Not shown", sentence=sentence)
+        return self.page("error.html", request, status, title="Not shown", sentence=sentence)
 
     def runs(self, request: Request) -> Response:
         """List all runs, or those whose name or variant has a text."""
@@ -153,7 +153,7 @@ class Pages:
         ]
         parts = [run.name.split("/")[:-1] for run in found]
         folders = Counter("/".join(one[:deep]) for one in parts for deep in range(1, len(one) + 1))
-        return self._page(
+        return self.page(
             "runs.html",
             request,
             title="Runs",
@@ -171,7 +171,7 @@ class Pages:
         base = next((group for group in groups if group.name == wanted), groups[0])
         contrasts, notes = compare.paired(groups, base)
         runs = [run for group in groups for run in group.runs]
-        return self._page(
+        return self.page(
             "compare.html",
             request,
             title="Comparison",
@@ -220,13 +220,13 @@ class Pages:
     def run(self, request: Request) -> Response:
         """Show the curves and the last metrics of a run, all rounds or a range."""
         run, notes, query = self._run(request), list[str](), request.query_params
-        bounds = {name: _whole(query, name) for name in ("from", "to")}
-        shown, round_, rewards = run.within(*bounds.values()), _whole(query, "round"), None
+        bounds = {name: whole(query, name) for name in ("from", "to")}
+        shown, round_, rewards = run.within(*bounds.values()), whole(query, "round"), None
         try:
             rewards = reading(run, lambda db: curves.rewards(db, round_))
         except DataError as error:
             notes.append(f"{error}. Its tasks cannot be shown; the curves are those of metrics.jsonl.")
-        return self._page(
+        return self.page(
             "run.html",
             request,
             title=run.name,
@@ -243,93 +243,14 @@ class Pages:
     def curves(self, request: Request) -> Response:
         """Return the charts of a run as data."""
         run, query = self._run(request), request.query_params
-        shown = run.within(_whole(query, "from"), _whole(query, "to"))
-        return JSONResponse({"rounds": list(shown.rounds), "charts": curves.charts(shown)})
-
-    def tasks(self, request: Request) -> Response:
-        """List the tasks of a run that fit the filters, or the generations that were refused."""
-        run, query = self._run(request), request.query_params
-        reason = query.get("outcome", "")
-        if reason in list(RejectReason):
-            given = {"reason": reason, "round": query.get("round", ""), "text": query.get("text", "")}
-            return Response(status_code=303, headers={"location": address(run.name, "refused", **given)})
-        wanted = Wanted(
-            round=_whole(query, "round"),
-            origin=query.get("origin", ""),
-            skill=query.get("skill", ""),
-            change=query.get("change", ""),
-            low=_number(query, "low"),
-            high=_number(query, "high"),
-            reward_low=_number(query, "reward_low"),
-            reward_high=_number(query, "reward_high"),
-            text=query.get("text", "")[:_LONGEST_QUERY],
-            sort=query.get("sort", "new"),
-            after=query.get("after", ""),
-        )
-        prefixes = ("tasks/share/", "agent/skill/")
-        names = {name for values in run.rounds.values() for name in values if name.startswith(prefixes)}
-        rows, after = reading(run, lambda db: tasks.tasks(db, wanted))
-        return self._page(
-            "tasks.html",
-            request,
-            title=f"Tasks of {run.name}",
-            run=run,
-            wanted=wanted,
-            rows=rows,
-            skills=sorted({name.split("/", 2)[2] for name in names}),
-            reasons=list(RejectReason),
-            changes=list(tasks.CHANGES),
-            following=after and _changed(query, after),
-            first=_changed(query, "") if wanted.after else "",
-        )
-
-    def task(self, request: Request) -> Response:
-        """Show a task with its origin, its rollouts side by side, and its relatives."""
-        run, query = self._run(request), request.query_params
-        id_, round_ = query.get("id", ""), _whole(query, "round")
-        found = reading(run, lambda db: tasks.task_page(db, id_, round_))
-        attempts = [(row, tasks.conversation(row["messages"])) for row in found.group]
-        return self._page("task.html", request, title=f"Task {id_}", run=run, it=found, attempts=attempts)
-
-    def trace(self, request: Request) -> Response:
-        """Show a trajectory turn by turn, with its tokens."""
-        run, id_ = self._run(request), request.query_params.get("id", "")
-        hub = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface") / "hub"
-        texts = tasks.texts_of(run.text("policy.backend"), run.text("policy.model"), (cache_folder(), hub))
-        found = reading(run, lambda db: tasks.trace_page(db, id_, texts))
-        return self._page("trace.html", request, title=f"Trajectory {id_}", run=run, it=found)
-
-    def refused(self, request: Request) -> Response:
-        """List the generations that the gate refused, with its evidence."""
-        run, query = self._run(request), request.query_params
-        reason, text = query.get("reason", ""), query.get("text", "")[:_LONGEST_QUERY]
-        round_, after = _whole(query, "round"), query.get("after", "")
-        counts = {one.value: sum(run.series(f"simulator/rejected/{one}").values()) for one in RejectReason}
-        rows, later = reading(
-            run, lambda db: tasks.refusals(db, reason=reason, round_=round_, text=text, after=after)
-        )
-        return self._page(
-            "refused.html",
-            request,
-            title=f"Refused tasks of {run.name}",
-            run=run,
-            reason=reason,
-            round=round_,
-            text=text,
-            counts=sorted(((int(count), name) for name, count in counts.items()), reverse=True),
-            rows=rows,
-            following=later and _changed(query, later),
-            first=_changed(query, "") if after else "",
-        )
-
-    def text(self, request: Request) -> Response:
-        """Return a whole text that a page has cut, as plain text."""
-        run, query = self._run(request), request.query_params
-        kind, id_, part = (query.get(name, "") for name in ("of", "id", "part"))
-        place = _whole(query, "place")
-        return PlainTextResponse(
-            clean(reading(run, lambda db: tasks.whole_text(db, kind, id_, part, place))).encode()
-        )
+        bounds = (whole(query, "from"), whole(query, "to"))
+        kept = run.rounds.made if isinstance(run.rounds, Rounds) else {}
+        with self._making:  # all pages that are open ask at once for the charts of a new round
+            if bounds not in kept:
+                shown = run.within(*bounds)
+                found = {"rounds": list(shown.rounds), "charts": curves.charts(shown)}
+                kept[bounds] = bytes(JSONResponse(found).body)
+        return Response(kept[bounds], media_type="application/json")
 
     def config(self, request: Request) -> Response:
         """Return the settings of a run as text."""
@@ -339,40 +260,38 @@ class Pages:
         )
 
 
-def _changed(query: Mapping[str, str], after: str) -> str:
-    """Return the query of the same list from another row on; from the first if `after` is empty."""
-    kept = {name: value for name, value in query.items() if name != "after" and value}
-    return f"?{urlencode(kept | ({'after': after} if after else {}))}"
+class ChatPages(Protocol):
+    """Pages of a chat with an agent, which a package that loads models provides."""
+
+    def routes(self) -> list[Route]:
+        """Return the routes of the pages."""
+        ...
+
+    def close(self) -> None:
+        """End what is under way."""
+        ...
 
 
-def _number(query: Mapping[str, str], name: str) -> float | None:
-    """Return a number of the query; None if it is left out.
-
-    Raises:
-        BadAddress: it is no number.
-    """
-    given = query.get(name, "").strip()
-    try:
-        return float(given) if given else None
-    except ValueError:
-        raise BadAddress(f"{name} is {given[:40]!r}: give a number") from None
-
-
-def _whole(query: Mapping[str, str], name: str) -> int | None:
-    found = _number(query, name)
-    if found is None:
-        return None
-    if not (abs(found) < 2**53 and found == int(found)):
-        raise BadAddress(f"{name} is {found}: give a whole number")
-    return int(found)
+MadeChat = Callable[[Runs, Callable[..., Response]], ChatPages]
+"""Makes the pages of a chat from the runs and what renders a template."""
 
 
 class Viewer(HttpServer):
-    """The server of the pages. It answers GET and HEAD alone."""
+    """The server of the pages. It answers GET and HEAD, and POST for the reader's marks and for a chat."""
 
     keyless = ("/enter",)
+    types = ("application/x-www-form-urlencoded",)
 
-    def __init__(self, runs: Path, host: str, port: int, *, names: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        runs: Path,
+        host: str,
+        port: int,
+        *,
+        names: tuple[str, ...] = (),
+        evaluations: Path | None = None,
+        chat: MadeChat | None = None,
+    ) -> None:
         """Bind an address.
 
         Args:
@@ -380,11 +299,21 @@ class Viewer(HttpServer):
             host: the address; beyond loopback every request needs a token.
             port: 0 for a free port.
             names: further names by which browsers may call the server.
+            evaluations: a folder of results of `genenv eval`, besides those among the runs.
+            chat: makes the pages of a chat; None: there is none.
 
         Raises:
             UsageError: there is no such folder, or the address is not available.
         """
-        self._pages = Pages(Runs(runs))
+        found = Runs(runs)
+        self._indices = Indices(cache_folder() / "viewer")
+        self._pages = Pages(found, self._indices)
+        self.marks = self._pages.data.marks.file
+        """The reader's file of marks."""
+        roots = [found.root, *([] if evaluations is None else [evaluations])]
+        self._evaluations = EvaluationPages(self._pages.page, Evaluations(roots))
+        self._chat = None if chat is None else chat(found, self._pages.page)
+        self._pages.chat = chat is not None
         super().__init__(host, port, Access(names=names))
         self.access = replace(self.access, cookie=f"genenv-view-{urlsplit(self.url).port}")
         key = self.access.key
@@ -395,30 +324,48 @@ class Viewer(HttpServer):
     @contextlib.asynccontextmanager
     async def _service(self) -> AsyncGenerator[Service]:
         current_default_thread_limiter().total_tokens = _THREADS
-        pages = self._pages
+        # A query gives up the interpreter at each row. By default it may wait 5 ms to get it back.
+        sys.setswitchinterval(_SWITCH_S)
+        pages, data = self._pages, self._pages.data
         run = [
             Route(f"/runs/{{run:path}}/-/{name}", page, methods=["GET"])
             for name, page in (
-                *(("", pages.run), ("curves", pages.curves), ("tasks", pages.tasks), ("task", pages.task)),
-                *(("trace", pages.trace), ("refused", pages.refused), ("text", pages.text)),
-                ("config", pages.config),
+                *(("", pages.run), ("curves", pages.curves), ("tasks", data.tasks), ("task", data.task)),
+                *(("trace", data.trace), ("refused", data.refused), ("text", data.text)),
+                *(("config", pages.config), ("sql", data.sql)),
             )
         ]
-        yield Service(
-            Starlette(
-                routes=[
-                    Route("/", pages.runs, methods=["GET"]),
-                    Route("/compare", pages.compare, methods=["GET"]),
-                    Route("/compare/curves", pages.compared, methods=["GET"]),
-                    Route("/enter", self._enter, methods=["GET"]),
-                    Route("/favicon.ico", RedirectResponse("/static/icon.svg"), methods=["GET"]),
-                    *run,
-                    Mount("/static", StaticFiles(directory=Path(__file__).parent / "static")),
-                ],
-                middleware=[Middleware(_with_headers)],
-                exception_handlers={GenenvError: self._refused, HTTPException: self._failed},
+        run.append(Route("/runs/{run:path}/-/mark", data.mark, methods=["POST"]))
+        run += [
+            Route(f"/evaluations{name}", page, methods=["GET"])
+            for name, page in (
+                ("", self._evaluations.all),
+                ("/items", self._evaluations.items),
+                ("/item", self._evaluations.item),
             )
-        )
+        ]
+        chat = [] if self._chat is None else self._chat.routes()
+        with contextlib.ExitStack() as ending:
+            ending.callback(self._indices.close)
+            if self._chat is not None:
+                ending.callback(self._chat.close)
+            yield Service(
+                Starlette(
+                    routes=[
+                        Route("/", pages.runs, methods=["GET"]),
+                        Route("/compare", pages.compare, methods=["GET"]),
+                        Route("/compare/curves", pages.compared, methods=["GET"]),
+                        Route("/favicon.ico", RedirectResponse("/static/icon.svg"), methods=["GET"]),
+                        Route("/enter", self._enter, methods=["GET"]),
+                        Route("/favicon.ico", RedirectResponse("/static/icon.svg"), methods=["GET"]),
+                        *run,
+                        *chat,
+                        Mount("/static", StaticFiles(directory=Path(__file__).parent / "static")),
+                    ],
+                    middleware=[Middleware(_with_headers)],
+                    exception_handlers={GenenvError: self._refused, HTTPException: self._failed},
+                )
+            )
 
     def _enter(self, request: Request) -> Response:
         """Exchange the token of the printed address for a cookie, so that no other address has it."""

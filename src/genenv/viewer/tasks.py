@@ -1,4 +1,4 @@
-"""Queries of a store for the pages of tasks, trajectories and refusals. Each is one short list of rows."""
+"""Everything about a task or a trajectory of a store, and its whole texts."""
 
 from __future__ import annotations
 
@@ -8,172 +8,27 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from glob import escape
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 from sqlite3 import Row
 from typing import cast
 
+from genenv.algorithms.advantages import ADVANTAGES
 from genenv.backends.scripted import END
 from genenv.backends.settings import EMBEDDED, TINY
-from genenv.errors import DataError
+from genenv.chat.tool_calls import read_calls
 from genenv.runs.store.codec import from_text
 from genenv.runs.store.database import Database
 from genenv.types import Json
 from genenv.viewer.folders import NotFound
+from genenv.viewer.lists import VERDICT, of_seed, relatives
 
-PAGE = 50
-"""Rows of a page."""
 _MOST_TRACES, _MOST_FAMILY = 64, 30
 """Rollouts, and relatives, that the page of a task shows."""
+_MOST_STEPS = 200
+"""Calls of a trajectory that are compared."""
 _MOST_CHARS = 400_000
 """Longer conversations are left out of a list; their own pages show them."""
-
-SORTS = {
-    "new": ("n", "DESC"),
-    "old": ("n", "ASC"),
-    "hard": ("rate", "ASC"),
-    "easy": ("rate", "DESC"),
-}
-"""Order of tasks -> column and direction."""
-
-_HELD = "(SELECT {} FROM evaluations WHERE task_id = tasks.id {})"
-_LAST = _HELD.format("success", "ORDER BY round DESC, position DESC LIMIT 1")
-CHANGES = {
-    "unlearned": f"{_LAST} < {_HELD.format('max(success)', '')}",
-    "learned": f"{_LAST} > {_HELD.format('success', 'ORDER BY round, position LIMIT 1')}",
-}
-"""Change of a held-out task -> its condition: solved before and not now, or now and not at first."""
-
-_VERDICT = "stop_reason NOT IN ('error', 'timeout')"
-_ASKED = "CASE WHEN json_valid(messages) THEN substr(json_extract(messages, '$[#-1].content'), 1, 400) END"
-_RATES = f"""(SELECT count(*) FROM traces WHERE task_id = tasks.id AND {_VERDICT}) AS tried,
-             (SELECT sum(success) FROM traces WHERE task_id = tasks.id AND {_VERDICT}) AS solved"""  # noqa: S608
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """Which tasks a page lists, and where it begins."""
-
-    round: int | None = None
-    """Tasks that were written or rolled out in it; their rates are then those of this round."""
-    origin: str = ""
-    skill: str = ""
-    change: str = ""
-    """A key of `CHANGES`."""
-    low: float | None = None
-    high: float | None = None
-    """Bounds of the success rate."""
-    reward_low: float | None = None
-    reward_high: float | None = None
-    """Bounds of the simulator's reward for the batch of the task; the upper one is not included."""
-    text: str = ""
-    """A part of the messages, the demonstration or the id."""
-    sort: str = "new"
-    after: str = ""
-    """The sorting key of the last row of the page before, as `n` or `n,rate`."""
-
-
-def tasks(db: Database, wanted: Wanted) -> tuple[list[Row], str]:
-    """Return rows of tasks with `tried` and `solved`, and the key after which the next page begins."""
-    values: dict[str, str | int | float | None] = {"most": PAGE + 1}
-    where, rates, per_round = ["1"], ["1"], ""
-    if wanted.round is not None:
-        values["round"], per_round = wanted.round, " AND traces.round = :round"
-        where.append(
-            "tasks.id IN (SELECT task_id FROM groups WHERE round = :round "
-            "UNION SELECT id FROM tasks WHERE round = :round)"
-        )
-    if wanted.origin:
-        where.append("origin = :origin")
-        values["origin"] = wanted.origin
-    if wanted.skill:
-        where.append("json_valid(skills) AND EXISTS (SELECT 1 FROM json_each(skills) WHERE value = :skill)")
-        values["skill"] = wanted.skill
-    if wanted.change in CHANGES:
-        where += ["tasks.id IN (SELECT task_id FROM evaluations)", CHANGES[wanted.change]]
-    if wanted.text:
-        columns = ("messages", "oracle", "id")
-        where.append(f"({' OR '.join(f'{one} LIKE :text ESCAPE char(92)' for one in columns)})")
-        values["text"] = _like(wanted.text)
-    for name, sign, bound in (("low", ">=", wanted.low), ("high", "<=", wanted.high)):
-        if bound is not None:
-            rates.append(f"tried > 0 AND rate {sign} :{name}")
-            values[name] = bound
-    if wanted.reward_low is not None or wanted.reward_high is not None:
-        low, high = wanted.reward_low, wanted.reward_high
-        values |= {"least": -1e9 if low is None else low, "below": 1e9 if high is None else high}
-        condition = "env_reward >= :least AND env_reward < :below"
-        condition += " AND batches.round = :round" if wanted.round is not None else ""
-        where.append(f"tasks.context_id IN (SELECT context_id FROM batches WHERE {condition})")  # noqa: S608
-    column, direction = SORTS.get(wanted.sort, SORTS["new"])
-    if column == "rate":
-        rates.append("tried > 0")
-    if wanted.after:
-        sign, key = ">" if direction == "ASC" else "<", wanted.after.split(",")
-        try:
-            values |= {"n": int(key[0]), "key": float(key[-1])}
-        except ValueError:
-            raise NotFound("the address of this page is not whole") from None
-        (rates if column == "rate" else where).append(
-            f"(rate, n) {sign} (:key, :n)" if column == "rate" else f"n {sign} :n"
-        )
-    order = f"{column} {direction}, n {direction}"
-    sql = f"""
-        SELECT tasks.id, tasks.round, tasks.origin, tasks.skills, {_ASKED} AS asked, page.*,
-               {_HELD.format("count(*)", "")} AS evaluated, {_HELD.format("sum(success)", "")} AS held
-        FROM (SELECT * FROM (
-                  SELECT n, tried, solved, solved * 1.0 / nullif(tried, 0) AS rate
-                  FROM (SELECT n, {_RATES.replace(_VERDICT, _VERDICT + per_round)}
-                        FROM tasks WHERE {" AND ".join(where)})
-              ) WHERE {" AND ".join(rates)} ORDER BY {order} LIMIT :most
-        ) AS page JOIN tasks ON tasks.n = page.n ORDER BY page.{column} {direction}, page.n {direction}"""  # noqa: S608 - constants
-    return _page(db.rows(sql, values), column)
-
-
-def refusals(
-    db: Database, *, reason: str, round_: int | None, text: str, after: str
-) -> tuple[list[Row], str]:
-    """Return rows of refused generations, newest first, and the key after which the next page begins."""
-    values: dict[str, str | int | float | None] = {"most": PAGE + 1}
-    where = ["1"]
-    for name, condition, given in (
-        ("reason", "reason = :reason", reason or None),
-        ("round", "contexts.round = :round", round_),
-        (
-            "text",
-            "(generations.text LIKE :text ESCAPE char(92) OR explanation LIKE :text ESCAPE char(92))",
-            text,
-        ),
-        ("n", "generations.n < :n", after),
-    ):
-        if given not in (None, ""):
-            where.append(condition)
-            values[name] = _like(text, encoded=False) if name == "text" else given
-    if after and not after.isdecimal():
-        raise NotFound("the address of this page is not whole")
-    sql = f"""
-        SELECT generations.n, generations.id, substr(generations.text, 1, 3000) AS text,
-               length(generations.text) > 3000 AS more, reason, explanation, contexts.round, contexts.seed_id,
-               contexts.id AS context_id
-        FROM generations JOIN rejections ON generation_id = generations.id
-             JOIN contexts ON contexts.id = context_id
-        WHERE {" AND ".join(where)} ORDER BY generations.n DESC LIMIT :most"""  # noqa: S608 - constants
-    return _page(db.rows(sql, values), "n")
-
-
-def _page(rows: list[Row], column: str) -> tuple[list[Row], str]:
-    shown = rows[:PAGE]
-    if len(rows) <= PAGE:
-        return shown, ""
-    return shown, f"{shown[-1]['n']}" + (f",{shown[-1]['rate']!r}" if column == "rate" else "")
-
-
-def _like(text: str, *, encoded: bool = True) -> str:
-    """Return the pattern of LIKE for a part of a text; `encoded`: of a text inside of JSON."""
-    part = json.dumps(text, ensure_ascii=False)[1:-1] if encoded else text
-    for special in "\\%_":
-        part = part.replace(special, f"\\{special}")
-    return f"%{part}%"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,10 +80,23 @@ def _one(rows: Sequence[Row], what: str) -> Row:
     return rows[0]
 
 
+def owner(db: Database, task: str | None = None) -> str:
+    """Return the id of the run that a store, and a task in it, are of.
+
+    Raises:
+        NotFound: there is no such task.
+    """
+    if task is not None:
+        _one(db.rows("SELECT 1 FROM tasks WHERE id = ?", (task,)), f"task {task!r}")
+    return str(_one(db.rows("SELECT id FROM run"), "run")[0])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskPage:
     """What the page of a task shows."""
 
+    run: str
+    """The id of the run, which its store has."""
     task: Row
     messages: list[Told]
     skills: list[str]
@@ -252,27 +120,23 @@ class TaskPage:
     """The variations of the same context, with the task itself."""
     children: list[Row]
     """The newest generated tasks of the same seed."""
-    missing: str
-    """A sentence if the relatives took too long."""
 
 
-def task_page(db: Database, id_: str, round_: int | None) -> TaskPage:
+def task_page(db: Database, id_: str, round_: int | None, *, family: str | None) -> TaskPage:
     """Return everything about a task.
 
     Args:
         db: the store.
         id_: the id of the task.
         round_: the round whose rollouts are shown; None for the last one.
+        family: where tasks of the same seed are found: `side` for the side file, `main` for the store; None
+            to leave them out.
 
     Raises:
         NotFound: there is no such task.
     """
     task = _one(db.rows("SELECT * FROM tasks WHERE id = ?", (id_,)), f"task {id_!r}")
-    rounds = db.rows(
-        f"""SELECT round, count(*) AS tried, sum(success) AS solved FROM traces
-            WHERE task_id = ? AND {_VERDICT} GROUP BY round ORDER BY round""",  # noqa: S608 - a constant
-        (id_,),
-    )
+    rounds = _rounds(db, id_)
     known = [int(row["round"]) for row in rounds]
     shown = round_ if round_ in known else (known[-1] if known else None)
     sql = f"""SELECT id, reward, success, explanation, stop_reason, version, prompt_tokens,
@@ -290,19 +154,11 @@ def task_page(db: Database, id_: str, round_: int | None) -> TaskPage:
         "SELECT round, success, reward, explanation FROM evaluations WHERE task_id = ? ORDER BY round", (id_,)
     )
     group = db.rows(sql, (id_, shown))
-    seed, siblings, children, missing = None, list[Row](), list[Row](), ""
-    relative = f"SELECT id, round, {_ASKED} AS asked, {_RATES} FROM tasks WHERE"  # noqa: S608 - constants
-    try:
-        siblings = db.rows(
-            f"{relative} context_id = ? ORDER BY n LIMIT {_MOST_FAMILY}", (task["context_id"],)
-        )
-        seeds = db.rows(f"{relative} origin = 'seed' AND seed_id = ? LIMIT 1", (task["seed_id"],))
-        seed = seeds[0] if seeds else None
-        generated = f"origin = 'generated' AND seed_id = ? ORDER BY n DESC LIMIT {_MOST_FAMILY}"
-        children = db.rows(f"{relative} {generated}", (task["seed_id"],))
-    except DataError as error:
-        missing = str(error)
+    siblings = relatives(db, f"tasks.context_id = ? ORDER BY n LIMIT {_MOST_FAMILY}", task["context_id"])
+    seeds = of_seed(db, family, task["seed_id"], "seed", 1) if family else []
+    children = of_seed(db, family, task["seed_id"], "generated", _MOST_FAMILY) if family else []
     return TaskPage(
+        run=owner(db),
         task=task,
         messages=conversation(task["messages"]),
         skills=_strings(task["skills"]),
@@ -315,11 +171,197 @@ def task_page(db: Database, id_: str, round_: int | None) -> TaskPage:
         evaluations=evaluations,
         group=group,
         shown=shown,
-        seed=seed,
+        seed=seeds[0] if seeds else None,
         siblings=siblings,
         children=children,
-        missing=missing,
     )
+
+
+def _rounds(db: Database, id_: str) -> list[Row]:
+    """Return `round`, `tried` and `solved` of each round in which a task was rolled out."""
+    return db.rows(
+        f"""SELECT round, count(*) AS tried, sum(success) AS solved FROM traces
+            WHERE task_id = ? AND {VERDICT} GROUP BY round ORDER BY round""",  # noqa: S608 - a constant
+        (id_,),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A box of the picture of a lineage."""
+
+    x: int
+    y: int
+    title: str
+    detail: str
+    id: str = ""
+    """Of the task that it leads to; "" for a seed without a task and for a context."""
+    share: float | None = None
+    """The success rate."""
+    here: bool = False
+    """Whether it is the task of the page, or its context."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lineage:
+    """A picture: a seed, the contexts written from it, and the tasks of each."""
+
+    nodes: list[Node]
+    lines: list[tuple[int, int, int, int]]
+    """From x, y to x, y."""
+    width: int
+    height: int
+    left_out: int
+    """Newest tasks of the seed that have no room."""
+
+
+BOX_WIDTH, BOX_HEIGHT = 220, 40
+_COLUMN, _ROW, _MOST_BOXES = 290, 48, 14
+
+
+def lineage(page: TaskPage) -> Lineage | None:
+    """Return the picture of a task's lineage; None if the task has no seed."""
+    task = page.task
+    if not task["seed_id"]:
+        return None
+    family = {row["id"]: row for row in (*page.siblings, *page.children)}
+    family.pop(page.seed["id"] if page.seed else "", None)
+    groups: dict[str, list[Row]] = {}
+    for row in sorted(family.values(), key=lambda row: int(row["n"])):
+        groups.setdefault(row["context_id"] or "", []).append(row)
+    own = task["context_id"] or ""
+    kept = {own: groups.pop(own)} if own in groups else {}
+    left_out = 0
+    for context, rows in reversed(groups.items()):  # the newest first, as far as there is room
+        room = _MOST_BOXES - sum(map(len, kept.values()))
+        left_out += max(0, len(rows) - room)
+        kept |= {context: rows[:room]} if room > 0 else {}
+    nodes, lines, row_at = list[Node](), list[tuple[int, int, int, int]](), 0
+    middles = list[int]()
+    for context, rows in sorted(kept.items(), key=lambda one: int(one[1][0]["n"])):
+        middle = (2 * row_at + len(rows) - 1) * _ROW // 2
+        middles.append(middle)
+        p_hat = rows[0]["p_hat"]
+        detail = "no p̂" if p_hat is None else f"p̂ {p_hat:.2f}"
+        place = "" if rows[0]["round"] is None else f"round {rows[0]['round']}"
+        nodes.append(
+            Node(x=_COLUMN, y=middle, title=place, detail=f"{detail} · {context}", here=context == own)
+        )
+        for row in rows:
+            y = row_at * _ROW
+            nodes.append(_box(row, 2 * _COLUMN, y, here=row["id"] == task["id"]))
+            lines.append((_COLUMN + BOX_WIDTH, middle, 2 * _COLUMN, y))
+            row_at += 1
+    root = (middles[0] + middles[-1]) // 2 if middles else 0
+    lines += [(BOX_WIDTH, root, _COLUMN, middle) for middle in middles]
+    if page.seed:
+        nodes.insert(0, _box(page.seed, 0, root, here=page.seed["id"] == task["id"]))
+    else:
+        nodes.insert(0, Node(x=0, y=root, title=f"seed {task['seed_id']}", detail="no base task"))
+    return Lineage(
+        nodes=nodes,
+        lines=[(x1, y1 + BOX_HEIGHT // 2, x2, y2 + BOX_HEIGHT // 2) for x1, y1, x2, y2 in lines],
+        width=2 * _COLUMN + BOX_WIDTH,
+        height=max(1, row_at) * _ROW,
+        left_out=left_out,
+    )
+
+
+def _box(row: Row, x: int, y: int, *, here: bool) -> Node:
+    tried, solved = row["tried"] or 0, row["solved"] or 0
+    detail = f"{solved} of {tried} solved" if tried else "not rolled out"
+    share = solved / tried if tried else None
+    return Node(x=x, y=y, title=str(row["id"]), detail=detail, id=str(row["id"]), share=share, here=here)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elsewhere:
+    """What became of a task in a run: the outcomes of its evaluations, and its rollouts by round."""
+
+    run: str
+    outcomes: str
+    """1 and 0 by evaluation."""
+    rounds: list[Row]
+    """`round`, `tried` and `solved`."""
+
+    @property
+    def flips(self) -> int:
+        """How often the outcome changed from one evaluation to the next."""
+        return sum(one != other for one, other in pairwise(self.outcomes))
+
+
+def elsewhere(db: Database, run: str, task: Row) -> Elsewhere | None:
+    """Return what became of a task in another run; None if that run has no such task with the same text."""
+    found = db.rows("SELECT messages, spec FROM tasks WHERE id = ?", (task["id"],))
+    if not found or (found[0]["messages"], found[0]["spec"]) != (task["messages"], task["spec"]):
+        return None
+    outcomes = "SELECT success FROM evaluations WHERE task_id = ? ORDER BY round, position"
+    return Elsewhere(
+        run=run,
+        outcomes="".join(str(int(bool(row[0]))) for row in db.rows(outcomes, (task["id"],))),
+        rounds=_rounds(db, task["id"]),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A call, or a text, of the agent or of the demonstration."""
+
+    name: str
+    """"" for a text that calls nothing."""
+    arguments: str
+    """As JSON; the text if it calls nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """A step of the demonstration beside one of the agent."""
+
+    kind: str
+    """`same`, `other arguments`, `other text`, `missing`, or `extra`."""
+    wanted: Step | None
+    made: Step | None
+
+
+def differences(oracle: Sequence[str], replies: Sequence[str]) -> list[Difference]:
+    """Return how a trajectory differs from the demonstration, call by call.
+
+    The order of calls does not count. A call with other arguments stands beside the one of that name.
+    """
+    wanted, left = _steps(oracle), _steps(replies)
+    made: dict[int, tuple[str, Step]] = {}
+    for place, step in enumerate(wanted):
+        if step in left:
+            left.remove(step)
+            made[place] = ("same", step)
+    for place, step in enumerate(wanted):
+        other = next((one for one in left if one.name == step.name), None)
+        if place not in made and other is not None:
+            left.remove(other)
+            made[place] = ("other arguments" if step.name else "other text", other)
+    found = [
+        Difference(
+            kind=made.get(place, ("missing",))[0], wanted=step, made=made[place][1] if place in made else None
+        )
+        for place, step in enumerate(wanted)
+    ]
+    return found + [Difference(kind="extra", wanted=None, made=step) for step in left]
+
+
+def _steps(replies: Sequence[str]) -> list[Step]:
+    found = list[Step]()
+    for reply in replies[:_MOST_STEPS]:
+        text, calls = read_calls(reply)
+        if not calls and len(reply) < _MOST_CHARS:  # a call a line, as Python writes it
+            read = [(line, read_calls(f"[{line}]")[1]) for line in reply.splitlines() if line.strip()]
+            calls = tuple(call for _, line_calls in read for call in line_calls)
+            text = "\n".join(line for line, line_calls in read if not line_calls)
+        for call in calls:
+            arguments = json.dumps(call.arguments, ensure_ascii=False, sort_keys=True)
+            found.append(Step(name=call.name, arguments=arguments))
+        if text.strip():
+            found.append(Step(name="", arguments=text.strip()))
+    return found[:_MOST_STEPS]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -354,6 +396,10 @@ class TracePage:
     place: int
     """Its place in the group of its task, from 1."""
     group: int
+    differences: list[Difference]
+    """From the demonstration; empty if none is known."""
+    advantage: float | None
+    """Of each of its tokens; None if the run computes advantages by a function of its own."""
 
     @property
     def spelled(self) -> bool:
@@ -365,8 +411,14 @@ Texts = Callable[[Sequence[int]], list[str]]
 """Token ids -> the text of each."""
 
 
-def trace_page(db: Database, id_: str, texts: Texts) -> TracePage:
+def trace_page(db: Database, id_: str, texts: Texts, advantage: str) -> TracePage:
     """Return everything about a trajectory.
+
+    Args:
+        db: the store.
+        id_: the id of the trajectory.
+        texts: gives the texts of tokens.
+        advantage: the setting `agent.advantage` of the run.
 
     Raises:
         NotFound: there is no such trajectory.
@@ -378,23 +430,28 @@ def trace_page(db: Database, id_: str, texts: Texts) -> TracePage:
         for sign, order in (("<", "DESC"), (">", "ASC"))
     ]
     before, after = (str(rows[0]["id"]) if rows else None for rows in neighbors)
-    group = [
-        row["n"]
-        for row in db.rows(
-            "SELECT n FROM traces WHERE round = ? AND group_position = ? ORDER BY n",
-            (trace["round"], trace["group_position"]),
-        )
-    ]
+    of_group = "SELECT n, reward, stop_reason FROM traces WHERE round = ? AND group_position = ? ORDER BY n"
+    rows = db.rows(of_group, (trace["round"], trace["group_position"]))
+    valid = [row for row in rows if row["stop_reason"] not in ("error", "timeout")]
+    values = dict[int, float]()
+    if advantage in ADVANTAGES and len(valid) > 1:
+        found = ADVANTAGES[advantage]([float(row["reward"]) for row in valid])
+        values = {int(row["n"]): value for row, value in zip(valid, found, strict=True)}
+    messages, group = conversation(trace["messages"]), [int(row["n"]) for row in rows]
+    oracle = _strings(task["oracle"])
+    replies = [one.content for one in messages if one.role == "assistant"]
     return TracePage(
         trace=trace,
         task=task,
         asked=conversation(task["messages"]),
-        messages=conversation(trace["messages"]),
+        messages=messages,
         replies=_replies(trace, texts),
         before=before,
         after=after,
         place=group.index(trace["n"]) + 1,
         group=len(group),
+        differences=differences(oracle, replies) if oracle else [],
+        advantage=values.get(int(trace["n"])),
     )
 
 

@@ -19,7 +19,8 @@ from genenv.backends.local.adapters import ADAPTER, add_lora_adapter, unadapted,
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.backends.settings import PolicyConfig
 from genenv.errors import UsageError
-from genenv.exporting.agent import Wanted, export_agent
+from genenv.exporting.agent import Wanted
+from genenv.exporting.agent import export as export_agent
 from genenv.exporting.exporters import Form
 from genenv.sampling import SampleRequest
 from lessons import weighted

@@ -22,7 +22,8 @@ from genenv.backends.local.memory_estimate import shape_of
 from genenv.backends.local.packing import Bundle, Packed
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.errors import UsageError
-from genenv.exporting.agent import Wanted, export_agent
+from genenv.exporting.agent import Wanted
+from genenv.exporting.agent import export as export_agent
 from genenv.exporting.exporters import Form
 from genenv.sampling import SampleRequest
 from lessons import weighted

@@ -15,7 +15,7 @@ from typing import ClassVar, cast
 from pydantic import BaseModel
 
 from genenv.environments.base import Episode, Options
-from genenv.environments.common import held_out_tasks, request, seeds_of
+from genenv.environments.common import asked_for, held_out_tasks, request, seeds_of
 from genenv.environments.household.build import NAME, build, skills_of
 from genenv.environments.household.check import HouseholdEpisode, audit, check, one_step, random_replies
 from genenv.environments.household.seeds import (
@@ -30,7 +30,6 @@ from genenv.environments.household.seeds import (
 )
 from genenv.environments.household.settings import HouseholdConfig
 from genenv.environments.household.spec import SIZES, HouseholdSpec, Size, TaskName, lines, spec_schema
-from genenv.environments.simulator_prompts import asked_for
 from genenv.types import JsonObject, Lineage, Message, Profile, Rejection, RejectReason, Seed, Task, Verdict
 
 

@@ -16,7 +16,7 @@ from typing import ClassVar, cast
 from pydantic import BaseModel, Field
 
 from genenv.environments.base import Episode, Options
-from genenv.environments.common import OneQuestion, held_out_tasks, request, seeds_of
+from genenv.environments.common import OneQuestion, asked_for, held_out_tasks, request, seeds_of
 from genenv.environments.multihop_qa.build import NAME, build, skills_of
 from genenv.environments.multihop_qa.check import SearchEpisode, audit, check, random_replies
 from genenv.environments.multihop_qa.search import require_search
@@ -30,7 +30,6 @@ from genenv.environments.multihop_qa.seeds import (
 from genenv.environments.multihop_qa.settings import MultihopConfig
 from genenv.environments.multihop_qa.spec import Name, QuestionSpec
 from genenv.environments.multihop_qa.world import MAX_HOPS, MIN_HOPS, Chain, load_world
-from genenv.environments.simulator_prompts import asked_for
 from genenv.errors import UsageError
 from genenv.types import JsonObject, Lineage, Message, Profile, Rejection, RejectReason, Seed, Task, Verdict
 

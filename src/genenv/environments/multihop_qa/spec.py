@@ -13,8 +13,8 @@ from typing import Annotated, NamedTuple
 
 from pydantic import BaseModel, Field
 
+from genenv.environments.common import WORDS, first_strange
 from genenv.environments.multihop_qa.kb import Hop
-from genenv.environments.words import WORDS, first_strange
 
 START = "<start>"
 MIN_QUESTION, MAX_QUESTION = 8, 400

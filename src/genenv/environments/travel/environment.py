@@ -15,8 +15,7 @@ from typing import ClassVar, Literal, cast, get_args
 from pydantic import BaseModel, Field
 
 from genenv.environments.base import Ask, Options, OutOfTurns
-from genenv.environments.common import OneQuestion, seeds_of
-from genenv.environments.simulator_prompts import asked_for
+from genenv.environments.common import OneQuestion, asked_for, seeds_of
 from genenv.environments.travel.build import NAME, build, skills_of
 from genenv.environments.travel.check import audit, check, random_replies
 from genenv.environments.travel.database import Database, load_database

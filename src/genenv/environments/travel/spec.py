@@ -11,9 +11,9 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
+from genenv.environments.common import WORDS, first_strange
 from genenv.environments.travel.query import HouseRule, RoomType, Transport
 from genenv.environments.travel.sandbox import CUISINES
-from genenv.environments.words import WORDS, first_strange
 
 Slack = Literal["tight", "fair", "loose"]
 Rule = Literal["smoking", "parties", "children", "visitors", "pets"]

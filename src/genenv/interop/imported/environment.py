@@ -24,8 +24,7 @@ from genenv.chat.assistant import ToolCall
 from genenv.chat.tool_calls import UNREADABLE, read_calls
 from genenv.config.tables import merged
 from genenv.environments.base import Ask, Episode, Options, OutOfTurns, failed
-from genenv.environments.common import at_random, request, schema_of
-from genenv.environments.simulator_prompts import asked_for
+from genenv.environments.common import asked_for, at_random, request, schema_of
 from genenv.errors import RolloutError, UsageError
 from genenv.interop.imported.settings import ImportedConfig
 from genenv.simulator.schema_sampling import sample_json

@@ -11,8 +11,8 @@ from markupsafe import Markup
 
 from genenv.errors import UsageError
 from genenv.files import write_whole
-from genenv.report import parts
-from genenv.report.parts import (
+from genenv.research import parts
+from genenv.research.parts import (
     INK,
     Picture,
     chart_style,

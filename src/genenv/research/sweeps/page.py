@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from genenv.files import write_whole
-from genenv.report.parts import (
+from genenv.research.parts import (
     MUTED,
     SERIES,
     Picture,

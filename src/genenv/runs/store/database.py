@@ -155,6 +155,17 @@ class Database:
                 self.run("ROLLBACK")
 
     @contextmanager
+    def restricted(
+        self, allowed: Callable[[int, str | None, str | None, str | None, str | None], int]
+    ) -> Generator[sqlite3.Connection]:
+        """Yield the connection for SQL of a user; SQLite refuses what the authorizer does not allow."""
+        self._connection.set_authorizer(allowed)
+        try:
+            yield self._connection
+        finally:
+            self._connection.set_authorizer(None)
+
+    @contextmanager
     def decoding(self) -> Generator[None]:
         """Turn decoding errors in the block into `DataError`, because they mean a damaged file."""
         try:

@@ -14,7 +14,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import cast
 
-from genenv.environments.words import stem
+from genenv.environments.common import stem
 from genenv.tools.discover.recipes import Graph
 from genenv.tools.discover.state_values import leaves, words_of
 from genenv.tools.language.wording import (

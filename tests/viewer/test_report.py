@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
-import shutil
-from collections import Counter
+import sqlite3
+from base64 import b64encode
 from collections.abc import Sequence
+from contextlib import closing
+from hashlib import sha256
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from statistics import fmean
 
 import pytest
 
-from genenv.errors import DataError, UsageError
-from genenv.report.charts import skills_chart
-from genenv.report.facts import RunFacts, read_facts, summarise
-from genenv.report.page import write_report
+from genenv.errors import UsageError
 from genenv.runs.folder import RunFolder
-from genenv.runs.store.records import Evaluation, RoundOverview, RoundRecord
+from genenv.runs.store.records import Evaluation, RoundRecord
 from genenv.runs.store.store import PoolStore
+from genenv.runs.summary import summarise
 from genenv.types import (
     Context,
     Generation,
@@ -37,6 +39,7 @@ from genenv.types import (
     TaskBatch,
     Trace,
 )
+from genenv.viewer.frozen import write_report
 from talk import said
 
 CONFIG = """
@@ -63,6 +66,11 @@ WISHES = {
 }
 
 
+def commit(folder: RunFolder, store: PoolStore, record: RoundRecord) -> None:
+    with folder.committing(store, record):
+        pass
+
+
 class SyntheticRun:
     """Writes a run of plausible values through the real store."""
 
@@ -80,10 +88,10 @@ class SyntheticRun:
         with PoolStore.open(self.folder.pool, create=False) as store:
             store.put_base(self.seeds, self.held_out)
             if rounds:
-                store.commit_round(self._start(evaluating))
+                commit(self.folder, store, self._start(evaluating))
             for number in range(1, rounds + 1):
                 progress = number / max(rounds, 8)
-                store.commit_round(self._round(number, progress, accepting, evaluating))
+                commit(self.folder, store, self._round(number, progress, accepting, evaluating))
         return self.folder.path
 
     def _start(self, evaluating: bool) -> RoundRecord:
@@ -104,6 +112,8 @@ class SyntheticRun:
             metrics={
                 **({"curriculum/p_hat_mean": fmean(p_hats)} if p_hats else {}),
                 "agent/success_rate": 0.2 + 0.4 * progress,
+                "agent/eval_success": 0.2 + 0.35 * progress,
+                "simulator/valid_rate": 0.45 + 0.45 * progress,
                 "agent/kl": 0.02 * number + 0.004 * self.rng.random(),
                 "simulator/kl": 0.008 * number,
                 "agent/response_tokens": 44 - 6 * progress + self.rng.random(),
@@ -221,7 +231,7 @@ class Page(HTMLParser):
         self.attributes.extend((name, value or "") for name, value in attrs)
 
     def handle_data(self, data: str) -> None:
-        if self.tags[-1:] != ["style"]:
+        if self.tags[-1:] not in (["style"], ["script"]):
             self.words.append(data)
 
 
@@ -235,24 +245,22 @@ def page(run: Path) -> Page:
     return Page(write_report(run))
 
 
-def test_the_page_names_the_run_and_shows_every_picture(page: Page) -> None:
-    assert "smollm2-135m · 8 rounds · seed 7" in page.text
+def test_the_file_has_the_pages_of_the_run(page: Page) -> None:
+    assert "round 8 of 8" in page.text
+    assert "seed 7" in page.text
     assert page.tags.count("h1") == 1
-    assert page.tags.count("svg") == 6
-    assert page.tags.count("figcaption") == 6
-    assert page.tags.count("article") == 10
-    assert "spent in the rounds" in page.text
-    assert "10 min 0 s" in page.text, "10 s of warm-up and 8 rounds of 73.75 s"
-
-
-@pytest.mark.long
-def test_the_bands_are_the_target_and_where_it_is_on_the_filter(page: Page, tmp_path: Path) -> None:
-    assert "target band 0.35 to 0.65" in page.text
-    assert "band of the filter 0.4 to 0.6" in page.text
-    config = CONFIG.replace("alpha = 0.5\nband_filter = true", "alpha = 0.3\nband_filter = false")
-    unfiltered = Page(write_report(SyntheticRun(tmp_path / "demo", config=config).write(1)))
-    assert "target band 0.15 to 0.45" in unfiltered.text
-    assert "band of the filter" not in unfiltered.text
+    assert page.source.startswith("<!doctype html>")
+    for heading in ("Numbers by round", "Early tasks", "Late tasks", "Refused", "Settings"):
+        assert heading in page.text
+    assert len(re.findall(r'<details id="task-\d"', page.source)) == 10
+    assert "What the agent sees" in page.text
+    assert "A solution" in page.text
+    assert "run.seed = 7" in page.text
+    charts = re.findall(r'class="chart"[^>]* data-title="([^"]*)"', page.source)
+    stored = re.search(r'id="curves">(.*?)</script>', page.source, re.DOTALL)
+    assert stored is not None
+    found = [chart["title"] for chart in json.loads(stored[1])["charts"]]
+    assert {unescape(title) for title in charts} == set(found) >= {"Held-out success", "Length"}
 
 
 def test_numbers_of_the_run_can_be_worked_out_by_hand(tmp_path: Path) -> None:
@@ -267,16 +275,27 @@ def test_numbers_of_the_run_can_be_worked_out_by_hand(tmp_path: Path) -> None:
                 "agent/eval_success": number / 4,
                 "curriculum/p_hat_mean": p_hat,
                 "time/rollout_s": 1200.0,
-                "time/eval_s": 200.0,
                 "time/round_s": 1800.0,  # the whole, not one more part
             }
-            store.commit_round(RoundRecord(number=number, metrics=metrics, state={}, batches=(batch,)))
+            commit(folder, store, RoundRecord(number=number, metrics=metrics, state={}, batches=(batch,)))
     text = Page(write_report(folder.path)).text
-    assert "held-out success, first to last 0.25 → 0.75" in text
-    assert "mean p̂ in the last third of the rounds 0.90" in text
-    assert "generations that became tasks 0 of 0" in text
-    assert "spent in the rounds 1 h 30 min" in text
-    assert "3 of 8 rounds" in text
+    assert "held-out success 0.25 → 0.75" in text
+    assert "late mean p̂ 0.90" in text
+    assert "1 0.25 – – 0.20 – 0 0 – – 1800.0" in text
+    assert "round 3 of 8" in text
+
+
+def test_held_out_success_has_its_interval(tmp_path: Path) -> None:
+    """Of the 40 held-out tasks 20 are solved: Wilson's interval is 0.35 to 0.65."""
+    synthetic = SyntheticRun(tmp_path / "demo")
+    with PoolStore.open(synthetic.folder.pool, create=False) as store:
+        store.put_base(synthetic.seeds, synthetic.held_out)
+        solved = [
+            Evaluation(task_id=task.id, success=n < 20, reward=0.0, replies=("x",), explanation="")
+            for n, task in enumerate(synthetic.held_out)
+        ]
+        commit(synthetic.folder, store, RoundRecord(number=0, metrics={}, state={}, evaluations=solved))
+    assert "0 0.50 0.35 to 0.65" in Page(write_report(synthetic.folder.path)).text
 
 
 def test_the_report_and_the_last_lines_of_training_say_the_same_p_hat(tmp_path: Path) -> None:
@@ -285,8 +304,8 @@ def test_the_report_and_the_last_lines_of_training_say_the_same_p_hat(tmp_path: 
     with PoolStore.open(folder.pool, create=False) as store:
         for number in range(11):
             metrics = {"curriculum/p_hat_mean": number / 10, "tasks/mixed": 0.2} if number else {}
-            store.commit_round(RoundRecord(number=number, metrics=metrics, state={}))
-    assert "mean p̂ in the last third of the rounds 0.85" in Page(write_report(folder.path)).text
+            commit(folder, store, RoundRecord(number=number, metrics=metrics, state={}))
+    assert "late mean p̂ 0.85" in Page(write_report(folder.path)).text
     said = "mean p_hat in the last third of the rounds: 0.85 (target band 0.35 to 0.65)"
     assert said in summarise(folder.path)
     few = (
@@ -300,10 +319,10 @@ def test_the_table_counts_what_was_lost_and_only_that(page: Page, tmp_path: Path
     with PoolStore.open(folder.pool, create=False) as store:
         for number, halved in ((1, 0.0), (2, 3.0)):
             metrics = {"agent/skipped_updates": 0.0, "simulator/kl_retries": halved, "time/round_s": 60.0}
-            store.commit_round(RoundRecord(number=number, metrics=metrics, state={}))
-    table = Page(write_report(folder.path)).text.partition("The numbers")[2]
+            commit(folder, store, RoundRecord(number=number, metrics=metrics, state={}))
+    table = Page(write_report(folder.path)).text.partition("Numbers by round")[2]
     assert "simulator KL halved steps, simulator seconds" in table
-    assert "1 – – – – 0 0 – – 0 60.0 2 – – – – 0 0 – – 3 60.0" in table
+    assert "1 – – – – – 0 0 – – 0 60.0 2 – – – – – 0 0 – – 3 60.0" in table
     nothing = "No skipped update, halved step or failed rollout was recorded."
     assert nothing not in table
     assert nothing in page.text
@@ -320,101 +339,34 @@ def test_the_table_counts_what_was_lost_and_only_that(page: Page, tmp_path: Path
 def test_each_kind_of_lost_work_has_its_column(name: str, label: str, tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "demo", CONFIG)
     with PoolStore.open(folder.pool, create=False) as store:
-        store.commit_round(RoundRecord(number=1, metrics={name: 2.0}, state={}))
-    assert f"simulator KL {label} seconds 1 – – – – 0 0 – – 2 0.0" in Page(write_report(folder.path)).text
+        commit(folder, store, RoundRecord(number=1, metrics={name: 2.0}, state={}))
+    assert f"simulator KL {label} seconds 1 – – – – – 0 0 – – 2 0.0" in Page(write_report(folder.path)).text
 
 
-def kl_picture(folder: Path, agent: Sequence[float], simulator: Sequence[float]) -> str:
-    """What is written in the picture, of a run with these values in rounds 1, 2, ..."""
-    run = RunFolder.create(folder, CONFIG)
-    with PoolStore.open(run.pool, create=False) as store:
-        for place, value in enumerate(agent):
-            metrics = {"agent/kl": value, **({"simulator/kl": simulator[place]} if simulator else {})}
-            store.commit_round(RoundRecord(number=place + 1, metrics=metrics, state={}))
-    text = Page(write_report(run.path)).text
-    return text[text.index("How far did both players move?") : text.index("What do the tasks exercise?")]
-
-
-def test_an_outlier_of_one_player_flattens_no_line_of_the_kl_picture(tmp_path: Path) -> None:
-    text = kl_picture(tmp_path / "demo", agent=(0.3, 12625, 0.4), simulator=(0.0, 0.02, 0.04))
-    agent, _, simulator = text.partition("agent KL")
-    assert "0 0.1 1 10 100 1000 10000" in agent, "powers of ten"
-    assert "0.000 0.015 0.030 0.045" in simulator
-    assert "simulator KL" in simulator
-
-
-def test_a_kl_that_was_not_recorded_is_said_in_words(tmp_path: Path) -> None:
-    text = kl_picture(tmp_path / "demo", agent=(0.1, 0.2), simulator=())
-    assert "No KL divergence of the simulator was recorded." in text
-    assert "No KL divergence of the agent" not in text
-
-
-def test_a_kl_of_nothing_has_a_picture_too(tmp_path: Path) -> None:
-    assert "agent KL" in kl_picture(tmp_path / "demo", agent=(0.0,), simulator=(0.0,))
-
-
-@pytest.mark.parametrize(("skills", "others"), [(14, False), (16, True)])
-def test_skills_beyond_the_fourteenth_are_one_row(skills: int, others: bool) -> None:
-    """Two of four tasks have the skills 0 to 13; where there are more, one has 14 and 15, and one has 15."""
-    names = [f"skill-{number:02}" for number in range(skills)]
-    facts = RoundOverview(
-        number=1,
-        batches=(),
-        generated=4,
-        rejected=Counter(),
-        held_out=None,
-        task_skills=tuple(map(frozenset, (names[:14], names[:14], names[14:], names[15:]))),
-        metrics={},
-    )
-    run = RunFacts(
-        name="demo",
-        model=None,
-        seed=None,
-        planned_rounds=None,
-        target_band=None,
-        filter_band=None,
-        rounds=(facts,),
-    )
-    picture = str(skills_chart(run))
-    assert ("other skills" in picture) is others
-    assert picture.count(">50%<") == 14 + others, "of the others not 75%, the sum of 14 and 15"
-    assert "skill-13" in picture
-    assert "skill-14" not in picture
-
-
-def test_a_run_of_scripts_is_not_said_to_be_of_a_model(run: Path, tmp_path: Path) -> None:
-    scripted = shutil.copytree(run, tmp_path / "scripted")
-    config = scripted / "config.toml"
-    text = config.read_text(encoding="utf-8")
-    assert "[policy]" in text
-    config.write_text(text.replace("[policy]", '[policy]\nbackend = "scripted"'), encoding="utf-8")
-    with PoolStore.open(scripted / "pool.db", create=False) as store:
-        assert read_facts(RunFolder(scripted), store).model == "scripts, no model"
+def test_a_run_of_scripts_is_not_said_to_be_of_a_model(tmp_path: Path) -> None:
+    config = CONFIG.replace("[policy]", '[policy]\nbackend = "scripted"')
+    page = Page(write_report(SyntheticRun(tmp_path / "demo", config=config).write(0)))
+    assert "scripts, no model" in page.text.partition("Numbers by round")[0]
 
 
 def test_the_page_asks_for_nothing_from_elsewhere(page: Page) -> None:
-    assert not set(page.tags) & {"script", "link", "img", "iframe", "object", "image", "base", "form"}
+    assert not set(page.tags) & {"link", "img", "iframe", "object", "image", "base", "form", "button"}
     addresses = [value for name, value in page.attributes if name in {"href", "src", "xlink:href", "srcset"}]
-    assert addresses, "the markers of the charts refer to their own definitions"
-    assert all(address.startswith("#") for address in addresses)
-    assert "@import" not in page.source
-    assert "http" not in re.sub(r"http-equiv", "", page.source)
-
-
-def test_references_inside_the_charts_have_their_definitions(page: Page) -> None:
+    assert addresses
     ids = [value for name, value in page.attributes if name == "id"]
-    wanted = {value[1:] for name, value in page.attributes if name == "href"}
-    wanted |= set(re.findall(r"url\(#([^)]+)\)", page.source))
-    assert wanted <= set(ids)
-    assert len(ids) == len(set(ids)), "no two charts share an id"
+    assert {address.removeprefix("#") for address in addresses} <= set(ids)
+    assert len(ids) == len(set(ids))
+    assert all(address.startswith("#") for address in addresses)
+    assert not [name for name, _ in page.attributes if name.startswith(("hx-", "on"))]
+    assert "@import" not in page.source
 
 
-def test_the_charts_use_the_colours_of_the_page_only(page: Page) -> None:
-    drawings = "".join(re.findall(r"<svg.*?</svg>", page.source, flags=re.DOTALL))
-    assert "var(--c0)" in drawings
-    assert re.findall(r"#[0-9a-f]{6}\b", drawings) == []
-    used = set(re.findall(r"var\((--\w+)\)", drawings))
-    assert all(f"{name}:" in page.source for name in used)
+def test_only_the_scripts_of_genenv_may_run(page: Page) -> None:
+    scripts = re.findall(r"<script>(.*?)</script>", page.source, re.DOTALL)
+    hashes = [b64encode(sha256(unescape(one).encode()).digest()).decode() for one in scripts]
+    (policy,) = [value for name, value in page.attributes if name == "content" and "script-src" in value]
+    assert set(re.findall(r"'sha256-([^']+)'", policy)) == set(hashes)
+    assert policy.startswith("default-src 'none'")
 
 
 @pytest.mark.long
@@ -424,45 +376,38 @@ def test_the_same_run_gives_the_same_bytes(run: Path, page: Page) -> None:
 
 def test_verdicts_do_not_rely_on_colour(page: Page) -> None:
     assert "✓ solved" in page.text
-    assert "✗ failed" in page.text
-    assert "(reached the token limit)" in page.text
+    assert "✗ not solved" in page.text
+    assert "cut off at the token limit" in page.text
 
 
-def test_examples_show_difficulty_but_not_the_rest_of_the_spec(page: Page) -> None:
-    first = page.text.index("Early tasks")
-    assert "n calls 1 dependent no n tools 4 phrasing indirect gap none" in page.text[first:]
-    assert page.text.index("Early tasks") < page.text.index("Late tasks")
-    order = [int(number) for number in re.findall(r"<span>round (\d+)</span>", page.source)]
+def test_examples_are_early_and_late_tasks(page: Page) -> None:
+    said = re.findall(r"<summary>round (\d) · solved (\d) of (\d) · (.*?)</summary>", page.source)
+    order = [int(number) for number, *_ in said]
+    assert len(order) == 10
     assert order[0] == 1
     assert order[-1] == 8
     assert order == sorted(order)
+    assert all(tried == "8" for _, _, tried, _ in said)
+    assert {unescape(asked).split(" Then")[0] for *_, asked in said} <= set(WISHES.values())
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("rounds", [1, 2, 3])
 def test_a_short_run_makes_a_page(tmp_path: Path, rounds: int) -> None:
     text = Page(write_report(SyntheticRun(tmp_path / "demo").write(rounds))).text
-    assert f"{rounds} of 8 rounds" in text
+    assert f"round {rounds} of 8" in text
 
 
 def test_a_run_without_a_round_says_so(tmp_path: Path) -> None:
     page = Page(write_report(SyntheticRun(tmp_path / "demo").write(0)))
     assert "No round has been committed yet" in page.text
-    assert "svg" not in page.tags
+    assert "task-0" not in page.source
 
 
-def test_a_run_without_accepted_tasks_says_so(tmp_path: Path) -> None:
+def test_a_run_without_accepted_tasks_has_no_examples(tmp_path: Path) -> None:
     page = Page(write_report(SyntheticRun(tmp_path / "demo").write(2, accepting=False)))
-    assert "No batch of generated tasks was rolled out." in page.text
-    assert "No generation became a task." in page.text
-    assert "article" not in page.tags
-
-
-@pytest.mark.long
-def test_a_run_without_evaluations_says_so(tmp_path: Path) -> None:
-    text = Page(write_report(SyntheticRun(tmp_path / "demo").write(2, evaluating=False))).text
-    assert "No held-out evaluation was recorded." in text
-    assert "held-out success, first to last –" in text
+    assert "Early tasks" not in page.text
+    assert "because" in page.text, "the evidence of a refusal"
 
 
 @pytest.mark.long
@@ -470,19 +415,17 @@ def test_a_run_can_be_reported_while_it_goes_on(tmp_path: Path) -> None:
     synthetic = SyntheticRun(tmp_path / "demo")
     path = synthetic.write(1)
     with synthetic.folder.lock(), PoolStore.open(synthetic.folder.pool, create=False) as store:
-        write_report(path)
-        store.commit_round(RoundRecord(number=2, metrics={}, state={}))
-    assert "2 of 8 rounds" in Page(write_report(path)).text
+        running = Page(write_report(path))
+        assert "● running" in running.text
+        assert not [name for name, _ in running.attributes if name.startswith("hx-")]
+        commit(synthetic.folder, store, RoundRecord(number=2, metrics={}, state={}))
+    assert "round 2 of 8" in Page(write_report(path)).text
 
 
-@pytest.mark.long
-def test_settings_that_say_nothing_make_a_page_without_them(tmp_path: Path) -> None:
-    text = Page(write_report(SyntheticRun(tmp_path / "demo", config="").write(1))).text
-    assert "unknown model · 1 round" in text
-    assert "target band 0" not in text
-
-
-NASTY = "<script>alert(1)</script><img src=x onerror=alert(1)> $\\frac{ & \x00\x1b[31m \ud83d </pre> 漢字"
+NASTY = (
+    "<script>alert(1)</script><img src=x onerror=alert(1)> $\\frac{ & \x00\x1b[31m \ud83d \ufdd0 </pre> "
+    "</main> 漢字"
+)
 
 
 def test_whatever_a_model_wrote_stays_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -501,41 +444,21 @@ def test_whatever_a_model_wrote_stays_text(tmp_path: Path, monkeypatch: pytest.M
     )
     trace = Trace(
         id="a", task_id=nasty.id, token_ids=(), sampled=(), logprobs=(), prompt_tokens=0,
-        messages=said(NASTY), reward=0.0, success=False, explanation=NASTY, stop_reason=StopReason.ERROR,
+        messages=said(NASTY), reward=0.0, success=False, explanation=NASTY, stop_reason=StopReason.DONE,
     )  # fmt: skip
     with PoolStore.open(synthetic.folder.pool, create=False) as store:
         groups = (Group(task=nasty, traces=(trace,)),)
-        store.commit_round(RoundRecord(number=1, metrics={}, state={}, groups=groups))
+        commit(synthetic.folder, store, RoundRecord(number=1, metrics={}, state={}, groups=groups))
+    with closing(sqlite3.connect(synthetic.folder.pool)) as db:
+        db.execute("UPDATE tasks SET round = 1")
+        db.commit()
     page = Page(write_report(synthetic.folder.path))
-    assert "No rollout ran to a verdict" in page.text
+    assert "solved 0 of 1" in page.text
     assert page.text.count("<script>alert(1)</script>") >= 4
-    assert not set(page.tags) & {"script", "img"}
-    assert not re.search(r"[\x00-\x08\x0e-\x1f\ud800-\udfff]", page.source)
-
-
-def test_a_conversation_is_read_from_top_to_bottom_with_what_the_environment_said(tmp_path: Path) -> None:
-    """Of attempts of several turns the first is open; of one turn there is nothing to fold."""
-    synthetic = SyntheticRun(tmp_path / "demo")
-    task = synthetic._task("t-0", "calendar", n_calls=1, lineage=Lineage(origin=Origin.GENERATED))
-    heard = Message(role="user", content="Nothing <happens>.")
-    conversations = [(*said("look"), heard, *said(command)) for command in ("take mug", "open fridge")]
-    traces = tuple(
-        Trace(
-            id=f"a-{n}", task_id=task.id, token_ids=(), sampled=(), logprobs=(), prompt_tokens=0,
-            messages=messages, reward=0.0, success=False, explanation="no", stop_reason=StopReason.DONE,
-        )
-        for n, messages in enumerate([*conversations, said("stop")])
-    )  # fmt: skip
-    with PoolStore.open(synthetic.folder.pool, create=False) as store:
-        groups = (Group(task=task, traces=traces),)
-        store.commit_round(RoundRecord(number=1, metrics={}, state={}, groups=groups))
-    page = Page(write_report(synthetic.folder.path))
-    assert "2 turns look environment: Nothing <happens>. take mug" in page.text
-    assert "2 turns look environment: Nothing <happens>. open fridge" in page.text
-    assert "no stop" in page.text
-    assert page.tags.count("details") == 3, "one of them is the table"
-    assert page.source.count("<details open>") == 1
-    assert page.source.startswith("<!DOCTYPE html>")
+    assert "img" not in page.tags
+    assert page.tags.count("script") == 4, "the data, and three scripts of genenv"
+    assert page.tags.count("main") == 1
+    assert not re.search(r"[\x00-\x08\x0e-\x1f\ud800-\udfff\ufdd0]", page.source)
 
 
 def test_a_folder_that_is_no_run_is_the_users_mistake(tmp_path: Path) -> None:
@@ -544,8 +467,7 @@ def test_a_folder_that_is_no_run_is_the_users_mistake(tmp_path: Path) -> None:
     assert not (tmp_path / "report.html").exists()
 
 
-def test_damaged_settings_are_one_sentence(tmp_path: Path) -> None:
+def test_damaged_settings_are_said_on_the_page(tmp_path: Path) -> None:
     path = SyntheticRun(tmp_path / "demo").write(1)
     (path / "config.toml").write_text("seed = = 7")
-    with pytest.raises(DataError, match=r"config\.toml is damaged"):
-        write_report(path)
+    assert "config.toml cannot be read" in Page(write_report(path)).text

@@ -1,5 +1,5 @@
 # pyright: standard
-"""Parts of all report pages: the template environment, number formats, CSV text, and charts as SVG.
+"""Parts of the pages of `genenv compare` and `genenv lab`: their rendering, CSV text, and charts as SVG.
 
 Charts use the placeholder colors below, which become CSS variables in the SVG, so that a chart fits light
 and dark pages. Text in charts stays text, in the page's font.
@@ -17,13 +17,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import matplotlib as mpl
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from genenv.texts import inert
+from genenv.viewer.pages import environment
 
 INK, MUTED, GRID, PAPER = "#0a0b01", "#0a0b02", "#0a0b03", "#0a0b04"
 SERIES = tuple(f"#0a0c0{number}" for number in range(8))
@@ -62,10 +61,6 @@ _STYLE: dict[Any, Any] = {  # matplotlib's key type lists one version's names
 }
 
 
-_NOT_IN_HTML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
-"""Code points that HTML forbids, such as control characters and surrogates; models may write them."""
-
-
 @dataclass(frozen=True, slots=True)
 class Picture:
     """One chart of a page, with its explanation."""
@@ -85,33 +80,7 @@ def render(template: str, **values: object) -> str:
         template: the name of a file in `templates/` that extends `base.html`.
         values: the values that the template shows; strings are escaped.
     """
-    environment = Environment(
-        loader=PackageLoader("genenv.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        finalize=_visible,
-    )
-    environment.filters |= {"rate": rate, "precise": precise}
-    page = environment.get_template(template).render(**values)
-    return _NOT_IN_HTML.sub("\N{REPLACEMENT CHARACTER}", page)
-
-
-def _visible(value: object) -> object:
-    """Replace invisible and direction-changing characters of a text by escapes."""
-    return inert(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
-def rate(value: float | None) -> str:
-    """Format a share with two decimals; None becomes a dash."""
-    return DASH if value is None else f"{value:.2f}"
-
-
-def precise(value: float | None) -> str:
-    """Format a number with four digits; None becomes a dash."""
-    return DASH if value is None else f"{value:.4g}"
+    return environment("genenv.research").get_template(template).render(**values)
 
 
 def csv_text(lines: Iterable[Sequence[object]]) -> str:

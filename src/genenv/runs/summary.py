@@ -1,0 +1,75 @@
+"""What a run came to, as six lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import fmean
+
+from genenv.config.run import load_config
+from genenv.errors import UsageError
+from genenv.runs.folder import RunFolder
+from genenv.runs.metrics import late_p_hats, late_values, target_band
+from genenv.runs.store.store import PoolStore
+from genenv.types import Origin
+
+_FEW = 0.25
+"""A share of tasks with mixed outcomes below this is called few: more than three of four rollouts then carry
+no signal.
+"""
+
+
+def summarise(run: Path) -> list[str]:
+    """Return six lines: held-out success, valid rate, p_hat, mixed outcomes, tasks, time.
+
+    The run's store must have been checked before.
+
+    Raises:
+        GenenvError: there is no run, or it has no committed round.
+    """
+    folder = RunFolder.open(run)
+    with PoolStore.open(folder.pool, create=False, check=False) as store:
+        metrics = store.metrics_by_round()
+        new = store.task_count(Origin.GENERATED)
+    if not metrics:
+        raise UsageError(f"{run} has no committed round yet; continue it with --resume")
+    played = [values for number, values in metrics.items() if number > 0]
+    valid = [values.get("simulator/valid_rate", 0.0) for values in played]
+    p_hats = late_p_hats(metrics)
+    low, high = target_band(load_config(folder.config).curriculum.alpha)
+    seconds = sum(values.get("time/round_s", 0.0) for values in metrics.values())
+    tokens = sum(values.get("tokens/sampled", 0.0) for values in metrics.values())
+    return [
+        f"held-out success: {_held_out_change(metrics) or 'not measured'}",
+        "valid tasks of the simulator: " + (_from_to(valid) or "no round played"),
+        "mean p_hat in the last third of the rounds: "
+        + (f"{fmean(p_hats):.2f} (target band {low:g} to {high:g})" if p_hats else "none"),
+        "new tasks with mixed outcomes, the only ones with a GRPO signal: " + _mixed(metrics),
+        f"rounds: {len(played)}, new tasks: {new}, tokens sampled: {tokens:,.0f}",
+        f"time: {seconds / 60:.1f} minutes",
+    ]
+
+
+def _mixed(metrics: Mapping[int, Mapping[str, float]]) -> str:
+    """Return the share of mixed outcomes in the last third of the rounds, with advice if it is low."""
+    late = late_values(metrics, "tasks/mixed")
+    if not late:
+        return "none"
+    few = " (few: docs/guides/experiments.md says what finds more, and when)" if fmean(late) < _FEW else ""
+    return f"{fmean(late):.0%} in the last third of the rounds{few}"
+
+
+def _held_out_change(metrics: Mapping[int, Mapping[str, float]]) -> str:
+    """Return the change from first to last measurement, in each environment if there was a shift."""
+    taken = {number: m["agent/eval_success"] for number, m in metrics.items() if "agent/eval_success" in m}
+    shift = next((number for number, m in metrics.items() if "agent/eval_at_shift" in m), None)
+    if shift is None:
+        return _from_to(list(taken.values()))
+    first, there = ([rate for n, rate in taken.items() if (n >= shift) is later] for later in (False, True))
+    return (
+        f"{_from_to(first)}, in the other world {_from_to([metrics[shift]['agent/eval_at_shift'], *there])}"
+    )
+
+
+def _from_to(rates: list[float]) -> str:
+    return f"{rates[0]:.1%} -> {rates[-1]:.1%}" if rates else ""
