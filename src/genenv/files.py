@@ -15,8 +15,8 @@ from typing import IO
 from genenv.errors import UsageError
 
 _LOOKS, _LOOK_S = 40, 0.025
-"""How often a lock is tried, and the seconds between: `is_held` of another process takes it for a moment, which
-lasts longer where that process is interrupted."""
+"""How often a lock is tried, and the seconds between: `is_held` of another process takes it for a moment, or
+for longer where the system interrupts that process."""
 
 
 def check_writable(out: Path, option: str = "--out") -> None:
