@@ -29,3 +29,12 @@ def test_a_number_is_within_its_bounds_and_varies(schema: dict[str, Any]) -> Non
     drawn = [fresh(tool, "n", rng) for _ in range(40)]
     assert [tool.problem({"n": value}) for value in drawn] == [None] * len(drawn)
     assert len(set(map(str, drawn))) > 1
+
+
+def test_a_quantity_without_a_type_is_a_number() -> None:
+    properties: dict[str, Any] = {"new_quantity": {}, "phone_number": {}, "price": {"type": "string"}}
+    tool = Tool(name="update", parameters={"type": "object", "properties": properties})
+    rng = random.Random(0)
+    assert isinstance(fresh(tool, "new_quantity", rng), int)
+    assert isinstance(fresh(tool, "phone_number", rng), str)
+    assert isinstance(fresh(tool, "price", rng), str)

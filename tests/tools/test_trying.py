@@ -273,6 +273,22 @@ def test_the_names_of_an_answers_fields_are_no_values_of_arguments() -> None:
     }
 
 
+class Shelf:
+    """Texts are compared, so that a search in a range answers to texts that are no dates, too."""
+
+    def __init__(self) -> None:
+        self.products = [{"id": str(n), "added": f"2024-0{n}-01"} for n in range(1, 9)]
+
+    def added_between(self, start_date: str, end_date: str) -> object:
+        """List the products that were added between two dates."""
+        return [one for one in self.products if start_date <= one["added"] <= end_date]
+
+
+def test_a_date_is_no_other_text_that_a_tool_takes() -> None:
+    ways = explored(Shelf).recipes["added_between"].ways
+    assert set(ways.values()) <= {"products.*.added", "new"}
+
+
 def test_words_of_names_in_any_alphabet() -> None:
     assert parts_of("größeDerWare") == ["größe", "der", "ware"]
     assert parts_of("ÄndereWare2") == ["ändere", "ware", "2"]

@@ -33,6 +33,7 @@ from genenv.tools.discover.state_values import (
     INDEX,
     leaves,
     names_records,
+    refers,
     single_paths,
     untold,
     wanted,
@@ -50,6 +51,9 @@ _MOST_KINDS, _LOOKED_AT = 48, 3
 _FEW = 6
 """Maximum number of distinct values of a category."""
 _CATEGORY = re.compile(r"[A-Za-z]+(?:[_-][a-z]+)*")
+_DATES = frozenset({"date", "deadline", "birthday"})
+"""Words of parameters that no other texts than dates suit, though a tool may take any."""
+_DATE = re.compile(r"\d{4}-\d\d|\d{1,2}[./]\d{1,2}[./]\d{2}")
 _HALF = 2
 """Success rates are rounded to halves before they are compared: a few tries are no more precise."""
 _SURE = 0.5
@@ -267,9 +271,16 @@ class Probe:
         """Return the kinds of values that a slot can take; none if its schema lists its values."""
         of, name = alone(self._tool, slot)
         found: dict[str, Sequence[Json]] = {}
+        made = {call.tool for call in self._before}
         for kind, held in self._held.values.items() if not is_closed(of, name) else ():
+            if source_of(kind) in made and not refers(slot):
+                continue  # what an earlier call has made is named by an id
             some = held[:_LOOKED_AT]
             values = some if kind.endswith(INDEX) else taken(of, name, some)  # an index is no text
+            if _DATES & {*words_of(name)} and not any(
+                _DATE.match(one) for one in values if isinstance(one, str)
+            ):
+                continue
             if any(of.fits(name, one) for one in values):
                 found[kind] = held
         return found

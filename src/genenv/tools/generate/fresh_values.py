@@ -47,6 +47,8 @@ _FORMATS = frozenset({"date-time", "time", "date", "email", "uri", "url"})
 """Text formats that are drawn by format even if there is a pattern; else the pattern decides."""
 _NUMERIC = frozenset({"int32", "int64", "integer", "number", "float", "double", "decimal"})
 """Formats of texts that are numbers."""
+_COUNTED = frozenset({"quantity", "qty", "amount", "count", "price", "cost", "total", "age"})
+"""Last words of parameters that are numbers where no schema says what they are."""
 _ANY_DIGITS = re.compile(r"\\d[+*]")
 """An unbounded run of digits in a pattern; three digits are drawn for it."""
 _RANGE = re.compile(r"(?<![\d.-])(-?\d+)\s*(?:to|and|through|-|–|\.{2,3})\s*(-?\d+)(?!\d|[.-]\d)")
@@ -111,6 +113,8 @@ def _value(
             return _object(tool, schema, rng, depth, plain=plain)
         case "null":
             return None
+        case None if not schema.keys() & {"anyOf", "oneOf"} and _COUNTED & {*words_of(name)[-1:]}:
+            return _number(_bounded(schema, told), name, rng, whole=True, plain=plain)
         case _:
             if not plain and (allowed := listed(told)):
                 return rng.choice(allowed)
