@@ -114,7 +114,7 @@ def _value(
         case "null":
             return None
         case None if not schema.keys() & {"anyOf", "oneOf"} and _COUNTED & {*words_of(name)[-1:]}:
-            return _number(_bounded(schema, told), name, rng, whole=True, plain=plain)
+            return _number({"minimum": 1, **_bounded(schema, told)}, name, rng, whole=True, plain=plain)
         case _:
             if not plain and (allowed := listed(told)):
                 return rng.choice(allowed)
