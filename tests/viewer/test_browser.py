@@ -165,7 +165,7 @@ def test_marks_lineages_sql_and_evaluations_of_hostile_texts_fit_a_narrow_window
     window = Window(browser, server.url, viewport={"width": 400, "height": 800}, color_scheme="dark")
     window.open(address("demo", "tasks", sort="hard"))
     window.page.get_by_role("link", name="task-2").first.click()
-    window.page.get_by_role("button", name="Does not say what is asked").click()
+    window.page.get_by_role("button", name="Mark: does not say what is asked").click()
     window.page.get_by_text("You marked it").wait_for()
     assert window.page.locator("svg.lineage a").count() == 6
     pair = {"one": "evaluations/one", "other": "evaluations/other"}

@@ -142,7 +142,9 @@ def test_held_out_tasks_that_were_unlearned_and_learned_are_found(
         db.commit()
     reader, tasks = serve(tmp_path), address("demo", "tasks")
     for change in ("unlearned", "learned"):
-        assert ids_of(reader.page(f"{tasks}?change={change}")) == ["held-0"] * (change == kind)
+        for sort in ("new", "hard", "easy"):
+            found = ids_of(reader.page(f"{tasks}?change={change}&sort={sort}"))
+            assert found == ["held-0"] * (change == kind)
     assert f"solved in {sum(solved)} of 3 evaluations" in text_of(reader.page(f"{tasks}?origin=held_out"))
 
 

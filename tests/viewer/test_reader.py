@@ -39,7 +39,7 @@ def test_a_task_is_marked_counted_listed_and_unmarked(tmp_path: Path, serve: Any
     write_run(tmp_path / "demo", rounds=4)
     reader, task = serve(tmp_path), address("demo", "task", id="task-2 plain")
     page = reader.page(task)
-    assert "⚑ Does not say what is asked" in text_of(page)
+    assert "⚑ Mark: does not say what is asked" in text_of(page)
     fields, mark = {"token": token_of(page)}, address("demo", "mark", id="task-2 plain")
     assert posted(reader, mark, {**fields, "unclear": "yes"}) == 303
     assert "⚑ You marked it" in text_of(reader.page(task))

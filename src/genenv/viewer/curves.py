@@ -103,6 +103,13 @@ _CHARTS: Mapping[str, Sequence[tuple[str, str, str, Lines]]] = {
 }
 """Question -> title, unit, kind and metrics of each chart that answers it."""
 
+_OPENS = {
+    "Held-out success": "tasks?origin=held_out&sort=hard",
+    "Valid rate of the simulator": "refused",
+    "Reasons of refusal": "refused",
+}
+"""Title of a chart -> the page that a click on a round opens, if it is not the tasks of the round."""
+
 _SHORTEST_S = 1e-6
 """Rounds that are shorter have no speed."""
 _WINDOW = 3
@@ -146,6 +153,7 @@ def charts(run: Run, *, drawn: bool = True) -> list[JsonObject]:
                 "kind": "stack" if kind == "stack" else "line",
                 "band": None if band is None else list(band),
                 "limit": limit,
+                "opens": _OPENS.get(title, "tasks"),
                 "share": unit == "share",
                 "series": [_drawn(*one, rounds, window, kind) for one in series] if drawn else [],
                 "said": "; ".join(f"{name}: {said(values)}" for name, values in series),

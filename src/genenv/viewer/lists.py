@@ -449,6 +449,8 @@ def _indexed(wanted: Wanted) -> tuple[str, str, list[str]]:
         where.append("one.origin = :origin")
     if wanted.change in CHANGES:
         where.append(f"one.evaluated > 0 AND {CHANGES[wanted.change]}")
+    if wanted.round is None and (wanted.change in CHANGES or wanted.origin == "held_out"):
+        rate = "one.held * 1.0 / nullif(one.evaluated, 0)"  # these are evaluated, and not trained on
     bound = rate if by_rate else f"+{rate}"  # with + SQLite goes by `n` and ends at the first page
     where += [f"{bound} IS NOT NULL"] * by_rate
     where += [f"{bound} >= :low"] * (wanted.low is not None) + [f"{bound} <= :high"] * (

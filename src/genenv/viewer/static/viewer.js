@@ -118,10 +118,12 @@
     return plot;
   };
 
-  // Rounds by mouse and by keyboard: a click or Enter opens the tasks of the round under the cursor.
+  // Rounds by mouse and by keyboard: a click or Enter opens what there is of the round under the cursor.
   const walk = (plot, place, chart, rounds, tasks) => {
     const open = () => {
-      if (plot.cursor.idx != null) location.href = `${tasks}?round=${rounds[plot.cursor.idx]}`;
+      if (plot.cursor.idx == null) return;
+      const page = tasks.replace(/tasks$/, chart.opens ?? "tasks");
+      location.href = page.includes("?") ? page : `${page}?round=${rounds[plot.cursor.idx]}`;
     };
     plot.over.addEventListener("click", open);
     place.tabIndex = 0;
