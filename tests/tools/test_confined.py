@@ -111,7 +111,7 @@ def test_a_folder_that_the_user_names_may_be_written_too(home: Path, files: Path
     origin = PythonOrigin(files / "writer.py")
     configure(origin, [home], {})
     source = origin.bring(tmp_path / "brought")
-    assert source == PythonSource(file="writer.py", may_write=(str(home),))
+    assert source == PythonSource(file="writer.py", may_write=(str(home),), seeded=True)
     world = source.open(tmp_path / "brought")
     try:
         assert world.play([call("write_file", name=str(home / "new"), text="x")]).outcomes[0].error is None

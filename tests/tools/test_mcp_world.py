@@ -202,7 +202,7 @@ def test_a_bundle_of_a_server_has_tasks_that_pass_the_gate(accounts: Path, tmp_p
     assert ways["deposit"] == {"account_id": "accounts.*.#", "amount": "new"}
     assert ways["find_account"] == {"owner": "accounts.*.*.owner"}
     source = Bundle.open(tmp_path / "bank").about.source
-    assert source == McpSource(command=bare("honest"), fresh=False)
+    assert source == McpSource(command=bare("honest"), fresh=False, seeded=True)
     env = Tools(None, tmp_path / "bank")
     try:
         tasks = env.held_out()
