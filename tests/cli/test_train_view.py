@@ -137,17 +137,3 @@ def test_without_the_option_a_line_says_how_to_see_the_run(tmp_path: Path) -> No
         _, told = process.communicate(timeout=60)
     assert f"in your browser: genenv view {tmp_path / 'run'}" in told.splitlines()
     assert not (tmp_path / "run/live.json").exists()
-
-
-def test_without_its_packages_the_option_is_refused_before_the_run(tmp_path: Path) -> None:
-    script = "import sys; sys.modules['uvicorn'] = None; from genenv.cli.app import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", script, "train", "quickstart", "--view", "--out", str(tmp_path / "run")],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode != 0
-    assert done.stderr.splitlines()[-1].startswith(
-        "genenv: --view needs uvicorn: pip install 'genenv[viewer]'"
-    )
-    assert not (tmp_path / "run").exists()

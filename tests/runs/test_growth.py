@@ -135,7 +135,7 @@ def test_a_report_and_a_summary_ask_as_much_of_a_long_run_as_of_a_short_one(
     long_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     short = tmp_path / "short"
-    loops.build(parse_config({**SETTINGS, "run": {"rounds": 2, "eval_every": 1}}), short).run()
+    loops.build(parse_config({**SETTINGS, "run": {"rounds": 4, "eval_every": 2}}), short).run()
     counts: dict[str, list[int]] = {"report": [], "summary": []}
     for path in (short, long_run):
         with decoded(monkeypatch) as tasks, asked(monkeypatch) as sql:
@@ -147,7 +147,7 @@ def test_a_report_and_a_summary_ask_as_much_of_a_long_run_as_of_a_short_one(
         assert tasks == []
     assert counts["summary"][0] == counts["summary"][1]
     short, long = counts["report"]
-    assert long - short <= 10, "a question more for each of the rounds that ten examples may be of"
+    assert long - short <= 10, "ten examples of each; they may be of more rounds"
 
 
 def test_the_tables_are_searched_by_their_indices(long_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

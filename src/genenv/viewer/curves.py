@@ -413,11 +413,22 @@ def numbers(run: Run) -> dict[str, str]:
     """Return the headline numbers of a run as text by label; those that were not measured are left out."""
     late = late_p_hats(run.rounds)
     found = {
-        "held-out success": _change(run.series("agent/eval_success")),
+        "held-out success": _held_out_change(run),
         "valid rate": _change(run.series("simulator/valid_rate")),
         "late mean p̂": f"{fmean(late):.2f}" if late else "",
     }
     return {label: text for label, text in found.items() if text}
+
+
+def _held_out_change(run: Run) -> str:
+    """Return the change from first to last evaluation; of a shift, in each environment."""
+    taken, there = run.series("agent/eval_success"), run.series("agent/eval_at_shift")
+    if not there:
+        return _change(taken)
+    shift = min(there)
+    before = _change({number: rate for number, rate in taken.items() if number < shift})
+    after = _change({shift: there[shift], **{n + 1: rate for n, rate in taken.items() if n >= shift}})
+    return f"{before}, in the other environment from round {shift} on {after}"
 
 
 def _change(values: Mapping[int, float]) -> str:
