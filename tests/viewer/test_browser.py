@@ -140,8 +140,17 @@ def test_rounds_of_charts_and_shares_of_maps_are_reached_by_keyboard(
     chart.press("ArrowLeft")
     assert chart.get_attribute("aria-valuetext") == "round 3, success 0.4"
     chart.press("Enter")
-    page.wait_for_url("**/tasks?round=3")
+    page.wait_for_url("**/tasks?origin=held_out&sort=hard")
     page.go_back()
+    for title, opened in (("p̂", "tasks"), ("Reasons of refusal", "refused")):
+        other = page.locator(
+            f".chart[data-title*='{title}'] [role=slider], .chart[data-title*='{title}'][role=slider]"
+        )
+        other.first.press("ArrowLeft")
+        other.first.press("ArrowLeft")
+        other.first.press("Enter")
+        page.wait_for_url(f"**/{opened}?round=3")
+        page.go_back()
     page.locator(".chart canvas").first.wait_for()
     links = page.locator("table.heat a")
     assert links.evaluate_all("all => all.filter((one) => one.tabIndex === 0).length") == 1
