@@ -52,6 +52,56 @@ def test_new_rounds_are_added_to_what_is_there(tmp_path: Path, indices: Indices)
     assert len(list((tmp_path / "cache").glob("*.db"))) == 1
 
 
+def copied(db: sqlite3.Connection, table: str, where: str, **values: object) -> None:
+    """Insert a row again with other values in some columns."""
+    names = [str(row[1]) for row in db.execute(f"PRAGMA table_info({table})") if row[1] != "n"]
+    chosen = ", ".join(f":{name}" if name in values else name for name in names)
+    db.execute(f"INSERT INTO {table} ({', '.join(names)}) SELECT {chosen} FROM {table} WHERE {where}", values)  # noqa: S608 - constants of a test
+
+
+@pytest.mark.parametrize("sort", ["hard", "easy"])
+@pytest.mark.parametrize(
+    "wanted", [{"origin": "held_out"}, {"change": "unlearned"}, {"round": 5}, {}], ids=str
+)
+def test_pages_by_rate_follow_each_other_without_gap_or_repetition(
+    wanted: dict[str, Any], sort: str, tmp_path: Path, indices: Indices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the rate that the list is of: of a round, or of the evaluations of held-out tasks."""
+    folder = write_run(tmp_path / "demo", rounds=6)
+    with closing(sqlite3.connect(folder.pool)) as db:
+        for n in range(1, 6):
+            copied(db, "tasks", "id = 'held-0'", id=f"held-{n}")
+            task = f"task-{n} plain"
+            for round_ in range(6):
+                solved = int(n + round_ < 6)
+                copied(
+                    db, "evaluations", f"task_id = 'held-0' AND round = {round_}", task_id=f"held-{n}",
+                    position=n, success=solved,
+                )  # fmt: skip
+            if n < 5:  # rolled out again in the last round, the easier the harder it was
+                copied(
+                    db, "groups", "round = 5 AND position = 0", position=n, task_id=task, batch_position=None,
+                    batch_context_id=None,
+                )  # fmt: skip
+                for place in range(4):
+                    copied(
+                        db, "traces", f"id = 'task-5 plain/{place}'", id=f"{task}/again{place}", task_id=task,
+                        group_position=n, success=int(place >= n),
+                    )  # fmt: skip
+        db.commit()
+    whole = find(indices, folder.path, sort=sort, **wanted)
+    assert len(whole) > 3
+    monkeypatch.setattr("genenv.viewer.lists.PAGE", 2)
+    run, seen, after = Runs(folder.path).find("demo"), list[str](), ""
+    for _ in range(9):
+        asked = Wanted(sort=sort, after=after, **wanted)
+        rows, after = reading(run, lambda db, asked=asked: lists.tasks(db, asked), side=indices.of(run).path)
+        seen += [row["id"] for row in rows]
+        if not after:
+            break
+    assert seen == whole
+
+
 @pytest.mark.parametrize("change", ["another run", "fewer rounds"])
 def test_a_store_that_is_replaced_is_indexed_anew(change: str, tmp_path: Path, indices: Indices) -> None:
     folder = write_run(tmp_path / "demo", rounds=4)

@@ -367,7 +367,7 @@ def tasks(db: Database, wanted: Wanted) -> tuple[list[Row], str]:
     if wanted.skill and wanted.indexed:
         few = f"SELECT count(*) FROM (SELECT 1 FROM side.skills WHERE skill = ? LIMIT {_FEW})"  # noqa: S608
         wanted = replace(wanted, is_common=db.rows(few, (wanted.skill,))[0][0] == _FEW)
-    found, n, where = (_indexed if wanted.indexed else _direct)(wanted)
+    found, n, rate, where = (_indexed if wanted.indexed else _direct)(wanted)
     if wanted.reward_low is not None or wanted.reward_high is not None:
         low, high = wanted.reward_low, wanted.reward_high
         values |= {"least": -1e9 if low is None else low, "below": 1e9 if high is None else high}
@@ -384,7 +384,7 @@ def tasks(db: Database, wanted: Wanted) -> tuple[list[Row], str]:
             values |= {"n": int(key[0]), "key": float(key[-1])}
         except ValueError:
             raise NotFound("the address of this page is not whole") from None
-        where.append(f"(rate, {n}) {sign} (:key, :n)" if column == "rate" else f"{n} {sign} :n")
+        where.append(f"({rate}, {n}) {sign} (:key, :n)" if column == "rate" else f"{n} {sign} :n")
     order = f"{n} {direction}" if column == "n" else f"{column} {direction}, {n} {direction}"
     per_round = "" if wanted.round is None else " AND traces.round = :round"
     tried, solved = ("page.tried", "page.solved") if wanted.indexed else _rates(per_round)
@@ -399,8 +399,8 @@ def tasks(db: Database, wanted: Wanted) -> tuple[list[Row], str]:
     return _page(db.rows(sql, values), column)
 
 
-def _direct(wanted: Wanted) -> tuple[str, str, list[str]]:
-    """Return a query of the store alone, its column of the order, and its conditions."""
+def _direct(wanted: Wanted) -> tuple[str, str, str, list[str]]:
+    """Return a query of the store alone, its columns of the order and of the rate, and its conditions."""
     where = (
         []
         if wanted.round is None
@@ -409,15 +409,15 @@ def _direct(wanted: Wanted) -> tuple[str, str, list[str]]:
             "UNION SELECT n FROM tasks WHERE round = :round)"
         ]
     )
-    return "SELECT n, NULL AS rate FROM tasks", "n", where
+    return "SELECT n, NULL AS rate FROM tasks", "n", "NULL", where
 
 
 _OF_ROUND = """SELECT n FROM side.rates WHERE round = :round
     UNION SELECT n FROM side.tasks WHERE round = :round"""
 
 
-def _indexed(wanted: Wanted) -> tuple[str, str, list[str]]:
-    """Return a query of the side file, its column of the order, and its conditions."""
+def _indexed(wanted: Wanted) -> tuple[str, str, str, list[str]]:
+    """Return a query of the side file, its column of the order, its rate, and its conditions."""
     n, of, where = "one.n", "side.tasks AS one", list[str]()
     by_rate = SORTS.get(wanted.sort, ("n",))[0] == "rate"
     # The first table is the one by which rows are found, in the order of its `n`. If tasks are sorted by
@@ -456,7 +456,8 @@ def _indexed(wanted: Wanted) -> tuple[str, str, list[str]]:
     where += [f"{bound} >= :low"] * (wanted.low is not None) + [f"{bound} <= :high"] * (
         wanted.high is not None
     )
-    return f"SELECT {n} AS n, {tried} AS tried, {solved} AS solved, {rate} AS rate FROM {of}", n, where  # noqa: S608
+    query = f"SELECT {n} AS n, {tried} AS tried, {solved} AS solved, {rate} AS rate FROM {of}"  # noqa: S608
+    return query, n, rate, where
 
 
 def _phrase(text: str) -> str:
