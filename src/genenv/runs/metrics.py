@@ -42,6 +42,20 @@ def late_values(metrics: Mapping[int, Mapping[str, float]], name: str) -> list[f
     return [values[name] for values in late if name in values]
 
 
+def held_out_rates(metrics: Mapping[int, Mapping[str, float]]) -> tuple[list[float], list[float], int | None]:
+    """Return held-out success by evaluation, in the environment of the beginning and in that after a shift.
+
+    Returns:
+        The rates before the shift, or all; those after it, the first of them at the shift; and its round.
+    """
+    taken = {number: m["agent/eval_success"] for number, m in metrics.items() if "agent/eval_success" in m}
+    shift = next((number for number, m in metrics.items() if "agent/eval_at_shift" in m), None)
+    if shift is None:
+        return list(taken.values()), [], None
+    before, after = ([rate for n, rate in taken.items() if (n >= shift) is later] for later in (False, True))
+    return before, [metrics[shift]["agent/eval_at_shift"], *after], shift
+
+
 @dataclass(frozen=True, slots=True)
 class Metric:
     """The name, unit and meaning of a metric."""

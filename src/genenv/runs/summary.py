@@ -9,7 +9,7 @@ from statistics import fmean
 from genenv.config.run import load_config
 from genenv.errors import UsageError
 from genenv.runs.folder import RunFolder
-from genenv.runs.metrics import late_p_hats, late_values, target_band
+from genenv.runs.metrics import held_out_rates, late_p_hats, late_values, target_band
 from genenv.runs.store.store import PoolStore
 from genenv.types import Origin
 
@@ -61,14 +61,8 @@ def _mixed(metrics: Mapping[int, Mapping[str, float]]) -> str:
 
 def _held_out_change(metrics: Mapping[int, Mapping[str, float]]) -> str:
     """Return the change from first to last measurement, in each environment if there was a shift."""
-    taken = {number: m["agent/eval_success"] for number, m in metrics.items() if "agent/eval_success" in m}
-    shift = next((number for number, m in metrics.items() if "agent/eval_at_shift" in m), None)
-    if shift is None:
-        return _from_to(list(taken.values()))
-    first, there = ([rate for n, rate in taken.items() if (n >= shift) is later] for later in (False, True))
-    return (
-        f"{_from_to(first)}, in the other world {_from_to([metrics[shift]['agent/eval_at_shift'], *there])}"
-    )
+    before, after, shift = held_out_rates(metrics)
+    return _from_to(before) + (f", in the other world {_from_to(after)}" if shift is not None else "")
 
 
 def _from_to(rates: list[float]) -> str:

@@ -305,19 +305,18 @@ def view(  # noqa: PLR0913 - the options of a command
     beside: Beside = False,
 ) -> None:
     """Show runs, their tasks and trajectories in a browser, also while they are written."""
-    from genenv.tools.cli.chat import Chat
-    from genenv.viewer.pages import Viewer, address
+    from genenv.viewer.pages import MadeChat, Viewer, address
 
+    made: MadeChat | None = None
+    if chat:
+        from genenv.tools.cli.chat import Chat as made  # imports what loads models
     try:
-        server = Viewer(
-            runs, host, port, names=tuple(allow_host), evaluations=evaluations, chat=Chat if chat else None
-        )
+        server = Viewer(runs, host, port, names=tuple(allow_host), evaluations=evaluations, chat=made)
     except UsageError:
         if not beside:
             raise
-        server = Viewer(
-            runs, host, 0, evaluations=evaluations
-        )  # the port is taken, often by the viewer of another run
+        # the port is taken, often by the viewer of another run
+        server = Viewer(runs, host, 0, evaluations=evaluations)
 
     def ready() -> None:
         if beside:

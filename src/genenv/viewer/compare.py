@@ -11,10 +11,11 @@ from statistics import fmean
 import numpy as np
 
 from genenv.errors import DataError
-from genenv.runs.metrics import METRICS, describe, late_values
+from genenv.runs.metrics import METRICS, late_values
 from genenv.runs.store.database import Database
 from genenv.statistics import Contrast, Difference, counted, difference, mean_interval, with_holm
 from genenv.types import Json, JsonObject
+from genenv.viewer.curves import described
 from genenv.viewer.folders import Run, reading
 
 _NOT_COMPARED = frozenset({"run.name", "run.seed", "policy.threads"})
@@ -120,7 +121,7 @@ def charts(several: Sequence[Group], shown: str, along: str, *, drawn: bool = Tr
     places = [[_spent(run, spent) for run in group.runs] for group in several] if drawn else []
     found = list[JsonObject]()
     for name in (name for name in names if name in known):
-        unit, about = _described(name)
+        unit, about = described(name)
         curves: list[Json] = [
             {"name": f"{group.name} (n = {len(group.runs)})", **_line(group, name, of_runs)}
             for group, of_runs in zip(several, places, strict=False)
@@ -142,13 +143,6 @@ def charts(several: Sequence[Group], shown: str, along: str, *, drawn: bool = Tr
             }
         )
     return found
-
-
-def _described(name: str) -> tuple[str, str]:
-    try:
-        return (found := describe(name)).unit, found.about
-    except ValueError:  # of another version
-        return "", ""
 
 
 def _line(group: Group, metric: str, places: Sequence[Mapping[int, float]]) -> dict[str, Json]:
@@ -193,7 +187,7 @@ class Paired(Contrast):
     @property
     def cell(self) -> tuple[str, ...]:
         """Difference, interval, p, number of seeds, and outcome, as text."""
-        value, interval, *rest = self.cells(".3f" if _described(self.metric)[0] == "share" else ".3g")
+        value, interval, *rest = self.cells(".3f" if described(self.metric)[0] == "share" else ".3g")
         known = self.difference.seeds > 1 or self.difference.low < self.difference.high
         return value, interval if known else "–", *rest
 

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from markupsafe import Markup, escape
 
 from genenv.algorithms.update import ALARM
-from genenv.runs.metrics import describe, late_p_hats
+from genenv.runs.metrics import describe, held_out_rates, late_p_hats
 from genenv.runs.store.database import Database
 from genenv.types import JsonObject
 from genenv.viewer.folders import Run
@@ -414,7 +414,7 @@ def numbers(run: Run) -> dict[str, str]:
     late = late_p_hats(run.rounds)
     found = {
         "held-out success": _held_out_change(run),
-        "valid rate": _change(run.series("simulator/valid_rate")),
+        "valid rate": _change(list(run.series("simulator/valid_rate").values())),
         "late mean p̂": f"{fmean(late):.2f}" if late else "",
     }
     return {label: text for label, text in found.items() if text}
@@ -422,17 +422,13 @@ def numbers(run: Run) -> dict[str, str]:
 
 def _held_out_change(run: Run) -> str:
     """Return the change from first to last evaluation; of a shift, in each environment."""
-    taken, there = run.series("agent/eval_success"), run.series("agent/eval_at_shift")
-    if not there:
-        return _change(taken)
-    shift = min(there)
-    before = _change({number: rate for number, rate in taken.items() if number < shift})
-    after = _change({shift: there[shift], **{n + 1: rate for n, rate in taken.items() if n >= shift}})
-    return f"{before}, in the other environment from round {shift} on {after}"
+    before, after, shift = held_out_rates(run.rounds)
+    there = f", in the other environment from round {shift} on {_change(after)}"
+    return _change(before) + (there if shift is not None else "")
 
 
-def _change(values: Mapping[int, float]) -> str:
-    line = list(values.values())
+def _change(line: Sequence[float]) -> str:
+    """Return the first and the last value."""
     if len(line) < 2:
         return f"{line[0]:.2f}" if line else ""
     return f"{line[0]:.2f} → {line[-1]:.2f}"
@@ -440,14 +436,16 @@ def _change(values: Mapping[int, float]) -> str:
 
 def table(run: Run) -> list[tuple[str, str, str, str]]:
     """Return name, value, unit and meaning of each metric of the last round."""
-    rows: list[tuple[str, str, str, str]] = []
-    for name, value in sorted(run.rounds[run.done].items()) if run.rounds else ():
-        try:
-            known = describe(name)
-            rows.append((name, f"{value:.4g}", known.unit, known.about))
-        except ValueError:  # of another version
-            rows.append((name, f"{value:.4g}", "", ""))
-    return rows
+    last = sorted(run.rounds[run.done].items()) if run.rounds else ()
+    return [(name, f"{value:.4g}", *described(name)) for name, value in last]
+
+
+def described(metric: str) -> tuple[str, str]:
+    """Return the unit and the meaning of a metric; "" if it is of another version."""
+    try:
+        return (found := describe(metric)).unit, found.about
+    except ValueError:
+        return "", ""
 
 
 def spark(run: Run, *, width: int = 120, height: int = 28) -> Markup:

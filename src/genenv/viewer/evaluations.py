@@ -19,7 +19,7 @@ from genenv.errors import DataError
 from genenv.evaluation.compare import Comparison, compare, paired
 from genenv.evaluation.results import FAILED, SUMMARY, figures_of, read_summary, records_beside
 from genenv.statistics import Figure
-from genenv.viewer.folders import NotFound, folders_below, is_kind
+from genenv.viewer.folders import NotFound, folders_below, is_kind, written
 
 _MOST_BYTES = 256 << 20
 """The largest file of results that is read."""
@@ -121,7 +121,7 @@ class Evaluations:
     def all(self) -> list[Result]:
         """Return all evaluations, the newest first."""
         found = [self._result(name, path) for name, path in self._files()]
-        return sorted(found, key=lambda one: (-_written(one.path), one.name))
+        return sorted(found, key=lambda one: (-written(one.path), one.name))
 
     def find(self, name: str) -> Result:
         """Return an evaluation by its name.
@@ -295,9 +295,3 @@ def _compared(one: Result, other: Result) -> Comparison | None:
 def _fits(one: Result, other: Result) -> bool:
     same = one.summary.get("benchmark") == other.summary.get("benchmark")
     return bool(one.summary and other.summary and same and one.name != other.name)
-
-
-def _written(path: Path) -> float:
-    with suppress(OSError):
-        return path.lstat().st_mtime
-    return 0.0

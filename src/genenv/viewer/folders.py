@@ -166,7 +166,10 @@ class Runs:
             for name, path in _folders(self.root, "", _DEEPEST)
             if name.startswith(below) and _is_run(path)
         ]
-        return [_run(name, path) for name, path in sorted(found, key=lambda one: (-_written(one[1]), one[0]))]
+        return [
+            _run(name, path)
+            for name, path in sorted(found, key=lambda one: (-written(RunFolder(one[1]).metrics), one[0]))
+        ]
 
     def find(self, name: str) -> Run:
         """Return a run by its name.
@@ -367,7 +370,8 @@ def is_kind(path: Path, is_wanted: Callable[[int], bool]) -> bool:
     return False
 
 
-def _written(path: Path) -> float:
+def written(path: Path) -> float:
+    """Return when a file was written last, in seconds since 1970; 0 if there is none."""
     with suppress(OSError):
-        return RunFolder(path).metrics.lstat().st_mtime
+        return path.lstat().st_mtime
     return 0.0

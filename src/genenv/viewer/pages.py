@@ -357,7 +357,6 @@ class Viewer(HttpServer):
                         Route("/compare/curves", pages.compared, methods=["GET"]),
                         Route("/favicon.ico", RedirectResponse("/static/icon.svg"), methods=["GET"]),
                         Route("/enter", self._enter, methods=["GET"]),
-                        Route("/favicon.ico", RedirectResponse("/static/icon.svg"), methods=["GET"]),
                         *run,
                         *chat,
                         Mount("/static", StaticFiles(directory=Path(__file__).parent / "static")),

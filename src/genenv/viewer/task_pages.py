@@ -62,6 +62,7 @@ class TaskPages:
         if reason in list(RejectReason):
             given = {"reason": reason, "round": query.get("round", ""), "text": query.get("text", "")}
             return Response(status_code=303, headers={"location": address(run.name, "refused", **given)})
+        marks = self._marks(run)
         wanted = Wanted(
             round=whole(query, "round"),
             origin=query.get("origin", ""),
@@ -73,7 +74,7 @@ class TaskPages:
             reward_high=number(query, "reward_high"),
             text=query.get("text", "")[:_LONGEST_QUERY],
             sort=query.get("sort", "new"),
-            marked=self._marks(run) if query.get("marked") else None,
+            marked=marks if query.get("marked") else None,
             after=query.get("after", ""),
         )
         prefixes = ("tasks/share/", "agent/skill/")
@@ -91,7 +92,7 @@ class TaskPages:
             reasons=list(RejectReason),
             changes=list(lists.CHANGES),
             note=index.note if index else "",
-            marks=self._marks(run),
+            marks=marks,
             following=after and _changed(query, after),
             first=_changed(query, "") if wanted.after else "",
         )

@@ -224,12 +224,12 @@ def _writers(world: World, calls: Sequence[Call]) -> frozenset[str]:
     """
     orders = [list(calls), list(calls)[::-1]]
 
-    draws: set[tuple[str, str]] = set()
-    """Calls that draw at random, each with itself: that it answers otherwise when made again says nothing."""
+    drew: set[str] = set()
+    """Calls that draw at random: that they answer otherwise when they are made again says nothing."""
 
     def answers(first: Sequence[Call], order: Sequence[Call]) -> list[str]:
         outcomes = play_uncached(world, [*first, *order]).outcomes[len(first) :]
-        draws.update((repr(call), repr(call)) for call, one in zip(order, outcomes, strict=True) if one.drew)
+        drew.update(repr(call) for call, one in zip(order, outcomes, strict=True) if one.drew)
         return [one.text for one in outcomes]
 
     usual = [answers((), order) for order in orders]
@@ -247,7 +247,7 @@ def _writers(world: World, calls: Sequence[Call]) -> frozenset[str]:
             repr(later)
             for order, told, same in zip(orders, usual, steady, strict=True)
             for later, one, other in zip(order, told, answers((call,), order), strict=True)
-            if one != other and repr(later) in same and (repr(call), repr(later)) not in draws
+            if one != other and repr(later) in same and not (later == call and repr(call) in drew)
         }
     everywhere = {repr(call) for call in calls if len(calls) >= _LEAST_ALIKE}
     for found in changed.values():  # what every call changes counts calls, or tells the time

@@ -406,14 +406,14 @@ def find_nondeterminism(explorer: Explorer, again: World, graph: Graph, rng: ran
     time.sleep(1.1)
     state: dict[str, None] = {}
     results: dict[str, None] = {}
-    steady_ones: set[str] = set()
+    steady_files: set[str] = set()
     steady: set[str] = set()
     begin = _hidden_files(explorer.world.play(()).state)
     for program, one in zip(programs, first, strict=True):
         other = again.play(program)
         advance(items=1)
         left, right = _hidden_files(one.state), _hidden_files(other.state)
-        steady_ones |= {
+        steady_files |= {
             name for name in left if left[name] != begin.get(name) and left[name] == right.get(name)
         }
         if other.state != one.state:
@@ -424,7 +424,7 @@ def find_nondeterminism(explorer: Explorer, again: World, graph: Graph, rng: ran
             results |= dict.fromkeys(f"{call.tool}.{kind}" for kind in kinds)
             if set(leaves(told)) - set(kinds):
                 steady.add(call.tool)
-    named = dict.fromkeys(_by_folder(kind, steady_ones) for kind in _without_inner(state))
+    named = dict.fromkeys(_by_folder(kind, steady_files) for kind in _without_inner(state))
     return Nondeterminism(tuple(named), tuple(results), frozenset(steady))
 
 

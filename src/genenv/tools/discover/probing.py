@@ -271,15 +271,13 @@ class Probe:
         """Return the kinds of values that a slot can take; none if its schema lists its values."""
         of, name = alone(self._tool, slot)
         found: dict[str, Sequence[Json]] = {}
-        made = {call.tool for call in self._before}
+        made, is_date = {call.tool for call in self._before}, bool(_DATES & {*words_of(name)})
         for kind, held in self._held.values.items() if not is_closed(of, name) else ():
             if source_of(kind) in made and not refers(slot):
                 continue  # what an earlier call has made is named by an id
             some = held[:_LOOKED_AT]
             values = some if kind.endswith(INDEX) else taken(of, name, some)  # an index is no text
-            if _DATES & {*words_of(name)} and not any(
-                _DATE.match(one) for one in values if isinstance(one, str)
-            ):
+            if is_date and not any(_DATE.match(one) for one in values if isinstance(one, str)):
                 continue
             if any(of.fits(name, one) for one in values):
                 found[kind] = held

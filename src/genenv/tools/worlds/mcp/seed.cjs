@@ -4,7 +4,9 @@
 const crypto = require('crypto')
 
 const isPackageManager = /[\\/](npm|npx|yarn|pnpm|corepack)[\\/]/.test(process.argv[1] || '')
-if (!isPackageManager) takeOver()
+try {
+  if (!isPackageManager) takeOver()
+} catch {} // an old version of Node lacks something, and its numbers stay as they are
 
 function takeOver() {
   const createHash = crypto.createHash
@@ -47,10 +49,10 @@ function takeOver() {
   set(crypto, 'pseudoRandomBytes', crypto.randomBytes)
   set(crypto, 'randomFillSync', fill)
   set(crypto, 'randomFill', (target, ...rest) => answered(fill(target, ...rest.slice(0, -1)), rest[rest.length - 1]))
-  crypto.randomInt = (low, high, callback) => {
+  set(crypto, 'randomInt', (low, high, callback) => {
     if (high === undefined || typeof high === 'function') [low, high, callback] = [0, low, high]
     return answered(low + (number() % (high - low)), callback)
-  }
+  })
   set(crypto, 'randomUUID', uuid)
   const web = Object.getPrototypeOf(crypto.webcrypto)
   set(web, 'getRandomValues', fill)
