@@ -22,13 +22,11 @@ from tinker import types
 PROMPT = list(b"The weather today")
 FINE, COLD = list(b" is fine"), list(b"zqxkvjwy")
 ADAM = types.AdamParams(learning_rate=1e-2)
-_services: dict[str, Any] = {}
 
 
 def service(url: str) -> Any:
-    if url not in _services:
-        _services[url] = tinker.ServiceClient(base_url=url)
-    return _services[url]
+    # A new session each time: the system may give a later server the port of an ended one.
+    return tinker.ServiceClient(base_url=url)
 
 
 def trainer(url: str, **asked: Any) -> Any:
