@@ -55,8 +55,8 @@ _TOOLS_EACH = 3
 _SHOWN_REQUESTS = 8
 """Requests that passed before, which a prompt shows so that others are written."""
 _TOKENS_EACH = 320
-_LIMITS = Limits(max_new_tokens=1024, context_tokens=1 << 20, timeout_s=120.0)
-"""Of a round trip."""
+_LIMITS = Limits(max_new_tokens=1024, context_tokens=1 << 20, timeout_s=3600.0)
+"""Of a round trip. Each request of it ends after `endpoint.timeout_s`, too."""
 _MOST_CHARS, _MOST_ERRORS = 200_000, 1000
 """Of a reply that is read."""
 
