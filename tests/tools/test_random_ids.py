@@ -154,6 +154,17 @@ def test_what_a_server_in_python_draws_is_the_same_in_each_process(tmp_path: Pat
     assert one == two != without
 
 
+def test_a_seeded_server_in_python_keeps_what_its_environment_runs_first(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("open('first', 'w').close()\n")
+    running = Running(
+        command=(sys.executable, str(EXAMPLES / "bare_server.py"), "draws"),
+        env=("PYTHONPATH={folder}",),
+        seeded=True,
+    )
+    with closing(McpWorld(tmp_path, running)) as world:
+        assert "first" in str(world.play_uncached([call("draw")]).state)
+
+
 @pytest.mark.skipif(shutil.which("node") is None, reason="no Node: it runs the server")
 def test_what_a_server_in_node_draws_is_the_same_in_each_process(tmp_path: Path) -> None:
     server = "node", str(EXAMPLES / "todo_server.mjs"), "{folder}"

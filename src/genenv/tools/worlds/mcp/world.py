@@ -60,15 +60,23 @@ _ALWAYS = {
 """Environment variables that make servers more deterministic: commit dates, and no writes on reads."""
 
 _OF_NODE, _OF_PYTHON = "NODE_OPTIONS", "PYTHONPATH"
-_SEED = """try:
+_SEED = """import sys
+try:
     seeding = {{"__name__": "seeding"}}
     with open({file!r}, encoding="utf-8") as code:
         exec(code.read(), seeding)
     seeding["take_over"]()
 except Exception:
     pass
+own = sys.modules.pop(__name__)
+sys.path[:] = [one for one in sys.path if one != {folder!r}]
+try:
+    import sitecustomize
+finally:
+    sys.modules.setdefault(__name__, own)
 """
-"""What Python imports first (`sitecustomize`): an old version may not know what it needs."""
+"""What Python imports first (`sitecustomize`), and then the one of the server's own environment, if there is
+one. An old version of Python may not know what the first part needs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +137,8 @@ class _Process:
         """Return variables by which Node and Python load code that seeds random numbers, before all other."""
         folder = self._scratch.path / "seeds"
         folder.mkdir()
-        (folder / "sitecustomize.py").write_text(_SEED.format(file=seeding.__file__), encoding="utf-8")
+        code = _SEED.format(file=seeding.__file__, folder=str(folder))
+        (folder / "sitecustomize.py").write_text(code, encoding="utf-8")
         node = f'{given.get(_OF_NODE, "")} --require "{Path(__file__).with_name("seed.cjs")}"'
         python = [str(folder), *filter(None, [given.get(_OF_PYTHON)])]
         return {_OF_NODE: node.strip(), _OF_PYTHON: os.pathsep.join(python)}
