@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+import re
 from typing import Any
 
 import pytest
 
-from genenv.tools.generate.fresh_values import fresh
+from genenv.tools.generate.fresh_values import fresh, in_order
 from genenv.tools.worlds.base import Tool
 
 BOUNDS: list[dict[str, Any]] = [
@@ -38,3 +39,40 @@ def test_a_quantity_without_a_type_is_a_number() -> None:
     assert isinstance(fresh(tool, "new_quantity", rng), int)
     assert isinstance(fresh(tool, "phone_number", rng), str)
     assert isinstance(fresh(tool, "price", rng), str)
+
+
+@pytest.mark.parametrize(
+    ("tool", "parameter", "schema", "form"),
+    [
+        ("add_product", "product_id", {"description": "int"}, r"\d+"),
+        ("add_product", "product_id", {}, r"P-\d{3}"),
+        ("add_product", "id", {"type": "string"}, r"P-\d{3}"),
+        ("add_product", "name", {"type": "string"}, r"[a-z]+ [a-z]+"),
+        ("add_member", "name", {"type": "string"}, r"[A-Z][a-z]+ [A-Z][a-z]+"),
+        ("book", "passenger_name", {"type": "string"}, r"[A-Z][a-z]+ [A-Z][a-z]+"),
+        ("find", "order_number", {"type": "string"}, r"O-\d{3}"),
+        ("set", "status", {"type": "string"}, r"pending|active|paused|completed|archived"),
+        ("set", "gift", {"description": "bool, whether it is one"}, "True|False"),
+        ("set", "items", {"description": "number of items, as text"}, r"[a-z]+ [a-z]+"),
+    ],
+)
+def test_ids_names_and_documented_types_are_such_as_people_use(
+    tool: str, parameter: str, schema: dict[str, Any], form: str
+) -> None:
+    made = Tool(name=tool, parameters={"type": "object", "properties": {parameter: schema}})
+    rng = random.Random(0)
+    assert all(re.fullmatch(form, str(fresh(made, parameter, rng))) for _ in range(20))
+
+
+def test_what_begins_a_range_is_not_above_what_ends_it() -> None:
+    drawn = {
+        "start_date": "2026-10-31",
+        "end_date": "2026-04-14",
+        "priceMin": 9,
+        "priceMax": 4,
+        "to": "b",
+        "from": "z",
+    }
+    ordered = {**drawn, "start_date": "2026-04-14", "end_date": "2026-10-31", "priceMin": 4, "priceMax": 9}
+    assert in_order(drawn) == ordered
+    assert in_order(ordered) == ordered

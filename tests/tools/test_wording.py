@@ -22,6 +22,8 @@ from genenv.tools.worlds.base import Tool
         ("next_task", "Given an 'id', return the next task.", False, "return the next task"),
         ("done", "Mark a task as done after you've completed it.", True, "mark a task as done"),
         ("greet", "Greets somebody.", False, "greet somebody"),
+        ("date", "Date calculations: weekday.", False, "tell me date calculations: weekday"),
+        ("regex", "Test, match, or replace.", False, "test, match, or replace"),
         ("borrower", "Who has a book.", False, "tell me who has a book"),
         ("amount", "How much there is of an item.", False, "tell me how much there is of an item"),
         ("number", "ISBN of a title", False, "tell me ISBN of a title"),
@@ -85,3 +87,12 @@ def test_a_text_names_a_tool_by_its_identifier_or_in_quotation_marks() -> None:
     assert not names_tool("park the car in A1", "park")
     assert not names_tool("set the price of A1", "set_price")
     assert not names_tool("it is in my_set_price_list", "set_price")
+
+
+@pytest.mark.parametrize(
+    ("name", "order"), [("track_order", "track order"), ("share_price", "tell me the share price")]
+)
+def test_a_name_that_begins_with_a_verb_is_an_order(name: str, order: str) -> None:
+    assert first_wordings(Tool(name=name, parameters={"type": "object", "properties": {}}), writes=False)[
+        0
+    ].startswith(f"{order}: ")

@@ -18,7 +18,7 @@ from pydantic import JsonValue
 
 from genenv.tools.discover.descriptions import agreeing, is_said_required, misplaced
 from genenv.tools.discover.state_values import ANY, KEY, NAMES, indices, leaves, records, wanted
-from genenv.tools.generate.fresh_values import fresh, told_values
+from genenv.tools.generate.fresh_values import fresh, in_order, told_values
 from genenv.tools.language.words import COLUMN, SAID
 from genenv.tools.worlds.base import Call, Outcome, Tool
 from genenv.types import Json, JsonObject
@@ -227,6 +227,7 @@ def draw_arguments(
             inner.setdefault(outer, {})[field] = way
     for outer, fields in inner.items():
         _place(tool, outer, args[outer], fields, held, rng)
+    args |= in_order({name: args[name] for name, way in chosen.items() if way == FRESH and name in args})
     lost = misplaced(tool, args)
     args = {
         name: value

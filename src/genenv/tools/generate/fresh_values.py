@@ -22,8 +22,11 @@ from genenv.tools.language.words import (
     IDENTIFIER_WORDS,
     LAST_NAMES,
     NOTES,
+    NUMBERED,
+    PEOPLE,
     PERSON_WORDS,
     QUALITIES,
+    STATUSES,
     TEXT_WORDS,
     THINGS,
 )
@@ -43,12 +46,25 @@ _HUNDREDTH = 0.01
 _AS_QUOTED = 3 / 4
 """Probability of drawing a value that the parameter's description quotes as an example."""
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+_SHAPES = frozenset({"format", "pattern", "minLength", "maxLength"})
+"""What a schema says of a text."""
 _FORMATS = frozenset({"date-time", "time", "date", "email", "uri", "url"})
 """Text formats that are drawn by format even if there is a pattern; else the pattern decides."""
 _NUMERIC = frozenset({"int32", "int64", "integer", "number", "float", "double", "decimal"})
 """Formats of texts that are numbers."""
+_ONE_OF = frozenset({"anyOf", "oneOf"})
 _COUNTED = frozenset({"quantity", "qty", "amount", "count", "price", "cost", "total", "age"})
 """Last words of parameters that are numbers where no schema says what they are."""
+_PAIRS: tuple[tuple[str, str], ...] = (
+    *(("after", "before"), ("begin", "end"), ("departure", "return"), ("from", "to"), ("low", "high")),
+    *(("min", "max"), ("since", "until"), ("start", "end")),
+)
+"""Words by which two parameters name the bounds of a range."""
+_CREATE = frozenset({"add", "create", "insert", "new", "register"})
+"""Verbs of tools whose other words say what the new record is."""
+_DOCUMENTED = re.compile(r"\(?(int|integer|float|number|bool|boolean)\b(?! (?:of|that|to)\b)", re.IGNORECASE)
+"""The type at the beginning of a description, for a parameter whose schema has none."""
+_TIME = re.compile(r"(\d{4}-\d{2}-\d{2})?T?(\d{2}:\d{2}(:\d{2})?)?")
 _ANY_DIGITS = re.compile(r"\\d[+*]")
 """An unbounded run of digits in a pattern; three digits are drawn for it."""
 _RANGE = re.compile(r"(?<![\d.-])(-?\d+)\s*(?:to|and|through|-|–|\.{2,3})\s*(-?\d+)(?!\d|[.-]\d)")
@@ -61,6 +77,25 @@ _ENDING = re.compile(r"(?<![\w.])\.([a-z][a-z0-9]{1,4})\b")
 def fresh(tool: Tool, parameter: str, rng: random.Random) -> Json:
     """Return a random value that the schema allows, usually one that people would say."""
     return _value(tool, tool.properties[parameter], parameter, rng, 0)
+
+
+def in_order(args: Mapping[str, Json]) -> dict[str, Json]:
+    """Return arguments so that none that begins a range is above the one that ends it: `start`, `end`."""
+    found = dict(args)
+    for first, last in _PAIRS:
+        for name in args:
+            words = name.lower().split(first)
+            other = next((one for one in args if len(words) == 2 and one.lower() == last.join(words)), name)
+            low, high = found[name], found[other]
+            numbers = isinstance(low, int | float) and isinstance(high, int | float) and low > high
+            if numbers or (isinstance(low, str) and isinstance(high, str) and _is_later(low, high)):
+                found[name], found[other] = high, low
+    return found
+
+
+def _is_later(one: str, other: str) -> bool:
+    """Whether two texts are a day or a time of one form, and the first is later."""
+    return _TIME.fullmatch(one) is not None and _TIME.fullmatch(other) is not None and one > other
 
 
 def fresh_field(tool: Tool, parameter: str, rng: random.Random) -> Json:
@@ -113,7 +148,12 @@ def _value(
             return _object(tool, schema, rng, depth, plain=plain)
         case "null":
             return None
-        case None if not schema.keys() & {"anyOf", "oneOf"} and _COUNTED & {*words_of(name)[-1:]}:
+        case None if not plain and not schema.keys() & _ONE_OF and (said := _DOCUMENTED.match(told)):
+            if said[1].lower().startswith("bool"):
+                return rng.random() < 0.5
+            bounded, whole = {"minimum": 1, **_bounded(schema, told)}, said[1].lower() != "float"
+            return _number(bounded, name, rng, whole=whole, plain=plain)
+        case None if not schema.keys() & _ONE_OF and _COUNTED & {*words_of(name)[-1:]}:
             return _number({"minimum": 1, **_bounded(schema, told)}, name, rng, whole=True, plain=plain)
         case _:
             if not plain and (allowed := listed(told)):
@@ -126,7 +166,9 @@ def _value(
             if (form := text_format(told)) and "format" not in schema and "pattern" not in schema:
                 schema = {**schema, "format": form}
             endings = _ENDING.findall(told) or list(_TEXT_ENDINGS)
-            return _string(schema, name, rng, set(words_of(tool.name)), endings)
+            words = words_of(tool.name)
+            likely = None if schema.keys() & _SHAPES else _likely(words_of(name), words, rng)
+            return likely or _string(schema, name, rng, set(words), endings)
 
 
 def _bounded(schema: JsonObject, description: str) -> JsonObject:
@@ -254,6 +296,33 @@ def _string(
     while len(text) < least:
         text += f" {rng.choice(THINGS)}"
     return text[:most].strip() or "x" * max(1, least)
+
+
+def _likely(words: Sequence[str], tool: Sequence[str], rng: random.Random) -> str | None:
+    """Return a text that people would use for an id, a name or a status; None for other parameters.
+
+    Args:
+        words: the words of the parameter's name.
+        tool: the words of the tool's name.
+        rng: draws the text.
+    """
+    *of, last = words or ("",)
+    record = [word for word in tool if word not in _CREATE]
+    match last:
+        case "id" | "sku" | "ref" | "reference" if of or record:
+            return f"{(of or record)[-1][0].upper()}-{rng.randrange(100, 1000)}"
+        case "number" if NUMBERED & {*of}:
+            return f"{of[-1][0].upper()}-{rng.randrange(100, 1000)}"
+        case "name" if PEOPLE & {*of} or (not of and PEOPLE & {*tool}):
+            return f"{rng.choice(FIRST_NAMES)} {rng.choice(LAST_NAMES)}"
+        case "name" if not of and _CREATE & {*tool}:
+            return f"{rng.choice(QUALITIES)} {rng.choice(THINGS)}"
+        case "status":
+            return rng.choice(STATUSES)
+        case _ if not of and last in PEOPLE:
+            return f"{rng.choice(FIRST_NAMES)} {rng.choice(LAST_NAMES)}"
+        case _:
+            return None
 
 
 def _of_pattern(pattern: str, schema: JsonObject, name: str, rng: random.Random, tool: set[str]) -> str:

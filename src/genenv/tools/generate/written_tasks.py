@@ -216,7 +216,10 @@ def writing_prompt(
 def _excerpt(value: Json) -> Json:
     """The beginning of each table, list and text of a state."""
     if isinstance(value, Mapping):
-        return {name: _excerpt(one) for name, one in list(value.items())[: max(_RECORDS, 24 // max(1, len(value)))]}
+        return {
+            name: _excerpt(one)
+            for name, one in list(value.items())[: max(_RECORDS, 24 // max(1, len(value)))]
+        }
     if isinstance(value, list):
         return [_excerpt(one) for one in value[:_RECORDS]]
     return value[:_TEXT_CHARS] if isinstance(value, str) else value

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from genenv.environments.common import Refused
 from genenv.tools.calls import Reply
 from genenv.tools.discover.state_values import parts_of, singular, words_of
-from genenv.tools.language.words import AFTER_VERBS, ARTICLES, CONDITIONS, NO_VERBS, ORDERS, VERBS
+from genenv.tools.language.words import AFTER_VERBS, ARTICLES, CONDITIONS, NO_VERBS, ORDERS, SURE_VERBS
 from genenv.tools.spec import THEN, Gap, Program, Step, Use
 from genenv.tools.worlds.base import Tool
 from genenv.types import Json, RejectReason, Verdict
@@ -180,9 +180,10 @@ def _from_documentation(tool: Tool, *, writes: bool) -> str | None:
     first, _, rest = told.partition(" ")
     if first.lower() in CONDITIONS:
         return None
-    verb = _imperative(first.lower(), rest, label(tool.name).split()[0])
+    word, comma, _ = first.partition(",")
+    verb = _imperative(word.lower(), rest, label(tool.name).split()[0])
     if verb is not None:
-        return f"{verb} {rest}".strip()
+        return f"{verb}{comma} {rest}".strip()
     said = told if first[1:2].isupper() else told[:1].lower() + told[1:]
     return f"do the following: {said}" if writes else f"tell me {said}"
 
@@ -190,7 +191,7 @@ def _from_documentation(tool: Tool, *, writes: bool) -> str | None:
 def _from_name(tool: Tool, *, writes: bool) -> str:
     """Return an order made of the words of a tool's name."""
     name = label(tool.name)
-    return name if writes or name.split()[0] in VERBS else f"tell me the {name}"
+    return name if writes or name.split()[0] in SURE_VERBS else f"tell me the {name}"
 
 
 def _imperative(word: str, rest: str, name: str) -> str | None:
@@ -199,7 +200,8 @@ def _imperative(word: str, rest: str, name: str) -> str | None:
     Args:
         word: the first word of a sentence.
         rest: the other words; a word before an article is taken for a verb.
-        name: the first word of the tool's name; it is taken for a verb if the sentence begins with it, too.
+        name: the first word of the tool's name; it is taken for a verb if the sentence begins with it, too,
+            and not with a title such as `Date calculations:`.
     """
     if word in ("lookup", "lookups"):
         return "look up"
@@ -207,7 +209,7 @@ def _imperative(word: str, rest: str, name: str) -> str | None:
     known = next((way for way in ways if way in ORDERS), None)
     if known is not None or word in NO_VERBS or not word.isalpha():
         return known
-    if name in ways:
+    if name in ways and not rest.partition(" ")[0].endswith(":"):
         return name
     follows = rest.partition(" ")[0].lower()
     is_verb = follows in ARTICLES or (follows in AFTER_VERBS and word.endswith("s"))

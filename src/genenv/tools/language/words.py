@@ -57,7 +57,17 @@ PERSON_WORDS = frozenset(
 person customer user author assignee owner member contact employee guest patient recipient sender
 """)
 )
-"""Words of parameters that take a person's name."""
+"""Words of parameters that take a person's name. Mock tables rely on them: more words belong in `PEOPLE`."""
+PEOPLE = PERSON_WORDS | frozenset(
+    _listed("""
+attendee buyer client colleague driver friend holder lead manager passenger pupil seller student subscriber
+teacher tenant traveler visitor
+""")
+)
+"""Nouns of what has a person's name."""
+NUMBERED = frozenset(_listed("account booking invoice order part product reservation serial ticket tracking"))
+"""Nouns whose `number` is an id."""
+STATUSES = _listed("pending active paused completed archived")
 IDENTIFIER_WORDS = frozenset(_listed("alias branch bucket channel container label slug tag topic"))
 """Words of parameters that take a name without spaces."""
 VERBS = frozenset(
@@ -85,6 +95,12 @@ upgrade verify visit vote wait warn zip
 """)
 )
 """Verbs with which a sentence about a tool may begin."""
+SURE_VERBS = ORDERS - frozenset(
+    _listed("""
+block draw export hash import match park pause pin process rank rate scan share sign split sum test vote zip
+""")
+)
+"""Those of them that seldom begin the name of a thing, as in `share_price`."""
 AFTER_VERBS = frozenset(_listed("how whether what which all each every back one two up with to if"))
 """Words after which a word that ends in s, such as `demonstrates how`, is taken for a verb."""
 CONDITIONS = frozenset(_listed("if when whenever unless use call this note only before after given"))
