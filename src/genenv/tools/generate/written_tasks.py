@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import random
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
+from types import MappingProxyType
+from typing import Any, cast
 
 from pydantic import BaseModel, Field, JsonValue, ValidationError
 
@@ -28,6 +30,7 @@ from genenv.progress import Reporter, Stage, staged
 from genenv.seeding import generator, stream
 from genenv.texts import masked, tallied
 from genenv.tools.check import states
+from genenv.tools.discover.exploring import Explorer
 from genenv.tools.discover.recipes import parsed_result, succeeded
 from genenv.tools.discover.state_values import single_paths
 from genenv.tools.environment import Tools
@@ -35,6 +38,7 @@ from genenv.tools.generate.plans import can_be_told, sizes_shown, step_of
 from genenv.tools.language.model_wordings import as_policy
 from genenv.tools.spec import Program, Question, Size, Use
 from genenv.tools.worlds.base import Call, Outcome, World
+from genenv.tools.worlds.differences import difference
 from genenv.types import Json, RejectReason, Task
 
 _USUAL = ("sampling.temperature=0.7", 'endpoint.tools="text"')
@@ -50,6 +54,10 @@ _MOST_BARREN = 4
 _STATE_CHARS, _RECORDS, _TEXT_CHARS = 6000, 5, 200
 """Of the excerpt of the state in a prompt: all of it, the items of a list or table, and a text."""
 _SCHEMA_CHARS = 2000
+_SETUPS = 8
+"""Start states in which an example of a tool is looked for."""
+_MOST_CHANGES = 3
+"""Changes of a call that a prompt shows."""
 _TOOLS_EACH = 3
 """Tools that a prompt asks to use above all: those that were named least so far."""
 _SHOWN_REQUESTS = 8
@@ -172,7 +180,12 @@ def proposals(reply: str) -> list[Proposal]:
 
 
 def writing_prompt(
-    world: World, before: Sequence[Call], tools: Sequence[str], most_calls: int, passed: Sequence[str] = ()
+    world: World,
+    before: Sequence[Call],
+    tools: Sequence[str],
+    most_calls: int,
+    passed: Sequence[str] = (),
+    examples: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
     """Return the prompt that asks for tasks.
 
@@ -182,13 +195,14 @@ def writing_prompt(
         tools: names of the tools that the tasks should call.
         most_calls: maximum number of calls of a task.
         passed: requests of earlier tasks.
+        examples: what a call of a tool did, by tool.
     """
-    described = [
-        json.dumps(
-            {"tool": tool.name, "description": tool.description, "args": tool.properties}, ensure_ascii=False
-        )[:_SCHEMA_CHARS]
-        for tool in world.tools.values()
-    ]
+    described = list[str]()
+    for tool in world.tools.values():
+        shown = {"tool": tool.name, "description": tool.description, "args": tool.properties}
+        described.append(json.dumps(shown, ensure_ascii=False)[:_SCHEMA_CHARS])
+        if tool.name in examples:
+            described.append(f"  For example: {examples[tool.name]}")
     state = json.dumps(_excerpt(world.play(before).state), ensure_ascii=False)[:_STATE_CHARS]
     return "\n".join(
         [
@@ -213,6 +227,46 @@ def writing_prompt(
     )
 
 
+def example_calls(env: Tools, rng: random.Random) -> dict[str, str]:
+    """Return a call of each tool with its result and what it changed, in words, as names may mislead."""
+    explorer = Explorer.of(env.world, env.graph, rng)
+    found = dict[str, str]()
+    for name, recipe in env.graph.recipes.items():
+        for number in range(_SETUPS):
+            before = (*env.beginning, *(explorer.setup() if number else ()))
+            call = explorer.attempt(recipe, before, rng)
+            if call is not None:
+                old, played = env.world.play(before).state, env.world.play([*before, call])
+                result = _short(played.outcomes[-1].result)
+                changes = list(itertools.islice(_changes(old, difference(old, played.state)), _MOST_CHANGES))
+                changed = f"; it changes {', '.join(changes)}" if changes else ""
+                found[name] = f"{_short(dict(call.args))} gives {result}{changed}"
+                break
+    return found
+
+
+def _changes(old: Json, change: Mapping[str, Any] | None, place: str = "") -> Iterator[str]:
+    """Yield what a change does to each value, in a few words."""
+    if change is None:
+        return
+    if "is" in change:
+        yield f"{place.rstrip('.') or 'the state'} from {_short(old)} to {_short(change['is'])}"
+        return
+    for key in change["gone"]:
+        yield f"{place}{key} from {_short(cast('Mapping[str, Json]', old)[key])} to nothing"
+    for key, inner in change["in"].items():
+        if isinstance(old, list):
+            yield from _changes(old[int(key)], inner, f"{place}{key}.")
+        else:
+            held = cast("Mapping[str, Json]", old)
+            yield from _changes(held.get(key), inner, f"{place}{key}.")
+
+
+def _short(value: Json) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _TEXT_CHARS else f"{text[:_TEXT_CHARS]}..."
+
+
 def _excerpt(value: Json) -> Json:
     """The beginning of each table, list and text of a state."""
     if isinstance(value, Mapping):
@@ -225,11 +279,12 @@ def _excerpt(value: Json) -> Json:
     return value[:_TEXT_CHARS] if isinstance(value, str) else value
 
 
-def program_of(env: Tools, proposal: Proposal, rng: random.Random) -> Program:
+def program_of(env: Tools, before: Sequence[Call], proposal: Proposal, rng: random.Random) -> Program:
     """Return the program of a proposed task. What its request does not state, earlier calls must find.
 
     Args:
         env: the environment.
+        before: calls that set up the state in which the task begins.
         proposal: what the model wrote.
         rng: draws how many tools the task shows.
 
@@ -243,7 +298,7 @@ def program_of(env: Tools, proposal: Proposal, rng: random.Random) -> Program:
             raise Refused(RejectReason.SCHEMA, f"there is no tool {call.tool!r} that can be called")
         if problem := tool.problem(call.args):
             raise Refused(RejectReason.SCHEMA, problem.rstrip("."))
-    outcomes = env.world.play([*env.beginning, *calls]).outcomes[len(env.beginning) :]
+    outcomes = env.world.play([*before, *calls]).outcomes[len(before) :]
     for call, outcome in zip(calls, outcomes, strict=True):
         if outcome.error is not None:
             raise Refused(RejectReason.EXECUTION, f"{call.tool} fails: {outcome.error[:200].rstrip('.')}")
@@ -258,7 +313,7 @@ def program_of(env: Tools, proposal: Proposal, rng: random.Random) -> Program:
         n_tools=cast(Size, rng.choice(sizes_shown(len(env.world.tools), len(calls), env.bundle.about.shown))),
         calls=tuple(steps),
         questions=questions,
-        before=tuple(step_of(call) for call in env.beginning),
+        before=tuple(step_of(call) for call in before),
         request=proposal.request,
     )
 
@@ -301,6 +356,8 @@ class TaskWriting:
         self._free = asyncio.Semaphore(model.assistant.concurrency(many_turns=True))
         self._passed: list[str] = []
         self._prompts = 0
+        self._examples = example_calls(env, generator(self._seed, "examples"))
+        self._explorer = Explorer.of(env.world, env.graph, generator(self._seed, "start states"))
         self.read = 0
         """Tasks that the model wrote."""
         self.refused = Counter[str]()
@@ -369,10 +426,12 @@ class TaskWriting:
 
     async def _judged(self, names: Sequence[str], judge: Judge) -> list[tuple[Program, Task]]:
         found: list[tuple[Program, Task]] = []
-        for proposal in await self._proposed(names):
+        before = self._beginning()
+        for proposal in await self._proposed(names, before):
             self.read += 1
             try:
-                program = program_of(self._env, proposal, generator(self._seed, "tools shown", self.read))
+                rng = generator(self._seed, "tools shown", self.read)
+                program = program_of(self._env, before, proposal, rng)
             except Refused as error:
                 self.refused[error.rejection.reason] += 1
                 continue
@@ -383,15 +442,22 @@ class TaskWriting:
                 self.refused[task] += 1
         return found
 
-    async def _proposed(self, names: Sequence[str]) -> list[Proposal]:
-        """Return the tasks that the model writes for some tools.
+    def _beginning(self) -> tuple[Call, ...]:
+        """Return calls that set up a start state: by turns the bundle's own, and one with more records."""
+        more = self._explorer.setup() if self._prompts % 2 else ()
+        return (*self._env.beginning, *more)
+
+    async def _proposed(self, names: Sequence[str], before: Sequence[Call]) -> list[Proposal]:
+        """Return the tasks that the model writes for some tools, in the state after some calls.
 
         Raises:
             RolloutError: it gives no answer.
         """
         self._prompts += 1
         env, passed = self._env, self._passed[-_SHOWN_REQUESTS:]
-        prompt = writing_prompt(env.world, env.beginning, names, env.settings.most_calls, passed)
+        prompt = writing_prompt(
+            env.world, env.beginning, names, env.settings.most_calls, passed, self._examples
+        )
         async with self._free:
             return await self._model.proposals(prompt, self._prompts)
 
