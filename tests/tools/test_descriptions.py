@@ -114,3 +114,28 @@ def test_a_list_of_records_of_unknown_fields_is_not_made_up() -> None:
     )
     assert is_free(one, "a")
     assert not is_free(one, "b")
+
+
+def test_an_optional_argument_that_the_first_sentence_names_is_always_given() -> None:
+    properties: dict[str, Any] = {name: {"type": "string"} for name in ("path", "name", "depth")}
+    find = Tool(
+        name="find",
+        description="Find files under a path that have a name. Depth is limited.",
+        parameters={"type": "object", "properties": properties},
+    )
+    recipe = Recipe(
+        tool="find", ways={"path": "new", "name": "new", "depth": "new"}, success=1.0, writes=False
+    )
+    rng = random.Random(0)
+    drawn = [draw_arguments(find, recipe, Held({}), rng) or {} for _ in range(20)]
+    assert all({"path", "name"} <= set(args) for args in drawn)
+    assert {"depth" in args for args in drawn} == {True, False}
+
+
+def test_a_tool_about_files_takes_files_where_its_parameters_alone_do_not_say_so() -> None:
+    move = Tool(
+        name="mv",
+        description="Move a file or directory.",
+        parameters={"type": "object", "properties": {"destination": {"type": "string"}}},
+    )
+    assert re.fullmatch(r"[a-z]+-[a-z]+\.(?:txt|md)", str(fresh(move, "destination", random.Random(0))))

@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import cast
 
+from genenv.tools.discover.state_values import singular, words_of
 from genenv.tools.worlds.base import Tool
 from genenv.types import Json
 
@@ -76,6 +77,16 @@ def text_format(description: str) -> str:
 def is_said_required(tool: Tool, name: str) -> bool:
     """Whether the description of an optional argument says that it is required, but for an exception."""
     return _REQUIRED.search(str(tool.properties.get(name, {}).get("description", ""))) is not None
+
+
+def is_in_sentence(tool: Tool, name: str) -> bool:
+    """Whether a tool's first sentence has the words of a parameter: `Find files under a path`.
+
+    A request made of that sentence says too little without a value for it, also where it is optional.
+    """
+    sentence = tool.description.split(". ", 1)[0].lower()
+    said = {singular(word) for word in re.findall(r"\w+", sentence)}
+    return name in tool.properties and "optional" not in sentence and said.issuperset(words_of(name))
 
 
 def agreeing(tool: Tool, given: Collection[str]) -> list[str]:

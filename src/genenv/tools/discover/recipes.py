@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from pydantic import JsonValue
 
-from genenv.tools.discover.descriptions import agreeing, is_said_required, misplaced
+from genenv.tools.discover.descriptions import agreeing, is_in_sentence, is_said_required, misplaced
 from genenv.tools.discover.state_values import ANY, KEY, NAMES, indices, leaves, records, wanted
 from genenv.tools.generate.fresh_values import fresh, in_order, told_values
 from genenv.tools.language.words import COLUMN, SAID
@@ -189,6 +189,7 @@ def draw_arguments(
         if needed.get(slot)
         or slot in always
         or is_said_required(tool, slot)
+        or (is_in_sentence(tool, slot) and (way == FRESH or held.values.get(way)))
         or slot in _ACTIONS & tool.properties.keys()
         or rng.random() < 0.5
     }

@@ -64,6 +64,7 @@ _CREATE = frozenset({"add", "create", "insert", "new", "register"})
 """Verbs of tools whose other words say what the new record is."""
 _DOCUMENTED = re.compile(r"\(?(int|integer|float|number|bool|boolean)\b(?! (?:of|that|to)\b)", re.IGNORECASE)
 """The type at the beginning of a description, for a parameter whose schema has none."""
+_FILES = re.compile(r"\b(?:files?|director(?:y|ies)|folders?)\b", re.IGNORECASE)
 _TIME = re.compile(r"(\d{4}-\d{2}-\d{2})?T?(\d{2}:\d{2}(:\d{2})?)?")
 _ANY_DIGITS = re.compile(r"\\d[+*]")
 """An unbounded run of digits in a pattern; three digits are drawn for it."""
@@ -166,9 +167,9 @@ def _value(
             if (form := text_format(told)) and "format" not in schema and "pattern" not in schema:
                 schema = {**schema, "format": form}
             endings = _ENDING.findall(told) or list(_TEXT_ENDINGS)
-            words = words_of(tool.name)
-            likely = None if schema.keys() & _SHAPES else _likely(words_of(name), words, rng)
-            return likely or _string(schema, name, rng, set(words), endings)
+            likely = None if schema.keys() & _SHAPES else _likely(words_of(name), words_of(tool.name), rng)
+            about = {"file"} if _FILES.search(tool.description) else set[str]()
+            return likely or _string(schema, name, rng, about.union(words_of(tool.name)), endings)
 
 
 def _bounded(schema: JsonObject, description: str) -> JsonObject:
@@ -319,6 +320,8 @@ def _likely(words: Sequence[str], tool: Sequence[str], rng: random.Random) -> st
             return f"{rng.choice(QUALITIES)} {rng.choice(THINGS)}"
         case "status":
             return rng.choice(STATUSES)
+        case "seat":
+            return f"{rng.randrange(1, 31)}{rng.choice('ABCDEF')}"
         case _ if not of and last in PEOPLE:
             return f"{rng.choice(FIRST_NAMES)} {rng.choice(LAST_NAMES)}"
         case _:

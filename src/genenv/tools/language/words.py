@@ -65,7 +65,12 @@ teacher tenant traveler visitor
 """)
 )
 """Nouns of what has a person's name."""
-NUMBERED = frozenset(_listed("account booking invoice order part product reservation serial ticket tracking"))
+NUMBERED = frozenset(
+    _listed("""
+account booking case claim confirmation flight invoice order part policy product reservation serial ticket
+tracking
+""")
+)
 """Nouns whose `number` is an id."""
 STATUSES = _listed("pending active paused completed archived")
 IDENTIFIER_WORDS = frozenset(_listed("alias branch bucket channel container label slug tag topic"))
