@@ -202,6 +202,7 @@ def curriculum_metrics(
     by_batch = [unit for batch in batches if (unit := whole(batch)).attempts]
     by_task = [unit for batch in batches for unit in tasks_of(batch, config) if unit.attempts]
     return {
+        "tasks/checked": float(len(proposals)),
         **_mean_of("simulator/valid_rate", (isinstance(p.outcome, Task) for p in proposals)),
         **{f"simulator/rejected/{reason}": float(reasons[reason]) for reason in RejectReason},
         **_mean_of("simulator/in_band_rate", in_band_flags(by_batch, config)),
