@@ -67,6 +67,7 @@ SLOW: dict[str, tuple[str, ...]] = {
     "loading": (),
     "gpu_update": ("--model", "{tiny}", "--work", "1x2x8+8", "--repeats", "1"),
     "interval_size": ("--draws", "20"),
+    "stated_intervals": (),
     "random_models": ("smollm2-135m", "--layers", "1", "--tokenizer", "{tiny}", "--out", "{out}"),
 }  # fmt: skip
 """Small runs of the others: the words after the script's name."""
