@@ -84,7 +84,7 @@ VARIANTS: Mapping[str, Variant] = {
         ),
     ),
     "robust": Variant(
-        "the same with its corrections (preset robust)",
+        "the same with changes of genenv (preset robust)",
         merged(
             {"simulator": _TRAINED, "curriculum": {**_MATCHING, "env_reward": "alpha"}},
             ROBUST,
