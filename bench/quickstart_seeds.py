@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean
 
+from genenv.cli.console import seeds_of
 from genenv.runs.metrics import late_p_hats, target_band
 from genenv.runs.store.store import PoolStore
 
@@ -65,7 +66,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("config", help="the settings of the runs, TOML")
     parser.add_argument(
-        "--seeds", type=lambda text: [int(part) for part in text.split(",")], default=[0, 1, 2]
+        "--seeds", type=lambda text: seeds_of(f"{text},"), default=[0, 1, 2], help="0,1,2 or 100-109"
     )
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--out", type=Path, required=True, help="folder of the runs")

@@ -66,6 +66,8 @@ SLOW: dict[str, tuple[str, ...]] = {
     "parity_bfcl": ("--only", "simple_java", "memory_rec_sum"),
     "loading": (),
     "gpu_update": ("--model", "{tiny}", "--work", "1x2x8+8", "--repeats", "1"),
+    "interval_size": ("--draws", "20"),
+    "stated_intervals": (),
     "random_models": ("smollm2-135m", "--layers", "1", "--tokenizer", "{tiny}", "--out", "{out}"),
 }  # fmt: skip
 """Small runs of the others: the words after the script's name."""

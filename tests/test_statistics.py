@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import runpy
 from collections.abc import Iterator
 from itertools import islice
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +18,7 @@ from scipy import stats
 from genenv.statistics import (
     Difference,
     Part,
+    Spread,
     by_group,
     difference,
     holm,
@@ -26,6 +30,9 @@ from genenv.statistics import (
     weighted,
     wilson,
 )
+
+BENCH = Path(__file__).parents[1] / "bench" / "interval_size.py"
+interval_size = SimpleNamespace(**runpy.run_path(str(BENCH)))
 
 
 def pairs(seed: int, seeds: int, *, gain: float = 0.0, tasks: int = 100) -> Iterator[Difference]:
@@ -60,18 +67,61 @@ def test_a_difference_that_is_there_is_found() -> None:
     assert np.mean([one.value for one in found]) == pytest.approx(0.16, abs=0.02)
 
 
-def test_the_closed_form_is_the_limit_of_drawing_seeds_and_tasks_again() -> None:
+@pytest.mark.parametrize("name", interval_size.SETTINGS)
+def test_a_variant_is_called_different_from_itself_about_as_often_as_said(name: str) -> None:
+    crossed, _, _ = interval_size.rejected(interval_size.SETTINGS[name], 1, 2000)
+    assert 0.035 <= crossed <= 0.065
+
+
+def test_the_form_before_counted_the_error_of_tasks_twice() -> None:
+    _, before, _ = interval_size.rejected(interval_size.SETTINGS["few seeds"], 1, 1000)
+    assert before <= 0.02
+
+
+def test_the_variance_is_by_hand_that_of_two_crossed_factors() -> None:
+    apart_SN = np.array([[1.0, 0.0, 2.0], [2.0, 1.0, 3.0], [0.0, 2.0, 4.0]])
+    # means of seeds 1, 2, 2; of tasks 1, 1, 3; overall 5/3
+    # residuals of d - seed - task + mean: 2/3 -1/3 -1/3 | 2/3 -1/3 -1/3 | -4/3 2/3 2/3
+    error = (4 + 1 + 1 + 4 + 1 + 1 + 16 + 4 + 4) / 9 / 4
+    spread = Spread.of(apart_SN)
+    assert (spread.seed, spread.error, spread.tasks) == pytest.approx((1 / 3, error, 3))
+    assert spread.task == pytest.approx(4 / 3 - error / 3)
+    mean_squares = 3 * spread.seed, 3 * (4 / 3), error
+    variance = (mean_squares[0] + mean_squares[1] - mean_squares[2]) / 9
+    assert spread.variance(3) == pytest.approx(variance)
+    freedom = (9 * variance) ** 2 / sum(ms**2 / df for ms, df in zip(mean_squares, (2, 2, 4), strict=True))
+    assert freedom == pytest.approx(1.829, abs=1e-3)
+    assert spread.freedom(3) == 2, "at least the smaller of S - 1 and N - 1"
+    assert Spread(seed=1.0, task=1.0, error=2.0, tasks=10).freedom(4) == pytest.approx(
+        0.35**2 / (0.25**2 / 3 + 0.15**2 / 9 + 0.05**2 / 27)
+    )
+    found = difference(apart_SN, np.zeros((3, 3)))
+    half = stats.t.ppf(0.975, 2) * math.sqrt(variance)
+    assert (found.low, found.high) == pytest.approx((5 / 3 - half, 5 / 3 + half))
+
+
+def test_the_variance_is_that_of_the_means_of_new_seeds_and_new_tasks() -> None:
     rng = np.random.default_rng(0)
-    apart_SN = rng.normal(0.1, 0.5, (6, 40)) + rng.normal(0, 0.1, (6, 1))
-    draws = []
-    for _ in range(20_000):
-        chosen = apart_SN[rng.integers(0, 6, 6)]
-        draws.append(np.take_along_axis(chosen, rng.integers(0, 40, (6, 40)), axis=1).mean())
-    means_S = apart_SN.mean(axis=1)
-    limit = means_S.var() / 6 + apart_SN.var(axis=1).mean() / (6 * 40)
-    assert np.var(draws) == pytest.approx(limit, rel=0.04)
-    unbiased = means_S.var(ddof=1) / 6 + apart_SN.var(axis=1).mean() / (6 * 40)
-    assert difference(apart_SN, np.zeros((6, 40))).spread == pytest.approx(math.sqrt(6 * unbiased))
+    drawn = (
+        rng.normal(0, 0.3, (4000, 6, 1)) + rng.normal(0, 0.5, (4000, 1, 20)) + rng.normal(0, 1, (4000, 6, 20))
+    )
+    said = np.mean([Spread.of(apart_SN).variance(6) for apart_SN in drawn])
+    assert said == pytest.approx(0.09 / 6 + 0.25 / 20 + 1 / 120, rel=0.03)
+    assert np.var(drawn.mean(axis=(1, 2))) == pytest.approx(said, rel=0.06)
+
+
+def test_without_a_task_effect_it_is_the_paired_t_test_over_seeds() -> None:
+    apart_SN = np.array([[1.0, 0.0, 0.0, 1.0], [0.0, 1.0, 1.0, 1.0]])  # tasks agree less than by chance
+    assert Spread.of(apart_SN).task == 0
+    right = stats.ttest_1samp(apart_SN.mean(axis=1), 0.0)
+    assert difference(apart_SN, np.zeros((2, 4))).p == pytest.approx(right.pvalue)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_seeds_that_agree_exactly_by_chance_are_no_certainty() -> None:
+    found = difference(np.array([[1.0, 0.0, 1.0], [0.0, 1.0, 1.0], [1.0, 1.0, 0.0]]), np.zeros((3, 3)))
+    assert found.spread is not None
+    assert found.spread.seed == pytest.approx(found.spread.error / 3)
+    assert found.p > 0.01
 
 
 def test_with_tasks_that_agree_it_is_the_paired_t_test_of_scipy() -> None:
@@ -80,9 +130,10 @@ def test_with_tasks_that_agree_it_is_the_paired_t_test_of_scipy() -> None:
     right = stats.ttest_1samp(means, 0.0)
     low, high = right.confidence_interval()
     assert found.value == pytest.approx(0.026)
-    assert found.p == pytest.approx(right.pvalue)
+    assert found.p == pytest.approx(right.pvalue)  # pyright: ignore[reportAttributeAccessIssue]
     assert (found.low, found.high) == pytest.approx((low, high))
-    assert found.spread == pytest.approx(means.std(ddof=1))
+    assert found.spread is not None
+    assert (found.spread.seed, found.spread.task) == pytest.approx((means.var(ddof=1), 0), abs=1e-12)
 
 
 def test_one_seed_says_nothing_of_seeds_but_has_an_interval_over_tasks() -> None:
@@ -102,8 +153,8 @@ def test_runs_that_are_the_same_do_not_differ() -> None:
 
 
 def test_p_is_by_t() -> None:
-    assert p_value(2.0, 1.0, 5) == pytest.approx(0.1161, abs=1e-4)
-    assert (p_value(0.0, 0.0, 5), p_value(1.0, 0.0, 5)) == (1.0, 0.0)
+    assert p_value(2.0, 1.0, 4) == pytest.approx(0.1161, abs=1e-4)
+    assert (p_value(0.0, 0.0, 4), p_value(1.0, 0.0, 4)) == (1.0, 0.0)
 
 
 def test_holm_by_hand() -> None:
@@ -123,10 +174,17 @@ def test_holm_makes_nothing_smaller_and_keeps_the_order(values: list[float]) -> 
 
 
 def test_seeds_needed_are_those_of_the_tables() -> None:
-    assert seeds_needed(1.0, 1.0) == 10  # an effect of one standard deviation: 80% power, 5%, two-sided
-    assert seeds_needed(0.5, 1.0) == 34
-    assert seeds_needed(-0.5, 1.0) == 34
-    assert (seeds_needed(0.0, 1.0), seeds_needed(1.0, math.nan), seeds_needed(1.0, 0.0)) == (None, None, 2)
+    one = Spread(seed=1.0)
+    assert seeds_needed(1.0, one) == 10  # an effect of one standard deviation: 80% power, 5%, two-sided
+    assert seeds_needed(0.5, one) == 34
+    assert seeds_needed(-0.5, one) == 34
+    assert (seeds_needed(0.0, one), seeds_needed(1.0, Spread(seed=0.0))) == (None, 2)
+
+
+def test_no_number_of_seeds_makes_up_for_few_tasks() -> None:
+    assert seeds_needed(0.05, Spread(seed=0.01, task=0.02, error=0.2, tasks=20)) is None
+    assert seeds_needed(0.05, Spread(seed=0.01, task=0.02, error=0.2, tasks=2000)) == 35
+    assert seeds_needed(0.05, Spread(seed=0.01, task=0.02, error=0.2, tasks=200)) > 35  # pyright: ignore[reportOptionalOperand]
 
 
 def test_means_and_ratios_have_their_intervals_by_t() -> None:

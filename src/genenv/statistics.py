@@ -1,14 +1,17 @@
 # pyright: standard
 """Confidence intervals and tests for rates, reweighted items, and differences between paired runs.
 
-A run is a noisy measurement of its variant: another seed or other held-out tasks give another result. So
-`difference` resamples seeds, and tasks within each seed: a hierarchical bootstrap. Its limit for many draws
-has a closed form,
+A run is a noisy measurement of its variant: another seed or other held-out tasks give another result. All
+seeds share the held-out tasks, so `difference` takes paired differences as two-way crossed random effects:
 
-    Var = s^2 / S + mean over seeds of v / (S N),
+    d[seed, task] = mean + seed effect + task effect + error
 
-where s^2 is the (unbiased) variance of the seeds' means and v is the variance of a seed's tasks. The interval
-and the p-value are those of Student's t with S - 1 degrees of freedom.
+    Var(mean of d) = s^2 / S + max(0, MS_task - MS_error) / (S N)
+
+s^2 is the unbiased variance of the seeds' means. It contains the variance of seeds and that of the error of N
+tasks, E[s^2] = Var(seed) + Var(error) / N, so the error is not added again. The second part is what s^2
+cannot see, because all seeds share it: E[MS_task - MS_error] = S Var(task). Degrees of freedom are
+Satterthwaite's (`Spread.freedom`). docs/results/statistics.md has the simulated size of the test.
 
 Shapes: N = items or held-out tasks, C = clusters of items, R = bootstrap draws, S = seeds of both variants.
 """
@@ -192,6 +195,57 @@ def by_group(
     return [figure(indices, f"{key}={value}") for value, indices in found.items()]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """Variances of paired differences d[seed, task], from which the error of their mean follows for any S."""
+
+    seed: float
+    """s^2, the variance of a seed's mean over the N tasks, including the part of `error` in it."""
+    task: float = 0.0
+    """Variance of the task effect, which all seeds share; 0 if the estimate is negative."""
+    error: float = 0.0
+    """MS_error, the variance of a single difference around the effects of its seed and its task."""
+    tasks: int = 1
+    """N."""
+
+    def variance(self, seeds: int) -> float:
+        """Return the variance of the mean over this many seeds: s^2 / S + Var(task) / N."""
+        return self.seed / seeds + self.task / self.tasks
+
+    def freedom(self, seeds: int) -> float:
+        """Return the degrees of freedom of `variance` (Satterthwaite 1946).
+
+        The variance is the sum of three mean squares over S N, MS_seed + MS_task - MS_error. Its degrees of
+        freedom are its square over the sum of each part's square over its own: S - 1, N - 1 and (S - 1)(N -
+        1). Without a task effect only MS_seed is left: S - 1. At least the smaller of S - 1 and N - 1.
+        """
+        if not self.task:
+            return seeds - 1.0
+        error = self.error / (seeds * self.tasks)
+        parts = (
+            (self.seed / seeds, seeds - 1),
+            (self.task / self.tasks + error, self.tasks - 1),
+            (error, (seeds - 1) * (self.tasks - 1)),
+        )
+        found = self.variance(seeds) ** 2 / sum(part**2 / freedom for part, freedom in parts)
+        return max(found, min(seeds, self.tasks) - 1.0)
+
+    @classmethod
+    def of(cls, apart_SN: Scores) -> Spread:
+        """Return the variances of differences of two seeds or more, from their mean squares."""
+        seeds, tasks = apart_SN.shape
+        means_S1, means_1N = apart_SN.mean(axis=1, keepdims=True), apart_SN.mean(axis=0, keepdims=True)
+        seed = float(means_S1.var(ddof=1))
+        if tasks < 2:
+            return cls(seed=seed)
+        rest_SN = apart_SN - means_S1 - means_1N + apart_SN.mean()
+        error = float((rest_SN**2).sum()) / ((seeds - 1) * (tasks - 1))
+        task = max(0.0, float(means_1N.var(ddof=1)) - error / seeds)
+        if seed < ROUNDING**2:  # seeds whose means agree exactly: a chance of few tasks, and no certainty
+            seed = error / tasks
+        return cls(seed=seed, task=task, error=error, tasks=tasks)
+
+
 @dataclass(frozen=True, slots=True)
 class Difference:
     """The mean of one variant minus the mean of another, with its uncertainty."""
@@ -203,18 +257,20 @@ class Difference:
     p: float
     """Two-sided p-value for the hypothesis of no difference. NaN with one seed, which has no variance."""
     seeds: int
-    spread: float
-    """Standard deviation of the difference between one pair of runs, including the variance of tasks. NaN
-    with one seed."""
+    spread: Spread | None
+    """The variances of seeds and tasks. None with one seed."""
 
     @property
     def needed(self) -> int | None:
-        """Seeds at which a true difference of this size is found with power 0.8; None if unknown."""
-        return seeds_needed(self.value, self.spread)
+        """Seeds at which a true difference of this size is found with power 0.8; None if there are none."""
+        return None if self.spread is None else seeds_needed(self.value, self.spread)
 
 
 def difference(one: Scores, other: Scores) -> Difference:
     """Return the mean of `one` minus `other`, paired by seed and task, with t interval and t test.
+
+    The interval covers other seeds and other held-out tasks of the same kind (`Spread`). With one seed it
+    covers other tasks alone.
 
     Args:
         one: [S, N] scores of a variant.
@@ -229,23 +285,22 @@ def difference(one: Scores, other: Scores) -> Difference:
         raise ValueError(f"scores of shapes {one.shape} and {other.shape} are not paired")
     apart_SN = one - other
     seeds, value = len(apart_SN), float(apart_SN.mean())
-    tasks = float(apart_SN.var(axis=1).mean()) / apart_SN.size
     if seeds < 2:
-        half = float(special.ndtri(1 - LEVEL / 2)) * math.sqrt(tasks)
-        return Difference(value, value - half, value + half, math.nan, seeds, math.nan)
-    error = math.sqrt(float(apart_SN.mean(axis=1).var(ddof=1)) / seeds + tasks)
-    half = _quantile(seeds) * error
-    p = p_value(value, error, seeds)
-    return Difference(value, value - half, value + half, p, seeds, error * math.sqrt(seeds))
+        half = float(special.ndtri(1 - LEVEL / 2)) * math.sqrt(float(apart_SN.var()) / apart_SN.size)
+        return Difference(value, value - half, value + half, math.nan, seeds, None)
+    spread = Spread.of(apart_SN)
+    error, freedom = math.sqrt(spread.variance(seeds)), spread.freedom(seeds)
+    half = _quantile(freedom) * error
+    return Difference(value, value - half, value + half, p_value(value, error, freedom), seeds, spread)
 
 
-def p_value(value: float, error: float, seeds: int) -> float:
-    """Return the two-sided p-value of a mean: P(|t| > |value / error|), with S - 1 degrees of freedom."""
+def p_value(value: float, error: float, freedom: float) -> float:
+    """Return the two-sided p-value of a mean: P(|t| > |value / error|), by Student's t."""
     from scipy import special  # takes a while to load
 
     if not value:
         return 1.0
-    return float(2 * special.stdtr(seeds - 1, -abs(value) / error)) if error else 0.0
+    return float(2 * special.stdtr(freedom, -abs(value) / error)) if error else 0.0
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -261,29 +316,39 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def seeds_needed(effect: float, spread: float) -> int | None:
-    """Return the fewest pairs of runs for which the paired t test has power 0.8 at the 5% level.
+def seeds_needed(effect: float, spread: Spread) -> int | None:
+    """Return the fewest pairs of runs for which the test of `difference` has power 0.8 at the 5% level.
 
     Args:
         effect: the true difference.
-        spread: standard deviation of the difference between one pair of runs.
+        spread: the variances of seeds and tasks. The number of tasks stays as it is.
 
     Returns:
-        At least 2, by the noncentral t distribution. None if `effect` is 0, `spread` is NaN, or 10,000 pairs
-        are not enough.
+        At least 2, by the noncentral t distribution. None if `effect` is 0, or 10,000 pairs are not enough,
+        for example because the variance of tasks, which more seeds do not reduce, is too large.
     """
+    if not effect:
+        return None
+    if not spread.variance(2):
+        return 2
+    if _power(effect, spread, _MOST_SEEDS) < POWER:
+        return None
+    low, high = 1, _MOST_SEEDS  # power grows with seeds: it is enough at `high`, and not yet at `low`
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _power(effect, spread, middle) >= POWER else (middle, high)
+    return high
+
+
+def _power(effect: float, spread: Spread, seeds: int) -> float:
+    """Return the chance that the test finds a true difference, in its own direction."""
     from scipy import stats  # takes a while to load
 
-    if not effect or math.isnan(spread):
-        return None
-    if not spread:
-        return 2
-    for seeds in range(2, _MOST_SEEDS):
-        critical = stats.t.ppf(1 - LEVEL / 2, seeds - 1)
-        shift = abs(effect) / spread * math.sqrt(seeds)
-        if stats.nct.sf(critical, seeds - 1, shift) >= POWER:
-            return seeds
-    return None
+    freedom = spread.freedom(seeds)
+    shift = abs(effect) / math.sqrt(spread.variance(seeds))
+    if not math.isfinite(shift):
+        return 1.0
+    return float(stats.nct.sf(_quantile(freedom), freedom, shift))
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
@@ -296,16 +361,16 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
     if count < 2:
         return mean, math.nan, math.nan
     variance = math.fsum((value - mean) ** 2 for value in values) / (count - 1)
-    half = _quantile(count) * math.sqrt(variance / count)
+    half = _quantile(count - 1.0) * math.sqrt(variance / count)
     return mean, mean - half, mean + half
 
 
 @lru_cache(maxsize=256)
-def _quantile(seeds: int) -> float:
-    """Return the 97.5% quantile of Student's t with S - 1 degrees of freedom."""
+def _quantile(freedom: float) -> float:
+    """Return the 97.5% quantile of Student's t."""
     from scipy import special  # takes a while to load
 
-    return float(special.stdtrit(seeds - 1, 1 - LEVEL / 2))
+    return float(special.stdtrit(freedom, 1 - LEVEL / 2))
 
 
 def ratio(one: Sequence[float], other: Sequence[float]) -> tuple[float, float, float]:

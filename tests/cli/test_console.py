@@ -10,7 +10,9 @@ import time
 import pytest
 from rich.console import Console
 
+from genenv.cli.console import seeds_of
 from genenv.cli.progress import PLAIN_EVERY_S, ConsoleReporter, _PlainStage
+from genenv.errors import UsageError
 
 
 def reporter(every_s: float) -> tuple[ConsoleReporter, io.StringIO]:
@@ -137,3 +139,23 @@ def test_a_stage_that_begins_first_may_end_first() -> None:
     reporter.note("meanwhile")
     assert "agent learns" in written.getvalue()
     second.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "seeds"),
+    [
+        ("3", [0, 1, 2]),
+        ("100-103", [100, 101, 102, 103]),
+        ("7,", [7]),
+        ("0, 2,10-12", [0, 2, 10, 11, 12]),
+        ("1-3,2-4", [1, 2, 3, 4]),
+    ],
+)
+def test_seeds_are_a_number_a_range_or_a_list(text: str, seeds: list[int]) -> None:
+    assert seeds_of(text) == seeds
+
+
+@pytest.mark.parametrize("text", ["", "0", "-3", "5-3", "a", "1-2-3", "1.5", "0-9999999", ","])
+def test_what_names_no_seeds_is_refused_in_a_sentence(text: str) -> None:
+    with pytest.raises(UsageError, match="--seeds"):
+        seeds_of(text)

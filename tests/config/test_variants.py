@@ -50,7 +50,10 @@ def test_no_variant_changes_how_long_steps_are(name: str, preset: str) -> None:
 
 def test_the_control_differs_from_the_trained_simulator_in_the_reward_alone() -> None:
     first, second = settings("robust"), settings("shuffled")
-    assert {key for key in first if first[key] != second[key]} == {"variant", "curriculum.env_reward"}
+    assert {key for key in first if first[key] != second[key]} == {
+        "variant",
+        "curriculum.shuffle_rewards",
+    }
 
 
 def test_a_simulator_that_aims_is_not_begun_without_anything_to_compare(tmp_path: Path) -> None:

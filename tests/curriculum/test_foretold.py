@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from genenv.curriculum.settings import CurriculumConfig
-from genenv.curriculum.task_choice import Predicted, distance, worth_most
+from genenv.curriculum.task_choice import Predicted, distance, worth_most, worth_most_that_pass
 
 RATES = st.dictionaries(st.text(min_size=1, max_size=3), st.floats(0, 1), max_size=20)
 
@@ -58,6 +58,49 @@ def test_a_share_of_the_places_is_drawn_blindly_from_those_that_are_left() -> No
     assert worth_most(dict(list(rates.items())[:5]), 8, rng, settings) == set(list(rates)[:5])
     never = worth_most(rates, 8, rng, config(candidate_explore=1.0))
     assert len(never) == 8
+
+
+def passed(rates: dict[str, float], n: int, seed: int, settings: CurriculumConfig) -> tuple[set[str], int]:
+    """The tasks that pass, of which those with an x in their name never do; and how many were checked."""
+    found, checked = set[str](), list[str]()
+
+    def passes(name: str) -> bool:
+        checked.append(name)
+        if "x" not in name:
+            found.add(name)
+        return "x" not in name
+
+    worth_most_that_pass(rates, n, random.Random(seed), settings, passes)
+    assert len(checked) == len(set(checked))
+    return found, len(checked)
+
+
+@given(RATES, st.integers(0, 30), st.integers(0, 99), st.sampled_from([0.0, 0.5]))
+def test_as_many_as_are_wanted_pass_if_there_are_so_many(
+    rates: dict[str, float], n: int, seed: int, explore: float
+) -> None:
+    found, checked = passed(rates, n, seed, config(candidate_explore=explore))
+    able = {name for name in rates if "x" not in name}
+    assert len(found) == min(n, len(able))
+    assert checked <= len(rates)
+    if len(able) == len(rates):
+        assert checked == min(n, len(rates))
+        assert explore or found == worth_most(rates, n, random.Random(seed), config())
+
+
+@pytest.mark.parametrize("explore", [0.0, 0.5])
+def test_checking_those_that_are_drawn_is_drawing_from_those_that_pass(explore: float) -> None:
+    rates = {
+        f"{name}{n}": rate for name, rate in (("half", 0.5), ("some", 0.3), ("x", 0.5)) for n in range(4)
+    }
+    able = {name: rate for name, rate in rates.items() if "x" not in name}
+    settings = config(candidate_temperature=3.0, candidate_explore=explore)
+    after, before = Counter[str](), Counter[str]()
+    for seed in range(3000):
+        after.update(worth_most(able, 4, random.Random(seed), settings))
+        before.update(passed(rates, 4, seed + 10_000, settings)[0])
+    for name in able:
+        assert before[name] / 3000 == pytest.approx(after[name] / 3000, abs=0.04)
 
 
 def test_what_was_foretold_is_held_against_what_was_found(make) -> None:

@@ -266,6 +266,27 @@ def test_the_control_gives_other_tasks_the_same_rewards(batch) -> None:
     assert shuffled.effective_samples == pytest.approx(right.effective_samples)
 
 
+@pytest.mark.parametrize("reward", ["learnability", "difficulty"])
+def test_the_control_shuffles_what_the_simulator_is_paid_whatever_that_is(batch, reward: str) -> None:
+    paid = PAPER.model_copy(update={"band_filter": False, "env_reward": reward})
+    batches = [batch(f"c{k}", 8, [k]) for k in range(9)]
+    right, shuffled = (
+        chosen_of(batches, paid.model_copy(update={"shuffle_rewards": on})) for on in (False, True)
+    )
+    assert sorted(shuffled.env_rewards) == pytest.approx(sorted(right.env_rewards))
+    assert shuffled.env_rewards != right.env_rewards
+
+
+def test_in_the_control_the_band_is_that_of_the_other_task_too(batch) -> None:
+    config = PAPER.model_copy(update={"p_hat_scope": "task", "shuffle_rewards": True})
+    batches = [batch(f"c{i}", 8, [4, 0, 8, 8]) for i in range(10)]
+    found = chosen_of(batches, config)
+    kept = {sample.generation.id for sample in found.samples}
+    assert len(kept) == 10, "as many as are in the band"
+    assert {name[-1] for name in kept} > {"0"}, "but not those that are"
+    assert set(found.env_rewards) == {1.0}
+
+
 def test_a_reward_by_another_name_is_what_weighs(batch) -> None:
     config = PAPER.model_copy(update={"band_filter": False, "env_reward": "difficulty"})
     batches = [batch("hard", 8, [0], config), batch("easy", 8, [8], config)]

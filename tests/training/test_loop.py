@@ -28,6 +28,7 @@ from genenv.simulator.policy import Simulator, simulator_prompt
 from genenv.training.loop import CoEvolution
 from genenv.training.policies import Policies
 from genenv.types import Origin, Profile, StopReason, Task
+from typed import succeeds
 
 SETTINGS = {
     "run": {"rounds": 3, "eval_every": 2, "eval_tasks": 6, "seed": 5},
@@ -243,6 +244,29 @@ def test_earlier_attempts_foretell_without_a_token(tmp_path: Path) -> None:
             assert "time/probe_s" not in metrics
         assert all(0 < metrics["probe/foretold"] != 0.5 for metrics in later)
         assert all("history" in store.state(number) for number in (1, 2, 3))
+
+
+def test_a_bandit_over_drawn_tasks_chooses_before_the_gate_and_goes_on_where_it_stopped(
+    tmp_path: Path,
+) -> None:
+    small = ["policy.backend=scripted", "simulator.contexts=2", "simulator.variations=2", "run.eval_every=0"]
+    words = [word for text in [*small, "agent.rollouts=2"] for word in ("--set", text)]
+    words += ["--variant", "variation+history", "--set", "curriculum.candidates=20"]
+    tiny = Path(__file__).parents[2] / "configs" / "tiny-rare.toml"
+    for name, rounds in (("whole", 2), ("parts", 1)):
+        succeeds("train", tiny, *words, "--set", f"run.rounds={rounds}", "--out", tmp_path / name)
+    succeeds("train", "--resume", "--out", tmp_path / "parts", "--set", "run.rounds=2")
+    found = dict[str, list[str]]()
+    for name in ("whole", "parts"):
+        with PoolStore.open(RunFolder.open(tmp_path / name).pool, create=False) as store:
+            for number in (1, 2):
+                metrics = store.metrics(number)
+                assert metrics["tasks/new"] == 4
+                assert metrics["probe/candidates"] == 80
+                assert 4 <= metrics["tasks/checked"] < 10
+            found[name] = [task.id for task in store.tasks(origin=Origin.GENERATED)]
+    assert found["whole"] == found["parts"]
+    assert len(found["whole"]) == 8
 
 
 @pytest.mark.long

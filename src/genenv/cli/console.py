@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import signal
 import sys
 import threading
@@ -195,3 +196,27 @@ def pair_of(text: str) -> tuple[str, str]:
     if not (first and colon and second) or ":" in second:
         raise UsageError(f"--contrast {text!r} is not of the form A:B, two variants")
     return first, second
+
+
+_MOST_SEEDS = 1_000_000
+
+
+def seeds_of(text: str) -> list[int]:
+    """Return the seeds of `--seeds`: a number N for 0 to N - 1, a range such as 100-109, or a list of both.
+
+    A number with a comma is that seed: `7,` is seed 7 alone, `0,2,10-12` are five seeds.
+
+    Raises:
+        UsageError: the text does not have that form, or names no seed or more than a million.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    listed = [part.partition("-") for part in parts if part]
+    numbers = [one for first, dash, last in listed for one in ((first, last) if dash else (first,))]
+    if not numbers or not all(re.fullmatch("[0-9]{1,9}", one) for one in numbers):
+        raise UsageError(f"--seeds {text!r} is neither a number of seeds nor a range such as 100-109")
+    spans = [range(int(first), int(last if dash else first) + 1) for first, dash, last in listed]
+    if len(parts) == 1 and not listed[0][1]:
+        spans = [range(int(parts[0]))]
+    if not all(spans) or sum(map(len, spans)) > _MOST_SEEDS:
+        raise UsageError(f"--seeds {text!r} must name at least one seed, and at most {_MOST_SEEDS:,}")
+    return list(dict.fromkeys(seed for span in spans for seed in span))

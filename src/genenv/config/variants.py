@@ -84,7 +84,7 @@ VARIANTS: Mapping[str, Variant] = {
         ),
     ),
     "robust": Variant(
-        "the same with its corrections (preset robust)",
+        "the same with changes of genenv (preset robust)",
         merged(
             {"simulator": _TRAINED, "curriculum": {**_MATCHING, "env_reward": "alpha"}},
             ROBUST,
@@ -93,7 +93,10 @@ VARIANTS: Mapping[str, Variant] = {
     "shuffled": Variant(
         "shuffled-reward control: as robust, but each task earns the reward of another",
         merged(
-            {"simulator": _TRAINED, "curriculum": {**_MATCHING, "env_reward": "shuffled"}},
+            {
+                "simulator": _TRAINED,
+                "curriculum": {**_MATCHING, "env_reward": "alpha", "shuffle_rewards": True},
+            },
             ROBUST,
         ),
     ),

@@ -131,7 +131,7 @@ def scored(batches: Sequence[TaskBatch], config: CurriculumConfig, rng: random.R
         rng: permutes the rewards in the shuffled-reward control.
     """
     known = [unit for batch in batches for unit in tasks_of(batch, config) if unit.is_known]
-    paid = handed_out([unit.reward(config) for unit in known], config, rng)
+    paid = [unit.reward(config) for unit in handed_out(known, config, rng)]
     rewards = {unit.generations[0].id: reward for unit, reward in zip(known, paid, strict=True)}
     rates = {unit.generations[0].id: unit.rate(config) for unit in known}
     for batch in batches:

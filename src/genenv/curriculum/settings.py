@@ -28,6 +28,9 @@ class CurriculumConfig(Settings, frozen=True):
     env_reward: EnvRewardName = "alpha"
     """The simulator's reward as a function of a success rate: the paper's R_env, or another one; see
     Concepts."""
+    shuffle_rewards: bool = False
+    """The shuffled-reward control of whatever the simulator is paid: each task (or batch) gets the reward of
+    another, with that one's filter and novelty. `env_reward = "shuffled"` is this with `alpha`."""
     alpha: float = Field(default=0.5, ge=0.001, le=0.999)
     """Target success rate: the share of rollouts that the agent should solve."""
     alpha_last: float = Field(default=0.0, ge=0, le=0.999)
@@ -79,7 +82,8 @@ class CurriculumConfig(Settings, frozen=True):
     agent, which costs a forward pass. `attempts`: earlier rollouts of tasks with similar skills, which cost
     nothing more and distinguish only kinds of tasks."""
     candidate_reward: EnvRewardName = "learnability"
-    """The reward of a predicted success rate; `constant` and `shuffled` are the controls."""
+    """The reward of a predicted success rate; `constant` and `shuffled` (`alpha`, of other tasks) are the
+    controls."""
     candidate_temperature: float = Field(default=12.0, ge=0, le=1000)
     """How strongly rewards separate the chances of candidates: exp(candidate_temperature * reward)."""
     candidate_explore: float = Field(default=0.0, ge=0, le=1)

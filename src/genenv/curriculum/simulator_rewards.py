@@ -12,7 +12,7 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
-from typing import cast
+from typing import TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,8 @@ from genenv.curriculum.settings import CurriculumConfig
 from genenv.curriculum.stats import BetaPosterior
 from genenv.errors import UsageError
 from genenv.plugins import own_part
+
+_Unit = TypeVar("_Unit")
 
 EnvReward = Callable[[float, int, Sequence[float], CurriculumConfig], float]
 """(successes, rollouts >= 1, rewards [n] that the agent trains on, settings) -> reward in [0, 1]. `successes`
@@ -134,8 +136,8 @@ ENV_REWARDS: Mapping[str, EnvReward] = {
     "constant": _constant,
     "shuffled": _alpha,
 }
-"""The built-in rewards of `curriculum.env_reward`. `shuffled` is `alpha`, permuted among tasks
-(`handed_out`)."""
+"""The built-in rewards of `curriculum.env_reward`. `shuffled` is `alpha` with
+`curriculum.shuffle_rewards`."""
 
 REWARD_ARGUMENTS = ("successes", "rollouts", "rewards", "config")
 """The arguments of a user-defined reward."""
@@ -186,18 +188,23 @@ def in_round(config: CurriculumConfig, number: int, rounds: int) -> CurriculumCo
     return config.model_copy(update={"alpha": config.alpha + way * (config.alpha_last - config.alpha)})
 
 
-def handed_out(rewards: Sequence[float], config: CurriculumConfig, rng: random.Random) -> list[float]:
-    """Return the rewards that the simulator receives; randomly permuted in the shuffled-reward control.
+def shuffles(config: CurriculumConfig) -> bool:
+    """Return whether the simulator is the shuffled-reward control."""
+    return config.shuffle_rewards or config.env_reward == "shuffled"
+
+
+def handed_out(units: Sequence[_Unit], config: CurriculumConfig, rng: random.Random) -> list[_Unit]:
+    """Return for each unit the one whose reward it receives: itself, or another one in the control.
 
     The permutation keeps the distribution of weights, steps and drift of a learning simulator, but removes
     the information on which task earned each reward.
 
     Args:
-        rewards: rewards of the units of an update, in order.
-        config: `env_reward` is read.
+        units: the units of an update, in order.
+        config: `shuffle_rewards` and `env_reward` are read.
         rng: source of the permutation.
     """
-    return rng.sample(list(rewards), len(rewards)) if config.env_reward == "shuffled" else list(rewards)
+    return rng.sample(list(units), len(units)) if shuffles(config) else list(units)
 
 
 def _of_rate(

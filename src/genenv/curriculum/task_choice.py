@@ -7,10 +7,11 @@ The predictions come from `likelihood.Probe` (likelihood of a task's demonstrati
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
@@ -96,6 +97,45 @@ def worth_most(rates: Mapping[str, float], n: int, rng: random.Random, config: C
         rng: source of randomness; the same state gives the same choice.
         config: `candidate_reward`, `candidate_temperature`, `candidate_explore` and the reward's settings.
     """
+    ranked, blind = _ranked(rates, rng, config), round(config.candidate_explore * n)
+    left = ranked[n - blind :]
+    return {*ranked[: n - blind], *rng.sample(left, min(blind, len(left)))}
+
+
+def worth_most_that_pass(
+    rates: Mapping[str, float],
+    n: int,
+    rng: random.Random,
+    config: CurriculumConfig,
+    passes: Callable[[str], bool],
+) -> None:
+    """Draw like `worth_most` among the tasks that pass a check, and check only those that are drawn.
+
+    Noise and check are independent. So the first n that pass, in the order of noisy rewards, have the same
+    distribution as n drawn by `worth_most` from all that pass.
+
+    Args:
+        rates: predicted success rates by task id, before the check.
+        n: number of tasks that are to pass.
+        rng: source of randomness; the same state gives the same choice.
+        config: as for `worth_most`.
+        passes: checks a task; called once for a task, until n have passed or none is left.
+    """
+    ranked, blind = iter(_ranked(rates, rng, config)), round(config.candidate_explore * n)
+    _first(n - blind, ranked, passes)
+    left = list(ranked)
+    _first(blind, rng.sample(left, len(left)) if blind else left, passes)
+
+
+def _first(n: int, tasks: Iterable[str], passes: Callable[[str], bool]) -> None:
+    """Check tasks until n have passed."""
+    if n > 0:
+        for _ in itertools.islice(filter(passes, tasks), n):
+            pass
+
+
+def _ranked(rates: Mapping[str, float], rng: random.Random, config: CurriculumConfig) -> list[str]:
+    """Return the ids of tasks by reward plus Gumbel noise, the highest first."""
     name = config.candidate_reward
     paid = [reward_at(rate, name, config) for rate in rates.values()]
     if name == "shuffled":
@@ -104,9 +144,7 @@ def worth_most(rates: Mapping[str, float], n: int, rng: random.Random, config: C
         task: config.candidate_temperature * reward - math.log(rng.expovariate(1.0))
         for task, reward in zip(rates, paid, strict=True)
     }
-    ranked, blind = sorted(noisy, key=lambda task: -noisy[task]), round(config.candidate_explore * n)
-    left = ranked[n - blind :]
-    return {*ranked[: n - blind], *rng.sample(left, min(blind, len(left)))}
+    return sorted(noisy, key=lambda task: -noisy[task])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,19 +56,25 @@ def select(batches: Sequence[TaskBatch], config: CurriculumConfig, rng: random.R
     Args:
         batches: the tasks of a round with their rollouts.
         config: scope, filter, reward and weighting.
-        rng: permutes the rewards in the shuffled-reward control.
+        rng: in the shuffled-reward control, decides whose filter, reward and novelty each unit receives.
     """
     units = [unit for batch in batches for unit in units_of(batch, config)]
+    known = [unit for unit in units if unit.is_known]
     kept = [
-        unit for unit in units if unit.is_known and (not config.band_filter or unit.passes_filter(config))
+        (unit, paid)
+        for unit, paid in zip(known, handed_out(known, config, rng), strict=True)
+        if not config.band_filter or paid.passes_filter(config)
     ]
     dropped = len(units) - len(kept)
-    paid = handed_out([unit.reward(config) for unit in kept], config, rng)
-    pairs = [(g, reward) for unit, reward in zip(kept, paid, strict=True) for g in unit.generations]
+    newness = {p.generation.id: _newness(p.novelty, config) for batch in batches for p in batch.proposals}
+    pairs = [
+        (generation, paid.reward(config) * share)
+        for unit, paid in kept
+        for generation, share in zip(unit.generations, _shares(unit, paid, newness), strict=True)
+    ]
     if not pairs:
         return Selection(dropped=dropped)
-    novelty = {p.generation.id: p.novelty for batch in batches for p in batch.proposals}
-    rewards = [reward * _newness(novelty[generation.id], config) for generation, reward in pairs]
+    rewards = [reward for _, reward in pairs]
     weights = _weights([generation.context_id for generation, _ in pairs], rewards, config)
     return Selection(
         samples=tuple(
@@ -99,6 +105,13 @@ def _weights(contexts: Sequence[str], rewards: Sequence[float], config: Curricul
         for place, weight in zip(places, found, strict=True):
             weights[place] = weight * len(places) / len(rewards)
     return weights
+
+
+def _shares(unit: Unit, paid: Unit, newness: Mapping[str, float]) -> list[float]:
+    """Return the share of the reward that each generation keeps; in the control that of the other unit."""
+    if unit is paid:
+        return [newness[generation.id] for generation in unit.generations]
+    return [fmean(newness[generation.id] for generation in paid.generations)] * len(unit.generations)
 
 
 def _newness(novelty: float | None, config: CurriculumConfig) -> float:
@@ -202,6 +215,7 @@ def curriculum_metrics(
     by_batch = [unit for batch in batches if (unit := whole(batch)).attempts]
     by_task = [unit for batch in batches for unit in tasks_of(batch, config) if unit.attempts]
     return {
+        "tasks/checked": float(len(proposals)),
         **_mean_of("simulator/valid_rate", (isinstance(p.outcome, Task) for p in proposals)),
         **{f"simulator/rejected/{reason}": float(reasons[reason]) for reason in RejectReason},
         **_mean_of("simulator/in_band_rate", in_band_flags(by_batch, config)),

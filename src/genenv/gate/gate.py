@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import cast
 
 from pydantic import BaseModel, ValidationError
@@ -103,18 +103,25 @@ class Gate:
         other. Then `remember` adds those that are rolled out, and a candidate that was not chosen may come
         again.
         """
+        return [self.examine(built) for built in self.build(contexts, generations)]
+
+    def build(self, contexts: Sequence[Context], generations: Sequence[Generation]) -> Iterator[Proposal]:
+        """Yield each generation as a task, or as a rejection if it is no spec or does not execute.
+
+        Nothing else is checked: `examine` does that, in any order.
+        """
         self._candidates = Archive()
         by_id = {context.id: context for context in contexts}
-        found: list[Proposal] = []
         for generation in generations:
-            found.append(self._admit(by_id[generation.context_id], generation))
+            outcome = self._build(by_id[generation.context_id], generation)
+            yield Proposal(generation=generation, outcome=outcome)
             advance(items=1)
-        return found
 
-    def _admit(self, context: Context, generation: Generation) -> Proposal:
-        task = self._build(context, generation)
+    def examine(self, proposal: Proposal) -> Proposal:
+        """Return what `build` yielded after all further checks. An accepted task joins the archive."""
+        task, generation = proposal.outcome, proposal.generation
         if isinstance(task, Rejection):
-            return Proposal(generation=generation, outcome=task)
+            return proposal
         if (rejection := self._examined(task)) is not None:
             return Proposal(generation=generation, outcome=rejection)
         surface = self.env.surface(task)

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from genenv.cli.console import pair_of
+from genenv.cli.console import pair_of, seeds_of
 from genenv.cli.progress import ConsoleReporter
 from genenv.cli.tables import comparison_table, show
 from genenv.errors import UsageError
@@ -88,6 +88,7 @@ def _runs(
     measured = sweeps.by_metric(found, metrics, last=last)
     console = Console(highlight=False)
     show(_table(sweeps.COLUMNS, sweeps.rows(found)), console)
+    show(_table(sweeps.COST_COLUMNS, sweeps.costs(found)), console)
     if measured:
         show(_table(sweeps.METRIC_COLUMNS, sweeps.metric_rows(measured)), console)
     for line in sweeps.findings(found):
@@ -135,7 +136,9 @@ def _evaluations(results: list[Path]) -> None:
 Arms = Annotated[
     str, typer.Option(metavar="A,B,...", help="Arms by name; all when left out.", show_default=False)
 ]
-Seeds = Annotated[int, typer.Option(min=1, max=1_000_000, help="Lives of each arm.")]
+Seeds = Annotated[
+    str, typer.Option(metavar="N|FROM-TO", help="Runs of each arm: 1000 for seeds 0 to 999, or 1000-1999.")
+]
 Rounds = Annotated[int, typer.Option(min=1, max=1000, help="Rounds of a life.")]
 Jobs = Annotated[int, typer.Option(min=1, max=256, help="Processes.")]
 Copy = Annotated[
@@ -153,7 +156,7 @@ LabOut = Annotated[
 
 def lab(  # noqa: PLR0913 - Typer: a parameter an option
     arms: Arms = "",
-    seeds: Seeds = 1000,
+    seeds: Seeds = "1000",
     rounds: Rounds = 10,
     jobs: Jobs = 2,
     copy: Copy = 0.0,
@@ -167,16 +170,17 @@ def lab(  # noqa: PLR0913 - Typer: a parameter an option
     if out is not None:
         check_writable(out)
     config = lab_config(overrides, rounds=rounds, copy_share=copy)
+    listed = seeds_of(seeds)
     names = list(chosen([name.strip() for name in arms.split(",") if name.strip()]))
     began = time.monotonic()
-    with ConsoleReporter().stage("simulating", items=seeds, unit="seeds") as advance:
-        results = run_arms(names, config, seeds=seeds, jobs=jobs, advance=lambda done: advance(0, done))
+    with ConsoleReporter().stage("simulating", items=len(listed), unit="seeds") as advance:
+        results = run_arms(names, config, seeds=listed, jobs=jobs, advance=lambda done: advance(0, done))
     rows = summary(results, config.goal)
     took_s = time.monotonic() - began
-    show(_lab_table(rows, config, seeds), Console(highlight=False))
+    show(_lab_table(rows, config, len(listed)), Console(highlight=False))
     typer.echo(
-        f"{len(rows)} arms x {seeds} seeds x {rounds} rounds of {config.tasks * config.rollouts} attempts "
-        f"in {took_s:.1f} s"
+        f"{len(rows)} arms x {len(listed)} seeds x {rounds} rounds of {config.tasks * config.rollouts} "
+        f"attempts in {took_s:.1f} s"
     )
     if out is not None:
         from genenv.research.simulation.page import write_page

@@ -153,6 +153,7 @@ _METRICS = (
     Metric("curriculum/p_hat_task_agree", "share", "New tasks whose rollouts all agree."),
     Metric("curriculum/p_hat_batches", "count", "Batches that have a success rate."),
     Metric("curriculum/skill_share_max", "share", "Share of new tasks that exercise the commonest skill."),
+    Metric("tasks/checked", "count", "Specs that the gate examined."),
     Metric("tasks/new", "count", "Newly generated tasks."),
     Metric("tasks/base", "count", "Base tasks."),
     Metric("tasks/review", "count", "Generated tasks of earlier rounds that came back."),

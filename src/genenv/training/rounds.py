@@ -28,7 +28,18 @@ from genenv.seeding import generator
 from genenv.simulator.policy import Simulator, simulator_prompt, spec_schemas
 from genenv.training.policies import Policies, together
 from genenv.training.task_pool import TaskPool, Tasks
-from genenv.types import Context, Generation, Group, JsonObject, Profile, Scored, Seed, Task, TaskBatch
+from genenv.types import (
+    Context,
+    Generation,
+    Group,
+    JsonObject,
+    Profile,
+    Proposal,
+    Scored,
+    Seed,
+    Task,
+    TaskBatch,
+)
 
 
 async def evaluate(
@@ -77,6 +88,10 @@ class Produced:
     """State of the run after this round, without weights."""
 
 
+def _tasks(proposals: Sequence[Proposal]) -> list[Task]:
+    return [proposal.outcome for proposal in proposals if isinstance(proposal.outcome, Task)]
+
+
 class Ahead:
     """Finds tasks by id, in committed rounds and in rounds that are produced but not committed."""
 
@@ -110,13 +125,12 @@ class Producer:
         specs = len(contexts) * config.simulator.variations
         with stage("propose", "writing tasks", items=specs, unit="specs"):
             generations = await simulator.propose(env, contexts)
-        with stage("gate", "gate", items=len(generations), unit="specs"):
-            proposals = pool.gate.admit(contexts, generations)
-        written = [proposal.outcome for proposal in proposals if isinstance(proposal.outcome, Task)]
         base, back = pool.revisited(number, tasks)
-        predicted = await self._predicted([*written, *base], stage)
-        if predicted is not None:
-            proposals = predicted.noted(proposals)
+        proposals, candidates, predicted = await self._gated(number, contexts, generations, base, stage)
+        written, examined = _tasks(proposals), {proposal.generation.id for proposal in proposals}
+        generations = [one for one in generations if one.id in examined]
+        told = {one.context_id for one in generations}
+        contexts = [context for context in contexts if context.id in told]
         chosen = pool.chosen(number, written, base, {} if predicted is None else predicted.rates)
         groups = await self._attempted(number, chosen, back, stage)
         new = pool.joined(groups, written)
@@ -124,7 +138,7 @@ class Producer:
         batches = score_batches(contexts, proposals, groups, wanted)
         selection = select(batches, wanted, generator(pool.seed, "shuffled", number))
         replayed, profile = pool.replayed(number, groups, tasks), pool.profile
-        probed = {} if predicted is None else predicted.metrics(written, [group.task for group in groups])
+        probed = {} if predicted is None else predicted.metrics(candidates, [group.task for group in groups])
         probed |= pool.observe(number, groups, {task.id for task in new}, predicted)
         sampler, elsewhere = self.policies.agent.sampler, simulator.tokens_sampled_elsewhere()
         return Produced(
@@ -154,6 +168,33 @@ class Producer:
         if not self.pool.enter(number) or not self.pool.config.run.eval_every:
             return []
         return await evaluate(self.policies.agent, self.pool.env, self.pool.held_out, stage)
+
+    async def _gated(
+        self,
+        number: int,
+        contexts: Sequence[Context],
+        generations: Sequence[Generation],
+        base: Sequence[Task],
+        stage: Stages,
+    ) -> tuple[Sequence[Proposal], Sequence[Task], Predicted | None]:
+        """Check what was written, and predict success rates; a task bandit predicts and chooses first.
+
+        Returns:
+            What the gate examined, the candidates for new tasks, and the predictions for them and `base`.
+        """
+        pool = self.pool
+        if pool.chooses_first:
+            with stage("gate", "gate", items=len(generations), unit="specs"):
+                built = list(pool.gate.build(contexts, generations))
+                candidates = _tasks(built)
+                predicted = await self._predicted([*candidates, *base], stage)
+                proposals = pool.chosen_first(number, built, {} if predicted is None else predicted.rates)
+        else:
+            with stage("gate", "gate", items=len(generations), unit="specs"):
+                proposals = pool.gate.admit(contexts, generations)
+            candidates = _tasks(proposals)
+            predicted = await self._predicted([*candidates, *base], stage)
+        return proposals if predicted is None else predicted.noted(proposals), candidates, predicted
 
     async def _predicted(self, candidates: Sequence[Task], stage: Stages) -> Predicted | None:
         """Return predicted success rates of candidates; None if predictions are off."""

@@ -12,7 +12,7 @@ from genenv.curriculum.replay import Replay
 from genenv.curriculum.seed_choice import Controller, SeedChooser, checked_choice, choose_seeds, own_chooser
 from genenv.curriculum.simulator_rewards import in_round
 from genenv.curriculum.stats import SkillStats
-from genenv.curriculum.task_choice import Choice, Predicted, by_attempts, worth_most
+from genenv.curriculum.task_choice import Choice, Predicted, by_attempts, worth_most, worth_most_that_pass
 from genenv.environments.base import Environment
 from genenv.environments.wrappers import ShiftingEnvironment
 from genenv.gate.gate import Gate, base_tasks
@@ -20,7 +20,7 @@ from genenv.runs.store.store import PoolStore
 from genenv.seeding import generator
 from genenv.settings import is_own
 from genenv.simulator.policy import make_contexts
-from genenv.types import Context, Group, JsonObject, Profile, Seed, Task
+from genenv.types import Context, Group, JsonObject, Profile, Proposal, Seed, Task
 
 
 class Tasks(Protocol):
@@ -207,6 +207,50 @@ class TaskPool:
         )
         base = [self.base[seed.id] for seed in back.seeds if seed.id in self.base]
         return base, [tasks.task(name) for name in back.task_ids]
+
+    @property
+    def chooses_first(self) -> bool:
+        """Whether candidates are chosen before the gate, which then checks only those that are chosen.
+
+        The task bandit predicts from a task's skills, which are known once its spec has been executed. The
+        gate's other checks take most of a round if there are many candidates. Candidates that a model wrote
+        all go through the gate: their rejections are counted, and may be trained on.
+        """
+        curriculum, simulator = self.config.curriculum, self.config.simulator
+        chooses = curriculum.candidates > 1 and curriculum.candidate_choice == "foretold"
+        drawn = simulator.source in ("variation", "grammar", "file") and not simulator.per_seed
+        return chooses and drawn and isinstance(self.predictor, History)
+
+    def chosen_first(
+        self, number: int, built: Sequence[Proposal], rates: Mapping[str, float]
+    ) -> list[Proposal]:
+        """Choose new tasks among candidates that were built, until as many as planned have passed the gate.
+
+        Exact copies of an earlier candidate are left out, as the gate would reject them.
+
+        Args:
+            number: number of the round.
+            built: all candidates.
+            rates: predicted success rates by task id.
+
+        Returns:
+            The candidates that the gate examined, in their first order.
+        """
+        by_id = {one.outcome.id: one for one in built if isinstance(one.outcome, Task)}
+        if self.config.curriculum.novelty_threshold:
+            tasks = [one.outcome for one in reversed(built) if isinstance(one.outcome, Task)]
+            first = set({self.env.surface(task): task.id for task in tasks}.values())
+            by_id = {name: one for name, one in by_id.items() if name in first}
+        examined = dict[str, Proposal]()
+
+        def passes(name: str) -> bool:
+            examined[name] = self.gate.examine(by_id[name])
+            return isinstance(examined[name].outcome, Task)
+
+        own = {name: rates[name] for name in by_id}
+        rng = generator(self.seed, "candidates-new", number)
+        worth_most_that_pass(own, self._planned, rng, self.config.curriculum, passes)
+        return [examined[name] for name in by_id if name in examined]
 
     def chosen(
         self, number: int, new: Sequence[Task], base: Sequence[Task], rates: Mapping[str, float]

@@ -48,7 +48,13 @@ SHOWN = ("key", *dict.fromkeys(name.partition("/")[0] for name in METRICS))
 """Choices of metrics: the key metrics, or those of a family."""
 _PAIRED = _KEY[1:10]
 """Metrics whose late means are compared in pairs, after held-out success."""
-_COSTS = ("agent/attempts", "tokens/sampled", "tokens/trained", "time/round_s")
+_COSTS: Mapping[str, str] = {
+    "agent/attempts": "rollouts",
+    "tokens/sampled": "tokens sampled",
+    "tokens/trained": "tokens trained",
+    "tasks/checked": "gate checks",
+    "time/round_s": "seconds",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,12 +277,10 @@ def _held_out(shared: Sequence[tuple[Run, Run]], number: int) -> list[list[list[
 def costs(several: Sequence[Group]) -> list[tuple[str, list[str]]]:
     """Return what a run cost: per measure, its mean over the runs of each group, with its range."""
     rows = [("rounds", [_ranged([float(run.done) for run in group.runs]) for group in several])]
-    for name in _COSTS:
+    for name, label in _COSTS.items():
         sums = [[sum(run.series(name).values()) for run in group.runs] for group in several]
         if any(map(any, sums)):
-            label = METRICS[name].unit if name != "agent/attempts" else "rollouts"
-            what = {"tokens/sampled": "tokens sampled", "tokens/trained": "tokens trained", "s": "seconds"}
-            rows.append((what.get(name, what.get(label, label)), [_ranged(values) for values in sums]))
+            rows.append((label, [_ranged(values) for values in sums]))
     return rows
 
 

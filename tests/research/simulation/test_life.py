@@ -72,14 +72,14 @@ def test_without_signal_nobody_learns() -> None:
 
 @pytest.mark.long
 def test_the_oracle_is_far_above_a_simulator_that_never_learns() -> None:
-    results = run_arms(["random", "oracle"], CONFIG, seeds=100)
+    results = run_arms(["random", "oracle"], CONFIG, seeds=range(100))
     gains = results["oracle"].final() - results["random"].final()
     assert gains.mean() > 3 * standard_error(gains)
     assert gains.mean() > 0.2
 
 
 def test_a_simulator_that_learns_finds_tasks_with_mixed_outcomes() -> None:
-    results = run_arms(["random", "reinforce"], CONFIG, seeds=40)
+    results = run_arms(["random", "reinforce"], CONFIG, seeds=range(40))
     more = results["reinforce"].mixed[:, -3:].mean(axis=1) - results["random"].mixed[:, -3:].mean(axis=1)
     assert more.mean() > 3 * standard_error(more)
 
@@ -87,8 +87,8 @@ def test_a_simulator_that_learns_finds_tasks_with_mixed_outcomes() -> None:
 @pytest.mark.long
 def test_any_number_of_processes_gives_the_same() -> None:
     names, seen = ["random", "state"], list[int]()
-    alone = run_arms(names, SHORT, seeds=45, jobs=1, advance=seen.append)
-    several = run_arms(names, SHORT, seeds=45, jobs=2)
+    alone = run_arms(names, SHORT, seeds=range(45), jobs=1, advance=seen.append)
+    several = run_arms(names, SHORT, seeds=range(45), jobs=2)
     assert seen == [20, 20, 5]
     for name in names:
         assert (alone[name].held_out == several[name].held_out).all()
@@ -96,12 +96,12 @@ def test_any_number_of_processes_gives_the_same() -> None:
 
 
 def test_more_seeds_begin_with_the_same_ones() -> None:
-    few, many = (run_arms(["genenv"], SHORT, seeds=n)["genenv"].held_out for n in (3, 6))
+    few, many = (run_arms(["genenv"], SHORT, seeds=range(n))["genenv"].held_out for n in (3, 6))
     assert (few == many[:3]).all()
 
 
 def test_attempts_are_counted_to_where_the_curve_crosses_the_goal() -> None:
-    results = run_arms(["random"], SHORT, seeds=3)["random"]
+    results = run_arms(["random"], SHORT, seeds=range(3))["random"]
     curves = np.array([[0.1, 0.2, 0.4, 0.5], [0.3, 0.2, 0.2, 0.2], [0.05, 0.1, 0.2, 0.4]])
     results = replace(results, held_out=curves)
     assert results.attempts_to(0.3) == pytest.approx(1.5 * 256)  # 1.5, 0 and 2.5 rounds

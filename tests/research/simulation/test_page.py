@@ -36,7 +36,7 @@ def test_the_command_prints_a_table_and_fills_a_folder(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_the_folder_holds_the_same_numbers_as_the_table(tmp_path: Path) -> None:
-    results = run_arms(["random", "oracle"], CONFIG, seeds=6)
+    results = run_arms(["random", "oracle"], CONFIG, seeds=range(6))
     first = write_page(tmp_path / "a", results, CONFIG).read_text(encoding="utf-8")
     assert first == write_page(tmp_path / "b", results, CONFIG).read_text(encoding="utf-8")
     best = summary(results, CONFIG.goal)[0]
@@ -55,14 +55,14 @@ def test_the_folder_holds_the_same_numbers_as_the_table(tmp_path: Path) -> None:
 
 
 def test_without_the_reference_there_is_no_gain() -> None:
-    (row,) = summary(run_arms(["oracle"], CONFIG, seeds=2), CONFIG.goal)
+    (row,) = summary(run_arms(["oracle"], CONFIG, seeds=range(2)), CONFIG.goal)
     assert row.gain is None
 
 
 def test_a_file_in_the_place_of_the_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(UsageError, match="is a file"):
-        write_page(tmp_path / "file", run_arms(["base"], CONFIG, seeds=1), CONFIG)
+        write_page(tmp_path / "file", run_arms(["base"], CONFIG, seeds=range(1)), CONFIG)
 
 
 def test_wrong_words_end_in_one_sentence() -> None:

@@ -4,19 +4,32 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 from statistics import fmean
 
+import numpy as np
 import pytest
 from scipy import stats
 
 from genenv.config.run import RunConfig
 from genenv.errors import UsageError
-from genenv.research.sweeps.compare import AT_THE_END, by_metric, compare, paired
+from genenv.research.sweeps.compare import (
+    AT_THE_END,
+    COST_COLUMNS,
+    BudgetContrast,
+    Comparison,
+    by_metric,
+    compare,
+    costs,
+    findings,
+    paired,
+)
 from genenv.research.sweeps.readings import BUDGETS, MeasuredRun, Measurement, read_run
+from genenv.statistics import difference
 from typed import refused, succeeds
 
 CONFIGS = Path(__file__).parents[3] / "configs"
@@ -82,6 +95,7 @@ def test_a_sweep_is_compared_as_it_was_planned(sweep: Path, tmp_path: Path) -> N
     by_hand = [one.measured[-1].mean - other.measured[-1].mean for one, other in runs]
     assert end.difference.value == pytest.approx(sum(by_hand) / 3)
     assert end.difference.seeds == 3
+    assert not [note for note in found.notes if "rounds apart" in note]
     said = succeeds("compare", sweep, "--out", tmp_path / "page")
     assert "variation against base, at " in said.stdout
     page = (tmp_path / "page" / "compare.html").read_text()
@@ -108,6 +122,39 @@ def test_variants_are_compared_by_any_metric_of_their_last_rounds(sweep: Path) -
     assert "did you mean 'agent/success_rate'" in refused("compare", sweep, "--metric", "agent/sucess_rate")
     # base has no new tasks: nothing is paired
     assert "no two paired runs have a metric" in refused("compare", sweep, "--metric", "tasks/mixed")
+
+
+def test_what_each_variant_cost_stands_beside_the_differences(sweep: Path) -> None:
+    found = compare([sweep])
+    rows = {row[0]: dict(zip(COST_COLUMNS, row, strict=True)) for row in costs(found)}
+    assert list(rows) == ["base", "variation", "grammar"]
+    checks = [
+        sum(one.get("tasks/checked", 0.0) for one in run.metrics.values())
+        for run in found.variants["grammar"]
+    ]
+    assert rows["grammar"]["gate checks"] == f"{fmean(checks):,.0f}" == "8"
+    assert rows["base"]["gate checks"] == "0"
+    said = succeeds("compare", sweep).stdout
+    assert "gate checks" in said
+    assert "seconds" in said
+
+
+def test_success_at_equal_optimizer_steps_is_an_outcome_and_no_test() -> None:
+    apart = difference(np.array([[1.0, 1.0], [1.0, 0.9]]), np.zeros((2, 2)))
+    steps, tokens = (
+        BudgetContrast("a", "b", apart, adjusted, budget, 9.0, (1.0, 0.0), True)
+        for budget, adjusted in (("optimizer steps", math.nan), ("all tokens", 0.03))
+    )
+    assert (steps.outcome(), tokens.outcome()) == ("an outcome, no test", "better")
+    assert steps.cells(".1f", scale=100)[2:] == ("–", "2", "an outcome, no test")
+
+
+def test_few_tasks_are_named_where_no_number_of_seeds_is_enough() -> None:
+    apart_SN = np.array([[1.0, 0.0, -1.0, 0.4], [0.9, 0.1, -1.0, 0.3], [1.0, 0.0, -0.9, 0.4]])
+    apart = difference(apart_SN, np.zeros((3, 4)))
+    contrast = BudgetContrast("a", "b", apart, apart.p, AT_THE_END, 1.0, (0.5, 0.4), True)
+    (line,) = findings(Comparison("e", {}, [contrast], []))
+    assert "no number of seeds would show it on these 4 held-out tasks" in line
 
 
 @pytest.mark.long

@@ -78,7 +78,7 @@ def run_arms(
     names: Sequence[str],
     config: LabConfig,
     *,
-    seeds: int,
+    seeds: Sequence[int],
     jobs: int = 1,
     advance: Callable[[int], None] = lambda seeds: None,
 ) -> dict[str, ArmRuns]:
@@ -87,7 +87,7 @@ def run_arms(
     Args:
         names: the arms; empty: all.
         config: the settings of the simulation.
-        seeds: the number of seeds, counted from 0.
+        seeds: the seeds.
         jobs: the number of processes.
         advance: called with the number of seeds just completed.
 
@@ -117,10 +117,10 @@ def standard_error(values: Floats) -> float:
 
 
 def _parts(
-    arms: Sequence[str], config: LabConfig, seeds: int, jobs: int
+    arms: Sequence[str], config: LabConfig, seeds: Sequence[int], jobs: int
 ) -> Iterator[Mapping[str, list[Curve]]]:
     """Yield the curves of all arms for one chunk of seeds after the other, in order."""
-    chunks = [range(first, min(first + _CHUNK, seeds)) for first in range(0, seeds, _CHUNK)]
+    chunks = [seeds[first : first + _CHUNK] for first in range(0, len(seeds), _CHUNK)]
     if jobs == 1:
         yield from (_runs(arms, config, chunk) for chunk in chunks)
         return
@@ -141,7 +141,7 @@ def _leave_interrupts_to_the_parent() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _runs(arms: Sequence[str], config: LabConfig, seeds: range) -> dict[str, list[Curve]]:
+def _runs(arms: Sequence[str], config: LabConfig, seeds: Sequence[int]) -> dict[str, list[Curve]]:
     return {name: [SimulatedRun(ARMS[name], config, seed).run() for seed in seeds] for name in arms}
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from genenv.cli.console import Overrides, begin, pair_of
+from genenv.cli.console import Overrides, begin, pair_of, seeds_of
 from genenv.texts import inert, masked
 
 KEPT = "finished runs and committed rounds are kept, and the same command goes on"
@@ -20,7 +20,12 @@ SweepConfig = Annotated[
 Variants = Annotated[
     str, typer.Option(help="Names separated by commas; several joined by + are laid over each other.")
 ]
-Seeds = Annotated[int, typer.Option(min=1, max=10_000, help="Runs of each variant: seeds 0, 1, ...")]
+Seeds = Annotated[
+    str,
+    typer.Option(
+        metavar="N|FROM-TO", help="Runs of each variant: 3 for seeds 0, 1, 2; or 100-109; or 0,2,10-12."
+    ),
+]
 Jobs = Annotated[int, typer.Option(min=1, max=1024, help="Runs at a time; they share the cores.")]
 Out = Annotated[Path | None, typer.Option(help="Folder of the sweep; runs/CONFIG-sweep when left out.")]
 Contrasts = Annotated[
@@ -46,7 +51,7 @@ SharedWarmup = Annotated[
 def sweep(  # noqa: PLR0913 - a command has the options it has
     config: SweepConfig,
     variants: Variants,
-    seeds: Seeds = 3,
+    seeds: Seeds = "3",
     jobs: Jobs = 1,
     out: Out = None,
     overrides: Overrides = [],  # noqa: B006 - Typer's form
@@ -70,7 +75,7 @@ def sweep(  # noqa: PLR0913 - a command has the options it has
         config,
         overrides,
         variants=[name.strip() for name in variants.split(",") if name.strip()],
-        seeds=range(seeds),
+        seeds=seeds_of(seeds),
         contrasts=[pair_of(text) for text in contrast],
         origin=origin,
         shared_warmup=shared_warmup,

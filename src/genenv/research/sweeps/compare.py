@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import ClassVar
@@ -14,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from genenv.errors import UsageError
-from genenv.research.sweeps.readings import BUDGETS, MeasuredRun, Pair, read_all
+from genenv.research.sweeps.readings import BUDGETS, OUTCOMES, MeasuredRun, Pair, read_all
 from genenv.research.sweeps.recovery import (
     Recovery,
     RecoveryContrast,
@@ -52,6 +53,10 @@ class BudgetContrast(Contrast):
     """Whether the pair was named before the runs began, or asked for."""
 
     more_less: ClassVar[tuple[str, str]] = ("better", "worse")
+
+    def outcome(self) -> str:
+        """What is shown; at a budget of `OUTCOMES` nothing is tested."""
+        return "an outcome, no test" if self.budget in OUTCOMES else super(BudgetContrast, self).outcome()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +124,13 @@ def compare(paths: Sequence[Path], asked: Sequence[tuple[str, str]] = ()) -> Com
     found: list[BudgetContrast] = []
     for budget in (AT_THE_END, *BUDGETS):
         rows = [_contrast(variants, pair, budget, named=named) for pair in pairs]
-        found += with_holm([row for row in rows if row is not None])
+        tested = with_holm([row for row in rows if row is not None])
+        found += [replace(row, adjusted=math.nan) for row in tested] if budget in OUTCOMES else tested
     if not found:
         raise UsageError("no two of these runs have the same seed (run.seed): nothing is paired")
     notes += _unpaired(variants, pairs)
     notes += _unfinished(readings)
+    notes += _read_between(readings)
     return Comparison(
         env,
         variants,
@@ -255,6 +262,44 @@ def _unfinished(readings: Sequence[MeasuredRun]) -> list[str]:
     ]
 
 
+def _read_between(readings: Sequence[MeasuredRun]) -> list[str]:
+    """Return a sentence if success at equal budgets is read between measurements of several rounds."""
+    apart = max(
+        (
+            after.round - before.round
+            for run in readings
+            for before, after in itertools.pairwise(run.in_last_world())
+        ),
+        default=1,
+    )
+    if apart < 2:
+        return []
+    return [
+        f"measurements are up to {apart} rounds apart: success at equal budgets is read on straight lines "
+        "between them; run.eval_every=1 measures every round"
+    ]
+
+
+COST_COLUMNS = ("variant", "seeds", "rollouts", "tokens, agent", "tokens, both", "gate checks", "seconds")
+
+
+def costs(comparison: Comparison) -> Iterator[tuple[str, ...]]:
+    """Yield what each variant cost, means over its runs, as `COST_COLUMNS` says; a dash if unknown."""
+    for name, runs in comparison.variants.items():
+        spent = [run.measured[-1].spent for run in runs]
+        values = [
+            fmean(one[budget] for one in spent) for budget in ("attempts", "agent tokens", "all tokens")
+        ]
+        totals = [_total(runs, metric) for metric in ("tasks/checked", "time/round_s")]
+        yield (name, str(len(runs)), *("–" if math.isnan(one) else f"{one:,.0f}" for one in values + totals))
+
+
+def _total(runs: Sequence[MeasuredRun], metric: str) -> float:
+    """Return the mean over runs of a metric's sum over rounds; NaN if a run has no such metric."""
+    found = [[values[metric] for values in run.metrics.values() if metric in values] for run in runs]
+    return fmean(map(sum, found)) if all(found) else math.nan
+
+
 COLUMNS = ("budget", "each", "variant", "against", "success", "against it", *CELLS)
 
 
@@ -288,9 +333,11 @@ def findings(comparison: Comparison) -> list[str]:
 def _contrast_text(one: BudgetContrast) -> str:
     """What is shown at a budget; within noise also how many seeds would settle it."""
     where = "at the end" if one.budget == AT_THE_END else f"at {one.amount:,.0f} {one.budget} each"
-    found = one.difference
-    needed = found.needed if one.outcome() == WITHIN_NOISE else None
-    settled = f"; if this is the true difference, {needed} seeds would show it" if needed else ""
+    found, settled = one.difference, ""
+    if one.outcome() == WITHIN_NOISE and found.value and found.spread is not None:
+        held_out = f"no number of seeds would show it on these {counted(found.spread.tasks, 'held-out task')}"
+        shown = f"{found.needed} seeds would show it" if found.needed else held_out
+        settled = f"; if this is the true difference, {shown}"
     return (
         f"{one.one} against {one.other}, {where}: {one.means[0]:.1%} and {one.means[1]:.1%}, "
         f"{100 * found.value:+.1f} points ({100 * found.low:+.1f} to {100 * found.high:+.1f}, "

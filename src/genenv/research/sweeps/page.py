@@ -26,8 +26,16 @@ from genenv.research.parts import (
     round_ticks,
     to_svg,
 )
-from genenv.research.sweeps.compare import AT_THE_END, COLUMNS, Comparison, findings, rows
-from genenv.research.sweeps.readings import BUDGETS, MeasuredRun
+from genenv.research.sweeps.compare import (
+    AT_THE_END,
+    COLUMNS,
+    COST_COLUMNS,
+    Comparison,
+    costs,
+    findings,
+    rows,
+)
+from genenv.research.sweeps.readings import BUDGETS, OUTCOMES, MeasuredRun
 from genenv.research.sweeps.recovery import recovery_rows, shifted_run
 from genenv.statistics import mean_interval
 
@@ -48,6 +56,9 @@ def write_page(comparison: Comparison, folder: Path, *, title: str) -> Path:
         runs=sum(map(len, comparison.variants.values())),
         findings=findings(comparison),
         at_the_end=AT_THE_END,
+        outcomes=OUTCOMES,
+        cost_columns=COST_COLUMNS,
+        costs=list(costs(comparison)),
         columns=COLUMNS,
         rows=list(rows(comparison)),
         pictures=[picture for picture in drawn if picture.svg is not None],

@@ -25,6 +25,10 @@ BUDGETS: Mapping[str, tuple[str, ...]] = {
     "optimizer steps": ("agent/steps",),
 }
 """Budgets for comparing runs at equal cost: the metrics to add up, over all rounds."""
+OUTCOMES = frozenset({"optimizer steps"})
+"""Budgets that a variant does not spend but brings about. A run makes a step for each batch of tasks with
+mixed outcomes, which is what curricula change. So success at equal steps describes how a difference came
+about, and is no test of a variant."""
 
 
 @dataclass(frozen=True, slots=True)
