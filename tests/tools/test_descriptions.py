@@ -116,7 +116,7 @@ def test_a_list_of_records_of_unknown_fields_is_not_made_up() -> None:
     assert not is_free(one, "b")
 
 
-def test_an_optional_argument_that_the_first_sentence_names_is_always_given() -> None:
+def test_optional_arguments_without_which_the_first_sentence_says_too_little_are_always_given() -> None:
     properties: dict[str, Any] = {name: {"type": "string"} for name in ("path", "name", "depth")}
     find = Tool(
         name="find",

@@ -79,14 +79,23 @@ def is_said_required(tool: Tool, name: str) -> bool:
     return _REQUIRED.search(str(tool.properties.get(name, {}).get("description", ""))) is not None
 
 
-def is_in_sentence(tool: Tool, name: str) -> bool:
-    """Whether a tool's first sentence has the words of a parameter: `Find files under a path`.
+_ACTIONS = frozenset({"action", "command", "method", "mode", "op", "operation"})
+"""Parameters that choose what a tool does."""
 
-    A request made of that sentence says too little without a value for it, also where it is optional.
+
+def is_wanted(tool: Tool, name: str) -> bool:
+    """Whether a request made of the tool's first sentence says too little without a value for a parameter.
+
+    So it is if the parameter is required, chooses what the tool does, or is named by that sentence, as in
+    `Find files under a path`, or is the number that it has a bound of, as in `Return up to ten links`.
     """
+    if name not in tool.properties or name in tool.required or name in _ACTIONS:
+        return name in tool.properties
     sentence = tool.description.split(". ", 1)[0].lower()
+    if "up to" in sentence and tool.resolved(tool.properties[name]).get("type") in ("integer", "number"):
+        return True
     said = {singular(word) for word in re.findall(r"\w+", sentence)}
-    return name in tool.properties and "optional" not in sentence and said.issuperset(words_of(name))
+    return "optional" not in sentence and said.issuperset(words_of(name))
 
 
 def agreeing(tool: Tool, given: Collection[str]) -> list[str]:

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from pydantic import JsonValue
 
-from genenv.tools.discover.descriptions import agreeing, is_in_sentence, is_said_required, misplaced
+from genenv.tools.discover.descriptions import agreeing, is_said_required, is_wanted, misplaced
 from genenv.tools.discover.state_values import ANY, KEY, NAMES, indices, leaves, records, wanted
 from genenv.tools.generate.fresh_values import fresh, in_order, told_values
 from genenv.tools.language.words import COLUMN, SAID
@@ -189,8 +189,7 @@ def draw_arguments(
         if needed.get(slot)
         or slot in always
         or is_said_required(tool, slot)
-        or (is_in_sentence(tool, slot) and (way == FRESH or held.values.get(way)))
-        or slot in _ACTIONS & tool.properties.keys()
+        or (is_wanted(tool, slot) and (way == FRESH or held.values.get(way)))
         or rng.random() < 0.5
     }
     fitting = agreeing(tool, {slot for slot in chosen if slot in tool.properties})
@@ -207,7 +206,7 @@ def draw_arguments(
             continue
         if way == FRESH:
             args[name] = fresh(tool, name, rng)
-            if name not in tool.required and args[name] == tool.properties[name].get("default"):
+            if not is_wanted(tool, name) and args[name] == tool.properties[name].get("default"):
                 del args[name]
             continue
         values = taken(tool, name, own.get(way) or held.values[way])
@@ -236,10 +235,6 @@ def draw_arguments(
         if (value != {} or name in tool.required) and name not in lost
     }
     return args if tool.problem(args) is None else None
-
-
-_ACTIONS = frozenset({"action", "command", "method", "mode", "op", "operation"})
-"""Optional parameters that are always given, as they choose what a tool does."""
 
 
 def _chosen(values: Sequence[Json], fails: Sequence[Json], rng: random.Random) -> Json:
