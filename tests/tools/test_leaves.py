@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from genenv.tools.discover.recipes import meant
 from genenv.tools.discover.state_values import (
     about,
     is_inside_record,
@@ -63,6 +64,14 @@ def test_values_are_gathered_by_kind_each_once() -> None:
 def test_a_parameter_wants_kinds_by_its_name(parameter: str, tool: str, first: str | None) -> None:
     found = wanted(parameter, tool, list(leaves(STATE)))
     assert (found[0] if found else None) == first
+
+
+def test_a_field_of_an_item_is_of_what_the_list_holds_and_an_email_is_no_key() -> None:
+    kinds = ["contacts.*.id", "topics.*.id", "emails.#", "contacts.*.email"]
+    assert wanted(meant("topics.id"), "contacts_create", kinds)[0] == "topics.*.id"
+    assert wanted(meant("topics.name"), "contacts_create", ["topics.*.id"]) == []
+    assert wanted("email", "contacts_update", kinds) == ["contacts.*.email"]
+    assert wanted("email_id", "emails_get", kinds)[0] == "emails.#"
 
 
 def test_single_values_are_those_that_a_result_holds_in_one_place_only() -> None:

@@ -23,6 +23,7 @@ from genenv.tools.discover.recipes import (
     draw_arguments,
     is_free,
     items,
+    meant,
     parsed_result,
     slots,
     source_of,
@@ -285,10 +286,10 @@ class Probe:
 
     def _find_named(self, slot: str) -> list[str]:
         """Return the sources that the name of a slot suggests."""
-        of, name = alone(self._tool, slot)
+        tool, name = self._tool.name, meant(slot)
         held = [kind for kind in self._fitting(slot) if source_of(kind) is None]
-        told = [kind for kind in self._fitting(slot) if source_of(kind) not in (None, of.name)]
-        return [*wanted(name, of.name, held), *wanted(name, of.name, told)]
+        told = [kind for kind in self._fitting(slot) if source_of(kind) not in (None, tool)]
+        return [*wanted(name, tool, held), *wanted(name, tool, told)]
 
     def _ways(self, slot: str) -> list[str]:
         """Return the sources that are tried first: those that the name suggests, and `FRESH`."""

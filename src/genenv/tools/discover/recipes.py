@@ -17,7 +17,7 @@ from typing import Any, cast
 from pydantic import JsonValue
 
 from genenv.tools.discover.descriptions import agreeing, is_said_required, is_wanted, misplaced
-from genenv.tools.discover.state_values import ANY, KEY, NAMES, indices, leaves, records, wanted
+from genenv.tools.discover.state_values import ANY, KEY, NAMES, indices, leaves, records, refers, wanted
 from genenv.tools.generate.fresh_values import fresh, in_order, told_values
 from genenv.tools.language.words import COLUMN, SAID
 from genenv.tools.worlds.base import Call, Outcome, Tool
@@ -291,6 +291,12 @@ def alone(tool: Tool, slot: str) -> tuple[Tool, str]:
     return Tool(name=tool.name, parameters={**tool.parameters, "properties": {field: fields[field]}}), field
 
 
+def meant(slot: str) -> str:
+    """Return the name by which the source of a slot is looked for: the `id` of `topics` is a topic's."""
+    outer, _, field = slot.partition(".")
+    return f"{outer}_{field}" if field and refers(field) else field or outer
+
+
 def found_by(tool: Tool, slot: str, way: str) -> str:
     """Return how the source of a slot's values was found, in a few words."""
     of, name = alone(tool, slot)
@@ -298,7 +304,7 @@ def found_by(tool: Tool, slot: str, way: str) -> str:
         return told_values(of, name) or "made up"
     if way.startswith(SAID):
         return "what users say"
-    return "by name" if wanted(name, of.name, [way]) else "by trying"
+    return "by name" if wanted(meant(slot), tool.name, [way]) else "by trying"
 
 
 def taken(tool: Tool, slot: str, values: Sequence[Json]) -> Sequence[Json]:

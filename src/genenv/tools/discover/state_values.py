@@ -292,6 +292,10 @@ def _is_place(kind: str) -> bool:
     return kind.endswith((INDEX, f"{ANY}.{NAMES}"))
 
 
+_VALUES = frozenset({"address", "date", "email", "link", "mail", "phone", "price", "time", "url", "website"})
+"""Words of parameters that hold the value itself, also where there is a table of that name."""
+
+
 def _likeness(name: tuple[str, ...], tool: set[str], kind: str) -> float:
     """Return how well a kind suits a parameter's name; 0: not at all."""
     parts = [part for part in kind.split(".") if part != ANY]
@@ -306,6 +310,8 @@ def _likeness(name: tuple[str, ...], tool: set[str], kind: str) -> float:
     if set(key) <= _NAMING and (not key or not asked & _NAMING or asked & set(key)):  # the name of a record
         if not head:
             return 2.2 if around & tool and not key else 0.0
+        if not key and asked <= _VALUES:  # the `email` of a contact is no key of the table `emails`
+            return 0.0
         if set(head) <= around:
             return 2.5 if key else 2.4 if asked & _SPOKEN else 3.2
         return 2.0 if head[-1] in around else 0.0

@@ -188,6 +188,8 @@ def _array(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth:
     if places := cast("Sequence[JsonObject]", schema.get("prefixItems", ())):
         return [_value(tool, one, name, rng, depth + 1, plain=plain) for one in places]
     items = cast(JsonObject, schema.get("items", {"type": "string"}))
+    if not plain and items.get("type") == "number" and items.keys().isdisjoint(_BOUNDS):
+        items = {**items, "type": "integer"}  # a list of numbers is mostly one of ids
     drawn = [_value(tool, items, name, rng, depth + 1, plain=plain) for _ in range(rng.randint(least, most))]
     return list({repr(one): one for one in drawn}.values()) if least <= 1 else drawn
 

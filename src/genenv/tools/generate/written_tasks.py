@@ -220,7 +220,8 @@ def writing_prompt(
             f"calls: 1 to {most_calls} calls that do exactly what the request says, no call more. They "
             "succeed on the records as they are.",
             "asks: if the user wants to be told a value, the name of its field in the last call's result; "
-            "the request asks for it, and for no other value, without saying it. Otherwise null.",
+            "the request asks for it, and for no other value, without saying it. Otherwise null, and the "
+            "request does not ask to be told anything: something is done, or looked up.",
             f"Use above all: {', '.join(tools)}.",
             *(["Write others than these:", *passed] if passed else []),
         ]
