@@ -53,6 +53,7 @@ def test_a_quantity_without_a_type_is_a_number() -> None:
         ("find", "order_number", {"type": "string"}, r"O-\d{3}"),
         ("book", "new_seat", {"type": "string"}, r"\d+[A-F]"),
         ("set", "status", {"type": "string"}, r"pending|active|paused|completed|archived"),
+        ("list", "page_count", {"type": "number", "minimum": 0, "maximum": 40}, r"\d+"),
         ("set", "gift", {"description": "bool, whether it is one"}, "True|False"),
         ("set", "items", {"description": "number of items, as text"}, r"[a-z]+ [a-z]+"),
     ],

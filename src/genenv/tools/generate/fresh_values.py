@@ -60,6 +60,8 @@ _PAIRS: tuple[tuple[str, str], ...] = (
     *(("min", "max"), ("since", "until"), ("start", "end")),
 )
 """Words by which two parameters name the bounds of a range."""
+_WHOLE = frozenset({"age", "count", "id", "limit", "page", "qty", "quantity"})
+"""Last words of parameters that are whole numbers, also where their schema says number."""
 _CREATE = frozenset({"add", "create", "insert", "new", "register"})
 """Verbs of tools whose other words say what the new record is."""
 _DOCUMENTED = re.compile(r"\(?(int|integer|float|number|bool|boolean)\b(?! (?:of|that|to)\b)", re.IGNORECASE)
@@ -142,7 +144,8 @@ def _value(
         case "boolean":
             return rng.random() < 0.5
         case "integer" | "number":
-            return _number(_bounded(schema, told), name, rng, whole=kind == "integer", plain=plain)
+            whole = kind == "integer" or (not plain and bool(_WHOLE & {*words_of(name)[-1:]}))
+            return _number(_bounded(schema, told), name, rng, whole=whole, plain=plain)
         case "array":
             return _array(tool, schema, name, rng, depth, plain=plain)
         case "object":
