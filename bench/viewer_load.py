@@ -258,6 +258,8 @@ def paths(folder: Path, name: str) -> dict[str, list[str]]:
         "curves": [run("curves")],
         "config": [run("config")],
         "tasks": [run("tasks")],
+        "two rounds": [run("rounds", round=one) for one in rounds if one > 1],
+        "rounds far apart": [run("rounds", round=one, before=1, by="skill") for one in rounds if one > 1],
         "tasks of a round": [run("tasks", round=one) for one in rounds],
         "hardest of a round": [run("tasks", round=one, sort="hard") for one in rounds],
         "hardest": [run("tasks", sort="hard")],

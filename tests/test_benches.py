@@ -31,6 +31,7 @@ FAST = {
     "contrast_picture",
     "environments",
     "picture",
+    "viewer_pictures",
     "portability",
     "quickstart_seeds",
     "rarity_picture",

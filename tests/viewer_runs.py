@@ -35,6 +35,7 @@ from genenv.types import (
     TaskBatch,
     Trace,
 )
+from genenv.viewer.folders import Run
 from genenv.viewer.pages import Viewer
 
 HOSTILE = (
@@ -58,6 +59,17 @@ METRICS = {
     "time/round_s": 4.0,
     "tokens/sampled": 80.0,
 }
+
+
+def run_of(metrics: Mapping[str, Sequence[float | None]]) -> Run:
+    """A run with these metrics in its rounds, from 1 on."""
+    most = max(map(len, metrics.values()), default=0)
+    rounds = {
+        number + 1: {name: found for name, line in metrics.items() if (found := line[number]) is not None}
+        for number in range(most)
+    }
+    settings = {"curriculum.alpha": 0.5}
+    return Run(name="demo", path=Path("none"), settings=settings, rounds=rounds, notes=())
 
 
 def write_run(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import fcntl
+import io
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -50,6 +52,13 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def write_csv(path: Path, lines: Iterable[Sequence[object]]) -> None:
+    """Write rows as a CSV file, atomically."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(lines)
+    write_whole(path, text.getvalue())
 
 
 def write_whole(path: Path, text: str) -> None:

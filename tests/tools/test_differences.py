@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from bundles import call
 from genenv.errors import UsageError
-from genenv.tools.worlds.differences import difference, patched
+from genenv.tools.worlds.differences import changed, difference, patched
 from genenv.tools.worlds.python import PythonWorld
 
 KEYS = st.sampled_from("abc")
@@ -97,3 +97,19 @@ def test_a_state_that_is_too_deep_is_refused_however_large_it_is(tmp_path: Path,
         UsageError, match="the tools' state cannot be read: it holds something that is too deep"
     ):
         PythonWorld(tmp_path, "tools.py")
+
+
+def test_the_places_that_changed_are_named_with_their_values() -> None:
+    old = {"a": 1, "b": {"c": [1, 2, 3]}, "gone": "x", "same": [{"k": 1}]}
+    new = {"a": 2, "b": {"c": [1, 9, 2, 3]}, "same": [{"k": 1}], "new": None}
+    assert list(changed(old, new)) == [
+        ("a", "1", "2"),
+        ("b.c[1]", "", "9"),
+        ("gone", '"x"', ""),
+        ("new", "", "null"),
+    ]
+    assert list(changed([1, {"k": 1}, 3], [1, {"k": 2}, 3])) == [("[1].k", "1", "2")]
+    assert list(changed([1, 2, 3], [1, 3])) == [("[1]", "2", "")]
+    assert list(changed([1, 1], [1])) == [("[1]", "1", "")]
+    assert list(changed(True, "x", "here")) == [("here", "true", '"x"')]
+    assert not list(changed({"a": [1]}, {"a": [1]}))

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from genenv.progress import LiveFile, Silent, advance, staged
 from genenv.runs.store.store import PoolStore
 from genenv.types import Seed
 from genenv.viewer import address, asking
-from viewer_browser import Window
+from viewer_browser import BROWSER, Window
 from viewer_runs import HOSTILE, commit, write_results, write_run
 
 pytestmark = pytest.mark.long
+BENCH = Path(__file__).parents[2] / "bench"
 
 
 def test_a_round_arrives_and_its_tasks_are_read_by_keyboard(browser: Any, tmp_path: Path, serve: Any) -> None:
@@ -72,6 +76,7 @@ def test_narrow_and_dark_pages_of_hostile_texts_fit_and_run_nothing(
         ("task", "task-2"),
         ("trace", "Rollout 2"),
         ("refused", "Refused"),
+        ("rounds", "Rounds"),
     ):
         if link is not None:
             window.page.get_by_role("link", name=link).first.click()
@@ -123,6 +128,24 @@ def test_runs_are_marked_and_compared_by_keyboard_while_one_is_written(
     assert not window.faults + plain.faults
 
 
+def test_the_list_of_runs_is_not_wider_than_its_window(browser: Any, tmp_path: Path, serve: Any) -> None:
+    name = "household-learnability-and-other-words/with-a-base-share-of-a-half/seed-0"
+    more = '[policy]\nmodel = "somebody/A-Model-With-A-Long-Name-14B-Instruct-2507"\n'
+    head = 'variant = "learnability+expected_reward"\n'
+    folder = write_run(tmp_path / name, rounds=12, planned=12_000, run_seed=1234, head=head, more=more)
+    server = serve(tmp_path).server
+    window = Window(browser, server.url, viewport={"width": 1280, "height": 800})
+    live = LiveFile(folder.live, Silent())
+    with folder.lock(), live, staged(live, "round 4/9: rollouts", items=4, unit="rollouts"):
+        advance(items=3)
+        window.open("/")
+        window.page.get_by_text("● running").wait_for()
+        assert window.page.evaluate(
+            "[...document.querySelectorAll('.scroll')].every((one) => one.scrollWidth <= one.clientWidth)"
+        )
+    assert not window.faults
+
+
 def test_rounds_of_charts_and_shares_of_maps_are_reached_by_keyboard(
     browser: Any, tmp_path: Path, serve: Any
 ) -> None:
@@ -140,7 +163,8 @@ def test_rounds_of_charts_and_shares_of_maps_are_reached_by_keyboard(
     chart.press("ArrowLeft")
     assert chart.get_attribute("aria-valuetext") == "round 3, success 0.4"
     chart.press("Enter")
-    page.wait_for_url("**/tasks?origin=held_out&sort=hard")
+    page.wait_for_url("**/rounds?round=3#held-out")
+    assert page.get_by_role("heading", level=1).text_content() == "Round 3 against round 2"
     page.go_back()
     for title, opened in (("p̂", "tasks"), ("Reasons of refusal", "refused")):
         other = page.locator(
@@ -190,3 +214,14 @@ def test_marks_lineages_sql_and_evaluations_of_hostile_texts_fit_a_narrow_window
         assert window.is_narrow(), name
         window.picture(f"narrow-{name}")
     assert not window.faults
+
+
+def test_pictures_of_pages_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if BROWSER is None:
+        pytest.skip("no browser: install the Debian package chromium")
+    write_run(tmp_path / "runs" / "demo", rounds=3)
+    monkeypatch.setenv("GENENV_CACHE", str(tmp_path / "cache"))
+    command = [sys.executable, BENCH / "viewer_pictures.py", tmp_path / "runs", "--browser", BROWSER]
+    given = ["--page", address("demo", "rounds"), "--to", "#held-out", "--out", tmp_path / "picture.webp"]
+    subprocess.run([*map(str, command), *map(str, given)], check=True, capture_output=True)
+    assert (tmp_path / "picture.webp").read_bytes()[8:12] == b"WEBP"

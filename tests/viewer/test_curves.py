@@ -5,23 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from genenv.viewer.curves import alarms, charts, heats, numbers, sections, spark, table
-from genenv.viewer.folders import Run
-
-
-def run_of(metrics: Mapping[str, Sequence[float | None]]) -> Run:
-    """A run with these metrics in its rounds, from 1 on."""
-    most = max(map(len, metrics.values()), default=0)
-    rounds = {
-        number + 1: {name: found for name, line in metrics.items() if (found := line[number]) is not None}
-        for number in range(most)
-    }
-    settings = {"curriculum.alpha": 0.5}
-    return Run(name="demo", path=Path("none"), settings=settings, rounds=rounds, notes=())
+from viewer_runs import run_of
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_what_another_process_left_is_not_taken_for_now(tmp_path: Path, serve: A
     say(folder)
     os.utime(folder.live, (time.time() - 60,) * 2)
     with folder.lock():
-        assert "rollouts" not in reader.page("/")
+        assert "rollouts" not in reader.ask("/", HX_Request="true").text
         assert "12 rollouts" not in reader.page(address("demo"))
     assert "Last seen" not in reader.page(address("demo"))
 
@@ -74,7 +74,7 @@ def test_a_killed_run_says_where_it_was(tmp_path: Path, serve: Any) -> None:
     assert "Last seen at 1970-01-01 01:00:00 UTC in round 2/9: rollouts, 3 of 12 rollouts" in page
     assert "<progress" not in page
     assert "Last seen" not in reader.page(address("done"))
-    assert "rollouts" not in reader.page("/")
+    assert "rollouts" not in reader.ask("/", HX_Request="true").text
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"version": 2}', "[" * 70_000, "\0" * 100])

@@ -31,7 +31,7 @@ TASKS = address(DEEP, "tasks")
 
 def test_the_list_has_every_run_with_its_state_and_numbers(reader: Reader) -> None:
     text = text_of(reader.page("/"))
-    assert re.search(rf"{DEEP} ■ stopped 11 of 20 0\.25 → 0\.80 0\.50 → 0\.50 0\.50 – – 7 sums", text)
+    assert re.search(rf"{DEEP} seed 7 ■ stopped 11 of 20 0\.25 → 0\.80 0\.50 → 0\.50 0\.50 – sums –", text)
     assert "hostile" in text
     assert "notes" not in text
 
@@ -228,7 +228,7 @@ def test_a_trajectory_shows_its_turns_its_tokens_and_its_neighbors(reader: Reade
 @pytest.mark.long
 def test_a_run_of_scripted_players_shows_calls_and_tokens_as_text(trained: Path, serve: Any) -> None:
     reader = serve(trained.parent)
-    assert re.search(r"trained ✓ finished 3 of 3 .* tool_calling ", text_of(reader.page("/")))
+    assert re.search(r"trained .*✓ finished 3 of 3 .* tool_calling ", text_of(reader.page("/")))
     tasks = ids_of(reader.page(address("trained", "tasks", origin="generated")))
     page = reader.page(address("trained", "task", id=tasks[0]))
     links = [html.unescape(one) for one in re.findall(r'href="([^"]*/-/trace[^"]*)"', page)]
@@ -288,7 +288,7 @@ def test_every_link_leads_to_a_page_and_no_text_of_a_model_is_markup(reader: Rea
         tags = Tags(page)
         page_of = urlsplit(path).path
         bare = page_of.endswith(("/-/", "/-/sql")) or "hostile" not in path or "/-/" not in path
-        assert bare or "alert(1)" in page, path
+        assert bare or "alert(1)" in page or path.endswith("s?round=0"), path
         assert {tag for tag, _ in tags.tags}.isdisjoint({"img", "style", "iframe", "object"}), path
         for tag, attributes in tags.tags:
             assert tag != "script" or (attributes.get("src") or "").startswith("/static/")
@@ -466,7 +466,7 @@ def test_a_store_that_cannot_be_read_gives_a_sentence_and_the_rest_works(
     write_run(tmp_path / "other", rounds=1)
     sentence = damaged(folder, kind)
     reader = serve(tmp_path)
-    assert "demo ✓ finished 2 of 2" in text_of(reader.page("/"))
+    assert "✓ finished 2 of 2" in text_of(reader.page("/"))
     page = text_of(reader.page(address("demo")))
     assert sentence in page
     assert "Its tasks cannot be shown" in page
@@ -706,3 +706,56 @@ def test_metrics_that_are_added_cost_their_own_lines_alone(tmp_path: Path) -> No
     assert runs.find("demo").rounds[3] == {"a/b": 2.0}
     folder.metrics.write_bytes(b'{"round": 7, "a/b": 1}\n' * 90)
     assert list(runs.find("demo").rounds) == [7], "another file of this name"
+
+
+def test_what_each_call_changed_is_shown_if_the_results_are_those_recorded(
+    tmp_path: Path, serve: Any
+) -> None:
+    folder = write_run(tmp_path / "demo", rounds=2)
+    messages = [
+        {"role": "assistant", "content": 'save(text="<b>x</b>")'},
+        {"role": "tool", "content": '"saved"'},
+        {"role": "assistant", "content": "Done."},
+    ]
+    with closing(sqlite3.connect(folder.pool)) as db:
+        db.execute("UPDATE traces SET messages = ?", (json.dumps(messages),))
+        db.commit()
+    reader = serve(tmp_path)
+    page = address("demo", "trace", id="task-1 plain/0")
+    assert "it never executes tools of yours" in text_of(reader.page(page))
+    asked = list[Any]()
+
+    def replayed(result: str) -> Any:
+        def replay(settings: Any, payload: Any, replies: Any) -> Any:
+            asked.append((settings["environment.name"], payload, replies))
+            return [('save(text="<b>x</b>")', result, [("notes.<i>1</i>", "", '"<b>x</b>"')])]
+
+        return replay
+
+    reader.server.data.replay = replayed('"saved"')
+    text = text_of(reader.page(page))
+    assert 'save(text="<b>x</b>") notes.<i>1</i> – "<b>x</b>"' in text
+    assert "They gave the results that the agent got." in text
+    assert asked == [("sums", {"right": "plain"}, ['save(text="<b>x</b>")', "Done."])]
+    reader.server.data.replay = replayed('"other"')
+    assert "other results than those recorded" in text_of(reader.page(page))
+    assert "What changed" not in text_of(reader.page(address("demo", "trace", id="base plain/0"), 404))
+
+
+def test_forced_tokens_of_a_single_reply_are_told_from_sampled_ones(tmp_path: Path, serve: Any) -> None:
+    folder = write_run(tmp_path / "demo", rounds=2)
+    with closing(sqlite3.connect(folder.pool)) as db:
+        db.execute("UPDATE traces SET sampled = x'000100' WHERE id LIKE '%/0'")
+        two = json.dumps([{"role": "assistant", "content": "x"}, {"role": "user", "content": "y"}])
+        db.execute("UPDATE traces SET sampled = x'000100', messages = ? WHERE id LIKE '%/1'", (two,))
+        db.commit()
+    reader = serve(tmp_path)
+    page = reader.page(address("demo", "trace", id="task-1 plain/0"))
+    assert "reply 1: 1 token sampled, 1 forced, mean log-probability -0.050" in text_of(page)
+    assert re.findall(r'<span class="t (\w+)" title="token (\d+), ([^"]*)"', page) == [
+        ("p1", "52", "log-probability -0.050"),
+        ("forced", "256", "forced"),
+    ]
+    assert "no other token was allowed" in page
+    several = reader.page(address("demo", "trace", id="task-1 plain/1"))
+    assert "forced" not in text_of(several)

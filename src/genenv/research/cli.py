@@ -96,7 +96,7 @@ def _runs(
     for note in found.notes:
         console.print(Text(inert(f"note: {note}"), style="bold"), soft_wrap=True)
     if out is not None:
-        from genenv.research.sweeps.page import write_page  # matplotlib takes a second to load
+        from genenv.research.sweeps.page import write_page
 
         title = " and ".join(path.resolve().name for path in paths[:3])
         page = write_page(found, out, title=title)

@@ -13,9 +13,9 @@ import shutil
 import sys
 import threading
 import webbrowser
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -24,6 +24,7 @@ from genenv.cli.console import AllowHost, BodyMib, Host, Overrides, Requests, be
 from genenv.config.run import load_config
 from genenv.errors import UsageError
 from genenv.http.guard import MIB, Access, is_loopback, key_in, new_key
+from genenv.types import Json
 
 ENVIRONMENT = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
 """Environment variables that vLLM is started with."""
@@ -294,6 +295,12 @@ Beside = Annotated[
 ]
 
 
+def _replayed(settings: Mapping[str, object], payload: Json, replies: Sequence[str]) -> Any:  # noqa: ANN401
+    from genenv.tools.tool_calling.environment import replayed  # takes a moment, and few pages need it
+
+    return replayed(settings, payload, replies)
+
+
 def view(  # noqa: PLR0913 - the options of a command
     runs: Folder = Path("runs"),
     port: Port = 8765,
@@ -317,6 +324,7 @@ def view(  # noqa: PLR0913 - the options of a command
             raise
         # the port is taken, often by the viewer of another run
         server = Viewer(runs, host, 0, evaluations=evaluations)
+    server.data.replay = _replayed
 
     def ready() -> None:
         if beside:

@@ -15,7 +15,7 @@ from genenv.runs.metrics import METRICS, late_values
 from genenv.runs.store.database import Database
 from genenv.statistics import Contrast, Difference, counted, difference, mean_interval, with_holm
 from genenv.types import Json, JsonObject
-from genenv.viewer.curves import described
+from genenv.viewer.curves import described, short
 from genenv.viewer.folders import Run, reading
 
 _NOT_COMPARED = frozenset({"run.name", "run.seed", "policy.threads"})
@@ -48,6 +48,8 @@ SHOWN = ("key", *dict.fromkeys(name.partition("/")[0] for name in METRICS))
 """Choices of metrics: the key metrics, or those of a family."""
 _PAIRED = _KEY[1:10]
 """Metrics whose late means are compared in pairs, after held-out success."""
+_DIGITS = 9
+"""Settings with more digits are rounded."""
 _COSTS: Mapping[str, str] = {
     "agent/attempts": "rollouts",
     "tokens/sampled": "tokens sampled",
@@ -104,11 +106,16 @@ def differing(several: Sequence[Group]) -> list[tuple[str, list[str]]]:
     """Return the settings in which groups differ, with the value of each group; "–" if it has none."""
     names = sorted({name for group in several for name in group.runs[0].settings} - _NOT_COMPARED)
     rows = [
-        (name, [group.runs[0].text(name) or "–" for group in several])
+        (name, [_setting(group.runs[0], name) for group in several])
         for name in names
         if len({json.dumps(group.runs[0].settings.get(name), default=str) for group in several}) > 1
     ]
     return [(name, values) for name, values in rows if name not in ("variant", "preset")]
+
+
+def _setting(run: Run, name: str) -> str:
+    value, text = run.settings.get(name), run.text(name)
+    return f"{value:.6g}" if isinstance(value, float) and len(text) > _DIGITS else text or "–"
 
 
 def charts(several: Sequence[Group], shown: str, along: str, *, drawn: bool = True) -> list[JsonObject]:
@@ -142,7 +149,7 @@ def charts(several: Sequence[Group], shown: str, along: str, *, drawn: bool = Tr
                 "share": unit == "share",
                 "groups": curves,
                 "said": "; ".join(
-                    f"{group}: {fmean(list(one.values())[-1] for one in lines):.3g} at last"
+                    f"{group}: {short(fmean(list(one.values())[-1] for one in lines))} at last"
                     for group, lines in last.items()
                     if lines
                 ),

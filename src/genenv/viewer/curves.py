@@ -18,6 +18,8 @@ from genenv.viewer.folders import Run
 _MOST_SERIES = 8
 _LONG, _MOST_COLUMNS, _MOST_ROWS = 150, 36, 14
 """Rounds beyond which curves are smoothed; columns and rows of a map of shares."""
+_LONGEST_NUMBER = 1e12
+"""Numbers from here on are shown with an exponent."""
 _MOST_POINTS = 60
 """Points of a small picture; neighboring rounds beyond share one."""
 _BARS = 20
@@ -104,7 +106,8 @@ _CHARTS: Mapping[str, Sequence[tuple[str, str, str, Lines]]] = {
 """Question -> title, unit, kind and metrics of each chart that answers it."""
 
 _OPENS = {
-    "Held-out success": "tasks?origin=held_out&sort=hard",
+    "Held-out success": "rounds#held-out",
+    "Success in training": "rounds",
     "Valid rate of the simulator": "refused",
     "Reasons of refusal": "refused",
 }
@@ -216,9 +219,9 @@ def _series(run: Run, names: Lines) -> list[tuple[str, Mapping[int, float]]]:
                 (label, {n: sampled[n] / spent[n] for n in sampled if spent.get(n, 0.0) > _SHORTEST_S})
             )
         elif metric.endswith("/"):
-            order, lines = _family(run, metric)
+            order, lines = family(run, metric)
             kept, rest = order[: _MOST_SERIES - 1], order[_MOST_SERIES - 1 :]
-            found += [(_plain(name, metric), lines[name]) for name in kept]
+            found += [(plain(name, metric), lines[name]) for name in kept]
             if rest:
                 found.append(
                     ("others", {n: sum(lines[name].get(n, 0.0) for name in rest) for n in run.rounds})
@@ -228,7 +231,7 @@ def _series(run: Run, names: Lines) -> list[tuple[str, Mapping[int, float]]]:
     return found
 
 
-def _family(run: Run, prefix: str) -> tuple[list[str], Mapping[str, Mapping[int, float]]]:
+def family(run: Run, prefix: str) -> tuple[list[str], Mapping[str, Mapping[int, float]]]:
     """Return the metrics of a family, the largest first, and the values of each."""
     lines = {
         name: line for name, line in run.metrics.items() if name.startswith(prefix) and name != "time/round_s"
@@ -237,16 +240,21 @@ def _family(run: Run, prefix: str) -> tuple[list[str], Mapping[str, Mapping[int,
     return sorted(known, key=lambda name: (-sum(lines[name].values()), name)), lines
 
 
-def _plain(name: str, prefix: str) -> str:
+def plain(name: str, prefix: str) -> str:
+    """Return the name of a metric of a family in words."""
     return name.removeprefix(prefix).removesuffix("_s").replace("_", " ")
 
 
 def said(values: Mapping[int, float]) -> str:
     """Return the first, the last, the smallest and the largest value: what a picture says at once."""
     line = list(values.values())
-    if len(line) == 1:
-        return f"{line[0]:.3g}"
-    return f"{line[0]:.3g} first, {line[-1]:.3g} last, from {min(line):.3g} to {max(line):.3g}"
+    first, last, least, most = map(short, (line[0], line[-1], min(line), max(line)))
+    return first if len(line) == 1 else f"{first} first, {last} last, from {least} to {most}"
+
+
+def short(value: float) -> str:
+    """Return a number with three digits; one from 1000 on as a whole number."""
+    return f"{value:,.0f}" if 1000 <= abs(value) < _LONGEST_NUMBER else f"{value:.3g}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -313,8 +321,8 @@ def heats(run: Run) -> list[Heat]:
         for label, metric, first, last in levels
     ]
     band = f" ▸ marks the rows in the target band {low:g} to {high:g}." if run.band is not None else ""
-    skills, _ = _family(run, "tasks/share/")
-    known, _ = _family(run, "agent/skill/")
+    skills, _ = family(run, "tasks/share/")
+    known, _ = family(run, "agent/skill/")
     learned, leveled, written, *_ = _CHARTS
     found = [
         (
@@ -329,7 +337,7 @@ def heats(run: Run) -> list[Heat]:
             "Skills of new tasks",
             "% of a round's new tasks that need a skill.",
             [
-                _heat_row(run, columns, _plain(name, "tasks/share/"), name, skill=name[len("tasks/share/") :])
+                _heat_row(run, columns, plain(name, "tasks/share/"), name, skill=name[len("tasks/share/") :])
                 for name in skills[:_MOST_ROWS]
             ],
         ),
@@ -338,7 +346,7 @@ def heats(run: Run) -> list[Heat]:
             "The agent's success by skill",
             "%, estimated from all its rollouts so far.",
             [
-                _heat_row(run, columns, _plain(name, "agent/skill/"), name, skill=name[len("agent/skill/") :])
+                _heat_row(run, columns, plain(name, "agent/skill/"), name, skill=name[len("agent/skill/") :])
                 for name in sorted(known[:_MOST_ROWS])
             ],
         ),
@@ -437,7 +445,7 @@ def _change(line: Sequence[float]) -> str:
 def table(run: Run) -> list[tuple[str, str, str, str]]:
     """Return name, value, unit and meaning of each metric of the last round."""
     last = sorted(run.rounds[run.done].items()) if run.rounds else ()
-    return [(name, f"{value:.4g}", *described(name)) for name, value in last]
+    return [(name, short(value), *described(name)) for name, value in last]
 
 
 def described(metric: str) -> tuple[str, str]:
@@ -448,26 +456,41 @@ def described(metric: str) -> tuple[str, str]:
         return "", ""
 
 
-def spark(run: Run, *, width: int = 120, height: int = 28) -> Markup:
+def spark(run: Run) -> Markup:
     """Return a small picture of held-out success, or else of the mean success rate of tasks, as SVG."""
     values = run.series("agent/eval_success")
     label = "held-out success"
     if len(values) < 2:
         values, label = run.series("curriculum/p_hat_mean"), "mean p̂"
-    if len(values) < 2:
+    return picture({n: min(1.0, max(0.0, value)) for n, value in values.items()}, label, least_span=0.2)
+
+
+def picture(
+    whole: Mapping[int, float], label: str, *, least_span: float, width: int = 120, height: int = 28
+) -> Markup:
+    """Return a small picture of values by round as SVG; nothing of fewer than two.
+
+    Args:
+        whole: the values.
+        label: what they are.
+        least_span: the picture is at least so high. Below 1 the values are shares, which end at 1.
+        width: of the picture in pixels.
+        height: of the picture in pixels.
+    """
+    if len(whole) < 2:
         return Markup("")
-    whole, places, size = values, list(values), -(-len(values) // _MOST_POINTS)
+    places, size = list(whole), -(-len(whole) // _MOST_POINTS)
     columns = [places[at : at + size] for at in range(0, len(places), size)]
     values = {fmean(column): fmean(whole[number] for number in column) for column in columns}
     first, last = min(values), max(values)
     x_of = (width - 6) / ((last - first) or 1)
-    shares = {number: min(1.0, max(0.0, value)) for number, value in values.items()}
-    least, most = min(shares.values()), max(shares.values())
-    span = max(0.2, most - least)
-    bottom = min(1.0 - span, max(0.0, (least + most - span) / 2))
+    least, most = min(values.values()), max(values.values())
+    span = max(least_span, most - least)
+    bottom = max(0.0, (least + most - span) / 2)
+    bottom = min(1.0 - span, bottom) if least_span < 1 else bottom
     points = [
-        (3 + (n - first) * x_of, 3 + (1 - (share - bottom) / span) * (height - 6))
-        for n, share in shares.items()
+        (3 + (n - first) * x_of, 3 + (1 - (value - bottom) / span) * (height - 6))
+        for n, value in values.items()
     ]
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     return Markup(

@@ -1,4 +1,4 @@
-"""The command `genenv report`: the viewer's pages of a run, frozen into one file that needs no server.
+"""Pages in one file that needs no server: `genenv report`, and pages with charts of other commands.
 
 The viewer itself makes the pages. What leads out of the file is taken out: forms, links to other pages, and
 what the page of a running run asks of its server. Charts are drawn from data in the file.
@@ -6,6 +6,8 @@ what the page of a running run asks of its server. Charts are drawn from data in
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +30,7 @@ from genenv.runs.store.database import Database
 from genenv.runs.store.records import RoundOverview
 from genenv.runs.store.store import PoolStore
 from genenv.statistics import wilson
+from genenv.types import Json, JsonObject
 from genenv.viewer.folders import Runs
 from genenv.viewer.pages import Pages, environment
 from genenv.viewer.tasks import conversation, readable
@@ -195,19 +198,14 @@ class _Frozen:
                 body=Markup('<pre tabindex="0">{}</pre>').format(settings),
             ),
         ]
-        curves = _text(self._pages.curves(self._request("curves"))).replace("<", "\\u003c")
-        scripts = [_STORED, *(_static(name) for name in _SCRIPTS)]
-        hashes = [b64encode(sha256(one.encode()).digest()).decode() for one in scripts]
+        curves = _text(self._pages.curves(self._request("curves")))
         lost = {name: label for name, label in _LOST.items() if any(one.metrics.get(name) for one in rounds)}
         return (
             environment()
             .get_template("frozen.html")
             .render(
                 title=self._run.name,
-                styles=[*(_static(name) for name in _STYLES)],
-                hashes=[f"'sha256-{one}'" for one in hashes],
-                curves=Markup(curves),  # noqa: S704 - JSON without any tag
-                scripts=scripts,
+                **_inlined(curves),
                 first=self._body("", self._pages.run),
                 parts=parts,
                 columns=[*_NUMBERS, *lost.values(), "seconds"],
@@ -245,6 +243,79 @@ class _Frozen:
         anchor = self._anchors.get((page, id_)) if known else None
         rest = re.sub(r'\s(?:href|rel|aria-current)="[^"]*"', "", link[1])
         return f'<a href="#{anchor}"{rest}>{link[2]}</a>' if anchor else f"<span{rest}>{link[2]}</span>"
+
+
+def _inlined(curves: str) -> dict[str, object]:
+    """Return what a template needs to draw charts in a file of its own, from their data as JSON."""
+    scripts = [_STORED, *(_static(name) for name in _SCRIPTS)]
+    hashes = [b64encode(sha256(one.encode()).digest()).decode() for one in scripts]
+    return {
+        "styles": [*(_static(name) for name in _STYLES)],
+        "hashes": [f"'sha256-{one}'" for one in hashes],
+        "curves": Markup(curves.replace("<", "\\u003c")),  # noqa: S704 - JSON without any tag
+        "scripts": scripts,
+    }
+
+
+def chart_page(package: str, template: str, charts: Sequence[JsonObject], **values: object) -> str:
+    """Return a page with charts that loads no other file, as HTML; equal values give equal pages.
+
+    Args:
+        package: the package that has the template.
+        template: the name of a file in its `templates`, which shows `charts`.
+        charts: from `line_chart`.
+        values: what else the template shows.
+    """
+    curves = json.dumps({"charts": charts}, ensure_ascii=False)
+    return environment(package).get_template(template).render(charts=charts, **_inlined(curves), **values)
+
+
+def line_chart(
+    title: str,
+    note: str,
+    lines: Mapping[str, Mapping[float, tuple[float, float, float]]],
+    *,
+    axis: str,
+    unit: str = "share",
+    band: tuple[float, float] | None = None,
+) -> JsonObject | None:
+    """Return a chart of lines with bands; None without any point.
+
+    Args:
+        title: unique on the page.
+        note: how to read the chart.
+        lines: name of a line -> place -> value, lower and upper bound; NaN if there is none.
+        axis: name of the places.
+        unit: of the values; a `share` is in [0, 1].
+        band: shaded values.
+    """
+
+    def short(value: float) -> float | None:
+        return None if math.isnan(value) else float(f"{value:.5g}")
+
+    known = {name: points for name, points in lines.items() if points}
+    if not known:
+        return None
+    groups: list[Json] = [
+        {"name": name, "place": place, "x": [float(x) for x in points]}
+        | {
+            key: [short(row[column]) for row in points.values()]
+            for column, key in enumerate(("mean", "low", "high"))
+        }
+        for place, (name, points) in enumerate(lines.items())  # of its color, the same in all charts
+        if points
+    ]
+    ends = {name: list(points.values())[-1][0] for name, points in known.items()}
+    return {
+        "title": title,
+        "unit": unit,
+        "note": note,
+        "axis": axis,
+        "share": unit == "share",
+        "band": None if band is None else list(band),
+        "groups": groups,
+        "said": "; ".join(f"{name}: {end:.3g} at last" for name, end in ends.items()),
+    }
 
 
 def _static(name: str) -> Markup:

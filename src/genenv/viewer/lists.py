@@ -61,7 +61,8 @@ def _rates(more: str = "") -> tuple[str, str]:
     return f"(SELECT count(*) {where})", f"(SELECT sum(success) {where})"
 
 
-_ASKED = "CASE WHEN json_valid(messages) THEN substr(json_extract(messages, '$[#-1].content'), 1, 400) END"
+ASKED = "CASE WHEN json_valid(messages) THEN substr(json_extract(messages, '$[#-1].content'), 1, 400) END"
+"""What a row of `tasks` asks, as SQL: the beginning of its last message."""
 _FORMAT = 1
 """Part of the file's name; another number after each change of its tables."""
 _TABLES = """
@@ -389,7 +390,7 @@ def tasks(db: Database, wanted: Wanted) -> tuple[list[Row], str]:
     per_round = "" if wanted.round is None else " AND traces.round = :round"
     tried, solved = ("page.tried", "page.solved") if wanted.indexed else _rates(per_round)
     sql = f"""
-        SELECT tasks.n, tasks.id, tasks.round, tasks.origin, tasks.skills, {_ASKED} AS asked, page.rate,
+        SELECT tasks.n, tasks.id, tasks.round, tasks.origin, tasks.skills, {ASKED} AS asked, page.rate,
                {tried} AS tried, {solved} AS solved,
                (SELECT count(*) FROM evaluations WHERE task_id = tasks.id) AS evaluated,
                (SELECT sum(success) FROM evaluations WHERE task_id = tasks.id) AS held
@@ -535,7 +536,7 @@ def relatives(db: Database, where: str, *values: str | int | None) -> list[Row]:
     """Return short rows of the tasks of a store that fit a condition, with `tried` and `solved`."""
     tried, solved = _rates()
     return db.rows(
-        f"""SELECT n, id, tasks.round, origin, tasks.context_id, p_hat, {_ASKED} AS asked, {tried} AS tried,
+        f"""SELECT n, id, tasks.round, origin, tasks.context_id, p_hat, {ASKED} AS asked, {tried} AS tried,
                    {solved} AS solved
             FROM main.tasks LEFT JOIN batches ON batches.context_id = tasks.context_id WHERE {where}""",  # noqa: S608
         values,

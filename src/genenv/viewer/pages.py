@@ -34,7 +34,7 @@ from genenv.files import cache_folder
 from genenv.http.guard import Access, is_same
 from genenv.http.server import HttpServer, Service
 from genenv.texts import clean, inert
-from genenv.viewer import BadAddress, address, asking, compare, curves, tasks, whole
+from genenv.viewer import BadAddress, address, asking, compare, curves, rounds, tasks, whole
 from genenv.viewer.evaluations import EvaluationPages, Evaluations
 from genenv.viewer.folders import NotFound, Rounds, Run, Runs, reading
 from genenv.viewer.lists import Indices
@@ -62,6 +62,35 @@ _HEADERS = {
 """Headers of every answer: nothing is loaded from elsewhere, and no text becomes a script."""
 
 
+TERMS = {
+    "held-out success": "share of the held-out tasks that the agent solves at temperature 0, from the first "
+    "evaluation to the last. Nobody trains on these tasks.",
+    "valid rate": "share of what the simulator wrote that passed the gate and became tasks, from the first "
+    "round to the last.",
+    "p̂": "the success rate of a task, or of a batch of tasks from one context: the share of its rollouts "
+    "that succeeded.",
+    "late mean p̂": "mean p̂ of the batches, averaged over the last third of the rounds. Near alpha (0.5) the "
+    "tasks are at the agent's level.",
+    "target band": "the mean p̂ that a round should have: at most 0.15 from curriculum.alpha.",
+    "mixed outcomes": "a task that some of its rollouts solve and some do not. Only such tasks give a "
+    "group-relative advantage, so only they change the agent.",
+    "learned, unlearned": "of held-out tasks. Learned: not solved in the first evaluation, solved in the "
+    "last. Unlearned: solved in an evaluation before, not in the last.",
+    "lost, won": "of held-out tasks in two evaluations. Lost: solved in the earlier one alone. Won: in "
+    "the later one alone.",
+    "mix, within": "two parts of a change of success: other kinds of tasks were rolled out, or tasks of the "
+    "same kinds were solved more or less often.",
+    "R_env": "the simulator's reward for a batch of tasks: the nearer p̂ is to alpha, the higher.",
+    "base task": "a task of the environment's own data, which the simulator varies.",
+    "alarms": "sentences about what usually means that a run goes wrong.",
+    "KL": "how far a policy has moved from its start, in nats per token.",
+    "entropy": "how undecided a policy is, in nats per token; near 0 it always says the same.",
+    "advantage": "how much better than its group a rollout was; the update makes its tokens more likely if "
+    "it is above 0.",
+}
+"""Terms of the pages, with what they mean."""
+
+
 def compared(names: Sequence[str]) -> str:
     """Return the path of a comparison of runs and folders of runs."""
     return f"/compare?{urlencode([('run', clean(name)) for name in names])}"
@@ -78,7 +107,9 @@ def environment(package: str = "genenv.viewer") -> Environment:
         finalize=_visible,
     )
     environment.filters |= {"pretty": _pretty, "share": _share, "lasting": _lasting, "moment": _moment}
-    environment.globals.update({"address": address, "query": asking, "cut": _CUT, "compared": compared})  # pyright: ignore[reportCallIssue, reportArgumentType] - the type lists Jinja's own
+    environment.filters |= {"points": rounds.points, "percent": rounds.percent, "short": curves.short}
+    own = {"address": address, "query": asking, "cut": _CUT, "compared": compared, "TERMS": TERMS}
+    environment.globals.update(own)  # pyright: ignore[reportCallIssue, reportArgumentType] - the type lists Jinja's own
     return environment
 
 
@@ -234,6 +265,7 @@ class Pages:
             notes=[*run.notes, *notes],
             numbers=curves.numbers(run),
             alarms=curves.alarms(run),
+            falls=rounds.falls(run),
             table=curves.table(run),
             sections=curves.sections(shown),
             rewards=rewards,
@@ -308,7 +340,9 @@ class Viewer(HttpServer):
         found = Runs(runs)
         self._indices = Indices(cache_folder() / "viewer")
         self._pages = Pages(found, self._indices)
-        self.marks = self._pages.data.marks.file
+        self.data = self._pages.data
+        """The pages of tasks; `data.replay` may be set."""
+        self.marks = self.data.marks.file
         """The reader's file of marks."""
         roots = [found.root, *([] if evaluations is None else [evaluations])]
         self._evaluations = EvaluationPages(self._pages.page, Evaluations(roots))
@@ -332,7 +366,7 @@ class Viewer(HttpServer):
             for name, page in (
                 *(("", pages.run), ("curves", pages.curves), ("tasks", data.tasks), ("task", data.task)),
                 *(("trace", data.trace), ("refused", data.refused), ("text", data.text)),
-                *(("config", pages.config), ("sql", data.sql)),
+                *(("config", pages.config), ("sql", data.sql), ("rounds", data.rounds)),
             )
         ]
         run.append(Route("/runs/{run:path}/-/mark", data.mark, methods=["POST"]))

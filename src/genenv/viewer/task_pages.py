@@ -6,6 +6,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from sqlite3 import Row
 from urllib.parse import parse_qsl, urlencode
@@ -21,20 +22,25 @@ from genenv.http.guard import is_same, new_key
 from genenv.runs.store.database import Database
 from genenv.texts import clean
 from genenv.types import RejectReason
-from genenv.viewer import address, lists, number, tasks, whole
-from genenv.viewer.folders import Run, Runs, reading
+from genenv.viewer import BadAddress, address, lists, number, rounds, tasks, whole
+from genenv.viewer.folders import NotFound, Run, Runs, reading
 from genenv.viewer.lists import Index, Indices, Wanted
 from genenv.viewer.reader import EXAMPLES, Marks, answer, state_folder
-from genenv.viewer.tasks import Elsewhere
+from genenv.viewer.tasks import Elsewhere, Replay, TaskPage
 
 _LONGEST_QUERY = 500
 """Characters of a text that is searched for."""
+_BOX_WIDTH, _BOX_HEIGHT, _COLUMN, _ROW, _MOST_BOXES = 220, 40, 290, 48, 14
+"""Boxes of the picture of a lineage: their size, the distance of columns and of rows, and how many."""
 _ELSEWHERE_S = 0.3
 """Seconds in which a task is looked for in other runs."""
 
 
 class TaskPages:
     """The pages of what a run's store holds."""
+
+    replay: Replay | None = None
+    """Executes calls again; None: it is not known what they changed."""
 
     def __init__(self, runs: Runs, show: Callable[..., Response], indices: Indices | None) -> None:
         """Show the runs of a folder.
@@ -89,7 +95,7 @@ class TaskPages:
             wanted=wanted,
             rows=rows,
             skills=sorted({name.split("/", 2)[2] for name in names}),
-            reasons=list(RejectReason),
+            reasons=[one.reason for one in rounds.refusals(run)],
             changes=list(lists.CHANGES),
             note=index.note if index else "",
             marks=marks,
@@ -122,8 +128,8 @@ class TaskPages:
             it=found,
             attempts=attempts,
             note=index.note,
-            lineage=tasks.lineage(found),
-            box=(tasks.BOX_WIDTH, tasks.BOX_HEIGHT),
+            lineage=lineage_of(found),
+            box=(_BOX_WIDTH, _BOX_HEIGHT),
             others=others,
             left_out=left_out,
             is_marked=id_ in self.marks.of(found.run),
@@ -181,14 +187,59 @@ class TaskPages:
         texts = tasks.texts_of(run.text("policy.backend"), run.text("policy.model"), (cache_folder(), hub))
         advantage = run.text("agent.advantage")
         found = reading(run, lambda db: tasks.trace_page(db, id_, texts, advantage))
-        return self._show("trace.html", request, title=f"Trajectory {id_}", run=run, it=found)
+        calls, why = tasks.changes(found, run.settings, self.replay)
+        return self._show(
+            "trace.html", request, title=f"Trajectory {id_}", run=run, it=found, calls=calls, why=why
+        )
+
+    def rounds(self, request: Request) -> Response:
+        """Show what changed from a round to a later one, and from one evaluation to another."""
+        run, query = self._run(request), request.query_params
+        number_, before = self._two_rounds(run, whole(query, "round"), whole(query, "before"))
+        index, found, held_out = None, None, None
+        if before is not None:
+            index = self._index(run, needed=True)
+            numbers, by = (before, number_), query.get("by", "")
+            if index is not None and index.path is not None:
+                found = reading(run, lambda db: rounds.compared(db, numbers, by), side=index.path)
+            if (evaluations := rounds.evaluations_of(run, before, number_)) is not None:
+                held_out = reading(run, lambda db: rounds.evaluated(db, evaluations))
+        known = sorted(run.rounds)
+        place = known.index(number_) if number_ in known else 0
+        return self._show(
+            "rounds.html",
+            request,
+            title=f"Round {number_} of {run.name}",
+            run=run,
+            number=number_,
+            before=before,
+            by=query.get("by", ""),
+            found=found,
+            held_out=held_out,
+            metrics={} if before is None else rounds.measured(run, before, number_),
+            note=index.note if index else "",
+            earlier=known[place - 1] if place else None,
+            later=known[place + 1] if place + 1 < len(known) else None,
+            most=rounds.SHOWN,
+        )
+
+    @staticmethod
+    def _two_rounds(run: Run, number_: int | None, before: int | None) -> tuple[int, int | None]:
+        """Return a round, the last one if none is given, and an earlier one: that before if none is given."""
+        if number_ is None:
+            number_ = run.done
+        elif number_ not in run.rounds:
+            raise NotFound(f"the run has no round {number_}")
+        if before is not None and not (before in run.rounds and before < number_):
+            raise BadAddress(f"round {before} is no round before {number_}")
+        played = [one for one in run.series("agent/success_rate") or run.rounds if one < number_]
+        return number_, max(played, default=None) if before is None else before
 
     def refused(self, request: Request) -> Response:
         """List the generations that the gate refused, with its evidence."""
         run, query = self._run(request), request.query_params
         reason, text = query.get("reason", ""), query.get("text", "")[:_LONGEST_QUERY]
         round_, after = whole(query, "round"), query.get("after", "")
-        counts = {one.value: sum(run.series(f"simulator/rejected/{one}").values()) for one in RejectReason}
         index = self._index(run, needed=bool(reason or text))
         rows, later = _listed(
             run, index, lambda db: lists.refusals(db, reason=reason, round_=round_, text=text, after=after)
@@ -201,7 +252,7 @@ class TaskPages:
             reason=reason,
             round=round_,
             text=text,
-            counts=sorted(((int(count), name) for name, count in counts.items()), reverse=True),
+            counts=rounds.refusals(run),
             rows=rows,
             named=reading(run, lambda db: lists.named_tasks(db, rows)),
             about=lists.REASONS,
@@ -233,3 +284,87 @@ def _changed(query: Mapping[str, str], after: str) -> str:
     """Return the query of the same list from another row on; from the first if `after` is empty."""
     kept = {name: value for name, value in query.items() if name != "after" and value}
     return f"?{urlencode(kept | ({'after': after} if after else {}))}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A box of the picture of a lineage."""
+
+    x: int
+    y: int
+    title: str
+    detail: str
+    id: str = ""
+    """Of the task that it leads to; "" for a seed without a task and for a context."""
+    share: float | None = None
+    """The success rate."""
+    here: bool = False
+    """Whether it is the task of the page, or its context."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lineage:
+    """A picture: a seed, the contexts written from it, and the tasks of each."""
+
+    nodes: list[Node]
+    lines: list[tuple[int, int, int, int]]
+    """From x, y to x, y."""
+    width: int
+    height: int
+    left_out: int
+    """Newest tasks of the seed that have no room."""
+
+
+def lineage_of(page: TaskPage) -> Lineage | None:
+    """Return the picture of a task's lineage; None if the task has no seed."""
+    task = page.task
+    if not task["seed_id"]:
+        return None
+    family = {row["id"]: row for row in (*page.siblings, *page.children)}
+    family.pop(page.seed["id"] if page.seed else "", None)
+    groups: dict[str, list[Row]] = {}
+    for row in sorted(family.values(), key=lambda row: int(row["n"])):
+        groups.setdefault(row["context_id"] or "", []).append(row)
+    own = task["context_id"] or ""
+    kept = {own: groups.pop(own)} if own in groups else {}
+    left_out = 0
+    for context, rows in reversed(groups.items()):  # the newest first, as far as there is room
+        room = _MOST_BOXES - sum(map(len, kept.values()))
+        left_out += max(0, len(rows) - room)
+        kept |= {context: rows[:room]} if room > 0 else {}
+    nodes, lines, row_at = list[Node](), list[tuple[int, int, int, int]](), 0
+    middles = list[int]()
+    for context, rows in sorted(kept.items(), key=lambda one: int(one[1][0]["n"])):
+        middle = (2 * row_at + len(rows) - 1) * _ROW // 2
+        middles.append(middle)
+        p_hat = rows[0]["p_hat"]
+        detail = "no p̂" if p_hat is None else f"p̂ {p_hat:.2f}"
+        place = "" if rows[0]["round"] is None else f"round {rows[0]['round']}"
+        nodes.append(
+            Node(x=_COLUMN, y=middle, title=place, detail=f"{detail} · {context}", here=context == own)
+        )
+        for row in rows:
+            y = row_at * _ROW
+            nodes.append(_box(row, 2 * _COLUMN, y, here=row["id"] == task["id"]))
+            lines.append((_COLUMN + _BOX_WIDTH, middle, 2 * _COLUMN, y))
+            row_at += 1
+    root = (middles[0] + middles[-1]) // 2 if middles else 0
+    lines += [(_BOX_WIDTH, root, _COLUMN, middle) for middle in middles]
+    if page.seed:
+        nodes.insert(0, _box(page.seed, 0, root, here=page.seed["id"] == task["id"]))
+    else:
+        nodes.insert(0, Node(x=0, y=root, title=f"seed {task['seed_id']}", detail="no base task"))
+    return Lineage(
+        nodes=nodes,
+        lines=[(x1, y1 + _BOX_HEIGHT // 2, x2, y2 + _BOX_HEIGHT // 2) for x1, y1, x2, y2 in lines],
+        width=2 * _COLUMN + _BOX_WIDTH,
+        height=max(1, row_at) * _ROW,
+        left_out=left_out,
+    )
+
+
+def _box(row: Row, x: int, y: int, *, here: bool) -> Node:
+    tried, solved = row["tried"] or 0, row["solved"] or 0
+    detail = f"{solved} of {tried} solved" if tried else "not rolled out"
+    share = solved / tried if tried else None
+    return Node(x=x, y=y, title=str(row["id"]), detail=detail, id=str(row["id"]), share=share, here=here)

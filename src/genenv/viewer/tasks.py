@@ -58,7 +58,7 @@ def parsed(stored: str | bytes | None) -> Json:
         return text
 
 
-def _strings(stored: str | bytes | None) -> list[str]:
+def strings(stored: str | bytes | None) -> list[str]:
     """Return a stored list of strings; anything else is one string."""
     found = parsed(stored)
     return [str(one) for one in found] if isinstance(found, list) else [readable(stored)]
@@ -161,10 +161,10 @@ def task_page(db: Database, id_: str, round_: int | None, *, family: str | None)
         run=owner(db),
         task=task,
         messages=conversation(task["messages"]),
-        skills=_strings(task["skills"]),
+        skills=strings(task["skills"]),
         spec=parsed(task["spec"]),
         payload=parsed(task["payload"]),
-        oracle=_strings(task["oracle"]),
+        oracle=strings(task["oracle"]),
         written=written[0] if written else None,
         context=conversation(written[0]["messages"]) if written else [],
         rounds=rounds,
@@ -184,94 +184,6 @@ def _rounds(db: Database, id_: str) -> list[Row]:
             WHERE task_id = ? AND {VERDICT} GROUP BY round ORDER BY round""",  # noqa: S608 - a constant
         (id_,),
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
-    """A box of the picture of a lineage."""
-
-    x: int
-    y: int
-    title: str
-    detail: str
-    id: str = ""
-    """Of the task that it leads to; "" for a seed without a task and for a context."""
-    share: float | None = None
-    """The success rate."""
-    here: bool = False
-    """Whether it is the task of the page, or its context."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lineage:
-    """A picture: a seed, the contexts written from it, and the tasks of each."""
-
-    nodes: list[Node]
-    lines: list[tuple[int, int, int, int]]
-    """From x, y to x, y."""
-    width: int
-    height: int
-    left_out: int
-    """Newest tasks of the seed that have no room."""
-
-
-BOX_WIDTH, BOX_HEIGHT = 220, 40
-_COLUMN, _ROW, _MOST_BOXES = 290, 48, 14
-
-
-def lineage(page: TaskPage) -> Lineage | None:
-    """Return the picture of a task's lineage; None if the task has no seed."""
-    task = page.task
-    if not task["seed_id"]:
-        return None
-    family = {row["id"]: row for row in (*page.siblings, *page.children)}
-    family.pop(page.seed["id"] if page.seed else "", None)
-    groups: dict[str, list[Row]] = {}
-    for row in sorted(family.values(), key=lambda row: int(row["n"])):
-        groups.setdefault(row["context_id"] or "", []).append(row)
-    own = task["context_id"] or ""
-    kept = {own: groups.pop(own)} if own in groups else {}
-    left_out = 0
-    for context, rows in reversed(groups.items()):  # the newest first, as far as there is room
-        room = _MOST_BOXES - sum(map(len, kept.values()))
-        left_out += max(0, len(rows) - room)
-        kept |= {context: rows[:room]} if room > 0 else {}
-    nodes, lines, row_at = list[Node](), list[tuple[int, int, int, int]](), 0
-    middles = list[int]()
-    for context, rows in sorted(kept.items(), key=lambda one: int(one[1][0]["n"])):
-        middle = (2 * row_at + len(rows) - 1) * _ROW // 2
-        middles.append(middle)
-        p_hat = rows[0]["p_hat"]
-        detail = "no p̂" if p_hat is None else f"p̂ {p_hat:.2f}"
-        place = "" if rows[0]["round"] is None else f"round {rows[0]['round']}"
-        nodes.append(
-            Node(x=_COLUMN, y=middle, title=place, detail=f"{detail} · {context}", here=context == own)
-        )
-        for row in rows:
-            y = row_at * _ROW
-            nodes.append(_box(row, 2 * _COLUMN, y, here=row["id"] == task["id"]))
-            lines.append((_COLUMN + BOX_WIDTH, middle, 2 * _COLUMN, y))
-            row_at += 1
-    root = (middles[0] + middles[-1]) // 2 if middles else 0
-    lines += [(BOX_WIDTH, root, _COLUMN, middle) for middle in middles]
-    if page.seed:
-        nodes.insert(0, _box(page.seed, 0, root, here=page.seed["id"] == task["id"]))
-    else:
-        nodes.insert(0, Node(x=0, y=root, title=f"seed {task['seed_id']}", detail="no base task"))
-    return Lineage(
-        nodes=nodes,
-        lines=[(x1, y1 + BOX_HEIGHT // 2, x2, y2 + BOX_HEIGHT // 2) for x1, y1, x2, y2 in lines],
-        width=2 * _COLUMN + BOX_WIDTH,
-        height=max(1, row_at) * _ROW,
-        left_out=left_out,
-    )
-
-
-def _box(row: Row, x: int, y: int, *, here: bool) -> Node:
-    tried, solved = row["tried"] or 0, row["solved"] or 0
-    detail = f"{solved} of {tried} solved" if tried else "not rolled out"
-    share = solved / tried if tried else None
-    return Node(x=x, y=y, title=str(row["id"]), detail=detail, id=str(row["id"]), share=share, here=here)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -373,6 +285,8 @@ class Token:
     """Nats."""
     text: str
     """"" if the tokenizer is not known, or if the character ends with a later token."""
+    forced: bool = False
+    """Whether the policy had no choice: no other token was allowed, or a limit put it in."""
 
     @property
     def shade(self) -> int:
@@ -389,7 +303,7 @@ class TracePage:
     asked: list[Told]
     messages: list[Told]
     replies: list[list[Token]]
-    """The sampled tokens of each reply."""
+    """The tokens of each reply; of a trajectory of several replies only those that were sampled."""
     before: str | None
     after: str | None
     """Ids of the trajectories before and after it in the store."""
@@ -400,6 +314,16 @@ class TracePage:
     """From the demonstration; empty if none is known."""
     advantage: float | None
     """Of each of its tokens; None if the run computes advantages by a function of its own."""
+
+    @property
+    def shows_forced(self) -> bool:
+        """Whether the tokens that were forced are told from those of the environment."""
+        return _is_one_reply(self.messages)
+
+    @property
+    def calls_something(self) -> bool:
+        """Whether a reply calls a tool."""
+        return any(step.name for step in _steps([m.content for m in self.messages if m.role == "assistant"]))
 
     @property
     def spelled(self) -> bool:
@@ -438,14 +362,14 @@ def trace_page(db: Database, id_: str, texts: Texts, advantage: str) -> TracePag
         found = ADVANTAGES[advantage]([float(row["reward"]) for row in valid])
         values = {int(row["n"]): value for row, value in zip(valid, found, strict=True)}
     messages, group = conversation(trace["messages"]), [int(row["n"]) for row in rows]
-    oracle = _strings(task["oracle"])
+    oracle = strings(task["oracle"])
     replies = [one.content for one in messages if one.role == "assistant"]
     return TracePage(
         trace=trace,
         task=task,
         asked=conversation(task["messages"]),
         messages=messages,
-        replies=_replies(trace, texts),
+        replies=_replies(trace, texts, messages),
         before=before,
         after=after,
         place=group.index(trace["n"]) + 1,
@@ -455,22 +379,70 @@ def trace_page(db: Database, id_: str, texts: Texts, advantage: str) -> TracePag
     )
 
 
-def _replies(trace: Row, texts: Texts) -> list[list[Token]]:
-    """Return the sampled tokens of each reply; a blob of a wrong length gives those that it has."""
+def _is_one_reply(messages: Sequence[Told]) -> bool:
+    return len(messages) == 1 and messages[0].role == "assistant"
+
+
+def _replies(trace: Row, texts: Texts, messages: Sequence[Told]) -> list[list[Token]]:
+    """Return the tokens of each reply; a blob of a wrong length gives those that it has.
+
+    The store says which tokens were sampled. The others after the prompt were forced in a reply, or are of
+    the environment's messages. With one reply and nothing after it, all of them were forced.
+    """
     ids, logprobs = _unpacked("I", trace["token_ids"]), _unpacked("d", trace["logprobs"])
-    tokens = zip(bytes(trace["sampled"]), map(int, ids), logprobs, strict=False)
-    replies: list[list[Token]] = []
-    for sampled, run in groupby(tokens, key=lambda token: bool(token[0])):
-        if sampled:
-            kept = [(id_, logprob) for _, id_, logprob in run]
-            shown = texts([id_ for id_, _ in kept])
-            replies.append(
-                [
-                    Token(id=id_, logprob=logprob, text=text)
-                    for (id_, logprob), text in zip(kept, shown, strict=True)
-                ]
-            )
-    return replies
+    tokens = list(zip(bytes(trace["sampled"]), map(int, ids), logprobs, strict=False))
+    if _is_one_reply(messages):
+        runs = [tokens[int(trace["prompt_tokens"]) :]]
+    else:
+        runs = [list(run) for sampled, run in groupby(tokens, key=lambda token: bool(token[0])) if sampled]
+    return [
+        [
+            Token(id=id_, logprob=logprob, text=text, forced=not sampled)
+            for (sampled, id_, logprob), text in zip(run, texts([id_ for _, id_, _ in run]), strict=True)
+        ]
+        for run in runs
+        if any(sampled for sampled, *_ in run)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class CallChange:
+    """A call of the agent that was executed again, and what it changed."""
+
+    call: str
+    result: str
+    """What the agent got."""
+    changed: Sequence[tuple[str, str, str]]
+    """Place in the environment's state, and the value there before and after; "" where there is none."""
+
+
+Replay = Callable[
+    [Mapping[str, object], Json, Sequence[str]],
+    Sequence[tuple[str, str, Sequence[tuple[str, str, str]]]] | None,
+]
+"""Settings of a run, payload of a task, replies -> the fields of a `CallChange` for each call.
+
+None if they cannot be executed.
+"""
+
+
+def changes(
+    page: TracePage, settings: Mapping[str, object], replay: Replay | None
+) -> tuple[list[CallChange], str]:
+    """Return what each call of a trajectory changed, or a sentence about why that is not known."""
+    if not page.calls_something:
+        return [], ""
+    replies = [one.content for one in page.messages if one.role == "assistant"]
+    found = replay(settings, parsed(page.task["payload"]), replies) if replay is not None else None
+    if found is None:
+        return [], (
+            "A store has no states of the environment. The viewer computes them for the environment "
+            "tool_calling alone, as it never executes tools of yours."
+        )
+    recorded = [one.content for one in page.messages if one.role == "tool"]
+    if recorded != [result for _, result, _ in found][: len(recorded)]:
+        return [], "Executed again, the calls give other results than those recorded."
+    return [CallChange(*one) for one in found], ""
 
 
 def _unpacked(code: str, blob: object) -> tuple[float, ...]:
@@ -561,7 +533,7 @@ def whole_text(db: Database, kind: str, id_: str, part: str, place: int | None) 
             for one in conversation(row[0])
         ]
     elif part == "oracle":
-        texts = _strings(row[0])
+        texts = strings(row[0])
     else:
         texts = [readable(row[0])]
     if place is None:

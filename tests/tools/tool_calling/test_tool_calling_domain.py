@@ -7,7 +7,7 @@ import runpy
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from pydantic import ValidationError
@@ -18,7 +18,7 @@ from genenv.gate.gate import base_tasks, examined
 from genenv.tools.calls import format_calls
 from genenv.tools.check import calls_of
 from genenv.tools.spec import Program
-from genenv.tools.tool_calling.environment import App, ToolCalling, ToolCallingConfig
+from genenv.tools.tool_calling.environment import App, ToolCalling, ToolCallingConfig, replayed
 from genenv.types import JsonObject, Lineage, Origin, Rejection, RejectReason, Task
 
 ENVIRONMENT = ToolCalling()
@@ -272,3 +272,36 @@ def test_what_is_of_another_app_is_refused() -> None:
     )
     assert isinstance(outcome, Rejection)
     assert outcome.reason is RejectReason.SCHEMA
+
+
+def test_calls_of_a_trajectory_are_executed_again_and_their_changes_are_named() -> None:
+    settings = {"environment.name": "tool_calling", "environment.mode": "auto", "policy.model": "tiny"}
+    payload = {"before": [{"tool": "begin", "args": {"state": 24}}], "tools": ["add_note", "set_volume"]}
+    calls = 'add_note(title="Marathon", text="More jars")\nset_volume(level=35)'
+    found = replayed(settings, payload, [calls, "set_volume(level=35)", "delete_file(path='x')", "Done."])
+    assert found is not None
+    assert [changed for _, _, changed in found] == [
+        [("notes.notes.Marathon", "", '"More jars"')],
+        [("music.volume", "99", "35")],
+        [],
+        [],
+    ]
+    assert found[0][1] == '{"title":"Marathon","status":"added"}'
+    assert "There is no tool" in found[-1][1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "payload"),
+    [
+        ({"environment.name": "household"}, {"before": [], "tools": []}),
+        ({"environment.apps": ["bank"]}, {"before": [], "tools": []}),
+        ({}, {"before": [], "tools": ["rm"]}),
+        ({}, {"before": [{"tool": "rm", "args": {}}], "tools": []}),
+        ({}, {"before": "x", "tools": []}),
+        ({}, {"tools": []}),
+        ({}, "damaged"),
+        ({}, None),
+    ],
+)
+def test_what_cannot_be_executed_again_gives_nothing(settings: dict[str, Any], payload: Any) -> None:
+    assert replayed({"environment.name": "tool_calling"} | settings, payload, ["set_volume(level=1)"]) is None

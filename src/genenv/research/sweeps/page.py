@@ -1,4 +1,3 @@
-# pyright: standard
 """The output of `genenv compare` for runs: a page with charts, and CSV files."""
 
 from __future__ import annotations
@@ -8,24 +7,8 @@ from pathlib import Path
 from statistics import fmean
 
 import numpy as np
-from markupsafe import Markup
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from genenv.files import write_whole
-from genenv.research.parts import (
-    MUTED,
-    SERIES,
-    Picture,
-    chart_style,
-    csv_text,
-    legend_below,
-    line_styles,
-    new_figure,
-    render,
-    round_ticks,
-    to_svg,
-)
+from genenv.files import write_csv, write_whole
 from genenv.research.sweeps.compare import (
     AT_THE_END,
     COLUMNS,
@@ -38,6 +21,8 @@ from genenv.research.sweeps.compare import (
 from genenv.research.sweeps.readings import BUDGETS, OUTCOMES, MeasuredRun
 from genenv.research.sweeps.recovery import recovery_rows, shifted_run
 from genenv.statistics import mean_interval
+from genenv.types import JsonObject
+from genenv.viewer.frozen import chart_page, line_chart
 
 
 def write_page(comparison: Comparison, folder: Path, *, title: str) -> Path:
@@ -47,9 +32,11 @@ def write_page(comparison: Comparison, folder: Path, *, title: str) -> Path:
         The path of the page.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    drawn = [Picture(title, draw(comparison.variants), reading) for title, reading, draw in PICTURES]
-    page = render(
+    path = folder / "compare.html"
+    page = chart_page(
+        "genenv.research",
         "compare.html",
+        [chart for draw in CHARTS if (chart := draw(comparison.variants)) is not None],
         title=title,
         maker="genenv compare",
         comparison=comparison,
@@ -61,14 +48,13 @@ def write_page(comparison: Comparison, folder: Path, *, title: str) -> Path:
         costs=list(costs(comparison)),
         columns=COLUMNS,
         rows=list(rows(comparison)),
-        pictures=[picture for picture in drawn if picture.svg is not None],
+        ends=final_rows(comparison.variants),
     )
-    path = folder / "compare.html"
     write_whole(path, page)
-    write_whole(folder / "contrasts.csv", csv_text([COLUMNS, *rows(comparison)]))
-    write_whole(folder / "curves.csv", csv_text(_curves(comparison)))
+    write_csv(folder / "contrasts.csv", [COLUMNS, *rows(comparison)])
+    write_csv(folder / "curves.csv", _curves(comparison))
     if comparison.recoveries:
-        write_whole(folder / "shift.csv", csv_text(recovery_rows(comparison.recoveries)))
+        write_csv(folder / "shift.csv", recovery_rows(comparison.recoveries))
     return path
 
 
@@ -85,156 +71,116 @@ def _curves(comparison: Comparison) -> Iterator[Sequence[object]]:
 
 
 Runs = Mapping[str, Sequence[MeasuredRun]]
+Line = dict[float, tuple[float, float, float]]
+"""Place -> mean over seeds, with its 95% interval."""
 
 PAPERS_BAND = (0.4, 0.6)
 """The desired range of the success rate on generated tasks, from the paper's Figure 5."""
 _POINTS = 60
 
 
-def learning_curves(variants: Runs, budget: str) -> Markup | None:
-    """Draw held-out success over the spent budget: the mean over seeds and its 95% t-interval."""
+def learning_curves(variants: Runs, budget: str, note: str) -> JsonObject | None:
+    """Return held-out success along the spent budget: the mean over seeds and its 95% t-interval."""
     if not any(run.measured[-1].spent[budget] for runs in variants.values() for run in runs):
         return None
-    with chart_style(f"curves-{budget}"):
-        figure, ax = new_figure(5.2, 3.6)
-        for (color, dashes), (name, runs) in zip(line_styles(len(variants)), variants.items(), strict=True):
-            most = min(run.measured[-1].spent[budget] for run in runs)
-            amounts = np.linspace(0, most, _POINTS)
-            rows = [mean_interval([fmean(run.at(budget, x).values()) for run in runs]) for x in amounts]
-            ax.plot(amounts, [row[0] for row in rows], color=color, ls=dashes, label=f"{name} ({len(runs)})")
-            if len(runs) > 1:
-                bounds = [row[1] for row in rows], [row[2] for row in rows]
-                ax.fill_between(amounts, *bounds, color=color, alpha=0.15, lw=0)
-        ax.set_xlabel(budget)
-        ax.set_ylabel("held-out success")
-        return _done(figure, ax, f"curves-{budget}", f"Held-out success along {budget}, by variant")
+    lines = dict[str, Line]()
+    for name, runs in variants.items():
+        amounts = np.linspace(0, min(run.measured[-1].spent[budget] for run in runs), _POINTS)
+        lines[f"{name} ({len(runs)})"] = {
+            float(x): mean_interval([fmean(run.at(budget, x).values()) for run in runs]) for x in amounts
+        }
+    return line_chart(f"Held-out success along {budget}", note, lines, axis=budget)
 
 
-def final_bars(variants: Runs) -> Markup:
-    """Draw held-out success at the end: each seed, their mean and its 95% interval."""
-    with chart_style("final"):
-        figure, ax = new_figure(5.2, 3.6)
-        for place, ((color, _), runs) in enumerate(
-            zip(line_styles(len(variants)), variants.values(), strict=True)
-        ):
-            ends = [run.measured[-1].mean for run in runs]
-            mean, low, high = mean_interval(ends)
-            ax.bar(place, mean, color=color, alpha=0.35, width=0.7)
-            ax.scatter([place] * len(ends), ends, s=14, color=color)
-            if len(ends) > 1:
-                ax.errorbar(place, mean, yerr=[[mean - low], [high - mean]], color=color, capsize=3)
-        ax.set_xticks(range(len(variants)), list(variants), rotation=30, ha="right")
-        ax.set_ylabel("held-out success")
-        return to_svg(figure, "final", "Held-out success at the end, by variant")
+def final_rows(variants: Runs) -> list[tuple[str, float, str, list[float]]]:
+    """Return held-out success at the end: variant, mean, 95% interval, and the value of each seed."""
+    found = list[tuple[str, float, str, list[float]]]()
+    for name, runs in variants.items():
+        ends = [run.measured[-1].mean for run in runs]
+        mean, low, high = mean_interval(ends)
+        found.append((name, mean, f"{low:.3f} to {high:.3f}" if len(ends) > 1 else "–", ends))
+    return found
 
 
-def around_shift(variants: Runs) -> Markup | None:
-    """Draw held-out success by rounds since the shift of the environment: mean and 95% interval."""
-    lines = {name: _falls(runs) for name, runs in variants.items()}
-    if not any(lines.values()):
-        return None
-    with chart_style("shift"):
-        figure, ax = new_figure(5.2, 3.6)
-        ax.axvline(-0.5, color=MUTED, lw=0.8, ls=":")
-        for (color, dashes), (name, line) in zip(line_styles(len(variants)), lines.items(), strict=True):
-            if line:
-                places, rows = [place for place, _ in line], [row for _, row in line]
-                ax.plot(places, [row[0] for row in rows], color=color, ls=dashes, label=name)
-                bounds = [row[1] for row in rows], [row[2] for row in rows]
-                ax.fill_between(places, *bounds, color=color, alpha=0.15, lw=0)
-        round_ticks(ax)
-        ax.set_xlabel("rounds in the other world")
-        ax.set_ylabel("held-out success")
-        return _done(figure, ax, "shift", "Held-out success around the shift, by variant")
+def around_shift(variants: Runs) -> JsonObject | None:
+    """Return held-out success by rounds since the shift of the environment: mean and 95% interval."""
+    return line_chart(
+        "Around the shift",
+        "At -1 the level before; at 0 the environment has changed. Mean over seeds and its 95% interval.",
+        {name: _falls(runs) for name, runs in variants.items()},
+        axis="rounds in the other environment",
+    )
 
 
-def _falls(runs: Sequence[MeasuredRun]) -> list[tuple[int, tuple[float, float, float]]]:
+def _falls(runs: Sequence[MeasuredRun]) -> Line:
     """Return rounds since the shift with the mean over seeds and its interval; -1 is the level before."""
     shifted = [run for run in map(shifted_run, runs) if run is not None]
     if not shifted:
-        return []
-    shared = set.intersection(*({taken[0] for taken in run.after} for run in shifted))
-    found = [(-1, mean_interval([run.before for run in shifted]))]
+        return {}
+    shared = set[int].intersection(*({taken[0] for taken in run.after} for run in shifted))
+    found: Line = {-1: mean_interval([run.before for run in shifted])}
     for place in sorted(shared):
         values = [taken[2] for run in shifted for taken in run.after if taken[0] == place]
-        found.append((place, mean_interval(values)))
+        found[place] = mean_interval(values)
     return found
 
 
 def along_rounds(
-    variants: Runs, metric: str, label: str, *, band: tuple[float, float] | None = None
-) -> Markup | None:
-    """Draw a metric by round, as the mean over seeds."""
+    variants: Runs,
+    metric: str,
+    title: str,
+    note: str,
+    *,
+    unit: str = "share",
+    band: tuple[float, float] | None = None,
+) -> JsonObject | None:
+    """Return a metric by round, as the mean over seeds with its 95% interval."""
     lines = {name: _mean_line(runs, metric) for name, runs in variants.items()}
-    if not any(lines.values()):
-        return None
-    with chart_style(metric):
-        figure, ax = new_figure(5.2, 3.6)
-        if band is not None:
-            ax.axhspan(*band, color=SERIES[2], alpha=0.18, lw=0, label=f"{band[0]:g} to {band[1]:g}")
-        for (color, dashes), (name, line) in zip(line_styles(len(variants)), lines.items(), strict=True):
-            if line:
-                ax.plot(list(line), list(line.values()), color=color, ls=dashes, label=name)
-        round_ticks(ax)
-        ax.set_xlabel("round")
-        ax.set_ylabel(label)
-        return _done(figure, ax, metric.replace("/", "-"), f"{label} along the rounds, by variant")
+    return line_chart(title, note, lines, axis="round", unit=unit, band=band)
 
 
-def _mean_line(runs: Sequence[MeasuredRun], metric: str) -> dict[int, float]:
+def _mean_line(runs: Sequence[MeasuredRun], metric: str) -> Line:
     numbers = sorted({number for run in runs for number, values in run.metrics.items() if metric in values})
     return {
-        number: fmean(run.metrics[number][metric] for run in runs if metric in run.metrics.get(number, {}))
+        number: mean_interval(
+            [run.metrics[number][metric] for run in runs if metric in run.metrics.get(number, {})]
+        )
         for number in numbers
     }
 
 
-def _done(figure: Figure, ax: Axes, name: str, label: str) -> Markup:
-    legend_below(figure, ax, columns=3, size=8)
-    ax.tick_params(colors=MUTED)
-    return to_svg(figure, name.replace(" ", "-"), label)
-
-
-PICTURES: Sequence[tuple[str, str, Callable[[Runs], Markup | None]]] = (
-    (
-        "Held-out success along attempts",
-        "Mean over seeds (how many: in brackets) and its 95% band. The paper's Figure 4, by what it cost.",
-        lambda runs: learning_curves(runs, "attempts"),
+CHARTS: Sequence[Callable[[Runs], JsonObject | None]] = (
+    lambda runs: learning_curves(
+        runs,
+        "attempts",
+        "Mean over seeds (in brackets: how many) and its 95% interval. The paper's Figure 4, by cost.",
     ),
-    (
-        "Held-out success along all tokens",
-        "Sampled and trained, by both players, rejected specs included.",
-        lambda runs: learning_curves(runs, "all tokens"),
+    lambda runs: learning_curves(
+        runs, "all tokens", "Sampled and trained, by both policies, rejected specs included."
     ),
-    (
-        "At the end",
-        "A point is a seed. The paper's Figures 6 and 8: variants side by side.",
-        final_bars,
-    ),
-    (
-        "Around the shift",
-        "At -1 the level before; at 0 the world has changed. Mean over seeds and its 95% band.",
-        around_shift,
-    ),
-    (
+    around_shift,
+    lambda runs: along_rounds(
+        runs,
+        "agent/new_success",
         "Success on generated tasks",
         "The paper's Figure 7. The mean says little: always and never solved tasks give one half too.",
-        lambda runs: along_rounds(runs, "agent/new_success", "success rate", band=PAPERS_BAND),
+        band=PAPERS_BAND,
     ),
-    (
+    lambda runs: along_rounds(
+        runs,
+        "tasks/mixed",
         "Generated tasks with mixed outcomes",
-        "The share that some attempts solve and some do not: only these teach GRPO anything.",
-        lambda runs: along_rounds(runs, "tasks/mixed", "share of new tasks"),
+        "The share that some rollouts solve and some do not: only these have a GRPO signal.",
     ),
-    (
-        "Length of what tasks ask",
-        "The paper's Figure 5a.",
-        lambda runs: along_rounds(runs, "tasks/text_tokens", "tokens"),
+    lambda runs: along_rounds(
+        runs, "tasks/text_tokens", "Length of what tasks ask", "The paper's Figure 5a.", unit="tokens"
     ),
-    (
+    lambda runs: along_rounds(
+        runs,
+        "tasks/required_response_tokens",
         "Length of the required reply",
         "The paper's Figure 5b.",
-        lambda runs: along_rounds(runs, "tasks/required_response_tokens", "tokens"),
+        unit="tokens",
     ),
 )
-"""The title, explanation and drawing function of each chart."""
+"""The charts; each is None without data."""

@@ -8,20 +8,24 @@ share no wording, no initial state, no value except closed choices, and no pair 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal, cast, get_args
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
 
 from genenv.environments.common import caseless, held_out_tasks
 from genenv.tools.bundle import Bundle
+from genenv.tools.calls import format_calls, read_reply
+from genenv.tools.check import calls_of, refusal
 from genenv.tools.discover.recipes import Graph
 from genenv.tools.environment import Tools
 from genenv.tools.settings import ToolsConfig
-from genenv.tools.worlds.base import LimitedWorld, World
+from genenv.tools.worlds.base import LimitedWorld, Outcome, World
+from genenv.tools.worlds.differences import changed
 from genenv.tools.worlds.python import CALL_S
 from genenv.types import Json, Task
 
@@ -38,6 +42,8 @@ class ToolCallingConfig(ToolsConfig, frozen=True):
 
 
 BUNDLE = Path(__file__).parent / "bundle"
+_MOST_CALLS, _MOST_CHANGES = 40, 20
+"""Calls that are executed again, and changes of one that are shown."""
 N_MAIN = 200
 """Number of held-out tasks in the main set, which an evaluation uses by default."""
 
@@ -117,3 +123,52 @@ def _held_out(settings: ToolCallingConfig) -> tuple[Task, ...]:
     """Return the held-out tasks, cached because building them takes a second."""
     env = ToolCalling(settings)
     return tuple(held_out_tasks(env, env.playable(env.bundle.held_out)))
+
+
+def replayed(
+    settings: Mapping[str, object], payload: Json, replies: Sequence[str]
+) -> list[tuple[str, str, list[tuple[str, str, str]]]] | None:
+    """Execute the calls of a trajectory again, and return what each changed in the apps.
+
+    Only apps of this package are executed, in this process; they have no effect outside of their own state.
+
+    Args:
+        settings: of a run, by dotted name.
+        payload: of the task.
+        replies: of the agent.
+
+    Returns:
+        Each call as text, its result, and the places that it changed, as `differences.changed` gives them.
+        None if the run has another environment, or the payload is of another version.
+    """
+    if settings.get("environment.name", settings.get("domain.name")) != ToolCalling.name:
+        return None
+    known = ToolCallingConfig.model_fields
+    own = {name.removeprefix("environment."): value for name, value in settings.items()}
+    try:
+        env = ToolCalling(
+            ToolCallingConfig.model_validate({name: own[name] for name in known if name in own})
+        )
+        given = cast("Mapping[str, Json]", payload)
+        before, shown = calls_of(given, "before"), [str(name) for name in cast("list[Json]", given["tools"])]
+    except (ValidationError, LookupError, TypeError):
+        return None
+    tools, starts = [*env.world.tools], env.bundle.about.starts
+    drawn = [call for call in before if starts is None or call.tool != starts.tool]
+    if not set(shown) <= set(tools) or any(refusal(env.world, tools, call) for call in drawn):
+        return None
+    read = [read_reply(reply, env.settings.style, env.known) for reply in replies]
+    calls = [call for one in read if not one.malformed for call in one.calls]
+    found, made = list[tuple[str, str, list[tuple[str, str, str]]]](), list(before)
+    state = env.world.play(made).state
+    for call in calls[:_MOST_CALLS]:
+        outcome, after = Outcome(error=refusal(env.world, shown, call)), state
+        if outcome.error is None:
+            made.append(call)
+            played = env.world.play(made)
+            outcome, after = played.outcomes[-1], played.state
+        places = islice(changed(state, after), _MOST_CHANGES)
+        text = format_calls([call], env.settings.style)
+        found.append((text, outcome.text, list(places)))
+        state = after
+    return found

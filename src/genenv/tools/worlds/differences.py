@@ -5,7 +5,8 @@ A difference is `{"is": value}`, or `{"in": {key: difference}, "gone": [key]}` o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 
@@ -56,3 +57,43 @@ def patched(old: object, change: Mapping[str, Any] | None) -> Any:  # noqa: ANN4
     for key, one in inner.items():
         found[key] = patched(found.get(key), one)
     return found
+
+
+def changed(old: object, new: object, place: str = "") -> Iterator[tuple[str, str, str]]:
+    """Yield each place in a state whose value changed, with the value before and after as JSON.
+
+    "" stands for no value. What was put into a list or taken out of it is one place each.
+    """
+    if old == new:
+        return
+    if isinstance(old, dict) and isinstance(new, dict):
+        before, after = cast("dict[str, object]", old), cast("dict[str, object]", new)
+        for key in (*before, *(key for key in after if key not in before)):
+            inner = f"{place}.{key}" if place else str(key)
+            if key in before and key in after:
+                yield from changed(before[key], after[key], inner)
+            else:
+                yield inner, _json(before, key), _json(after, key)
+    elif isinstance(old, list) and isinstance(new, list):
+        yield from _changed_items(cast("list[object]", old), cast("list[object]", new), place)
+    else:
+        yield place, json.dumps(old, ensure_ascii=False), json.dumps(new, ensure_ascii=False)
+
+
+def _changed_items(old: list[object], new: list[object], place: str) -> Iterator[tuple[str, str, str]]:
+    shared = min(len(old), len(new))
+    start = next((at for at in range(shared) if old[at] != new[at]), shared)
+    same = next((at for at in range(shared - start) if old[-1 - at] != new[-1 - at]), shared - start)
+    before, after = old[start : len(old) - same], new[start : len(new) - same]
+    if len(before) == len(after):
+        for at, (one, other) in enumerate(zip(before, after, strict=True), start):
+            yield from changed(one, other, f"{place}[{at}]")
+    else:
+        for at, one in enumerate(before, start):
+            yield f"{place}[{at}]", json.dumps(one, ensure_ascii=False), ""
+        for at, one in enumerate(after, start):
+            yield f"{place}[{at}]", "", json.dumps(one, ensure_ascii=False)
+
+
+def _json(values: dict[str, object], key: str) -> str:
+    return json.dumps(values[key], ensure_ascii=False) if key in values else ""

@@ -3,10 +3,14 @@
 
 (() => {
   const dashes = [[], [8, 4], [2, 3], [10, 3, 2, 3]];
+  const dashOf = (at) => dashes[(at + Math.floor(at / 8)) % dashes.length]; // with eight colors: 32 different lines
   let drawn = [];
 
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const short = (value) => (value == null ? "–" : Number(value.toPrecision(4)).toString());
+  const short = (value) => {
+    if (value == null) return "–";
+    return Math.abs(value) >= 1000 ? Math.round(value).toLocaleString("en") : Number(value.toPrecision(3)).toString();
+  };
 
   const compact = new Intl.NumberFormat("en", {notation: "compact", maximumSignificantDigits: 3});
   const tick = (value) => (value && Math.abs(value) < 0.001 ? value.toExponential(0) : compact.format(value));
@@ -55,7 +59,7 @@
     const lines = chart.series.flatMap((one, at) => {
       const line = {label: one.name, stroke: color(`--c${at % 8}`), value: told(one.values), spanGaps: true, data: one.values};
       if (stack) return {...line, fill: line.stroke, width: 0, points: {show: false}};
-      const shown = {...line, width: 2, dash: dashes[at % dashes.length], points: {show: rounds.length < 60, size: 6}};
+      const shown = {...line, width: 2, dash: dashOf(at), points: {show: rounds.length < 60, size: 6}};
       if (!one.mean) return shown;
       const faint = {...line, class: "edge", width: 1, alpha: 0.3, points: {show: false}, value: () => ""};
       return [faint, {...shown, data: one.mean}];
@@ -75,11 +79,11 @@
     const [xs, ...values] = uPlot.join(tables);
     const bands = [];
     const lines = chart.groups.flatMap((one, at) => {
-      const stroke = color(`--c${at % 8}`);
+      const look = one.place ?? at, stroke = color(`--c${look % 8}`);
       const edge = {class: "edge", width: 0, points: {show: false}, spanGaps: true, value: () => ""};
       bands.push({series: [3 * at + 3, 3 * at + 2], fill: `${stroke}2e`});
       const mean = {
-        label: one.name, stroke, width: 2, dash: dashes[at % dashes.length], spanGaps: true,
+        label: one.name, stroke, width: 2, dash: dashOf(look), spanGaps: true,
         points: {show: one.x.length < 40, size: 5}, value: told(values[3 * at]), data: values[3 * at],
       };
       return [mean, {...edge, data: values[3 * at + 1]}, {...edge, data: values[3 * at + 2]}];
@@ -122,8 +126,8 @@
   const walk = (plot, place, chart, rounds, tasks) => {
     const open = () => {
       if (plot.cursor.idx == null) return;
-      const page = tasks.replace(/tasks$/, chart.opens ?? "tasks");
-      location.href = page.includes("?") ? page : `${page}?round=${rounds[plot.cursor.idx]}`;
+      const [page, part] = tasks.replace(/tasks$/, chart.opens ?? "tasks").split("#");
+      location.href = `${page}?round=${rounds[plot.cursor.idx]}${part ? `#${part}` : ""}`;
     };
     plot.over.addEventListener("click", open);
     place.tabIndex = 0;
