@@ -3,6 +3,9 @@
 A result must be JSON, or something that has one JSON form (a dataclass, a date, an array). A state may hold
 anything: objects are read by the pickle protocol (`__reduce_ex__`), which gives all that makes them up. What
 it cannot read is named (`States.unseen`); nothing is known by its `repr`.
+
+A process sends the `difference` of two states of which a call changed a little: `{"is": value}`, or
+`{"in": {key: difference}, "gone": [key]}` of an object or a list.
 """
 
 from __future__ import annotations
@@ -389,3 +392,52 @@ def staged(raw: bytes) -> str | None:
     except (struct.error, ValueError):
         return None
     return "\n".join(lines)
+
+
+def difference(old: object, new: object) -> dict[str, Any] | None:
+    """Return what makes a state of another one; None if they are equal.
+
+    Values that are the same object in both are not looked at, so that it takes no longer than what changed.
+    """
+    if old is new:
+        return None
+    if isinstance(old, dict) and isinstance(new, dict):
+        before, after = cast("dict[str, object]", old), cast("dict[str, object]", new)
+        inner = {
+            key: {"is": one} if key not in before else difference(before[key], one)
+            for key, one in after.items()
+            if key not in before or before[key] is not one
+        }
+        gone = [key for key in before if key not in after]
+    elif (
+        isinstance(old, list)
+        and isinstance(new, list)
+        and len(cast("list[object]", old)) == len(cast("list[object]", new))
+    ):
+        pairs = zip(cast("list[object]", old), cast("list[object]", new), strict=True)
+        inner = {str(place): difference(one, other) for place, (one, other) in enumerate(pairs)}
+        gone = []
+    else:
+        return None if old == new else {"is": new}
+    inner = {key: one for key, one in inner.items() if one is not None}
+    return {"in": inner, "gone": gone} if inner or gone else None
+
+
+def patched(old: object, change: Mapping[str, Any] | None) -> Any:  # noqa: ANN401 - JSON
+    """Return the state that a difference makes of another one; they share what did not change."""
+    if change is None:
+        return old
+    if "is" in change:
+        return change["is"]
+    inner = cast("Mapping[str, Mapping[str, Any]]", change["in"])
+    if isinstance(old, list):
+        items = list(cast("list[object]", old))
+        for place, one in inner.items():
+            items[int(place)] = patched(items[int(place)], one)
+        return items
+    found = dict(cast("dict[str, object]", old))
+    for key in change["gone"]:
+        del found[key]
+    for key, one in inner.items():
+        found[key] = patched(found.get(key), one)
+    return found
