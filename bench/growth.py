@@ -43,7 +43,7 @@ from genenv.runs.folder import RunFolder
 from genenv.runs.store.store import PoolStore
 from genenv.simulator.source import UntrainedSource
 from genenv.training.loop import CoEvolution
-from genenv.training.policies import Policies
+from genenv.training.rounds import Policies
 from genenv.types import (
     Context,
     Generation,

@@ -33,7 +33,7 @@ from genenv.simulator.source import (
     TaskSource,
     VariationSource,
 )
-from genenv.training.policies import Policies
+from genenv.training.rounds import Policies
 from genenv.training.warmup import SupervisedWarmup
 
 
