@@ -21,7 +21,7 @@ import logging
 import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -42,39 +42,6 @@ ROPE_TYPES = frozenset({"default", "linear", "llama3", "yarn"})
 """Kinds of rotary positions whose angles depend only on the position."""
 HEAD_SIZES = frozenset({16, 32, 64, 128, 256})
 """Supported head sizes: half of one must be a power of two that tensor cores accept."""
-
-
-class Ops(Protocol):
-    """The operations between matrix products. Implemented by `ops.TritonOps` and `TorchOps`."""
-
-    def split(
-        self, joint: Tensor, up: Tensor, norms: tuple[Tensor, Tensor, float] | None,
-        angles: tuple[Tensor, Tensor], pages: tuple[Tensor, Tensor], state: RowState,
-    ) -> Tensor:  # fmt: skip
-        """Split a joint QKV product: write keys and values to their pages, return queries [R, H, D]."""
-        ...
-
-    def attend(self, query: Tensor, pages: tuple[Tensor, Tensor], state: RowState, scale: float) -> Tensor:
-        """Return [R, H * D]: attention of each row to its prompt and to its own tokens."""
-        ...
-
-    def embed(
-        self, embedding: Tensor, state: RowState, residual: Tensor, norm: tuple[Tensor, float]
-    ) -> Tensor:
-        """Write the embeddings of the rows' tokens to the residual; return them normed, [R, W]."""
-        ...
-
-    def join(self, joint: Tensor, up: Tensor, residual: Tensor, norm: tuple[Tensor, float]) -> Tensor:
-        """Add a product to the residual, in place; return the normed residual, [R, W]."""
-        ...
-
-    def gate(self, joint: Tensor, up: Tensor, inner: int) -> Tensor:
-        """Return [R, I]: silu(gate) * up."""
-        ...
-
-    def draw(self, scores: Tensor, state: RowState, step: int, stop: int, first: int, *, held: bool) -> None:
-        """Draw a token for each row of scores [R, V]; these rows start at row `first` of the state."""
-        ...
 
 
 class _Layer(NamedTuple):
@@ -136,7 +103,7 @@ class DecodeStep:
             from genenv.backends.local.cuda.ops import Heads, TritonOps
 
             own = Heads(queries=heads[0], keys=heads[1], size=heads[2])
-            self._ops: Ops = TritonOps(own, rank)
+            self._ops = TritonOps(own, rank)
             tile = own.rows_of_a_tile
         else:
             self._ops, tile = TorchOps(heads, rank), 4
@@ -412,7 +379,7 @@ def difference(step: DecodeStep, fused: FusedDecoder) -> float:
 
 
 class TorchOps:
-    """The reference implementation of `Ops` in plain torch, which defines the results of `ops.TritonOps`.
+    """The operations between matrix products in plain torch, which define the results of `ops.TritonOps`.
 
     Machines without CUDA and tests use it.
 
