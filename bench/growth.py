@@ -255,7 +255,7 @@ def measure_report(options: argparse.Namespace) -> None:
 
 
 def measure_summary(options: argparse.Namespace) -> None:
-    from genenv.runs.summary import summarise
+    from genenv.runs.metrics import summarise
 
     whole("summary", timed(lambda: summarise(options.run)))
 

@@ -30,7 +30,7 @@ from genenv.cli.progress import ConsoleReporter
 from genenv.config.run import load_config
 from genenv.errors import UsageError
 from genenv.progress import Reporter
-from genenv.runs.summary import summarise
+from genenv.runs.metrics import summarise
 from genenv.training import start as training
 from genenv.training.branching import Origin
 
