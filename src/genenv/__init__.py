@@ -11,7 +11,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from genenv.config.version import __version__
+from genenv.config import __version__
 from genenv.errors import DataError, GenenvError, RolloutError, UpdateSkipped, UsageError
 from genenv.types import (
     Context,

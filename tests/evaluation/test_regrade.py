@@ -58,7 +58,7 @@ def laxer(measured: Any, sums: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(sums, "grade", grade)
     monkeypatch.setattr(sums, "describe", lambda self: {"rule": "laxer"})
-    monkeypatch.setattr("genenv.config.version.__version__", "99.0")
+    monkeypatch.setattr("genenv.evaluation.regrade.__version__", "99.0")
 
 
 def again(path: Path, data: Path, **changes: Any) -> Outcome:

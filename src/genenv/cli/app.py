@@ -18,7 +18,7 @@ import typer.main
 from typer.core import TyperCommand, TyperGroup
 
 from genenv.cli.console import ended
-from genenv.config.version import __version__
+from genenv.config import __version__
 from genenv.errors import GenenvError, disk_is_full, out_of_memory, spelled
 from genenv.plugins import load, parts
 

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from genenv.chat.assistant import Assistant
-from genenv.config import version
+from genenv.config import __version__
 from genenv.errors import UsageError, spelled
 from genenv.evaluation.base import Answered, Benchmark, Exports, HasLeaderboard, Item, Judged, Prices
 from genenv.evaluation.config import ALL, BENCHMARKS, OTHERS, EvaluationConfig, benchmark_class
@@ -251,7 +251,7 @@ def _identity(
     """Return everything that identifies the measurement; `--resume` requires it to be equal."""
     benchmark = prepared.benchmark
     return {
-        "genenv": version.__version__,
+        "genenv": __version__,
         "benchmark": benchmark.name,
         "split": prepared.split,
         "settings": config.benchmarks[benchmark.name].model_dump(mode="json"),
@@ -310,7 +310,7 @@ class Export:
         if not files:
             return []
         self.folder.mkdir(parents=True, exist_ok=True)
-        manifest = {"genenv": version.__version__, "policy": self._policy}
+        manifest = {"genenv": __version__, "policy": self._policy}
         write_whole(self.folder / MANIFEST, json.dumps(manifest, indent=2) + "\n")
         written: list[Path] = []
         for relative, text in files.items():

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from genenv.config import version
+from genenv.config import __version__
 from genenv.config.tables import validated
 from genenv.errors import DataError, UsageError
 from genenv.evaluation.base import Benchmark, Item, Prices
@@ -209,7 +209,7 @@ def _summary(stored: Stored, outcome: Outcome, changed: int, kept: Path) -> Json
     return {
         "complete": bool(before.get("complete")) and not outcome.failed,
         **{key: before.get(key) for key in IDENTITY},
-        "genenv": version.__version__,
+        "genenv": __version__,
         "settings": stored.settings,
         "data": dict(stored.hashes),
         "rules": rules,

@@ -19,8 +19,8 @@ import typer
 
 from genenv.backends.settings import EMBEDDED, TINY
 from genenv.cli.console import begin
+from genenv.config import __version__
 from genenv.config.run import RunConfig, load_config
-from genenv.config.version import __version__
 from genenv.environments import is_folder as is_folder
 from genenv.errors import DataError, UsageError, disk_is_full, first_line, unknown_name
 from genenv.evaluation.models import NamedPolicy, check_weights, named_policy
