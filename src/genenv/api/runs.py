@@ -24,7 +24,7 @@ from genenv.runs.folder import RunFolder
 from genenv.runs.metrics import summarise
 from genenv.runs.store.store import PoolStore
 from genenv.threads import run_with_own_loop
-from genenv.training import start as training
+from genenv.training import opening as training
 from genenv.training.branching import Origin as Branching
 from genenv.types import JsonObject, Message, Origin, StopReason, Task, Verdict
 from genenv.viewer.frozen import write_report

@@ -31,7 +31,7 @@ from genenv.config.run import load_config
 from genenv.errors import UsageError
 from genenv.progress import Reporter
 from genenv.runs.metrics import summarise
-from genenv.training import start as training
+from genenv.training import opening as training
 from genenv.training.branching import Origin
 
 KEPT = "committed rounds are kept, `genenv train` continues them with --resume"
