@@ -43,7 +43,7 @@ from genenv.runs.folder import RunFolder
 from genenv.runs.store.store import PoolStore
 from genenv.simulator.source import UntrainedSource
 from genenv.training.loop import CoEvolution
-from genenv.training.policies import Policies
+from genenv.training.rounds import Policies
 from genenv.types import (
     Context,
     Generation,
@@ -255,7 +255,7 @@ def measure_report(options: argparse.Namespace) -> None:
 
 
 def measure_summary(options: argparse.Namespace) -> None:
-    from genenv.runs.summary import summarise
+    from genenv.runs.metrics import summarise
 
     whole("summary", timed(lambda: summarise(options.run)))
 

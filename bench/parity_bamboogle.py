@@ -18,8 +18,7 @@ from typing import Any
 
 from official import checked_out, run_file
 
-from genenv.benchmarks.bamboogle import Bamboogle
-from genenv.benchmarks.bamboogle.answers import closeness, final_answer
+from genenv.benchmarks.bamboogle import Bamboogle, closeness, final_answer
 from genenv.evaluation.base import Item
 from genenv.evaluation.data import DataFolder
 

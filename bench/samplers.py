@@ -45,7 +45,7 @@ from genenv.runs.folder import RunFolder
 from genenv.simulator.source import VariationSource
 from genenv.threads import WorkerThread
 from genenv.training.loop import CoEvolution
-from genenv.training.policies import Policies
+from genenv.training.rounds import Policies
 
 QUESTIONS = {
     "throughput": {"servers": [1, 2, 4], "staleness": [0], "learning": 0.0},

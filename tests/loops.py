@@ -12,8 +12,7 @@ from genenv.config.run import RunConfig
 from genenv.progress import Silent
 from genenv.runs.metrics import Stages
 from genenv.simulator.policy import Simulator
-from genenv.training.policies import Policies
-from genenv.training.rounds import Learner
+from genenv.training.rounds import Learner, Policies
 from lessons import Recorder
 
 STAGES = Stages(Silent(), 1, 1)

@@ -20,7 +20,7 @@ from genenv.tools.spec import Program
 from genenv.tools.tool_calling import environment as world
 from genenv.tools.tool_calling.environment import ToolCalling
 from genenv.training import opening
-from genenv.training.policies import Policies
+from genenv.training.rounds import Policies
 from genenv.types import Profile, Seed
 
 SETTINGS = """

@@ -17,7 +17,7 @@ from genenv.runs.folder import RunFolder
 from genenv.runs.store.store import PoolStore
 from genenv.simulator.policy import Simulator
 from genenv.training.loop import CoEvolution
-from genenv.training.policies import Policies
+from genenv.training.rounds import Policies
 from genenv.types import Message, Seed, Verdict
 from genenv.viewer.frozen import write_report
 

@@ -25,7 +25,7 @@ RUN = """
     from pathlib import Path
     from genenv.config.run import parse_config
     from genenv.progress import Silent
-    from genenv.training.start import start
+    from genenv.training.opening import start
 
     settings = {
         "run": {"name": "alone", "rounds": 1, "eval_tasks": 4},

@@ -11,8 +11,8 @@ import pytest
 from genenv.config.run import RunConfig, dump_toml, parse_config
 from genenv.environments.wrappers import SUFFIX
 from genenv.runs.folder import RunFolder
+from genenv.runs.metrics import summarise
 from genenv.runs.store.store import PoolStore
-from genenv.runs.summary import summarise
 from genenv.training.loop import CoEvolution
 from genenv.training.opening import build_players, open_environment
 from genenv.types import Json, Origin

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from genenv.backends.local.assistant import LocalAssistant
 from genenv.backends.local.model import LocalModel
 from genenv.backends.local.policy_weights import PolicyWeights
-from genenv.backends.local.sampler import LocalSampler
+from genenv.backends.local.sampler import LocalAssistant, LocalSampler
 from genenv.backends.scripted import ScriptedSampler
 from genenv.backends.settings import PolicyConfig, SamplingConfig
 from genenv.chat.tool_calls import message_of

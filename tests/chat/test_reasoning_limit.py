@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from genenv.backends.local.assistant import LocalAssistant
 from genenv.backends.local.packing import Bundle, Packed
+from genenv.backends.local.sampler import LocalAssistant
 from genenv.backends.scripted import END, ScriptedSampler
 from genenv.backends.settings import SamplingConfig
 from genenv.chat.sampler import ThoughtLimit

@@ -49,7 +49,9 @@ OWNERS = {
 """Where the settings of a section are read: a name that another section has too does not count there."""
 
 OWNERS |= {
-    name: (f"evaluation/{name}.py", f"benchmarks/{name}/") for name in sections() if name not in OWNERS
+    name: (f"evaluation/{name}.py", f"benchmarks/{name}.py", f"benchmarks/{name}/")
+    for name in sections()
+    if name not in OWNERS
 }
 OWNERS |= {
     "endpoint": ("clients/",),

@@ -214,7 +214,7 @@ def lacking_machine(patch: pytest.MonkeyPatch, **reasons: str) -> None:
     def lacking(policy: PolicyConfig) -> dict[str, str]:
         return {name: why for name, why in reasons.items() if getattr(policy, name) != AUTOMATIC[name]}
 
-    patch.setattr("genenv.backends.local.machine.lacking", lacking)
+    patch.setattr("genenv.backends.local.hardware.lacking", lacking)
 
 
 def test_a_machine_that_lacks_what_a_run_was_computed_with_says_so_and_asks(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from bundles import call
 from genenv.errors import UsageError
-from genenv.tools.worlds.differences import changed, difference, patched
+from genenv.tools.worlds.jsonable import changed, difference, patched
 from genenv.tools.worlds.python import PythonWorld
 
 KEYS = st.sampled_from("abc")

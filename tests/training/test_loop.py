@@ -26,7 +26,7 @@ from genenv.runs.folder import RunFolder
 from genenv.runs.store.store import PoolStore
 from genenv.simulator.policy import Simulator, simulator_prompt
 from genenv.training.loop import CoEvolution
-from genenv.training.policies import Policies
+from genenv.training.rounds import Policies
 from genenv.types import Origin, Profile, StopReason, Task
 from typed import succeeds
 

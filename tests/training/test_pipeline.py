@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from genenv.training.loop import Pipeline
-from genenv.training.policies import together
+from genenv.training.rounds import together
 
 ROUNDS = 6
 

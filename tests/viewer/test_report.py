@@ -19,9 +19,9 @@ import pytest
 
 from genenv.errors import UsageError
 from genenv.runs.folder import RunFolder
+from genenv.runs.metrics import summarise
 from genenv.runs.store.records import Evaluation, RoundRecord
 from genenv.runs.store.store import PoolStore
-from genenv.runs.summary import summarise
 from genenv.types import (
     Context,
     Generation,

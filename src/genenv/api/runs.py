@@ -21,10 +21,10 @@ from genenv.evaluation.models import assistant, run_of
 from genenv.progress import Reporter
 from genenv.rollout.driver import UNFINISHED
 from genenv.runs.folder import RunFolder
+from genenv.runs.metrics import summarise
 from genenv.runs.store.store import PoolStore
-from genenv.runs.summary import summarise
 from genenv.threads import run_with_own_loop
-from genenv.training import start as training
+from genenv.training import opening as training
 from genenv.training.branching import Origin as Branching
 from genenv.types import JsonObject, Message, Origin, StopReason, Task, Verdict
 from genenv.viewer.frozen import write_report

@@ -26,7 +26,6 @@ Config = Annotated[
         metavar="[CONFIG]",
         help="A TOML file, or the name of one that comes with genenv, such as quickstart; "
         "a run that is named has its own.",
-        show_default=False,
     ),
 ]
 Overrides = Annotated[
@@ -40,7 +39,6 @@ VariantName = Annotated[
         metavar="NAME",
         help="Settings laid over CONFIG by name, such as random, static, genenv, variation, rl; "
         "several joined by +. See docs/reference/configuration.md.",
-        show_default=False,
     ),
 ]
 Corpus = Annotated[

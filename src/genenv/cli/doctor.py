@@ -34,7 +34,6 @@ Run = Annotated[
     typer.Argument(
         metavar="[RUN|CONFIG]",
         help="The folder of a run to check instead, or a TOML file whose memory to work out.",
-        show_default=False,
     ),
 ]
 

@@ -42,13 +42,10 @@ Name = Annotated[
         metavar="ENVIRONMENT",
         help="An environment's name, package.module:Class for one of your own, an environment of others "
         "(openenv:http://HOST:PORT, verifiers:TASKSET), or a run's TOML file.",
-        show_default=False,
     ),
 ]
 Number = Annotated[int, typer.Option("--n", min=1, help="How many tasks of each kind to look at.")]
-Wanted = Annotated[
-    str, typer.Option("--task", help="Id of the task; left out, one at random.", show_default=False)
-]
+Wanted = Annotated[str, typer.Option("--task", help="Id of the task; left out, one at random.")]
 
 
 def check(env: Name, n: Number = 100, overrides: Overrides = []) -> None:  # noqa: B006 - Typer's form

@@ -31,15 +31,12 @@ Names = Annotated[
         metavar="NAME...",
         help="api-bank, alfworld, bfcl, bamboogle, travelplanner, all of these, or held-out: "
         "the held-out tasks of a run's environment.",
-        show_default=False,
     ),
 ]
 Policy = Annotated[
     str | None,
     typer.Option(
-        help="A model's name or folder, a run's adapter such as runs/demo@12:agent, or "
-        "openai:BASE_URL#MODEL.",
-        show_default=False,
+        help="A model's name or folder, a run's adapter such as runs/demo@12:agent, or openai:BASE_URL#MODEL."
     ),
 ]
 Limit = Annotated[
@@ -47,8 +44,7 @@ Limit = Annotated[
 ]
 Split = Annotated[str | None, typer.Option(help="Which part; the benchmark's main one when left out.")]
 Protocol = Annotated[
-    str | None,
-    typer.Option(help="Of bfcl: official, or genenv for the paper's form: sets bfcl.protocol."),
+    str | None, typer.Option(help="Of bfcl: official, or genenv for the paper's form: sets bfcl.protocol.")
 ]
 Judge = Annotated[str | None, typer.Option(help="Of bamboogle: a policy that also judges the answers.")]
 Data = Annotated[

@@ -20,8 +20,8 @@ from genenv.runs.folder import RunFolder
 from genenv.runs.store.store import PoolStore
 from genenv.texts import json_line
 from genenv.training import opening
-from genenv.training.policies import Policies
 from genenv.training.resuming import for_writing
+from genenv.training.rounds import Policies
 from genenv.training.task_pool import TaskPool
 from genenv.types import Json, Proposal, Task
 

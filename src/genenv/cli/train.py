@@ -30,8 +30,8 @@ from genenv.cli.progress import ConsoleReporter
 from genenv.config.run import load_config
 from genenv.errors import UsageError
 from genenv.progress import Reporter
-from genenv.runs.summary import summarise
-from genenv.training import start as training
+from genenv.runs.metrics import summarise
+from genenv.training import opening as training
 from genenv.training.branching import Origin
 
 KEPT = "committed rounds are kept, `genenv train` continues them with --resume"
@@ -63,26 +63,19 @@ Data = Annotated[
     typer.Option(
         metavar="FILE.jsonl",
         help="Train on these rows: each line is an object with a prompt and any other columns.",
-        show_default=False,
     ),
 ]
 RewardName = Annotated[
     str,
     typer.Option(
-        metavar="FILE.py:NAME",
-        help="With --data: the function that gives a reply its reward, from 0 to 1.",
-        show_default=False,
+        metavar="FILE.py:NAME", help="With --data: the function that gives a reply its reward, from 0 to 1."
     ),
 ]
-EvalData = Annotated[
-    str, typer.Option(metavar="FILE.jsonl", help="With --data: the held-out rows.", show_default=False)
-]
+EvalData = Annotated[str, typer.Option(metavar="FILE.jsonl", help="With --data: the held-out rows.")]
 Columns = Annotated[
     str,
     typer.Option(
-        metavar="A,B",
-        help="With --data: columns of which a task bandit learns which values to train on.",
-        show_default=False,
+        metavar="A,B", help="With --data: columns of which a task bandit learns which values to train on."
     ),
 ]
 

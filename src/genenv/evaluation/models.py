@@ -135,10 +135,9 @@ def _whole(
     source: str, policy: PolicyConfig, sampling: SamplingConfig, *, name: str, weights: JsonObject
 ) -> Assistant:
     """Load a model without an adapter."""
-    from genenv.backends.local.assistant import LocalAssistant
     from genenv.backends.local.model import LocalModel
     from genenv.backends.local.policy_weights import PolicyWeights
-    from genenv.backends.local.sampler import LocalSampler
+    from genenv.backends.local.sampler import LocalAssistant, LocalSampler
 
     model = LocalModel(source, policy)
     model.fuse()
@@ -147,10 +146,9 @@ def _whole(
 
 
 def _of_run(named: NamedPolicy, policy: PolicyConfig, sampling: SamplingConfig) -> Assistant:
-    from genenv.backends.local.assistant import LocalAssistant
     from genenv.backends.local.model import LocalModel
     from genenv.backends.local.policy_weights import PolicyWeights
-    from genenv.backends.local.sampler import LocalSampler
+    from genenv.backends.local.sampler import LocalAssistant, LocalSampler
 
     run, which = named.run, named.policy
     folder = RunFolder.open(run)

@@ -341,9 +341,7 @@ KEPT = "nothing was written"
 _SAFETENSORS = "safetensors"
 """The format of two exporters, `model` and `adapter`."""
 
-Run = Annotated[
-    str, typer.Argument(metavar="RUN", help="A run, or a round of it: runs/desk@8.", show_default=False)
-]
+Run = Annotated[str, typer.Argument(metavar="RUN", help="A run, or a round of it: runs/desk@8.")]
 Out = Annotated[
     Path | None,
     typer.Option(metavar="FOLDER", help="The folder that is made; exports/RUN-ROUND when left out."),

@@ -304,29 +304,16 @@ def range_of(text: str, option: str, kind: Callable[[str], float], highest: floa
 
 _EXAMPLES = {"--rounds": "3:8, or 3: for all from 3 on", "--rate": "0.2:0.8, within 0 and 1"}
 
-Run = Annotated[
-    Path, typer.Argument(metavar="RUN", help="The folder of a run, such as runs/demo.", show_default=False)
-]
-Format = Annotated[
-    str, typer.Option("--format", metavar="|".join(FORMATS), help="The layout.", show_default=False)
-]
-Out = Annotated[Path, typer.Option("--out", help="The folder that is made.", show_default=False)]
-Rounds = Annotated[
-    str, typer.Option("--rounds", metavar="FIRST:LAST", help="These rounds alone.", show_default=False)
-]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run, such as runs/demo.")]
+Format = Annotated[str, typer.Option("--format", metavar="|".join(FORMATS), help="The layout.")]
+Out = Annotated[Path, typer.Option("--out", help="The folder that is made.")]
+Rounds = Annotated[str, typer.Option("--rounds", metavar="FIRST:LAST", help="These rounds alone.")]
 Solved = Annotated[bool, typer.Option("--solved", help="Only solved trajectories, and tasks that have one.")]
 Rate = Annotated[
-    str,
-    typer.Option(
-        "--rate",
-        metavar="LOW:HIGH",
-        help="Only tasks whose success rate is in this range.",
-        show_default=False,
-    ),
+    str, typer.Option("--rate", metavar="LOW:HIGH", help="Only tasks whose success rate is in this range.")
 ]
 HeldOut = Annotated[
-    bool,
-    typer.Option("--held-out", help="Held-out tasks too, as the split test; never train on them."),
+    bool, typer.Option("--held-out", help="Held-out tasks too, as the split test; never train on them.")
 ]
 
 

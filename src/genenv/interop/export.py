@@ -342,12 +342,9 @@ Source = Annotated[
         metavar="ENVIRONMENT|RUN",
         help="An environment's name, a bundle's folder, a run's TOML file, or a run: then the tasks that its "
         "simulator wrote come along.",
-        show_default=False,
     ),
 ]
-Out = Annotated[
-    Path, typer.Option("--out", help="The folder that is made: a Python package.", show_default=False)
-]
+Out = Annotated[Path, typer.Option("--out", help="The folder that is made: a Python package.")]
 Train = Annotated[
     int | None, typer.Option("--tasks", min=1, help="At most so many base tasks; left out, all.")
 ]

@@ -1,6 +1,7 @@
 """All metrics of a run, with units and meanings, and the functions that compute a round's metrics.
 
 The list is closed: `check_names` refuses any other name, so every metric in a chart has an explanation.
+`summarise` says in six lines what a run came to.
 """
 
 from __future__ import annotations
@@ -11,11 +12,16 @@ import re
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean
 
+from genenv.config.run import load_config
 from genenv.environments.base import Environment
+from genenv.errors import UsageError
 from genenv.progress import Reporter, staged
+from genenv.runs.folder import RunFolder
 from genenv.runs.store.records import Evaluation
+from genenv.runs.store.store import PoolStore
 from genenv.sampling import Sampler
 from genenv.types import Group, Origin, RejectReason, StopReason, Task, TaskBatch, Trace
 
@@ -390,3 +396,59 @@ class Stages:
     def metrics(self) -> dict[str, float]:
         """Return the seconds of each stage, and of the round so far."""
         return {**self.seconds, "time/round_s": self._clock() - self._start}
+
+
+_FEW = 0.25
+"""A share of tasks with mixed outcomes below this is called few: more than three of four rollouts then carry
+no signal.
+"""
+
+
+def summarise(run: Path) -> list[str]:
+    """Return six lines: held-out success, valid rate, p_hat, mixed outcomes, tasks, time.
+
+    The run's store must have been checked before.
+
+    Raises:
+        GenenvError: there is no run, or it has no committed round.
+    """
+    folder = RunFolder.open(run)
+    with PoolStore.open(folder.pool, create=False, check=False) as store:
+        metrics = store.metrics_by_round()
+        new = store.task_count(Origin.GENERATED)
+    if not metrics:
+        raise UsageError(f"{run} has no committed round yet; continue it with --resume")
+    played = [values for number, values in metrics.items() if number > 0]
+    valid = [values.get("simulator/valid_rate", 0.0) for values in played]
+    p_hats = late_p_hats(metrics)
+    low, high = target_band(load_config(folder.config).curriculum.alpha)
+    seconds = sum(values.get("time/round_s", 0.0) for values in metrics.values())
+    tokens = sum(values.get("tokens/sampled", 0.0) for values in metrics.values())
+    return [
+        f"held-out success: {_held_out_change(metrics) or 'not measured'}",
+        "valid tasks of the simulator: " + (_from_to(valid) or "no round played"),
+        "mean p_hat in the last third of the rounds: "
+        + (f"{fmean(p_hats):.2f} (target band {low:g} to {high:g})" if p_hats else "none"),
+        "new tasks with mixed outcomes, the only ones with a GRPO signal: " + _mixed(metrics),
+        f"rounds: {len(played)}, new tasks: {new}, tokens sampled: {tokens:,.0f}",
+        f"time: {seconds / 60:.1f} minutes",
+    ]
+
+
+def _mixed(metrics: Mapping[int, Mapping[str, float]]) -> str:
+    """Return the share of mixed outcomes in the last third of the rounds, with advice if it is low."""
+    late = late_values(metrics, "tasks/mixed")
+    if not late:
+        return "none"
+    few = " (few: docs/guides/experiments.md says what finds more, and when)" if fmean(late) < _FEW else ""
+    return f"{fmean(late):.0%} in the last third of the rounds{few}"
+
+
+def _held_out_change(metrics: Mapping[int, Mapping[str, float]]) -> str:
+    """Return the change from first to last measurement, in each environment if there was a shift."""
+    before, after, shift = held_out_rates(metrics)
+    return _from_to(before) + (f", in the other world {_from_to(after)}" if shift is not None else "")
+
+
+def _from_to(rates: list[float]) -> str:
+    return f"{rates[0]:.1%} -> {rates[-1]:.1%}" if rates else ""

@@ -44,10 +44,7 @@ Vllm = Annotated[
     bool, typer.Option("--vllm", help="Start vLLM, which has to be installed, with what a run needs of it.")
 ]
 More = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[-- OPTION...]", help="Options of vLLM's own, after --vllm --.", show_default=False
-    ),
+    list[str] | None, typer.Argument(metavar="[-- OPTION...]", help="Options of vLLM's own, after --vllm --.")
 ]
 Slow = Annotated[
     float,
@@ -61,7 +58,6 @@ Adapters = Annotated[
         metavar="FOLDER",
         help="Load adapters from this folder and those below it, such as a run's policy.vllm.folder. "
         "Repeatable; left out, from the temporary folders of this user's runs.",
-        show_default=False,
     ),
 ]
 
@@ -200,12 +196,7 @@ def _vllm_program() -> list[str]:
     return [found, "serve"]
 
 
-Name = Annotated[
-    str,
-    typer.Option(
-        metavar="ALIAS", help="What clients call it; its own name when left out.", show_default=False
-    ),
-]
+Name = Annotated[str, typer.Option(metavar="ALIAS", help="What clients call it; its own name when left out.")]
 Out = Annotated[Path, typer.Option(metavar="FOLDER", help="For checkpoints; those in it are served.")]
 Threads = Annotated[int, typer.Option(min=0, max=1024, help="CPU threads; 0 measures and chooses.")]
 Silence = Annotated[

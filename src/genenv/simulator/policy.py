@@ -175,16 +175,7 @@ class Simulator:
         return found
 
     async def learn(self, batch: UpdateBatch, *, round_: int, rounds: int) -> Mapping[str, float]:
-        """Update from a round's batch.
-
-        Args:
-            batch: the update batch.
-            round_: number of the round, from 1; names the random stream.
-            rounds: number of rounds of the run, for the learning-rate schedule.
-
-        Returns:
-            Metrics of the update, and `tokens/trained`.
-        """
+        """Update from a round's batch; see `genenv.agent.policy.Agent.learn`."""
         rate = self.config.lr * lr_scale(self.config.lr_schedule, round_, rounds)
         seed = stream(self.seed, "simulator-update", round_)
         done = await learn(self.trainer, batch, player="simulator", learning_rate=rate, seed=seed)

@@ -29,8 +29,7 @@ from genenv.runs.sinks import Sink, write_all
 from genenv.runs.store.records import Evaluation, RoundRecord
 from genenv.runs.store.store import PoolStore
 from genenv.simulator.source import FixedTaskSource
-from genenv.training.policies import Policies, together
-from genenv.training.rounds import Ahead, Learner, Produced, Producer, evaluate
+from genenv.training.rounds import Ahead, Learner, Policies, Produced, Producer, evaluate, together
 from genenv.training.task_pool import TaskPool, Tasks
 
 Learn = Callable[[Produced], Coroutine[Any, Any, Mapping[str, float]]]

@@ -171,7 +171,7 @@ def _lacking(policy: PolicyConfig) -> Mapping[str, str]:
     """
     if policy.backend not in _COMPUTES_HERE:
         return {}
-    from genenv.backends.local.machine import lacking
+    from genenv.backends.local.hardware import lacking
 
     return lacking(policy)
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from genenv.backends.local import hardware
 from genenv.backends.local.cpu import build
 from genenv.backends.local.cpu.threads import FEWEST_TURNS, cpu_seconds
-from genenv.backends.local.machine import cores, lacking
+from genenv.backends.local.hardware import cores, lacking
 from genenv.backends.local.model import resolve_settings, settled_config
 from genenv.backends.settings import AUTOMATIC, PolicyConfig
 from genenv.config.run import RunConfig

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from genenv.benchmarks.bamboogle.answers import closeness, final_answer, normalized
+from genenv.benchmarks.bamboogle import closeness, final_answer, normalized
 from quickly import within
 
 NEAR_MISSES = runpy.run_path(str(Path(__file__).with_name("near_misses.py")))["NEAR_MISSES"]

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from genenv.benchmarks.bamboogle import Bamboogle, BamboogleConfig
-from genenv.benchmarks.bamboogle.benchmark import COPIES, MAIN, Question, says_yes
+from genenv.benchmarks.bamboogle import COPIES, MAIN, Bamboogle, BamboogleConfig, Question, says_yes
 from genenv.chat.assistant import Reply, ToolCall
 from genenv.errors import DataError, UsageError
 from genenv.evaluation.base import Item

@@ -1,5 +1,8 @@
 # pyright: standard
-"""Choices that suit this machine: device, number format, threads and memory limits; and the cache folder."""
+"""Choices that suit this machine: device, number format, threads and memory limits; and the cache folder.
+
+`lacking` says which recorded choices of a run this machine cannot follow when the run is resumed.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,9 @@ from pathlib import Path
 
 import torch
 
+from genenv.backends.local.cpu import build
 from genenv.backends.local.cpu.threads import cpu_seconds
+from genenv.backends.settings import PolicyConfig
 from genenv.errors import UsageError
 
 log = logging.getLogger(__name__)
@@ -210,3 +215,27 @@ def _layers(dtype: torch.dtype) -> Callable[[], object]:
                 torch.nn.functional.linear(torch.nn.functional.silu(gate) * value, narrow)
 
     return work
+
+
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def lacking(policy: PolicyConfig) -> dict[str, str]:
+    """Return the recorded choices that this machine cannot follow: setting -> reason."""
+    found: dict[str, str] = {}
+    if policy.device == "cuda" and not torch.cuda.is_available():
+        return {"device": "torch finds no CUDA device here"}
+    if policy.threads > cores():
+        found["threads"] = (
+            f"{policy.threads} threads, but this process has {cores()} core{'s' * (cores() > 1)}"
+        )
+    # On a GPU it shows only at compilation.
+    if policy.compiled is True and policy.device != "cuda" and (reason := build.why_not()):
+        found["compiled"] = reason
+    if policy.packed_weights is True and not torch.backends.mkldnn.is_available():
+        found["packed_weights"] = "this torch has no oneDNN"
+    return found

@@ -2,11 +2,11 @@
 
 The authors parse `[ApiName(key='value', ...)]`, call the API on a fresh database, and compare with the
 recorded result. The data do not include the APIs' implementations, so requests are compared instead: equal
-name, equal parameters, and values that are equal under the API's description (`values.py`). This differs from
-an executed score in both directions. Two requests with the same result count as different here, which matters
-most for `ToolSearcher`, for which any words that find the tool are right. A request that the database refuses
-is right here if it is the recorded one. The figure is therefore called `request_match`, with searches and
-calls as groups.
+name, equal parameters, and values that are equal under the API's description (`same_value`). This differs
+from an executed score in both directions. Two requests with the same result count as different here, which
+matters most for `ToolSearcher`, for which any words that find the tool are right. A request that the database
+refuses is right here if it is the recorded one. The figure is therefore called `request_match`, with searches
+and calls as groups.
 
 The authors' regular expression ends a value at the first quotation mark. So it cuts off lists of texts and
 values with apostrophes, in recorded requests too (31 of 399 of level 1, 10 of 135 of level 2, 10 of 245 of
@@ -37,11 +37,12 @@ from genenv.benchmarks.api_bank.questions import (
     MAX_REPLY_CHARS,
     Call,
     Question,
+    declared_in,
     difference,
     reply_of,
+    same_value,
     text_of,
 )
-from genenv.benchmarks.api_bank.values import declared_in, same_value
 from genenv.chat.reasoning import without_thoughts
 from genenv.evaluation.base import Grade, Item
 from genenv.evaluation.data import DataFolder

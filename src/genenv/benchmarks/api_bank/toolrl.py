@@ -24,12 +24,13 @@ from genenv.benchmarks.api_bank.questions import (
     Question,
     call_of,
     calls_in,
+    declared_in,
     difference,
     is_subset,
     reply_of,
+    same_values,
     text_of,
 )
-from genenv.benchmarks.api_bank.values import declared_in, same_values
 from genenv.evaluation.base import Grade, Item
 from genenv.evaluation.data import DataFolder
 from genenv.types import Json
@@ -108,7 +109,7 @@ def grade_toolrl(question: Question, answer: Json) -> Grade:
     """Return score 1 if any call has the recorded name and exactly the recorded parameters: the paper's rule.
 
     Measures: `toolrl_code`, the verdict of ToolRL's published code; `lenient`, GenEnv's rule (`is_subset`);
-    `typed`, values equal under their declared types (`values.py`); `name`, only the API's name is right;
+    `typed`, values equal under their declared types (`same_values`); `name`, only the API's name is right;
     `readable`, the reply has a call.
     """
     gold, reply, native = question.gold, reply_of(answer), _native(answer)

@@ -2,28 +2,36 @@
 
 Each row is a task, and the reward function grades the conversation. No simulator writes rows: a run draws
 them uniformly, or a task bandit chooses among kinds of rows, or their demonstrations' likelihood decides.
+
+A reward function has the arguments of TRL's, for one rollout: `prompt`, `completion`, and columns of the row
+by name. One that takes `prompts` and `completions` is called as TRL does, with lists, of one rollout.
 """
 
 from __future__ import annotations
 
+import inspect
 import random
 import shutil
 import tempfile
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from numbers import Real
 from pathlib import Path
-from typing import ClassVar, cast
+from typing import Annotated, Any, ClassVar, Literal, cast
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
 from genenv.environments.base import Ask, Episode, OutOfTurns, failed
 from genenv.environments.common import QuestionEnvironment, closed_object, held_out_tasks
-from genenv.environments.stepwise import StepwiseRollout
-from genenv.errors import UsageError
-from genenv.interop.imported.environment import RANDOM_WORDS, skills_of, with_system
-from genenv.interop.imported.rows import Reward, Row, chat, read_rows
+from genenv.environments.guard import line_of
+from genenv.environments.stepwise import STEPPED, StepwiseRollout
+from genenv.errors import EnvironmentCodeError, GenenvError, UsageError, first_line
+from genenv.interop.imported.environment import RANDOM_WORDS, digest, skills_of, with_system
 from genenv.interop.imported.settings import DatasetConfig
+from genenv.plugins import own_part
+from genenv.threads import run_coroutine
 from genenv.tools.build import how_to_call
 from genenv.tools.environment import Conversation
 from genenv.tools.worlds.base import LoadedWorld, Session
@@ -39,6 +47,189 @@ from genenv.types import (
     Task,
     Verdict,
 )
+from genenv.untrusted.documents import Unreadable, read_json
+
+_EXAMPLE = '{"prompt": "What is 2 + 3?", "answer": "5"}'
+_LIMIT_S = 600.0
+"""Seconds that an asynchronous reward function may take where there is no event loop."""
+
+Text = Annotated[str, StringConstraints(pattern=r"\S")]
+
+
+class _Said(BaseModel):
+    role: Literal["system", "user", "assistant"]
+    content: Text
+
+
+class _Columns(BaseModel, extra="allow"):
+    prompt: Text | list[_Said]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A row of a dataset."""
+
+    line: int
+    """The row's line in its file."""
+    place: str
+    """File and line, for messages."""
+    messages: tuple[Message, ...]
+    """The prompt."""
+    is_chat: bool
+    """Whether the prompt is a list of messages; the reward function then gets messages, else text."""
+    columns: JsonObject
+    """The other columns."""
+    prompt_key: str
+    """A hash of the prompt."""
+    key: str
+    """A hash of the row."""
+
+    @property
+    def spec(self) -> JsonObject:
+        """Return what identifies the row in a run."""
+        return {"line": self.line, "row": self.key}
+
+
+def read_rows(path: str, needed: Mapping[str, str]) -> tuple[list[Row], str]:
+    """Return the rows of a JSON Lines file, and a note about repeated rows, which are left out.
+
+    Args:
+        path: the file.
+        needed: columns that every row must have, and what needs them.
+
+    Raises:
+        UsageError: the file cannot be read or has no rows, or a line is no row or lacks a column.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise UsageError(
+            f"{path} cannot be read ({why}); name a JSON Lines file, with a row a line"
+        ) from error
+    rows: dict[str, Row] = {}
+    again: list[str] = []
+    for line, said in enumerate(text.split("\n"), start=1):
+        if not said.strip():
+            continue
+        row = _row(said, line, f"{Path(path).name}, line {line}")
+        for name in needed:
+            if name not in row.columns:
+                listed = ", ".join(["prompt", *row.columns])
+                raise UsageError(
+                    f"{row.place} has no column {name!r}, which {needed[name]} needs; it has {listed}"
+                )
+        if rows.setdefault(row.key, row) is not row:
+            again.append(row.place)
+    if not rows:
+        raise UsageError(f"{path} has no rows; write a JSON object a line, such as {_EXAMPLE}")
+    note = f"{len(again)} rows repeat earlier ones and are left out (first: {again[0]})" if again else ""
+    return list(rows.values()), note
+
+
+def _row(text: str, line: int, place: str) -> Row:
+    try:
+        value = read_json(text, place)
+    except Unreadable as error:
+        raise UsageError(f"{error}; each line is a row, such as {_EXAMPLE}") from error
+    try:
+        prompt = _Columns.model_validate(value).prompt
+    except ValidationError as error:
+        raise UsageError(
+            f"{place} is no row: it needs a prompt, which is a text, or messages with a role and a text as "
+            f"content; write it like {_EXAMPLE}"
+        ) from error
+    said = [_Said(role="user", content=prompt)] if isinstance(prompt, str) else prompt
+    if not said or said[-1].role != "user":
+        raise UsageError(
+            f"{place}: the last message of its prompt is not the user's; the agent replies to it"
+        )
+    return Row(
+        line=line,
+        place=place,
+        messages=tuple(Message(role=one.role, content=one.content) for one in said),
+        is_chat=not isinstance(prompt, str),
+        columns={name: one for name, one in cast(JsonObject, value).items() if name != "prompt"},
+        prompt_key=digest([[one.role, one.content] for one in said]),
+        key=digest(value),
+    )
+
+
+def chat(messages: Sequence[Message]) -> list[dict[str, str]]:
+    """Return messages as a reward function gets them."""
+    return [{"role": one.role, "content": one.content} for one in messages]
+
+
+class Reward:
+    """A user's reward function.
+
+    Args:
+        where: `FILE.py:NAME` or `module:name`.
+
+    Raises:
+        UsageError: there is no such function.
+    """
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self._function = cast("Callable[..., object]", own_part("environment.reward", where, takes=None))
+        parameters = inspect.signature(self._function).parameters.values()
+        self._takes_all = any(one.kind is one.VAR_KEYWORD for one in parameters)
+        by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+        self.takes = {one.name: one.default is one.empty for one in parameters if one.kind in by_name}
+        """The function's arguments; whether each must be given."""
+        self._in_lists = not self.takes.keys().isdisjoint(("prompts", "completions"))
+
+    def needs(self, given: Sequence[str]) -> dict[str, str]:
+        """Return the columns that the function needs, with the name of the function.
+
+        Args:
+            given: further arguments that every call has.
+        """
+        known = {"prompt", "completion", "prompts", "completions", *given}
+        return {name: self.where for name, needed in self.takes.items() if needed and name not in known}
+
+    async def of(self, given: Mapping[str, object], place: str) -> float:
+        """Return the reward of a rollout. Where there is no event loop, the call blocks.
+
+        Args:
+            given: `prompt`, `completion` and columns; those that the function takes are passed.
+            place: file and line of the row.
+
+        Raises:
+            EnvironmentCodeError: the function raises an error, or returns no number from 0 to 1.
+        """
+        wanted = dict(given)
+        if self._in_lists:
+            wanted |= {"prompts": wanted.pop("prompt"), "completions": wanted.pop("completion")}
+            wanted = {name: [value] for name, value in wanted.items()}
+        if not self._takes_all:
+            wanted = {name: value for name, value in wanted.items() if name in self.takes}
+        try:
+            found: Any = self._function(**wanted)
+            if inspect.isawaitable(found):
+                coming = _awaited(found)
+                found = run_coroutine(lambda: coming, _LIMIT_S) if STEPPED.get() else await coming
+            if self._in_lists:
+                (found,) = found
+            value = found.item() if hasattr(found, "item") else found  # of NumPy and torch
+        except GenenvError:
+            raise
+        except Exception as error:
+            raise EnvironmentCodeError(
+                f"the reward function {self.where} raised {type(error).__name__}: {first_line(error)}"
+                f"{line_of(error)} for {place}; mend it"
+            ) from error
+        if not isinstance(value, Real) or not 0 <= float(value) <= 1:
+            raise EnvironmentCodeError(
+                f"the reward function {self.where} returned {value!r:.80} for {place}; a reward is a number "
+                "from 0 to 1"
+            )
+        return float(value)
+
+
+async def _awaited(coming: Awaitable[object]) -> object:
+    return await coming
 
 
 class Line(BaseModel, frozen=True, extra="forbid"):

@@ -39,11 +39,10 @@ What = Annotated[
     Action,
     typer.Argument(
         help="new: make a bundle. words: have a model write ways to ask for the tools of one. tasks: draw "
-        "the tasks of one anew, after its files were edited.",
-        show_default=False,
+        "the tasks of one anew, after its files were edited."
     ),
 ]
-Where = Annotated[Path, typer.Argument(metavar="NAME", help="The folder of the bundle.", show_default=False)]
+Where = Annotated[Path, typer.Argument(metavar="NAME", help="The folder of the bundle.")]
 From = Annotated[
     str,
     typer.Option(
@@ -55,7 +54,6 @@ From = Annotated[
         "unless --server has them asked for real. "
         "Or the command of an MCP server, in which {folder} stands for the folder that it works in: it is "
         "run, on copies of that folder. Or an MCP server's address: it is asked, and its answers are kept.",
-        show_default=False,
     ),
 ]
 Only = Annotated[
@@ -64,7 +62,6 @@ Only = Annotated[
         "--only",
         metavar="/PATH",
         help="Of an OpenAPI document: operations whose path begins so. Can be given again.",
-        show_default=False,
     ),
 ]
 Files = Annotated[
@@ -74,7 +71,6 @@ Files = Annotated[
         metavar="FOLDER",
         help="What is in the folder of an MCP server when an attempt begins; left out, nothing. Of a Python "
         "file: a folder above it that the file reads from, such as ../data.",
-        show_default=False,
     ),
 ]
 Server = Annotated[
@@ -84,7 +80,6 @@ Server = Annotated[
         metavar="URL",
         help="Of an OpenAPI document: where its service is. It is asked with GET, and its answers are kept "
         "and replayed; left out, mock tables take its place.",
-        show_default=False,
     ),
 ]
 Header = Annotated[
@@ -94,7 +89,6 @@ Header = Annotated[
         metavar="'NAME: VALUE'",
         help="Goes along with each request to --server, such as 'Authorization: Bearer $TOKEN' in single "
         "quotes: the bundle keeps the variable's name, never what it holds. Can be given again.",
-        show_default=False,
     ),
 ]
 MostRequests = Annotated[
@@ -105,7 +99,6 @@ MostRequests = Annotated[
         max=100_000,
         help="So many requests at most are sent to --server, or to an MCP server with an address; left out, "
         f"{MOST_SENT}.",
-        show_default=False,
     ),
 ]
 Writes = Annotated[
@@ -123,7 +116,6 @@ MayWrite = Annotated[
         metavar="FOLDER",
         help="Of a Python file or an MCP server that is started: a folder, beside the copy of its own, in "
         "which it may write. Can be given again.",
-        show_default=False,
     ),
 ]
 GivenOption = Annotated[
@@ -134,15 +126,12 @@ GivenOption = Annotated[
         help="Of a Python file: an argument that the agent does not choose, of its functions or of the "
         "class's constructor, such as a framework's context or a database: what NAME of that module is, or "
         "makes when it is called. Can be given again.",
-        show_default=False,
     ),
 ]
 MostSeconds = Annotated[
     float,
     typer.Option(
-        "--most-seconds",
-        min=1.0,
-        help="What all of it may take; tasks that were found by then are kept.",
+        "--most-seconds", min=1.0, help="What all of it may take; tasks that were found by then are kept."
     ),
 ]
 MostMiB = Annotated[int, typer.Option("--most-mib", min=1, help="So much at most tools send, in MiB.")]
@@ -159,7 +148,6 @@ By = Annotated[
         metavar="BASE_URL#MODEL | MODEL | RUN",
         help="Of words: who writes them. A model behind an OpenAI-compatible endpoint, one on this machine, "
         "or the agent of a run.",
-        show_default=False,
     ),
 ]
 Each = Annotated[
@@ -172,7 +160,6 @@ WriterOption = Annotated[
         metavar="BASE_URL#MODEL | MODEL | RUN",
         help="Of new: a model that writes the tasks: the calls, and what users say. All of it is executed "
         "and checked, and a new conversation with the model must solve each task. Left out, rules draw them.",
-        show_default=False,
     ),
 ]
 UserAnswers = Annotated[
@@ -189,7 +176,6 @@ Overrides = Annotated[
         metavar="KEY=VALUE",
         help="Of words, and of --writer: a setting of how the model is loaded and asked, as for "
         "`genenv eval`. Repeatable.",
-        show_default=False,
     ),
 ]
 

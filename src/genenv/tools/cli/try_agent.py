@@ -25,18 +25,12 @@ from genenv.tools.environment import Tools
 from genenv.tools.worlds.base import Call, Outcome
 from genenv.types import Task
 
-Run = Annotated[
-    str, typer.Argument(metavar="RUN", help="A run, or a round of it: runs/desk@8.", show_default=False)
-]
+Run = Annotated[str, typer.Argument(metavar="RUN", help="A run, or a round of it: runs/desk@8.")]
 Policy = Annotated[
-    str,
-    typer.Option(
-        "--policy", help="Whom to ask instead: a model, or openai:BASE_URL#MODEL.", show_default=False
-    ),
+    str, typer.Option("--policy", help="Whom to ask instead: a model, or openai:BASE_URL#MODEL.")
 ]
 Yes = Annotated[
-    bool,
-    typer.Option("--yes", help="Run every call without asking: where requests come from a pipe."),
+    bool, typer.Option("--yes", help="Run every call without asking: where requests come from a pipe.")
 ]
 Show = Callable[[str, str], None]
 Wanted = Callable[[str], Awaitable[bool]]

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, cast
+from typing import cast
 
 from pydantic import BaseModel, Field, JsonValue, ValidationError
 
@@ -38,7 +38,7 @@ from genenv.tools.generate.plans import can_be_told, sizes_shown, step_of
 from genenv.tools.language.model_wordings import as_policy
 from genenv.tools.spec import Program, Question, Size, Use
 from genenv.tools.worlds.base import Call, Outcome, World
-from genenv.tools.worlds.differences import difference
+from genenv.tools.worlds.jsonable import changed
 from genenv.types import Json, RejectReason, Task
 
 _USUAL = ("sampling.temperature=0.7", 'endpoint.tools="text"')
@@ -238,33 +238,20 @@ def example_calls(env: Tools, rng: random.Random) -> dict[str, str]:
             call = explorer.attempt(recipe, before, rng)
             if call is not None:
                 old, played = env.world.play(before).state, env.world.play([*before, call])
-                result = _short(played.outcomes[-1].result)
-                changes = list(itertools.islice(_changes(old, difference(old, played.state)), _MOST_CHANGES))
-                changed = f"; it changes {', '.join(changes)}" if changes else ""
-                found[name] = f"{_short(dict(call.args))} gives {result}{changed}"
+                result = _cut(json.dumps(played.outcomes[-1].result, ensure_ascii=False))
+                changes = [
+                    f"{place} from {_cut(one) or 'nothing'} to {_cut(other) or 'nothing'}"
+                    for place, one, other in itertools.islice(changed(old, played.state), _MOST_CHANGES)
+                ]
+                effect = f"; it changes {', '.join(changes)}" if changes else ""
+                found[name] = (
+                    f"{_cut(json.dumps(dict(call.args), ensure_ascii=False))} gives {result}{effect}"
+                )
                 break
     return found
 
 
-def _changes(old: Json, change: Mapping[str, Any] | None, place: str = "") -> Iterator[str]:
-    """Yield what a change does to each value, in a few words."""
-    if change is None:
-        return
-    if "is" in change:
-        yield f"{place.rstrip('.') or 'the state'} from {_short(old)} to {_short(change['is'])}"
-        return
-    for key in change["gone"]:
-        yield f"{place}{key} from {_short(cast('Mapping[str, Json]', old)[key])} to nothing"
-    for key, inner in change["in"].items():
-        if isinstance(old, list):
-            yield from _changes(old[int(key)], inner, f"{place}{key}.")
-        else:
-            held = cast("Mapping[str, Json]", old)
-            yield from _changes(held.get(key), inner, f"{place}{key}.")
-
-
-def _short(value: Json) -> str:
-    text = json.dumps(value, ensure_ascii=False)
+def _cut(text: str) -> str:
     return text if len(text) <= _TEXT_CHARS else f"{text[:_TEXT_CHARS]}..."
 
 

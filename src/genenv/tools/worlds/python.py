@@ -27,8 +27,8 @@ from typing import Any, cast
 from genenv.environments.stepwise import STEPPED
 from genenv.errors import EnvironmentCodeError, UsageError
 from genenv.tools.worlds.base import GONE, Call, KnownPrograms, Outcome, Played, Session, Step, Tool, usable
-from genenv.tools.worlds.differences import difference, patched
 from genenv.tools.worlds.importing import SessionSettings
+from genenv.tools.worlds.jsonable import difference, patched
 from genenv.tools.worlds.processes import Scratch, ended_with, environment
 from genenv.types import Json
 

@@ -45,7 +45,6 @@ from pydantic import ValidationError
 
 from genenv.tools.worlds import seeding
 from genenv.tools.worlds.base import TOOK_TOO_LONG
-from genenv.tools.worlds.differences import difference
 from genenv.tools.worlds.folder import SessionFolder, data_files
 from genenv.tools.worlds.importing import (
     Loader,
@@ -54,11 +53,14 @@ from genenv.tools.worlds.importing import (
     awaited,
     imported,
     instance_of,
+    is_constant,
     kept_open,
     open_files,
     said_by,
+    state_of_module,
     threads,
     value_of,
+    without_second_names,
 )
 from genenv.tools.worlds.in_process import (
     Arguments,
@@ -77,13 +79,13 @@ from genenv.tools.worlds.jsonable import (
     States,
     at_home,
     attributes,
+    difference,
     is_code,
     result_of,
     set_home,
     text_of,
 )
 from genenv.tools.worlds.launch import confine, die_with_parent, limit
-from genenv.tools.worlds.module_state import is_constant, state_of_module, without_second_names
 
 MOST_CHARS = 64_000
 """Of a result. More is an error for the agent, who could not read it."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from genenv.backends.local.cuda.decode import TorchOps
 from genenv.backends.local.cuda.kv_pages import PAGE, RowState, Seat, pages_for
-from genenv.backends.local.cuda.reference import TorchOps
 
 ops_module = pytest.importorskip("genenv.backends.local.cuda.ops", reason="Triton is not here")
 CUDA = torch.cuda.is_available()

@@ -1,8 +1,8 @@
 # pyright: basic, reportCallIssue=false, reportOperatorIssue=false, reportGeneralTypeIssues=false
 """Triton kernels of a decode step: the operations between matrix products, attention, and drawing.
 
-Each is one launch that reads its inputs once. `ops` launches them. `reference` has the same operations in
-torch, with which tests compare them.
+Each is one launch that reads its inputs once. `ops` launches them. `decode.TorchOps` has the same
+operations in torch, with which tests compare them.
 
 Shapes: R = rows, W = width, I = inner width, O = outputs, r = rank of the adapters, H = query heads,
 K = key/value heads, D = head size, G = H / K, V = vocabulary, C = chunks of it, P = pages.

@@ -47,7 +47,7 @@ class Heads:
 
 
 class TritonOps:
-    """The operations of `decode.Ops` as Triton kernels, on a CUDA device or in Triton's interpreter."""
+    """The operations of `decode.TorchOps` as Triton kernels, on a CUDA device or in Triton's interpreter."""
 
     def __init__(self, heads: Heads, rank: int) -> None:
         self.heads, self.rank, self._padded = heads, rank, max(16, _power(rank))

@@ -15,8 +15,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import IO, Any
 
-from .harness import REPLIES, harness_module, said
-from .player import Cannot, Player
+from .player import REPLIES, Cannot, Player, harness_module, said
 
 WANTED = "0.4"
 _LAST_S = 5.0
