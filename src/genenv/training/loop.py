@@ -20,6 +20,7 @@ from typing import Any
 
 from genenv.config.run import RunConfig
 from genenv.environments.base import Environment
+from genenv.environments.mixture import member_of
 from genenv.errors import DataError, GenenvError
 from genenv.progress import LiveFile, Reporter, Silent
 from genenv.runs.checkpoint import checkpoint_path, checkpoints
@@ -273,6 +274,7 @@ class CoEvolution:
         if self.pool.measures(record.number):
             found = await evaluate(self.policies.agent, self.env, self.pool.held_out, stage)
         await self.policies.check_samples()
-        metrics = {**record.metrics, **evaluation_metrics(found), **stage.metrics()}
+        columns = {task.id: column for task in self.pool.held_out if (column := member_of(task)) is not None}
+        metrics = {**record.metrics, **evaluation_metrics(found, columns), **stage.metrics()}
         check_names(metrics)
         return replace(record, metrics=metrics, evaluations=[*record.evaluations, *found])
