@@ -192,9 +192,7 @@ class CoEvolution:
 
     async def _resume(self, store: PoolStore) -> int | None:
         """Verify what is needed, restore the state after the last committed round, and return its number."""
-        reread = parts_reread(
-            replay_share=self.config.curriculum.replay_share, per_seed=self.config.simulator.per_seed
-        )
+        reread = parts_reread(self.config)
         last = self.folder.prove(store, self.reporter.note, also=reread)
         try:
             store.put_base(*self.pool.data())
@@ -211,6 +209,8 @@ class CoEvolution:
                     [batch.context for batch in batches],
                     [proposal.generation for batch in batches for proposal in batch.proposals],
                 )
+            if self.config.simulator.accumulate:
+                self.learner.recall(store, last)
             await self.policies.load(checkpoint_path(self.folder.checkpoints, last))
         self.folder.tidy(store, last, self.reporter.note)
         return last
