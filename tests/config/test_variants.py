@@ -7,15 +7,16 @@ from pathlib import Path
 import pytest
 
 from genenv.config.run import as_tables, load_config, parse_config
-from genenv.config.tables import flat
+from genenv.config.tables import flat, merged
 from genenv.config.variants import VARIANTS, with_variant
+from genenv.curriculum.replay import Replay
 from genenv.curriculum.settings import PRESETS, STEPS
 from genenv.errors import UsageError
 from genenv.types import Json
 from typed import refused, succeeds
 
 QUICKSTART = Path(__file__).parents[2] / "configs" / "quickstart.toml"
-THERE = "simulator.address=http://127.0.0.1:9/v1#m"
+THERE = "simulator.file=tasks.jsonl"
 
 
 def settings(variant: str = "", *overrides: str) -> dict[str, Json]:
@@ -25,7 +26,7 @@ def settings(variant: str = "", *overrides: str) -> dict[str, Json]:
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_variant_differs_in_the_settings_it_names_and_no_other(name: str) -> None:
     plain, varied = settings(), settings(name)
-    named = flat(VARIANTS[name].settings)
+    named = flat(merged(VARIANTS[name].settings, VARIANTS[name].kept))
     assert {key for key in varied if varied[key] != plain.get(key)} <= {*named, "variant"}
     assert {key: varied[key] for key in named} == named
     assert varied["variant"] == name
@@ -81,6 +82,44 @@ def test_a_part_of_a_variant_may_be_a_setting() -> None:
     )
     with pytest.raises(UsageError, match=r"did you mean 'agent\.lr'"):
         settings("rl+agent.lrr=3e-5")
+
+
+MATCHED = ("curriculum.base_share", "curriculum.review_share", "curriculum.replay_share")
+CONTROLS = ("paper", "paper+base", "paper+base+sft", "paper+random", "paper+static", "paper+offline")
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("name", [*CONTROLS, "matched+aim", "matched+bandit", "matched+variation+probe"])
+def test_the_papers_method_and_what_it_is_compared_with_have_one_base_share_and_rounds_of_one_size(
+    name: str, preset: str
+) -> None:
+    found = settings(name, f"preset={preset}")
+    assert [found[key] for key in MATCHED] == [pytest.approx(1 / 6), 0.0, 0.2]
+    plain = settings("", f"preset={preset}")
+    same = ("simulator.contexts", "simulator.variations", "agent.rollouts", "agent.lr", "run.rounds")
+    assert [found[key] for key in same] == [plain[key] for key in same]
+    assert settings(f"{name}+curriculum.replay_share=0.1")["curriculum.replay_share"] == 0.1
+    sizes = Replay(
+        parse_config({"curriculum": {key.split(".")[1]: found[key] for key in MATCHED}}).curriculum
+    )
+    assert sum(sizes.sizes(64)) + 64 == sum(sizes.sizes(64, base_alone=True)) == 101
+
+
+def test_the_papers_rule_is_the_printed_one() -> None:
+    config = load_config(QUICKSTART, variant="paper")
+    assert (config.curriculum.k_min, config.curriculum.alpha, config.curriculum.rwr_lambda) == (0.1, 0.5, 1.0)
+    assert not config.curriculum.standardise_rewards
+    assert not config.curriculum.posterior
+    assert config.simulator.accumulate
+    assert (config.curriculum.seed_trim, config.curriculum.replay_share) == (0.0, 0.2)
+    frozen, trained = settings("paper+random"), settings("paper")
+    assert {key for key in frozen if frozen[key] != trained[key]} == {"variant", "simulator.train"}
+
+
+def test_tasks_written_once_are_as_many_as_said() -> None:
+    found = settings("paper+offline+simulator.file_tasks=957")
+    assert (found["simulator.source"], found["simulator.file_tasks"]) == ("file", 957)
+    assert settings("paper+static")["simulator.per_seed"] == 5
 
 
 def test_a_file_or_an_override_names_a_variant_too(tmp_path: Path) -> None:

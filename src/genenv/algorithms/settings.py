@@ -117,6 +117,9 @@ class SimulatorLearningConfig(Settings, frozen=True):
     """Maximum KL of an update, in nats per token. A step that exceeds it is taken back."""
     kl_retries: int = Field(default=3, ge=0, le=30)
     """How often a step that was taken back is retried at half its length before it is skipped."""
+    accumulate: bool = False
+    """With `rwr`: train in every round on the selected generations of all rounds so far, the paper's D_env.
+    Each keeps the weight that it had in its round."""
     epochs: Epochs = 1
     """Passes over the selected generations of a round."""
     batch: Batch = 64

@@ -3,13 +3,14 @@
 A variant overrides the file, and `--set` overrides the variant. It sets only the settings that define it, so
 two variants of one configuration differ only in those. Learning rates, batches and rollouts depend on the
 model, so no variant sets them. Names can be joined by `+`, and the last one wins: `variation+rl`. A part may
-also be a single setting: `rl+agent.lr=1e-4`.
+also be a single setting: `rl+agent.lr=1e-4`. The shares of `matched` and `paper` hold for all parts after
+them, so `paper`, `paper+random` and `paper+static` have rounds of one size.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from genenv.config.tables import apply_override, merged
 from genenv.curriculum.settings import METHOD, ROBUST
@@ -44,6 +45,25 @@ _PREDICTED: JsonObject = {
 }
 """One of four candidates is rolled out, drawn at random. The simulator is rewarded 4 p (1 - p) for all four,
 as if each predicted success rate came from sixteen rollouts."""
+_PRINTED: JsonObject = {
+    "env_reward": "alpha",
+    "alpha": 0.5,
+    "beta": 2.0,
+    "rwr_lambda": 1.0,
+    "rwr_within": "round",
+    "standardise_rewards": False,
+    "posterior": False,
+    "p_hat_scope": "batch",
+    "foretold_attempts": 0.0,
+    "candidates": 1,
+    "gate": "executes",
+    "novelty_threshold": 0.0,
+    "full_novelty": 0.0,
+}
+"""GenEnv (arXiv:2512.19682), section 2.3, without what only the authors' code has (`seed_trim`)."""
+_MATCHED: JsonObject = {"curriculum": {"base_share": 1 / 6, "review_share": 0.0, "replay_share": 0.2}}
+"""One share of base tasks (as in the paper's GenEnv-Static) and one of repeated tasks, so that rounds are
+equally large."""
 _RL_ONLY: JsonObject = {"guidance": "none", "replayed": 0}
 
 
@@ -54,6 +74,8 @@ class Variant:
     about: str
     """One line about the variant."""
     settings: JsonObject
+    kept: JsonObject = field(default_factory=dict[str, Json])
+    """Settings that named variants joined after it do not change; single settings do."""
 
 
 VARIANTS: Mapping[str, Variant] = {
@@ -70,11 +92,24 @@ VARIANTS: Mapping[str, Variant] = {
         {"simulator": {**_MODEL, "per_seed": 5}, "curriculum": {**_FIXED, "gate": "executes"}},
     ),
     "offline": Variant(
-        "Gemini-Offline: five specs a seed, written once by the model at simulator.address, and checked",
+        "Gemini-Offline: the tasks of simulator.file, which any model wrote once (genenv generate), checked",
         {
-            "simulator": {"source": "endpoint", **_UNTRAINED, "per_seed": 5},
+            "simulator": {"source": "file", "writes": "spec", **_UNTRAINED},
             "curriculum": {**_FIXED, "gate": "full"},
         },
+    ),
+    "matched": Variant(
+        "joined before others: all have one base share and rounds of one size",
+        {},
+        kept=_MATCHED,
+    ),
+    "paper": Variant(
+        "the rule as printed (k_min 0.1, lambda 1, D_env accumulates); before others: their matched controls",
+        {
+            "simulator": {**_TRAINED, "explore": 0.0, "accumulate": True},
+            "curriculum": {**_MATCHING, **_PRINTED},
+        },
+        kept=_MATCHED,
     ),
     "genenv": Variant(
         "the published method (preset paper, but for its steps): reward-weighted regression",
@@ -196,9 +231,12 @@ def with_variant(document: JsonObject, name: str) -> dict[str, Json]:
         UsageError: there is no such variant. The message suggests the most similar name.
     """
     parts = [part if "=" in part else registered("variant", part, VARIANTS) for part in name.split("+")]
-    found, name = dict[str, Json](document), "+".join(parts)
+    found, name, kept = dict[str, Json](document), "+".join(parts), dict[str, Json]()
     for part in parts:
-        found = dict(merged(found, _settings(part)))
+        found = merged(found, _settings(part))
+        if "=" not in part:
+            kept = merged(kept, VARIANTS[part].kept)
+            found = merged(found, kept)
     return {**found, "variant": name}
 
 

@@ -15,7 +15,7 @@ from typing import cast
 
 from pydantic import BaseModel
 
-from genenv.environments.base import Environment
+from genenv.environments.base import Environment, EnvironmentWrapper
 from genenv.environments.guard import guarded
 from genenv.errors import EnvironmentCodeError, GenenvError, UsageError, first_line, spelled, unknown_name
 from genenv.plugins import load, parts
@@ -107,6 +107,8 @@ def _kind_and_place(name: str) -> tuple[str | None, str]:
 
 def close_environment(env: Environment) -> None:
     """End the processes that run an environment's tools, if it has any."""
+    if isinstance(env, EnvironmentWrapper):
+        return close_environment(env.inner)
     ended = getattr(getattr(env, "world", None), "close", None)
     if ended is not None:
         ended()

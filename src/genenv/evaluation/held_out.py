@@ -21,6 +21,7 @@ from genenv.chat.tool_calls import as_text
 from genenv.config.run import RunConfig, as_tables, load_config
 from genenv.environments import load_environment
 from genenv.environments.base import Environment, Episode, choices_of, tools_of
+from genenv.environments.mixture import member_of
 from genenv.errors import ContextOverflow, UsageError
 from genenv.evaluation.base import Grade, Graded, Item, PlainBenchmark
 from genenv.evaluation.data import DataFolder
@@ -227,7 +228,7 @@ class HeldOut(PlainBenchmark):
         return Grade(score=float(verdict.success), explanation=verdict.explanation, measures=measures)
 
     def figures(self, graded: Sequence[Graded]) -> list[Figure]:
-        """Return the success rate overall and by number of solution steps, ascending."""
+        """Return the success rate overall, by member of a mixture, and by number of solution steps."""
         return super().figures(sorted(graded, key=lambda pair: int(pair[0].groups["steps"].split("-")[0])))
 
     def describe(self) -> JsonObject:
@@ -241,7 +242,9 @@ class HeldOut(PlainBenchmark):
 
 
 def _item(env: Environment, task: Task) -> Item:
-    return Item(id=task.id, groups={"steps": _span(env.steps(task))}, data=task)
+    member = member_of(task)
+    column = {} if member is None else {"member": member}
+    return Item(id=task.id, groups={**column, "steps": _span(env.steps(task))}, data=task)
 
 
 def _span(steps: int) -> str:

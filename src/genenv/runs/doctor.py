@@ -116,7 +116,7 @@ def _parts_reread(folder: RunFolder) -> set[str]:
         config = load_config(folder.config)
     except GenenvError:
         return set()
-    return parts_reread(replay_share=config.curriculum.replay_share, per_seed=config.simulator.per_seed)
+    return parts_reread(config)
 
 
 def _checkpoints(store: PoolStore, folder: RunFolder) -> Iterator[Part]:

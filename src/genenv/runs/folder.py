@@ -23,6 +23,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from genenv.config.run import RunConfig
 from genenv.errors import DataError, UsageError
 from genenv.files import check_writable, locked, sync, write_whole
 from genenv.runs.checkpoint import (
@@ -384,17 +385,13 @@ def metrics_line(round_: int, metrics: Mapping[str, float]) -> str:
     return json.dumps({"round": round_, **dict(sorted(metrics.items()))}, allow_nan=False) + "\n"
 
 
-def parts_reread(*, replay_share: float, per_seed: int) -> set[str]:
+def parts_reread(config: RunConfig) -> set[str]:
     """Parts of every earlier round that this run reads as it goes on, beside those that every run reads.
 
-    They are named as for `PoolStore.damage`. Traces say which tasks are valid, and specs that are written
-    once are drawn from again.
-
-    Args:
-        replay_share: `curriculum.replay_share` of the run.
-        per_seed: `simulator.per_seed` of the run.
+    They are named as for `PoolStore.damage`. Traces say which tasks are valid, specs that are written once
+    are drawn from again, and generations may accumulate as training data of the simulator.
     """
-    parts = {"traces"} if replay_share else set[str]()
-    if per_seed:
+    parts = {"traces"} if config.curriculum.replay_share else set[str]()
+    if config.simulator.per_seed or config.simulator.accumulate:
         parts |= {"contexts", "generations", "rejections", "batches"}
-    return parts
+    return parts | {"simulator_samples"} if config.simulator.accumulate else parts

@@ -224,6 +224,11 @@ FAMILIES: Mapping[str, Metric] = {
     for family in (
         Metric("tasks/share/", "share", "New tasks that exercise a skill; the skill's name follows."),
         Metric("agent/skill/", "share", "Posterior mean of the success rate at a skill; its name follows."),
+        Metric(
+            "agent/eval_success/",
+            "share",
+            "Held-out tasks of a mixture's member solved at temperature 0; the member's name follows.",
+        ),
     )
 }
 """Metrics whose names end in a name that the environment chose, by prefix."""
@@ -341,11 +346,22 @@ def _kinds(groups: Sequence[Group], new_ids: Set[str]) -> Mapping[str, list[Grou
     return kinds
 
 
-def evaluation_metrics(evaluations: Sequence[Evaluation | Trace]) -> Mapping[str, float]:
-    """Return held-out success and reward. Every task counts, even if its rollout ended in an error."""
+def evaluation_metrics(
+    evaluations: Sequence[Evaluation | Trace], columns: Mapping[str, str] | None = None
+) -> Mapping[str, float]:
+    """Return held-out success and reward. Every task counts, even if its rollout ended in an error.
+
+    Args:
+        evaluations: the results.
+        columns: by task id, the member of a mixture that the task is of; success is returned for each.
+    """
     if not evaluations:
         return {}
+    by_column: dict[str, list[bool]] = {}
+    for one in evaluations if columns else ():
+        by_column.setdefault((columns or {})[one.task_id], []).append(one.success)
     return {
+        **{f"agent/eval_success/{column}": fmean(found) for column, found in by_column.items()},
         "agent/eval_success": fmean(one.success for one in evaluations),
         "agent/eval_reward": fmean(one.reward for one in evaluations),
     }

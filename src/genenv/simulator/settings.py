@@ -37,6 +37,8 @@ class WritingConfig(Settings, frozen=True):
     """Write this many specs per seed once and draw from them (GenEnv-Static: 5); 0: always write new ones."""
     file: str | None = Field(default=None, min_length=1, json_schema_extra=PLACE)
     """The specs of `source = "file"`: JSON Lines, as `genenv generate --out` writes them."""
+    file_tasks: int = Field(default=0, ge=0, le=100_000_000)
+    """Use the first so many specs of that file; 0: all."""
     address: Address = ""
     """The model of `source = "endpoint"`: BASE_URL#MODEL."""
     endpoint: EndpointConfig = Field(default_factory=EndpointConfig)

@@ -142,7 +142,7 @@ class NoSource(UntrainedSource):
 class FileSource(UntrainedSource):
     """`file`: specs of a JSON Lines file (`genenv generate`); each comes once before any comes twice."""
 
-    def __init__(self, path: Path, variations: int, *, per_round: int, seed: int) -> None:
+    def __init__(self, path: Path, variations: int, *, per_round: int, seed: int, most: int = 0) -> None:
         """Read the file.
 
         Args:
@@ -150,12 +150,13 @@ class FileSource(UntrainedSource):
             variations: specs per context.
             per_round: specs per round, from which each round computes its first spec.
             seed: seed of the order of the specs, which differs in each pass through the file.
+            most: use the first so many specs; 0: all.
 
         Raises:
             UsageError: the file cannot be read or contains no spec.
             DataError: a line is not a JSON object with a spec.
         """
-        self._specs, self._variations = read_specs(path), variations
+        self._specs, self._variations = read_specs(path)[: most or None], variations
         self._per_round, self._seed = per_round, seed
 
     async def propose(self, env: Environment, contexts: Sequence[Context]) -> list[Generation]:

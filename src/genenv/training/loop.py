@@ -20,6 +20,7 @@ from typing import Any
 
 from genenv.config.run import RunConfig
 from genenv.environments.base import Environment
+from genenv.environments.mixture import member_of
 from genenv.errors import DataError, GenenvError
 from genenv.progress import LiveFile, Reporter, Silent
 from genenv.runs.checkpoint import checkpoint_path, checkpoints
@@ -190,9 +191,7 @@ class CoEvolution:
 
     async def _resume(self, store: PoolStore) -> int | None:
         """Verify what is needed, restore the state after the last committed round, and return its number."""
-        reread = parts_reread(
-            replay_share=self.config.curriculum.replay_share, per_seed=self.config.simulator.per_seed
-        )
+        reread = parts_reread(self.config)
         last = self.folder.prove(store, self.reporter.note, also=reread)
         try:
             store.put_base(*self.pool.data())
@@ -209,6 +208,8 @@ class CoEvolution:
                     [batch.context for batch in batches],
                     [proposal.generation for batch in batches for proposal in batch.proposals],
                 )
+            if self.config.simulator.accumulate:
+                self.learner.recall(store, last)
             await self.policies.load(checkpoint_path(self.folder.checkpoints, last))
         self.folder.tidy(store, last, self.reporter.note)
         return last
@@ -272,6 +273,7 @@ class CoEvolution:
         if self.pool.measures(record.number):
             found = await evaluate(self.policies.agent, self.env, self.pool.held_out, stage)
         await self.policies.check_samples()
-        metrics = {**record.metrics, **evaluation_metrics(found), **stage.metrics()}
+        columns = {task.id: column for task in self.pool.held_out if (column := member_of(task)) is not None}
+        metrics = {**record.metrics, **evaluation_metrics(found, columns), **stage.metrics()}
         check_names(metrics)
         return replace(record, metrics=metrics, evaluations=[*record.evaluations, *found])

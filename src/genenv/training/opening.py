@@ -176,8 +176,13 @@ def _source(writing: SimulatorConfig, seed: int) -> TaskSource:
         source = EndpointSource(_of_one(writing) if writing.per_seed else writing, seed=seed)
         return _once(source, writing, seed)
     if writing.source == "file":
-        per_round = writing.contexts * writing.variations
-        return FileSource(Path(writing.file or ""), writing.variations, per_round=per_round, seed=seed)
+        return FileSource(
+            Path(writing.file or ""),
+            writing.variations,
+            per_round=writing.contexts * writing.variations,
+            seed=seed,
+            most=writing.file_tasks,
+        )
     return NoSource()
 
 

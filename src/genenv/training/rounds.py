@@ -29,6 +29,7 @@ from genenv.environments.base import Environment
 from genenv.progress import Reporter
 from genenv.runs.metrics import Stages, rollout_metrics
 from genenv.runs.store.records import Evaluation
+from genenv.runs.store.store import PoolStore
 from genenv.seeding import generator
 from genenv.simulator.policy import Simulator, simulator_prompt, spec_schemas
 from genenv.simulator.source import TaskSource
@@ -42,6 +43,7 @@ from genenv.types import (
     Proposal,
     Scored,
     Seed,
+    SimulatorSample,
     Task,
     TaskBatch,
 )
@@ -294,6 +296,32 @@ class Learner:
 
     def __init__(self, config: RunConfig, env: Environment, policies: Policies) -> None:
         self.config, self.env, self.policies = config, env, policies
+        self._pool: list[tuple[SimulatorSample, JsonObject]] = []
+        """D_env: the selected generations so far with their schemas, if they accumulate."""
+
+    def recall(self, store: PoolStore, last: int) -> None:
+        """Restore the generations that accumulate, from the committed rounds up to the last."""
+        shift = self.config.shift.round
+        for number in range(shift if 0 < shift <= last else 1, last + 1):
+            samples = store.samples(number)
+            used = {sample.generation.context_id for sample in samples}
+            contexts = [batch.context for batch in store.batches(number) if batch.context.id in used]
+            self._accumulated(samples, spec_schemas(self.env, contexts))
+
+    def _accumulated(
+        self, samples: Sequence[SimulatorSample], schemas: Mapping[str, JsonObject]
+    ) -> tuple[Sequence[SimulatorSample], Mapping[str, JsonObject]]:
+        """Add a round's samples to D_env; return all of it, and the schemas by context id.
+
+        Weights of a round sum to 1. They are multiplied by the number of samples, so that a generation
+        counts alike whether its round had few of them or many.
+        """
+        self._pool += [
+            (replace(one, weight=one.weight * len(samples)), schemas[one.generation.context_id])
+            for one in samples
+        ]
+        kept = {one.generation.context_id: schema for one, schema in self._pool}
+        return [one for one, _ in self._pool], {**kept, **schemas}
 
     async def learn(self, produced: Produced, stage: Stages) -> Mapping[str, float]:
         """Run both updates of a round; return their metrics and the simulator's decision metrics.
@@ -363,9 +391,14 @@ class Learner:
                 self._in_hindsight(simulator, seeds[one.generation.context_id], profile, one)
                 for one in earned
             ]
-        schemas = spec_schemas(self.env, [batch.context for batch in batches])
+        schemas: Mapping[str, JsonObject] = spec_schemas(self.env, [batch.context for batch in batches])
+        samples: Sequence[SimulatorSample] = selection.samples
+        if config.accumulate:
+            if number == self.config.shift.round:  # what was written for the environment before is left out
+                self._pool.clear()
+            samples, schemas = self._accumulated(samples, schemas)
         credit = simulator_credit(config)
-        batch = credit(selection.samples, schemas, config, temperature=config.temperature, scored=earned)
+        batch = credit(samples, schemas, config, temperature=config.temperature, scored=earned)
         specs = len(batch.data) * config.epochs
         with stage("simulator_update", "update of the simulator", items=specs, unit="specs"):
             return await simulator.learn(batch, round_=number, rounds=self.config.run.rounds)

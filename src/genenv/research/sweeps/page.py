@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
+from types import MappingProxyType
 
 import numpy as np
 
@@ -125,7 +126,7 @@ def _falls(runs: Sequence[MeasuredRun]) -> Line:
     return found
 
 
-def along_rounds(
+def along_rounds(  # noqa: PLR0913 - what a chart is
     variants: Runs,
     metric: str,
     title: str,
@@ -133,9 +134,24 @@ def along_rounds(
     *,
     unit: str = "share",
     band: tuple[float, float] | None = None,
+    marks: Mapping[str, float] = MappingProxyType({}),
 ) -> JsonObject | None:
-    """Return a metric by round, as the mean over seeds with its 95% interval."""
+    """Return a metric by round, as the mean over seeds with its 95% interval.
+
+    Args:
+        variants: their runs.
+        metric: its name.
+        title: of the chart.
+        note: how to read it.
+        unit: of the metric.
+        band: shaded values.
+        marks: values of others, by name, drawn as horizontal lines.
+    """
     lines = {name: _mean_line(runs, metric) for name, runs in variants.items()}
+    rounds = sorted({number for line in lines.values() for number in line})
+    if rounds:
+        for name, value in marks.items():
+            lines[name] = {float(number): (value, value, value) for number in (rounds[0], rounds[-1])}
     return line_chart(title, note, lines, axis="round", unit=unit, band=band)
 
 

@@ -62,8 +62,13 @@ def play(grid: Grid, *, jobs: int, say: Callable[[str], None]) -> Outcome:
     Returns:
         The outcome of each cell. A failed cell is left as it is, and run again by the next call.
     """
-    _play(list(grid.warm_ups()), grid, jobs, say)
+    warm_up(grid, jobs=jobs, say=say)
     return _play(list(grid.cells()), grid, jobs, say)
+
+
+def warm_up(grid: Grid, *, jobs: int, say: Callable[[str], None]) -> Outcome:
+    """Run the shared warm-ups that are not finished; see `play`."""
+    return _play(list(grid.warm_ups()), grid, jobs, say)
 
 
 def _play(cells: Sequence[Cell], grid: Grid, jobs: int, say: Callable[[str], None]) -> Outcome:

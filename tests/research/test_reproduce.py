@@ -1,0 +1,142 @@
+"""The paper's comparison by one command: rows share warm-ups and size of rounds, and stand in one table."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from genenv.config.run import load_config
+from genenv.research.reproduce import ROWS, Reproduction, Result, Results, Row, collect, columns, rows_of
+from genenv.research.reproduce_page import (
+    PAPER_TABLE,
+    PAPER_VALIDATION,
+    markdown,
+    tables,
+)
+from genenv.research.sweeps.page import along_rounds
+from genenv.research.sweeps.readings import MeasuredRun, Measurement
+from typed import refused, succeeds
+
+CONFIG = Path(__file__).parents[2] / "configs" / "tiny-paper.toml"
+SMALL = (
+    *("run.rounds=1", "run.eval_every=1", "run.eval_tasks=12", "simulator.contexts=2", "agent.rollouts=2"),
+    "policy.backend=scripted",
+)
+
+
+def words(out: Path, rows: str, *more: object) -> list[object]:
+    settings = [word for one in SMALL for word in ("--set", one)]
+    return ["reproduce", CONFIG, *settings, "--rows", rows, "--out", out, *more]
+
+
+def run_of(variant: str, scores: dict[str, float], seed: int = 0) -> MeasuredRun:
+    spent: dict[str, float] = {"attempts": 0.0, "all tokens": 0.0}
+    measured = [
+        Measurement(0, spent, dict.fromkeys(scores, 0.0)),
+        Measurement(1, {"attempts": 8.0, "all tokens": 64.0}, scores),
+    ]
+    config = load_config(CONFIG, [f"run.seed={seed}", "run.rounds=1"])
+    metrics = {0: {"time/round_s": 9.0}, 1: {"time/round_s": 2.0, "agent/new_success": 0.25}}
+    return MeasuredRun(Path("run"), variant, seed, config, measured, metrics)
+
+
+def test_every_row_is_a_variant_that_the_configuration_can_have(tmp_path: Path) -> None:
+    rows = rows_of(list(ROWS), [957, 1777])
+    plan = Reproduction.begin(tmp_path, CONFIG, [], rows=rows, seeds=[0, 1])
+    variants = [variant for grid in plan.grids for variant in grid.variants]
+    assert sorted(variants) == sorted(row.variant for row in rows.values())
+    assert [grid.path.name for grid in plan.grids] == ["rows", "parameters"]
+    assert plan.grids[1].variants == ["matched+aim"]
+    assert all(grid.shared_warmup for grid in plan.grids)
+    assert load_config(plan.grids[0].config).simulator.file == str(tmp_path / "offline.jsonl")
+    assert {*PAPER_VALIDATION} < {*rows}
+
+
+def test_a_simulator_that_sets_parameters_anyway_needs_one_warm_up(tmp_path: Path) -> None:
+    setting = 'simulator.writes="parameters"'
+    plan = Reproduction.begin(tmp_path, CONFIG, [setting], rows=rows_of(["paper", "aim"], [9]), seeds=[0])
+    assert [grid.variants for grid in plan.grids] == [["paper", "matched+aim"]]
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (("--rows", "bass"), "unknown row 'bass'; did you mean 'base'?"),
+        (("--rows", "base,base"), "row 'base' is named twice"),
+        (("--rows", ","), "--rows names none"),
+        (("--offline", "many"), "--offline takes numbers of tasks, such as 957,1777, not 'many'"),
+        (("--offline", "0"), "--offline takes numbers of tasks"),
+        (("--set", "simulator.source=variation"), "simulator.source is 'variation', but a model writes"),
+        (("--set", "run.eval_every=0"), "run.eval_every is 0, so nothing would be measured"),
+        (("--set", "simulator.variations=8"), "per_seed is 5, but a context takes 8 variations"),
+    ],
+)
+def test_what_cannot_be_reproduced_is_said_in_a_sentence(
+    given: tuple[str, str], sentence: str, tmp_path: Path
+) -> None:
+    assert sentence in refused("reproduce", CONFIG, "--out", tmp_path / "out", *given)
+
+
+def test_results_are_read_by_member_and_stand_beside_the_papers(tmp_path: Path) -> None:
+    scores = {"usual:1": 1.0, "usual:2": 0.0, "deep:1": 1.0}
+    assert columns(run_of("paper", scores), Measurement(1, {}, scores)) == {"usual": 0.5, "deep": 1.0}
+    rows = rows_of(["paper", "base"], [9])
+    found = Results(
+        load_config(CONFIG),
+        ["usual", "deep"],
+        [{"usual": 0.0, "deep": 0.0}] * 2,
+        [
+            _result("paper", rows["paper"], [run_of("paper", scores, 0), run_of("paper", scores, 1)]),
+            _result("base", rows["base"], []),
+        ],
+    )
+    printed, ours, both = tables(found)
+    assert dict(zip(printed.head, printed.rows[-1], strict=True))["mean"] == "53.6"
+    assert ours.rows[0][:4] == ("before training", "0.0 ± 0.0", "0.0 ± 0.0", "0.0 ± 0.0")
+    assert ours.rows[1][:8] == ("paper", "50.0 ± 0.0", "100.0 ± 0.0", "75.0 ± 0.0", "8", "64", "2", "2")
+    assert ours.rows[2][:4] == ("base", "–", "–", "–")
+    assert both.rows == [("GenEnv", "45.8", "75.0 ± 0.0")]
+    text = markdown("title", "subtitle", [printed, ours, both], ["one found"], ["one note"])
+    assert re.search(r"^\| GenEnv \| 54\.5 \| 41\.8 \|", text, re.MULTILINE)
+    assert text.count("\n| ---") == 3
+    assert "- one found" in text
+
+
+def _result(name: str, row: Row, runs: list[MeasuredRun]) -> Result:
+    return Result(name, row, [columns(run, run.measured[-1]) for run in runs], runs)
+
+
+def test_the_mean_of_each_row_of_the_papers_table_is_that_of_its_columns() -> None:
+    for *values, mean in PAPER_TABLE.values():
+        assert sum(values) / len(values) == pytest.approx(mean, abs=0.06)
+
+
+def test_figures_have_the_papers_values_where_they_are_known() -> None:
+    runs = {"paper": [run_of("paper", {"usual:1": 1.0})]}
+    drawn = along_rounds(runs, "agent/new_success", "Success", "", marks={"the paper": 0.524})
+    assert drawn is not None
+    assert "the paper: 0.524 at last" in str(drawn["said"])
+    assert along_rounds(runs, "tasks/text_tokens", "Length", "", marks={"the paper": 137.0}) is None
+
+
+@pytest.mark.long
+def test_two_rows_are_trained_go_on_and_are_shown_on_one_page(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    first = succeeds(*words(out, "base,offline", "--offline", 4, "--seeds", 1))
+    assert "| offline-4 |" in first.stdout
+    assert len((out / "offline.jsonl").read_text().splitlines()) == 4
+    assert "holds a reproduction already; add --resume" in refused(*words(out, "base"))
+    succeeds(*words(out, "base,paper", "--seeds", 1, "--resume"))
+    text = (out / "reproduce.md").read_text()
+    assert "| paper |" in text
+    assert "usual" in text
+    assert "paper against paper+base" in text
+    page = (out / "reproduce.html").read_text()
+    assert "Success on generated tasks" in page
+    found = collect(
+        Reproduction.begin(out, CONFIG, [*SMALL], rows=rows_of(["base", "paper"], [4]), seeds=[0])
+    )
+    assert [len(one.runs) for one in found.rows] == [1, 1]
+    assert {*found.columns} == {"usual", "renamed", "deep"}
