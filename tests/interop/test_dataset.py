@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from typer.testing import CliRunner
 
 from genenv.backends.scripted import ScriptedSampler
+from genenv.chat.assistant import Reply
+from genenv.cli.app import app
 from genenv.config.run import load_config
 from genenv.environments import close_environment, environment_config, load_environment
 from genenv.environments.stepwise import StepwiseRollout
 from genenv.errors import EnvironmentCodeError, UsageError
+from genenv.evaluation.data import DataFolder
+from genenv.evaluation.held_out import HeldOut, HeldOutConfig
 from genenv.gate.gate import base_tasks
 from genenv.interop.exported import Exported
 from genenv.interop.imported.dataset import Dataset
+from genenv.interop.imported.rows import Reward
 from genenv.rollout.driver import Sampling, roll_out
 from genenv.runs.store.store import PoolStore
+from genenv.threads import run_with_own_loop
 from genenv.types import Group, StopReason, Task
+from genenv.viewer.frozen import write_report
+from recited import Recited
 from typed import refused, run, succeeds
 
 SUMS: list[dict[str, Any]] = [
@@ -275,6 +286,115 @@ def test_a_reward_function_may_let_a_rollout_fail(tmp_path: Path) -> None:
     assert {trace.explanation for trace in group.traces} == {"The judge is away."}
 
 
+HANGS = {
+    "a loop": "while True: pass",
+    "a loop that catches errors": (
+        "while True:\n        try:\n            while True: pass\n        except Exception: pass"
+    ),
+    "an error that is caught": "try:\n        while True: pass\n    except BaseException: return 0.0",
+    "a regular expression": "import re\n    return re.match('(a+)+$', 'a' * 40 + 'b') is None",
+    "a wait": "import time\n    time.sleep(60)",
+    "a process": "import subprocess\n    subprocess.run(['sleep', '60'])",
+}
+TOO_LONG = (
+    "reward.py:score took longer than 0.1 s for tasks.jsonl, line 1; mend it, or allow more with "
+    "environment.reward_s"
+)
+
+
+@pytest.mark.parametrize("body", HANGS.values(), ids=HANGS)
+def test_a_reward_function_that_hangs_is_ended_and_the_row_and_the_setting_named(
+    tmp_path: Path, body: str
+) -> None:
+    env = opened(tmp_path, f"def score(completion):\n    {body}", SUMS[:1], held_out=0.0, reward_s=0.1)
+    (task,) = tasks_of(env)
+    start = time.monotonic()
+    with pytest.raises(EnvironmentCodeError, match=TOO_LONG):
+        env.check(task, ["x"])
+    assert time.monotonic() - start < 5
+
+
+@pytest.mark.parametrize("body", ["while True: pass", "await asyncio.sleep(60)"])
+def test_an_asynchronous_reward_function_that_hangs_is_ended_outside_of_a_loop(
+    tmp_path: Path, body: str
+) -> None:
+    code = f"import asyncio\nasync def score(completion):\n    {body}"
+    env = opened(tmp_path, code, SUMS[:1], held_out=0.0, reward_s=0.1)
+    (task,) = tasks_of(env)
+    with pytest.raises(EnvironmentCodeError, match=TOO_LONG):
+        env.check(task, ["x"])
+    if "while" in body:
+        with pytest.raises(EnvironmentCodeError, match=TOO_LONG):
+            rolled_out(env, task)
+
+
+@pytest.mark.parametrize("body", ["while True: pass", "time.sleep(60)"])
+def test_in_a_notebooks_thread_a_reward_function_that_hangs_is_left_behind(tmp_path: Path, body: str) -> None:
+    code = f"import time\ndef score(completion):\n    {body}"
+    env = opened(tmp_path, code, SUMS[:1], held_out=0.0, reward_s=0.1)
+    (task,) = tasks_of(env)
+
+    async def notebook() -> None:
+        run_with_own_loop(lambda: rolled_out(env, task))
+
+    with pytest.raises(EnvironmentCodeError, match=TOO_LONG):
+        asyncio.run(notebook())
+
+
+def test_a_time_limit_costs_less_than_a_millisecond_a_call(tmp_path: Path) -> None:
+    (tmp_path / "reward.py").write_text("def score(completion): return 1", encoding="utf-8")
+    reward = Reward(f"{tmp_path}/reward.py:score", 60.0)
+
+    async def calls() -> float:
+        start = time.process_time()
+        for _ in range(200):
+            await reward.of({"prompt": "x", "completion": "y"}, "line 1")
+        return (time.process_time() - start) / 200
+
+    spent = [asyncio.run(calls())]
+    thread = threading.Thread(target=lambda: spent.append(asyncio.run(calls())))
+    thread.start()
+    thread.join()
+    assert max(spent) < 0.001
+
+
+COUNTED = """
+from pathlib import Path
+
+def score(completion, answer):
+    with Path(__file__).with_name("calls.txt").open("a") as file:
+        file.write(completion + "\\n")
+    return float(completion == answer)
+"""
+
+
+def test_an_evaluation_calls_the_reward_once_a_reply(folder: Path) -> None:
+    (folder / "reward.py").write_text(COUNTED, encoding="utf-8")
+    (folder / "run.toml").write_text(
+        '[environment]\nname = "dataset"\ndata = "tasks.jsonl"\nreward = "reward.py:score"\nheld_out = 0.5\n',
+        encoding="utf-8",
+    )
+    benchmark = HeldOut(HeldOutConfig(config="run.toml"))
+    items = benchmark.load(DataFolder.from_environment(folder), "main")
+    assert len(items) > 1
+    for item in items:
+        answer = asyncio.run(benchmark.attempt(item, Recited(Reply(text="6"))))
+        first = benchmark.grade(item, answer)
+        assert first == benchmark.grade(item, answer), "a stored answer is graded again"
+        assert benchmark.grade(item, {"replies": ["other"], "cut": False}).score == 0.0
+    asked = (folder / "calls.txt").read_text(encoding="utf-8").split()
+    assert asked == ["6", "6", "other"] * len(items)
+
+
+def test_a_person_who_attempts_a_row_is_graded_once(folder: Path) -> None:
+    (folder / "reward.py").write_text(COUNTED, encoding="utf-8")
+    words = ["environment.data=tasks.jsonl", "environment.reward=reward.py:score"]
+    told = [word for one in words for word in ("--set", one)]
+    done = CliRunner().invoke(app, ["play", "dataset", *told], input="no\n\n")
+    assert "not solved: The reward function gives 0." in done.stdout
+    assert (folder / "calls.txt").read_text(encoding="utf-8").split() == ["no"]
+
+
 def test_asynchronous_rewards_are_awaited_together(tmp_path: Path) -> None:
     reward = """
 import asyncio
@@ -456,6 +576,56 @@ def test_likelihoods_choose_rows_where_a_column_has_demonstrations(folder: Path)
     with PoolStore.open(folder / "run/pool.db", create=False) as store:
         assert store.metrics(2)["probe/candidates"] == 8.0
     assert "nobody knows solutions" in refused(*TYPED[:5], *SETTINGS, *words, "--out", "other")
+
+
+def test_a_run_on_rows_tells_nothing_of_a_simulator(folder: Path) -> None:
+    done = succeeds(*TYPED[:5], *SETTINGS, "--set", "environment.demonstration=answer", "--out", "run")
+    lines = done.stdout.splitlines()
+    assert [line.partition(":")[0] for line in lines] == [
+        "held-out success",
+        "success in training",
+        "tasks whose rollouts differ in reward, the only ones with a GRPO signal",
+        "rounds",
+        "time",
+        "pictures and tasks",
+    ]
+    assert lines[3].startswith("rounds: 2, rollouts: 16, tokens sampled: ")
+    heads = [line.split() for line in done.stderr.splitlines() if line.split()[:1] == ["round"]]
+    shown = ["success", "reward", "agent", "KL", "sampled", "trained", "seconds"]
+    assert heads == [["round", "held-out", *shown]]
+    assert "specs" not in done.stderr
+    with PoolStore.open(folder / "run/pool.db", create=False) as store:
+        assert not [name for name in store.metrics(2) if name.startswith(("simulator/", "curriculum/p_hat"))]
+    page = write_report(folder / "run").read_text(encoding="utf-8")
+    for absent in ("valid rate", "mean p̂", "simulator KL", "accepted", "generations that the gate refused"):
+        assert absent not in page.partition("</script>")[0].partition("<body")[2].partition("<script")[0]
+    for present in ("success in training", "Early tasks", "training success"):
+        assert present in page
+
+
+def test_rows_and_a_settings_file_for_another_environment_is_one_sentence(folder: Path) -> None:
+    typed = ["--data", "tasks.jsonl", "--reward", "reward.py:score"]
+    sentence = refused("train", "quickstart", *typed)
+    assert sentence == (
+        "quickstart is for the environment tool_calling, not for rows of a file: leave it out (genenv train "
+        "--data tasks.jsonl --reward reward.py:score), and change settings with --set"
+    )
+    (folder / "own.toml").write_text('[environment]\nname = "travel"\nmode = "x"\n', encoding="utf-8")
+    assert "own.toml is for the environment travel" in refused("train", "own.toml", *typed)
+    (folder / "own.toml").write_text("[simulator]\nsource = 'none'\n", encoding="utf-8")
+    succeeds("train", "own.toml", *typed, *SETTINGS, "--out", "run")
+    assert "environment.data is not set" in refused("train", "--reward", "reward.py:score", *SETTINGS)
+
+
+def test_the_time_limit_of_a_reward_may_change_when_a_run_goes_on(folder: Path) -> None:
+    (folder / "reward.py").write_text("def score(completion):\n    while True: pass", encoding="utf-8")
+    sentence = refused(*TYPED, *SETTINGS, "--set", "environment.reward_s=0.1", "--out", "run")
+    assert "took longer than 0.1 s for tasks.jsonl, line " in sentence
+    (folder / "reward.py").write_text(EXACT, encoding="utf-8")
+    succeeds("train", "--resume", "--out", "run", "--set", "environment.reward_s=60")
+    assert load_config(folder / "run/config.toml").environment.settings.model_dump()["reward_s"] == 60.0
+    sentence = refused("train", "--resume", "--out", "run", "--set", "environment.success_at=0.5")
+    assert "was started with other settings: environment.success_at" in sentence
 
 
 def test_what_is_wrong_on_the_command_line_is_one_sentence(folder: Path) -> None:

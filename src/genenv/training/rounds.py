@@ -108,9 +108,9 @@ class Producer:
         entered = await self._entered(number, stage)
         contexts = pool.contexts(number)
         specs = len(contexts) * config.simulator.variations
-        with stage("propose", "writing tasks", items=specs, unit="specs"):
+        with stage("propose", "writing tasks" if specs else "", items=specs, unit="specs"):
             generations = await simulator.propose(env, contexts)
-        with stage("gate", "gate", items=len(generations), unit="specs"):
+        with stage("gate", "gate" if generations else "", items=len(generations), unit="specs"):
             proposals = pool.gate.admit(contexts, generations)
         written = [proposal.outcome for proposal in proposals if isinstance(proposal.outcome, Task)]
         base, back = pool.revisited(number, tasks)

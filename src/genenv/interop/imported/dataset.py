@@ -70,8 +70,8 @@ class Dataset(QuestionEnvironment):
         chosen = self.chosen = cast(DatasetConfig, self.settings)
         for key, example in (("data", "tasks.jsonl"), ("reward", "reward.py:score")):
             if not getattr(chosen, key):
-                raise UsageError(f"environment.{key} is not set; name it, such as {example}")
-        self.reward = Reward(chosen.reward)
+                raise UsageError(f"environment.{key} is not set; name it, such as {example} (--{key})")
+        self.reward = Reward(chosen.reward, chosen.reward_s)
         needed = self.reward.needs(["state"] if chosen.tools else [])
         needed |= dict.fromkeys(chosen.columns, "environment.columns")
         if chosen.demonstration:

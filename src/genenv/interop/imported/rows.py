@@ -6,8 +6,9 @@ by name. One that takes `prompts` and `completions` is called as TRL does, with 
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
@@ -15,18 +16,16 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, StringConstraints, ValidationError
 
-from genenv.environments.guard import line_of
+from genenv.environments.guard import Watch, limited, line_of
 from genenv.environments.stepwise import STEPPED
 from genenv.errors import EnvironmentCodeError, GenenvError, UsageError, first_line
 from genenv.interop.imported.environment import digest
 from genenv.plugins import own_part
-from genenv.threads import run_coroutine
+from genenv.threads import CallTimeout, run_in_thread
 from genenv.types import JsonObject, Message
 from genenv.untrusted.documents import Unreadable, read_json
 
 _EXAMPLE = '{"prompt": "What is 2 + 3?", "answer": "5"}'
-_LIMIT_S = 600.0
-"""Seconds that an asynchronous reward function may take where there is no event loop."""
 
 Text = Annotated[str, StringConstraints(pattern=r"\S")]
 
@@ -140,13 +139,14 @@ class Reward:
 
     Args:
         where: `FILE.py:NAME` or `module:name`.
+        limit_s: maximum seconds for one call.
 
     Raises:
         UsageError: there is no such function.
     """
 
-    def __init__(self, where: str) -> None:
-        self.where = where
+    def __init__(self, where: str, limit_s: float) -> None:
+        self.where, self._limit_s = where, limit_s
         self._function = cast("Callable[..., object]", own_part("environment.reward", where, takes=None))
         parameters = inspect.signature(self._function).parameters.values()
         self._takes_all = any(one.kind is one.VAR_KEYWORD for one in parameters)
@@ -172,7 +172,7 @@ class Reward:
             place: file and line of the row.
 
         Raises:
-            EnvironmentCodeError: the function raises an error, or returns no number from 0 to 1.
+            EnvironmentCodeError: the function raises an error, hangs, or returns no number from 0 to 1.
         """
         wanted = dict(given)
         if self._in_lists:
@@ -181,15 +181,19 @@ class Reward:
         if not self._takes_all:
             wanted = {name: value for name, value in wanted.items() if name in self.takes}
         try:
-            found: Any = self._function(**wanted)
+            found: Any = limited(lambda: self._function(**wanted), self._limit_s)
             if inspect.isawaitable(found):
-                coming = _awaited(found)
-                found = run_coroutine(lambda: coming, _LIMIT_S) if STEPPED.get() else await coming
+                found = await self._awaited(_coroutine(found))
             if self._in_lists:
                 (found,) = found
             value = found.item() if hasattr(found, "item") else found  # of NumPy and torch
         except GenenvError:
             raise
+        except CallTimeout:
+            raise EnvironmentCodeError(
+                f"the reward function {self.where} took longer than {self._limit_s:g} s for {place}; mend "
+                "it, or allow more with environment.reward_s"
+            ) from None
         except Exception as error:
             raise EnvironmentCodeError(
                 f"the reward function {self.where} raised {type(error).__name__}: {first_line(error)}"
@@ -202,6 +206,12 @@ class Reward:
             )
         return float(value)
 
+    async def _awaited(self, coming: Coroutine[Any, Any, object]) -> object:
+        """Await the reward; where there is no event loop, block."""
+        if STEPPED.get():
+            return run_in_thread(lambda: asyncio.run(coming), self._limit_s)
+        return await Watch(self._limit_s).steps(coming)
 
-async def _awaited(coming: Awaitable[object]) -> object:
+
+async def _coroutine(coming: Awaitable[object]) -> object:
     return await coming
