@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import importlib
+import io
 import json
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -114,7 +117,15 @@ def test_a_prompt_may_be_a_conversation_and_the_reward_gets_messages_then(tmp_pa
     [
         ('{"prompt": "x"', "tasks.jsonl, line 3 is not valid JSON: "),
         ("[1]", "tasks.jsonl, line 3 is no row: it needs a prompt"),
-        ('{"question": "x", "answer": 1}', "tasks.jsonl, line 3 is no row: it needs a prompt"),
+        (
+            '{"question": "x", "answer": 1}',
+            "line 3 is no row: it needs a prompt, and has question, answer; write",
+        ),
+        (
+            '{"prompt": null, "answer": 1}',
+            "line 3 is no row: its prompt is None; a prompt is a text that is not",
+        ),
+        ('{"prompt": [{"role": "tool", "content": "x"}]}', "each with a role (system, user or assistant)"),
         ('{"prompt": "  ", "answer": 1}', "line 3 is no row"),
         ('{"prompt": [], "answer": 1}', "line 3: the last message of its prompt is not the user's"),
         ('{"prompt": [{"role": "user", "content": null}], "answer": 1}', "line 3 is no row"),
@@ -150,6 +161,7 @@ def test_a_line_that_is_no_row_is_named(tmp_path: Path, line: str, words: str) -
         ({"reward": "score"}, "is named as module:name or FILE.py:name"),
         ({"reward": "{folder}/reward.py:other"}, "has no function or class 'other'"),
         ({"reward": "no_such_module:score"}, "there is no module 'no_such_module'"),
+        ({"reward": "decimal:Decimal"}, "environment.reward is 'decimal:Decimal', which is a class; name a"),
         ({"tools": "none.py"}, "there is no file none.py"),
     ],
 )
@@ -172,6 +184,63 @@ def test_a_file_without_rows_and_a_reward_that_cannot_be_loaded_are_one_sentence
         opened(tmp_path, "1 / 0")
     with pytest.raises(EnvironmentCodeError, match="cannot be loaded: SystemExit"):
         opened(tmp_path, "raise SystemExit")
+
+
+def _parquet(rows: Sequence[Any]) -> bytes:
+    pyarrow, to = pytest.importorskip("pyarrow"), io.BytesIO()
+    importlib.import_module("pyarrow.parquet").write_table(pyarrow.Table.from_pylist(rows), to)
+    return to.getvalue()
+
+
+def _lines(rows: Sequence[Any], end: str = "\n") -> bytes:
+    return "".join(json.dumps(row, ensure_ascii=False) + end for row in rows).encode()
+
+
+FORMATS: Mapping[str, Callable[[Sequence[Any]], bytes]] = {
+    "CRLF": lambda rows: _lines(rows, "\r\n"),
+    "CR": lambda rows: _lines(rows, "\r"),
+    "a byte order mark": lambda rows: b"\xef\xbb\xbf" + _lines(rows),
+    "gzip": lambda rows: gzip.compress(_lines(rows)),
+    "a list": lambda rows: json.dumps(rows).encode(),
+    "a list, indented and compressed": lambda rows: gzip.compress(json.dumps(rows, indent=2).encode()),
+    "Parquet": _parquet,
+}
+
+
+@pytest.mark.parametrize("written", FORMATS.values(), ids=FORMATS)
+def test_rows_are_read_from_the_formats_that_people_have(
+    tmp_path: Path, written: Callable[[Sequence[Any]], bytes]
+) -> None:
+    rows = [{**row, "prompt": f"说 {row['prompt']} 🎉", "more": {"x": [1.5, None]}} for row in SUMS]
+    plain = opened(tmp_path, rows=rows, held_out=0.0)
+    (tmp_path / "rows").write_bytes(written(rows))
+    env = opened(tmp_path, data=str(tmp_path / "rows"), held_out=0.0)
+    asked = [task.messages for task in tasks_of(env)]
+    assert asked == [task.messages for task in tasks_of(plain)]
+    assert env.check(tasks_of(env)[1], ["6"]).success
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "words"),
+    [
+        ("a.csv", b"prompt,answer\nx,1\n", "is a table, not JSON Lines; convert it by pandas.read_csv("),
+        ("a.jsonl", '{"prompt": "x"}'.encode("utf-16"), "is no text in UTF-8; save it so"),
+        ("a.jsonl", b"\x1f\x8bnot gzip", "cannot be read ("),
+        ("a.parquet", b"PAR1 broken", "is a damaged Parquet file ("),
+        (
+            "a.json",
+            b'[{"prompt": "x", "answer": 1}, {"prompt": 5}]',
+            "a.json, row 2 is no row: its prompt is 5",
+        ),
+        ("a.json", b'[{"prompt": "x"},', "a.json is not valid JSON"),
+        ("a.json", b'{"data": [{"prompt": "x"}]}', "line 1 is no row: it needs a prompt, and has data"),
+    ],
+)
+def test_another_format_is_one_sentence(tmp_path: Path, name: str, data: bytes, words: str) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(UsageError) as told:
+        opened(tmp_path, data=str(tmp_path / name))
+    assert words in str(told.value)
 
 
 def test_repeated_rows_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -243,6 +312,10 @@ def test_rows_for_evaluation_may_have_a_file_and_their_prompts_are_not_trained_o
         ("async def score(prompts, completions): return [len(prompts) / len(completions)]", 1.0),
         ("import numpy as np\ndef score(completion): return np.float32(0.5)", 0.5),
         ("import numpy as np\ndef score(completions): return np.array([0.5])", 0.5),
+        ("import numpy as np\ndef score(completion): return np.array([0.5])", 0.5),
+        ("import numpy as np\ndef score(completion): return np.bool_(True)", 1.0),
+        ("from decimal import Decimal\ndef score(completion): return Decimal('0.5')", 0.5),
+        ("def score(completions, **given): return (True,)", 1.0),
     ],
 )
 def test_a_reward_function_takes_what_it_names_and_may_be_one_of_trl(
@@ -262,6 +335,9 @@ def test_a_reward_function_takes_what_it_names_and_may_be_one_of_trl(
         ("return [1.0]", "returned [1.0] for tasks.jsonl, line 1"),
         ("return {}['x']", "raised KeyError: 'x' (reward.py, line 1) for tasks.jsonl, line 1; mend it"),
         ("raise TimeoutError('slow')", "raised TimeoutError: slow (reward.py, line 1) for tasks.jsonl"),
+        ("raise SystemExit(3)", "raised SystemExit: 3 (reward.py, line 1) for tasks.jsonl, line 1; mend it"),
+        ("return 10 ** 400", "returned 1000"),
+        ("return {'reward': 1}", "returned {'reward': 1} for tasks.jsonl, line 1; a reward is a number"),
     ],
 )
 @pytest.mark.parametrize("kind", ["def", "async def"])
@@ -276,6 +352,25 @@ def test_a_wrong_reward_is_one_sentence_that_names_the_row(
     with pytest.raises(EnvironmentCodeError) as again:
         rolled_out(env, task)
     assert str(again.value) == str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (
+            "return 1.0",
+            "returned 1.0 for tasks.jsonl, line 1; it gets lists of one rollout, and returns a list",
+        ),
+        ("return [1.0, 0.0]", "returned [1.0, 0.0] for tasks.jsonl, line 1; it gets lists of one rollout"),
+        ("return [None]", "returned [None] for tasks.jsonl, line 1; a reward is a number from 0 to 1"),
+        ("return [1.5]", "returned [1.5] for tasks.jsonl, line 1; a reward is a number from 0 to 1"),
+    ],
+)
+def test_a_wrong_reward_of_trl_is_one_sentence(tmp_path: Path, body: str, words: str) -> None:
+    env = opened(tmp_path, f"def score(completions, **kwargs): {body}", SUMS[:1], held_out=0.0)
+    with pytest.raises(EnvironmentCodeError) as told:
+        env.check(tasks_of(env)[0], ["x"])
+    assert words in str(told.value)
 
 
 def test_a_reward_function_may_let_a_rollout_fail(tmp_path: Path) -> None:

@@ -64,7 +64,8 @@ Data = Annotated[
     str,
     typer.Option(
         metavar="FILE.jsonl",
-        help="Train on these rows: each line is an object with a prompt and any other columns.",
+        help="Train on these rows: each line is an object with a prompt and any other columns. "
+        "A JSON list, Parquet and gzip are read too.",
         show_default=False,
     ),
 ]

@@ -248,6 +248,7 @@ def _split(
     train = {row.line: row for row in rows if row.prompt_key not in keys}
     if not train:
         raise UsageError(
-            f"all rows of {chosen.data} are held out (environment.held_out or eval_data); add others"
+            f"all rows of {chosen.data} are held out (environment.held_out or eval_data); add rows with "
+            "other prompts, or set environment.held_out to 0 and no eval_data"
         )
     return train, {row.line: row for row in held_out}, note or None

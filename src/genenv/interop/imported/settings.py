@@ -93,7 +93,9 @@ class DatasetConfig(Settings, frozen=True):
     """Settings of a dataset with a reward function: `[environment] name = "dataset"`."""
 
     data: str = Field(default="", json_schema_extra=PLACE)
-    """The file of rows, JSON Lines: each has a `prompt`, text or chat messages, and any other columns."""
+    """The file of rows, JSON Lines: each has a `prompt`, text or chat messages, and any other columns. A JSON
+    list of rows and a Parquet file are read too, and so are files that gzip has compressed.
+    """
     reward: str = Field(default="", json_schema_extra=PLACE)
     """The reward function, `FILE.py:NAME` or `module:name`. It takes `prompt`, `completion` and columns of
     the row by name, and returns a number from 0 to 1.
