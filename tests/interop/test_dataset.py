@@ -382,11 +382,11 @@ def test_a_reward_function_may_let_a_rollout_fail(tmp_path: Path) -> None:
 
 
 HANGS = {
-    "a loop": "while True: pass",
+    "a loop": "while True: str(1)",
     "a loop that catches errors": (
-        "while True:\n        try:\n            while True: pass\n        except Exception: pass"
+        "while True:\n        try:\n            while True: str(1)\n        except Exception: pass"
     ),
-    "an error that is caught": "try:\n        while True: pass\n    except BaseException: return 0.0",
+    "an error that is caught": "try:\n        while True: str(1)\n    except BaseException: return 0.0",
     "a regular expression": "import re\n    return re.match('(a+)+$', 'a' * 40 + 'b') is None",
     "a wait": "import time\n    time.sleep(60)",
     "a process": "import subprocess\n    subprocess.run(['sleep', '60'])",
