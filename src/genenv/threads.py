@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import ctypes
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -15,6 +16,10 @@ from genenv.sampling import not_blocking
 T = TypeVar("T")
 _LOOK_S = 0.5
 """Interval at which a waiting thread checks for interrupts, in seconds."""
+
+
+class CallTimeout(BaseException):
+    """Raised when a call exceeds its time limit. No `Exception`: code that hangs does not catch it."""
 
 
 def run_with_own_loop(work: Callable[[], T]) -> T:
@@ -64,10 +69,16 @@ class _Thread(threading.Thread):
         finally:
             self._ended.set()
 
-    def wait(self) -> None:
-        """Wait until the work has ended. `join` cannot be used: after an interrupt it returns too early."""
-        while not self._ended.wait(_LOOK_S):
-            pass
+    def wait(self, limit_s: float = float("inf")) -> bool:
+        """Wait until the work has ended; return whether it has, within the limit.
+
+        `join` cannot be used: after an interrupt it returns too early.
+        """
+        end = time.monotonic() + limit_s
+        while not self._ended.wait(max(0.0, min(_LOOK_S, end - time.monotonic()))):
+            if time.monotonic() >= end:
+                return False
+        return True
 
     def interrupt(self) -> None:
         """Raise KeyboardInterrupt in the thread before its next instruction."""
@@ -83,16 +94,37 @@ def run_coroutine(make: Callable[[], Coroutine[Any, Any, T]], limit_s: float) ->
     It runs in a new thread with a new event loop, because loops cannot be nested.
 
     Raises:
-        TimeoutError: the limit has passed. The thread goes on in the background.
+        TimeoutError: the limit has passed. The thread is interrupted, see `run_in_thread`.
+    """
+    try:
+        return run_in_thread(lambda: asyncio.run(make()), limit_s)
+    except CallTimeout:
+        raise TimeoutError(f"no answer within {limit_s:g} s") from None
+
+
+def run_in_thread(work: Callable[[], T], limit_s: float) -> T:
+    """Run work in a new thread, with the caller's context variables and a timeout. It costs about 0.1 ms.
+
+    A thread cannot be killed. One that exceeds the limit is interrupted before its next instruction, which
+    ends a loop; a call into the system that never returns stays in the background.
+
+    Raises:
+        CallTimeout: the limit has passed.
     """
     done: list[T] = []
-    thread = _Thread(lambda: done.append(asyncio.run(make())))
+    context = contextvars.copy_context()
+    thread = _Thread(lambda: done.append(context.run(work)))
     thread.start()
-    thread.join(limit_s)
+    try:
+        ended = thread.wait(limit_s)
+    except KeyboardInterrupt:
+        thread.interrupt()
+        raise
+    if not ended:
+        thread.interrupt()
+        raise CallTimeout
     if thread.error is not None:
         raise thread.error
-    if not done:
-        raise TimeoutError(f"no answer within {limit_s:g} s")
     return done[0]
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import datetime
+import functools
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import genenv
@@ -98,8 +101,13 @@ def test_tools_are_functions_of_the_program() -> None:
     ("rows", "words"),
     [
         (["Say 1"], "row 1 is str, not a mapping of columns to values"),
-        ([ROWS[0], {"prompt": "x", "when": datetime.date(2026, 1, 2)}], "row 2 cannot be written as JSON"),
-        ([{"prompt": "x", "answer": float("nan")}], "row 1 cannot be written as JSON: Out of range"),
+        (
+            [ROWS[0], {"prompt": "x", "when": datetime.date(2026, 1, 2)}],
+            "row 2 cannot be written as JSON: column 'when' has date; make it text or a number, or leave it",
+        ),
+        ([{"prompt": "x", "answer": float("inf")}], "row 1 cannot be written as JSON: Out of range"),
+        ({"train": ROWS}, "rows are a mapping (train); give a sequence of rows, such as one split"),
+        (None, "rows are NoneType; give a file, or mappings of columns to values"),
         ([{"question": "x"}], ".jsonl, line 1 is no row: it needs a prompt"),
         ([], "has no rows"),
     ],
@@ -108,6 +116,47 @@ def test_rows_that_are_none_are_one_sentence(rows: Any, words: str) -> None:
     with pytest.raises(UsageError) as told:
         Environment.from_dataset(rows, score)
     assert words in str(told.value)
+
+
+def test_values_of_numpy_and_missing_values_are_written_as_json(tmp_path: Path) -> None:
+    row = {
+        "prompt": np.str_("Say 1"),
+        "answer": np.int64(1),
+        "weights": np.array([[0.5, float("nan")]], dtype=np.float32),
+        "flag": np.bool_(True),
+        "missing": float("nan"),
+        "pair": (1, None),
+        1: {2: "x"},
+    }
+    Environment.from_dataset([row, *ROWS], score)
+    (file,) = (tmp_path / "dataset").glob("tasks-*.jsonl")
+    written = json.loads(file.read_text(encoding="utf-8").splitlines()[0])
+    assert written == {
+        "prompt": "Say 1",
+        "answer": 1,
+        "weights": [[0.5, None]],
+        "flag": True,
+        "missing": None,
+        "pair": [1, None],
+        "1": {"2": "x"},
+    }
+
+
+@pytest.mark.long
+def test_rows_of_a_hugging_face_dataset_are_rows() -> None:
+    datasets = pytest.importorskip("datasets")
+    of_lines = datasets.Dataset.from_list(ROWS)
+    for rows in (of_lines, of_lines.to_iterable_dataset(), of_lines.with_format("numpy")):
+        env = Environment.from_dataset(rows, score)
+        assert len(env.tasks) + len(env.held_out) == 20
+    with pytest.raises(UsageError, match=r"rows are a mapping \(train, test\); give a sequence of rows"):
+        Environment.from_dataset(datasets.DatasetDict({"train": of_lines, "test": of_lines}), score)
+
+
+@pytest.mark.parametrize("reward", [[score], None, functools.partial(score, answer="x"), len, Rows])
+def test_what_is_no_function_is_no_reward(reward: Any) -> None:
+    with pytest.raises(UsageError, match=r"give a function that is written with def, or FILE\.py:NAME"):
+        Environment.from_dataset(ROWS, reward)
 
 
 def test_a_lambda_is_no_reward_function() -> None:

@@ -3,24 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import importlib
+import io
 import json
-from collections.abc import Mapping, Sequence
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from typer.testing import CliRunner
 
 from genenv.backends.scripted import ScriptedSampler
+from genenv.chat.assistant import Reply
+from genenv.cli.app import app
 from genenv.config.run import load_config
 from genenv.environments import close_environment, environment_config, load_environment
 from genenv.environments.stepwise import StepwiseRollout
 from genenv.errors import EnvironmentCodeError, UsageError
+from genenv.evaluation.data import DataFolder
+from genenv.evaluation.held_out import HeldOut, HeldOutConfig
 from genenv.gate.gate import base_tasks
 from genenv.interop.exported import Exported
-from genenv.interop.imported.dataset import Dataset
+from genenv.interop.imported.dataset import Dataset, Reward
 from genenv.rollout.driver import Sampling, roll_out
 from genenv.runs.store.store import PoolStore
+from genenv.threads import run_with_own_loop
 from genenv.types import Group, StopReason, Task
+from genenv.viewer.frozen import write_report
+from recited import Recited
 from typed import refused, run, succeeds
 
 SUMS: list[dict[str, Any]] = [
@@ -103,7 +117,15 @@ def test_a_prompt_may_be_a_conversation_and_the_reward_gets_messages_then(tmp_pa
     [
         ('{"prompt": "x"', "tasks.jsonl, line 3 is not valid JSON: "),
         ("[1]", "tasks.jsonl, line 3 is no row: it needs a prompt"),
-        ('{"question": "x", "answer": 1}', "tasks.jsonl, line 3 is no row: it needs a prompt"),
+        (
+            '{"question": "x", "answer": 1}',
+            "line 3 is no row: it needs a prompt, and has question, answer; write",
+        ),
+        (
+            '{"prompt": null, "answer": 1}',
+            "line 3 is no row: its prompt is None; a prompt is a text that is not",
+        ),
+        ('{"prompt": [{"role": "tool", "content": "x"}]}', "each with a role (system, user or assistant)"),
         ('{"prompt": "  ", "answer": 1}', "line 3 is no row"),
         ('{"prompt": [], "answer": 1}', "line 3: the last message of its prompt is not the user's"),
         ('{"prompt": [{"role": "user", "content": null}], "answer": 1}', "line 3 is no row"),
@@ -139,6 +161,7 @@ def test_a_line_that_is_no_row_is_named(tmp_path: Path, line: str, words: str) -
         ({"reward": "score"}, "is named as module:name or FILE.py:name"),
         ({"reward": "{folder}/reward.py:other"}, "has no function or class 'other'"),
         ({"reward": "no_such_module:score"}, "there is no module 'no_such_module'"),
+        ({"reward": "decimal:Decimal"}, "environment.reward is 'decimal:Decimal', which is a class; name a"),
         ({"tools": "none.py"}, "there is no file none.py"),
     ],
 )
@@ -161,6 +184,63 @@ def test_a_file_without_rows_and_a_reward_that_cannot_be_loaded_are_one_sentence
         opened(tmp_path, "1 / 0")
     with pytest.raises(EnvironmentCodeError, match="cannot be loaded: SystemExit"):
         opened(tmp_path, "raise SystemExit")
+
+
+def _parquet(rows: Sequence[Any]) -> bytes:
+    pyarrow, to = pytest.importorskip("pyarrow"), io.BytesIO()
+    importlib.import_module("pyarrow.parquet").write_table(pyarrow.Table.from_pylist(rows), to)
+    return to.getvalue()
+
+
+def _lines(rows: Sequence[Any], end: str = "\n") -> bytes:
+    return "".join(json.dumps(row, ensure_ascii=False) + end for row in rows).encode()
+
+
+FORMATS: Mapping[str, Callable[[Sequence[Any]], bytes]] = {
+    "CRLF": lambda rows: _lines(rows, "\r\n"),
+    "CR": lambda rows: _lines(rows, "\r"),
+    "a byte order mark": lambda rows: b"\xef\xbb\xbf" + _lines(rows),
+    "gzip": lambda rows: gzip.compress(_lines(rows)),
+    "a list": lambda rows: json.dumps(rows).encode(),
+    "a list, indented and compressed": lambda rows: gzip.compress(json.dumps(rows, indent=2).encode()),
+    "Parquet": _parquet,
+}
+
+
+@pytest.mark.parametrize("written", FORMATS.values(), ids=FORMATS)
+def test_rows_are_read_from_the_formats_that_people_have(
+    tmp_path: Path, written: Callable[[Sequence[Any]], bytes]
+) -> None:
+    rows = [{**row, "prompt": f"说 {row['prompt']} 🎉", "more": {"x": [1.5, None]}} for row in SUMS]
+    plain = opened(tmp_path, rows=rows, held_out=0.0)
+    (tmp_path / "rows").write_bytes(written(rows))
+    env = opened(tmp_path, data=str(tmp_path / "rows"), held_out=0.0)
+    asked = [task.messages for task in tasks_of(env)]
+    assert asked == [task.messages for task in tasks_of(plain)]
+    assert env.check(tasks_of(env)[1], ["6"]).success
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "words"),
+    [
+        ("a.csv", b"prompt,answer\nx,1\n", "is a table, not JSON Lines; convert it by pandas.read_csv("),
+        ("a.jsonl", '{"prompt": "x"}'.encode("utf-16"), "is no text in UTF-8; save it so"),
+        ("a.jsonl", b"\x1f\x8bnot gzip", "cannot be read ("),
+        ("a.parquet", b"PAR1 broken", "is a damaged Parquet file ("),
+        (
+            "a.json",
+            b'[{"prompt": "x", "answer": 1}, {"prompt": 5}]',
+            "a.json, row 2 is no row: its prompt is 5",
+        ),
+        ("a.json", b'[{"prompt": "x"},', "a.json is not valid JSON"),
+        ("a.json", b'{"data": [{"prompt": "x"}]}', "line 1 is no row: it needs a prompt, and has data"),
+    ],
+)
+def test_another_format_is_one_sentence(tmp_path: Path, name: str, data: bytes, words: str) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(UsageError) as told:
+        opened(tmp_path, data=str(tmp_path / name))
+    assert words in str(told.value)
 
 
 def test_repeated_rows_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -232,6 +312,10 @@ def test_rows_for_evaluation_may_have_a_file_and_their_prompts_are_not_trained_o
         ("async def score(prompts, completions): return [len(prompts) / len(completions)]", 1.0),
         ("import numpy as np\ndef score(completion): return np.float32(0.5)", 0.5),
         ("import numpy as np\ndef score(completions): return np.array([0.5])", 0.5),
+        ("import numpy as np\ndef score(completion): return np.array([0.5])", 0.5),
+        ("import numpy as np\ndef score(completion): return np.bool_(True)", 1.0),
+        ("from decimal import Decimal\ndef score(completion): return Decimal('0.5')", 0.5),
+        ("def score(completions, **given): return (True,)", 1.0),
     ],
 )
 def test_a_reward_function_takes_what_it_names_and_may_be_one_of_trl(
@@ -251,6 +335,9 @@ def test_a_reward_function_takes_what_it_names_and_may_be_one_of_trl(
         ("return [1.0]", "returned [1.0] for tasks.jsonl, line 1"),
         ("return {}['x']", "raised KeyError: 'x' (reward.py, line 1) for tasks.jsonl, line 1; mend it"),
         ("raise TimeoutError('slow')", "raised TimeoutError: slow (reward.py, line 1) for tasks.jsonl"),
+        ("raise SystemExit(3)", "raised SystemExit: 3 (reward.py, line 1) for tasks.jsonl, line 1; mend it"),
+        ("return 10 ** 400", "returned 1000"),
+        ("return {'reward': 1}", "returned {'reward': 1} for tasks.jsonl, line 1; a reward is a number"),
     ],
 )
 @pytest.mark.parametrize("kind", ["def", "async def"])
@@ -267,12 +354,140 @@ def test_a_wrong_reward_is_one_sentence_that_names_the_row(
     assert str(again.value) == str(told.value)
 
 
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (
+            "return 1.0",
+            "returned 1.0 for tasks.jsonl, line 1; it gets lists of one rollout, and returns a list",
+        ),
+        ("return [1.0, 0.0]", "returned [1.0, 0.0] for tasks.jsonl, line 1; it gets lists of one rollout"),
+        ("return [None]", "returned [None] for tasks.jsonl, line 1; a reward is a number from 0 to 1"),
+        ("return [1.5]", "returned [1.5] for tasks.jsonl, line 1; a reward is a number from 0 to 1"),
+    ],
+)
+def test_a_wrong_reward_of_trl_is_one_sentence(tmp_path: Path, body: str, words: str) -> None:
+    env = opened(tmp_path, f"def score(completions, **kwargs): {body}", SUMS[:1], held_out=0.0)
+    with pytest.raises(EnvironmentCodeError) as told:
+        env.check(tasks_of(env)[0], ["x"])
+    assert words in str(told.value)
+
+
 def test_a_reward_function_may_let_a_rollout_fail(tmp_path: Path) -> None:
     away = "def score(completion): raise RolloutError('The judge is away.')"
     env = opened(tmp_path, f"from genenv.errors import RolloutError\n{away}")
     group = rolled_out(env, tasks_of(env)[0])
     assert group.valid == ()
     assert {trace.explanation for trace in group.traces} == {"The judge is away."}
+
+
+HANGS = {
+    "a loop": "while True: str(1)",
+    "a loop that catches errors": (
+        "while True:\n        try:\n            while True: str(1)\n        except Exception: pass"
+    ),
+    "an error that is caught": "try:\n        while True: str(1)\n    except BaseException: return 0.0",
+    "a regular expression": "import re\n    return re.match('(a+)+$', 'a' * 40 + 'b') is None",
+    "a wait": "import time\n    time.sleep(60)",
+    "a process": "import subprocess\n    subprocess.run(['sleep', '60'])",
+}
+TOO_LONG = (
+    "reward.py:score took longer than 0.1 s for tasks.jsonl, line 1; mend it, or allow more with "
+    "environment.reward_s"
+)
+
+
+@pytest.mark.parametrize("body", HANGS.values(), ids=HANGS)
+def test_a_reward_function_that_hangs_is_ended_and_the_row_and_the_setting_named(
+    tmp_path: Path, body: str
+) -> None:
+    env = opened(tmp_path, f"def score(completion):\n    {body}", SUMS[:1], held_out=0.0, reward_s=0.1)
+    (task,) = tasks_of(env)
+    start = time.monotonic()
+    with pytest.raises(EnvironmentCodeError, match=TOO_LONG):
+        env.check(task, ["x"])
+    assert time.monotonic() - start < 5
+
+
+@pytest.mark.parametrize("body", ["while True: pass", "await asyncio.sleep(60)"])
+def test_an_asynchronous_reward_function_that_hangs_is_ended_outside_of_a_loop(
+    tmp_path: Path, body: str
+) -> None:
+    code = f"import asyncio\nasync def score(completion):\n    {body}"
+    env = opened(tmp_path, code, SUMS[:1], held_out=0.0, reward_s=0.1)
+    (task,) = tasks_of(env)
+    with pytest.raises(EnvironmentCodeError, match=TOO_LONG):
+        env.check(task, ["x"])
+    if "while" in body:
+        with pytest.raises(EnvironmentCodeError, match=TOO_LONG):
+            rolled_out(env, task)
+
+
+@pytest.mark.parametrize("body", ["while True: pass", "time.sleep(60)"])
+def test_in_a_notebooks_thread_a_reward_function_that_hangs_is_left_behind(tmp_path: Path, body: str) -> None:
+    code = f"import time\ndef score(completion):\n    {body}"
+    env = opened(tmp_path, code, SUMS[:1], held_out=0.0, reward_s=0.1)
+    (task,) = tasks_of(env)
+
+    async def notebook() -> None:
+        run_with_own_loop(lambda: rolled_out(env, task))
+
+    with pytest.raises(EnvironmentCodeError, match=TOO_LONG):
+        asyncio.run(notebook())
+
+
+def test_a_time_limit_costs_less_than_a_millisecond_a_call(tmp_path: Path) -> None:
+    (tmp_path / "reward.py").write_text("def score(completion): return 1", encoding="utf-8")
+    reward = Reward(f"{tmp_path}/reward.py:score", 60.0)
+
+    async def calls() -> float:
+        start = time.process_time()
+        for _ in range(200):
+            await reward.of({"prompt": "x", "completion": "y"}, "line 1")
+        return (time.process_time() - start) / 200
+
+    spent = [asyncio.run(calls())]
+    thread = threading.Thread(target=lambda: spent.append(asyncio.run(calls())))
+    thread.start()
+    thread.join()
+    assert max(spent) < 0.001
+
+
+COUNTED = """
+from pathlib import Path
+
+def score(completion, answer):
+    with Path(__file__).with_name("calls.txt").open("a") as file:
+        file.write(completion + "\\n")
+    return float(completion == answer)
+"""
+
+
+def test_an_evaluation_calls_the_reward_once_a_reply(folder: Path) -> None:
+    (folder / "reward.py").write_text(COUNTED, encoding="utf-8")
+    (folder / "run.toml").write_text(
+        '[environment]\nname = "dataset"\ndata = "tasks.jsonl"\nreward = "reward.py:score"\nheld_out = 0.5\n',
+        encoding="utf-8",
+    )
+    benchmark = HeldOut(HeldOutConfig(config="run.toml"))
+    items = benchmark.load(DataFolder.from_environment(folder), "main")
+    assert len(items) > 1
+    for item in items:
+        answer = asyncio.run(benchmark.attempt(item, Recited(Reply(text="6"))))
+        first = benchmark.grade(item, answer)
+        assert first == benchmark.grade(item, answer), "a stored answer is graded again"
+        assert benchmark.grade(item, {"replies": ["other"], "cut": False}).score == 0.0
+    asked = (folder / "calls.txt").read_text(encoding="utf-8").split()
+    assert asked == ["6", "6", "other"] * len(items)
+
+
+def test_a_person_who_attempts_a_row_is_graded_once(folder: Path) -> None:
+    (folder / "reward.py").write_text(COUNTED, encoding="utf-8")
+    words = ["environment.data=tasks.jsonl", "environment.reward=reward.py:score"]
+    told = [word for one in words for word in ("--set", one)]
+    done = CliRunner().invoke(app, ["play", "dataset", *told], input="no\n\n")
+    assert "not solved: The reward function gives 0." in done.stdout
+    assert (folder / "calls.txt").read_text(encoding="utf-8").split() == ["no"]
 
 
 def test_asynchronous_rewards_are_awaited_together(tmp_path: Path) -> None:
@@ -456,6 +671,57 @@ def test_likelihoods_choose_rows_where_a_column_has_demonstrations(folder: Path)
     with PoolStore.open(folder / "run/pool.db", create=False) as store:
         assert store.metrics(2)["probe/candidates"] == 8.0
     assert "nobody knows solutions" in refused(*TYPED[:5], *SETTINGS, *words, "--out", "other")
+
+
+def test_a_run_on_rows_tells_nothing_of_a_simulator(folder: Path) -> None:
+    done = succeeds(*TYPED[:5], *SETTINGS, "--set", "environment.demonstration=answer", "--out", "run")
+    lines = done.stdout.splitlines()
+    assert [line.partition(":")[0] for line in lines] == [
+        "held-out success",
+        "success in training",
+        "tasks whose rollouts differ in reward, the only ones with a GRPO signal",
+        "rounds",
+        "time",
+        "pictures and tasks",
+    ]
+    assert lines[3].startswith("rounds: 2, rollouts: 16, tokens sampled: ")
+    heads = [line.split() for line in done.stderr.splitlines() if line.split()[:1] == ["round"]]
+    shown = ["success", "reward", "agent", "KL", "sampled", "trained", "seconds"]
+    assert heads == [["round", "held-out", *shown]]
+    assert "specs" not in done.stderr
+    with PoolStore.open(folder / "run/pool.db", create=False) as store:
+        assert not [name for name in store.metrics(2) if name.startswith(("simulator/", "curriculum/p_hat"))]
+    page = write_report(folder / "run").read_text(encoding="utf-8")
+    told = re.sub('<details class="glossary">.*?</details>', "", page, flags=re.DOTALL)
+    for absent in ("valid rate", "mean p̂", "simulator KL", "accepted", "generations that the gate refused"):
+        assert absent not in told.partition("</script>")[0].partition("<body")[2].partition("<script")[0]
+    for present in ("success in training", "Early tasks", "training success"):
+        assert present in page
+
+
+def test_rows_and_a_settings_file_for_another_environment_is_one_sentence(folder: Path) -> None:
+    typed = ["--data", "tasks.jsonl", "--reward", "reward.py:score"]
+    sentence = refused("train", "quickstart", *typed)
+    assert sentence == (
+        "quickstart is for the environment tool_calling, not for rows of a file: leave it out (genenv train "
+        "--data tasks.jsonl --reward reward.py:score), and change settings with --set"
+    )
+    (folder / "own.toml").write_text('[environment]\nname = "travel"\nmode = "x"\n', encoding="utf-8")
+    assert "own.toml is for the environment travel" in refused("train", "own.toml", *typed)
+    (folder / "own.toml").write_text("[simulator]\nsource = 'none'\n", encoding="utf-8")
+    succeeds("train", "own.toml", *typed, *SETTINGS, "--out", "run")
+    assert "environment.data is not set" in refused("train", "--reward", "reward.py:score", *SETTINGS)
+
+
+def test_the_time_limit_of_a_reward_may_change_when_a_run_goes_on(folder: Path) -> None:
+    (folder / "reward.py").write_text("def score(completion):\n    while True: pass", encoding="utf-8")
+    sentence = refused(*TYPED, *SETTINGS, "--set", "environment.reward_s=0.1", "--out", "run")
+    assert "took longer than 0.1 s for tasks.jsonl, line " in sentence
+    (folder / "reward.py").write_text(EXACT, encoding="utf-8")
+    succeeds("train", "--resume", "--out", "run", "--set", "environment.reward_s=60")
+    assert load_config(folder / "run/config.toml").environment.settings.model_dump()["reward_s"] == 60.0
+    sentence = refused("train", "--resume", "--out", "run", "--set", "environment.success_at=0.5")
+    assert "was started with other settings: environment.success_at" in sentence
 
 
 def test_what_is_wrong_on_the_command_line_is_one_sentence(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from numbers import Integral, Real
@@ -158,8 +159,8 @@ class Environment:
         """Make an environment from prompts and a reward function.
 
         Args:
-            rows: a JSON Lines file, or mappings such as those of a `datasets.Dataset`. Each has a `prompt`,
-                a text or chat messages, and any other columns.
+            rows: a file (JSON Lines, a JSON list, Parquet), or mappings such as those of a
+                `datasets.Dataset`. Each has a `prompt`, a text or chat messages, and any other columns.
             reward: the reward function, `FILE.py:NAME` or a function. It takes `prompt`, `completion` and
                 columns by name, and returns a number from 0 to 1; it may be asynchronous. One that takes
                 `prompts` and `completions` is called as TRL does.
@@ -173,6 +174,11 @@ class Environment:
             UsageError: a row lacks something, or a row or a function cannot be written.
         """
         place = Path(folder)
+        if not isinstance(reward, str) and not inspect.isfunction(reward):
+            raise UsageError(
+                f"the reward is {reward!r:.80}; give a function that is written with def, or FILE.py:NAME; "
+                "of several rewards, one function that combines them"
+            )
         given: dict[str, Json] = {
             "data": _in_file(rows, place / "tasks.jsonl"),
             "reward": reward
@@ -303,15 +309,46 @@ def _in_file(rows: Iterable[object] | str | Path, file: Path) -> str:
     """
     if isinstance(rows, str | Path):
         return str(rows)
+    if isinstance(rows, Mapping):
+        keys = ", ".join(map(str, cast("Mapping[object, object]", rows)))
+        raise UsageError(
+            f"rows are a mapping ({keys:.80}); give a sequence of rows, such as one split of a DatasetDict"
+        )
+    if not isinstance(cast(object, rows), Iterable):
+        raise UsageError(f"rows are {type(rows).__name__}; give a file, or mappings of columns to values")
     lines: list[str] = []
     for number, row in enumerate(rows, start=1):
         if not isinstance(row, Mapping):
-            raise UsageError(f"row {number} is {type(row).__name__}, not a mapping of columns to values")
+            raise UsageError(
+                f"row {number} is {type(row).__name__}, not a mapping of columns to values; of a pandas "
+                'DataFrame give df.to_dict("records")'
+            )
+        values = {str(name): value for name, value in cast("Mapping[object, object]", row).items()}
         try:
-            lines.append(json_line(dict(cast("Mapping[str, Json]", row))))
+            lines.append(json_line({name: _in_json(name, value) for name, value in values.items()}))
         except (TypeError, ValueError) as error:
             raise UsageError(f"row {number} cannot be written as JSON: {error}") from error
     return _written("".join(f"{line}\n" for line in lines), file)
+
+
+def _in_json(column: str, value: object) -> Json:
+    """Return a value of a row as JSON. Arrays of NumPy become lists; NaN, a missing value, becomes null.
+
+    Raises:
+        TypeError: JSON has no such value. The message names the column.
+    """
+    if isinstance(value, Mapping):
+        pairs = cast("Mapping[object, object]", value).items()
+        return {str(name): _in_json(column, one) for name, one in pairs}
+    if isinstance(value, list | tuple):
+        return [_in_json(column, one) for one in cast("Sequence[object]", value)]
+    if value is None or isinstance(value, str | int | float):
+        return None if value != value else value  # NaN is no JSON
+    if hasattr(value, "tolist"):  # of NumPy and torch
+        return _in_json(column, cast(Any, value).tolist())
+    raise TypeError(
+        f"column {column!r} has {type(value).__name__}; make it text or a number, or leave it out"
+    )
 
 
 def _in_code(functions: Sequence[Tool], file: Path, name: str = "") -> str:

@@ -250,7 +250,7 @@ def train(  # noqa: PLR0913 - as the command's options
         UsageError: a setting is not allowed, a model cannot be loaded, or `out` has a run.
         GenenvError: the run cannot continue. Committed rounds stay, and `resume=True` continues from them.
     """
-    shown, overrides = reporter or ConsoleReporter(), words(settings or {})
+    overrides = words(settings or {})
     file: Path | None = None
     if isinstance(config, RunConfig):
         if overrides or variant:
@@ -264,6 +264,7 @@ def train(  # noqa: PLR0913 - as the command's options
         else:
             file = Path(config)
         chosen = load_config(file, overrides, variant=variant)
+    shown = reporter or ConsoleReporter(simulated=chosen.simulator.writes_tasks)
     path = Path(out) if out is not None else Path("runs") / chosen.run.name
     if not (resume and (path / "config.toml").is_file()):
         origin = Branching.named(start_from) if start_from else None

@@ -19,7 +19,7 @@ from genenv.cli.console import Overrides, begin, next_line
 from genenv.cli.progress import ConsoleReporter
 from genenv.config.run import RunConfig, load_config
 from genenv.environments import load_environment
-from genenv.environments.base import Environment, OutOfTurns
+from genenv.environments.base import Environment, OutOfTurns, verdict_of
 from genenv.errors import UsageError
 from genenv.evaluation.environment_check import (
     BROKEN,
@@ -32,7 +32,7 @@ from genenv.evaluation.environment_check import (
 )
 from genenv.gate.gate import base_tasks
 from genenv.texts import inert
-from genenv.types import Message, Task
+from genenv.types import Message, Task, Verdict
 
 _STYLES = {GOOD: "green", BROKEN: "bold red"}
 
@@ -103,8 +103,7 @@ def play(
         return
     chosen = _chosen(tasks, task)
     typer.echo(f"task {chosen.id}; a reply may have several lines, an empty line ends it\n")
-    replies = asyncio.run(_replies(environment, chosen))
-    graded = environment.check(chosen, replies)
+    graded = asyncio.run(_attempted(environment, chosen))
     typer.echo(f"\n{'solved' if graded.success else 'not solved'}: {inert(graded.explanation)}")
     if not graded.success and chosen.oracle:
         typer.echo("\na solution:\n" + inert("\n".join(chosen.oracle)))
@@ -123,8 +122,8 @@ def _chosen(tasks: Sequence[Task], wanted: str) -> Task:
     return known[wanted]
 
 
-async def _replies(env: Environment, task: Task) -> Sequence[str]:
-    """Return the person's replies, read turn by turn."""
+async def _attempted(env: Environment, task: Task) -> Verdict:
+    """Return the verdict on the person's replies, read turn by turn."""
     replies: list[str] = []
 
     async def ask(messages: Sequence[Message]) -> str:
@@ -133,9 +132,13 @@ async def _replies(env: Environment, task: Task) -> Sequence[str]:
         replies.append(_reply())
         return replies[-1]
 
-    with contextlib.suppress(_Ended, OutOfTurns):
-        await env.episode(task).run(ask)
-    return replies
+    episode = env.episode(task)
+    try:
+        with contextlib.suppress(OutOfTurns):
+            await episode.run(ask)
+    except _Ended:
+        return env.check(task, replies)
+    return verdict_of(env, task, episode, replies)
 
 
 def _reply() -> str:

@@ -40,6 +40,13 @@ _COLUMNS = (
     ("trained", "tokens/trained", "{:.0f}"),
     ("seconds", "time/round_s", "{:.0f}"),
 )
+_ALONE = (
+    _COLUMNS[0],
+    ("success", "agent/success_rate", "{:.1%}"),
+    ("reward", "agent/reward", "{:.2f}"),
+    *(column for column in _COLUMNS if column[0] in ("agent KL", "sampled", "trained", "seconds")),
+)
+"""Columns of a run without a simulator."""
 PLAIN_EVERY_S = 10.0
 """Minimum seconds between two lines without a terminal."""
 _SLOW = 3
@@ -114,10 +121,14 @@ class ConsoleReporter:
     Args:
         console: the output; None for standard error.
         every_s: minimum seconds between lines without a terminal.
+        simulated: whether the run has a simulator, to which some columns belong.
     """
 
-    def __init__(self, console: Console | None = None, *, every_s: float = PLAIN_EVERY_S) -> None:
+    def __init__(
+        self, console: Console | None = None, *, every_s: float = PLAIN_EVERY_S, simulated: bool = True
+    ) -> None:
         self.console = console or Console(stderr=True, highlight=False)
+        self.simulated = simulated
         self._every_s, self._last = every_s, time.monotonic()
         self._headed = False
         self._live: Progress | None = None
@@ -196,14 +207,15 @@ class ConsoleReporter:
 
     def round(self, number: int, rounds: int, metrics: Mapping[str, float]) -> None:
         """Print a line of the table, after its header for the first and every 20th round."""
-        widths = [max(len(title), 8) for title, _, _ in _COLUMNS]
+        columns = _COLUMNS if self.simulated else _ALONE
+        widths = [max(len(title), 8) for title, _, _ in columns]
         if not self._headed or number % 20 == 0:
-            head = " ".join(title.rjust(width) for (title, _, _), width in zip(_COLUMNS, widths, strict=True))
+            head = " ".join(title.rjust(width) for (title, _, _), width in zip(columns, widths, strict=True))
             self._line(f"{'round':>9} {head}", "bold")
             self._headed = True
         cells = [
             (form.format(metrics[name]) if name in metrics else "").rjust(width)
-            for (_, name, form), width in zip(_COLUMNS, widths, strict=True)
+            for (_, name, form), width in zip(columns, widths, strict=True)
         ]
         self._line(f"{f'{number}/{rounds}':>9} {' '.join(cells)}")
 

@@ -7,7 +7,7 @@ import shlex
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated
@@ -28,8 +28,10 @@ from genenv.cli.console import (
 )
 from genenv.cli.progress import ConsoleReporter
 from genenv.config.run import load_config
+from genenv.config.tables import read_tables
 from genenv.errors import UsageError
 from genenv.progress import Reporter
+from genenv.runs.folder import RunFolder
 from genenv.runs.metrics import summarise
 from genenv.training import opening as training
 from genenv.training.branching import Origin
@@ -62,7 +64,9 @@ Data = Annotated[
     str,
     typer.Option(
         metavar="FILE.jsonl",
-        help="Train on these rows: each line is an object with a prompt and any other columns.",
+        help="Train on these rows: each line is an object with a prompt and any other columns. "
+        "A JSON list, Parquet and gzip are read too.",
+        show_default=False,
     ),
 ]
 RewardName = Annotated[
@@ -123,10 +127,15 @@ def train(  # noqa: PLR0913 - a command has the options it has
     named = [name.strip() for name in columns.split(",") if name.strip()]
     own = {"data": data, "reward": reward, "eval_data": eval_data, "columns": named}
     overrides = [*dataset_overrides(own), *overrides]
-    if data and config is None:
-        config = Path("dataset")
+    if any(own.values()):
+        config = _for_rows(config, data, reward)
     reporter = ConsoleReporter()
     with contextlib.closing(_Pages(reporter, wanted=view or view_after)) as pages:
+
+        def begun(run: Path) -> None:
+            reporter.simulated = load_config(RunFolder.open(run).config).simulator.writes_tasks
+            pages.begin(run)
+
         try:
             path = _train(
                 config,
@@ -138,7 +147,7 @@ def train(  # noqa: PLR0913 - a command has the options it has
                 variant,
                 origin,
                 reporter,
-                pages.begin,
+                begun,
             )
         finally:
             if torchrun.size() > 1:
@@ -146,6 +155,27 @@ def train(  # noqa: PLR0913 - a command has the options it has
         _print_summary(path)
         if view_after:
             pages.stay(path)
+
+
+def _for_rows(config: Path | None, data: str, reward: str) -> Path:
+    """Return the settings file of a run on rows: the one that is named, or the bundled one.
+
+    Raises:
+        UsageError: the named one is for another environment.
+    """
+    if config is None:
+        return Path("dataset")
+    table = read_tables(config).get("environment")
+    name = table.get("name", "dataset") if isinstance(table, Mapping) else "dataset"
+    if name != "dataset":
+        command = (
+            f"genenv train --data {shlex.quote(data or 'tasks.jsonl')} --reward {reward or 'reward.py:score'}"
+        )
+        raise UsageError(
+            f"{config} is for the environment {name}, not for rows of a file: leave it out ({command}), and "
+            "change settings with --set"
+        )
+    return config
 
 
 def _train(  # noqa: PLR0913 - as `train`

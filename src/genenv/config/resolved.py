@@ -106,11 +106,13 @@ def with_values(section: _Section, values: Mapping[str, object], prefix: str = "
     Raises:
         UsageError: a value is not allowed. The message names the setting.
     """
+    new = dict(section)
     inside: dict[str, dict[str, object]] = {}
     for key, value in values.items():
         name, _, rest = key.partition(".")
+        if name not in new:  # an environment's own setting, which files have next to its name
+            name, rest = "settings", key
         inside.setdefault(name, {})[rest] = value
-    new = dict(section)
     for name, changes in inside.items():
         if isinstance(old := new[name], BaseModel):
             new[name] = with_values(old, changes, f"{prefix}{name}.")

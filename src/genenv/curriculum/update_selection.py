@@ -207,9 +207,12 @@ def curriculum_metrics(
 ) -> dict[str, float]:
     """Return the metrics of a round's generations. A mean over nothing is left out.
 
-    p_hat is measured at both scopes, whichever is in use.
+    p_hat is measured at both scopes, whichever is in use. A round without generations has no such metric:
+    nobody writes tasks.
     """
     proposals = [proposal for batch in batches for proposal in batch.proposals]
+    if not proposals:
+        return {}
     tasks = [proposal.outcome for proposal in proposals if isinstance(proposal.outcome, Task)]
     reasons = Counter(p.outcome.reason for p in proposals if isinstance(p.outcome, Rejection))
     by_batch = [unit for batch in batches if (unit := whole(batch)).attempts]

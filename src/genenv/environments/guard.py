@@ -15,47 +15,60 @@ import types
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any, Self, cast
+from typing import Any, Self, TypeVar, cast
 
 from genenv.environments import promises
 from genenv.environments.base import Ask, Environment, EnvironmentWrapper, Episode, OutOfTurns
 from genenv.errors import EnvironmentCodeError, GenenvError, first_line
+from genenv.threads import CallTimeout, run_in_thread
 from genenv.types import Message, Task, Verdict
 
 _OWN = Path(__file__).parents[1]
 """The folder of genenv's code. A user's clone of genenv may have the same name, so paths are compared."""
 LIMIT_S = 120.0
 """Maximum seconds for one call of an environment or one turn of its episode."""
+_AGAIN_S = 1.0
+"""Seconds after which code that caught `CallTimeout` and goes on is interrupted again."""
 
-
-class CallTimeout(Exception):
-    """Raised when a call exceeds the time limit."""
+T = TypeVar("T")
 
 
 class Watch:
     """A context manager that raises `CallTimeout` in its body after a time limit. It cannot be nested.
 
-    The alarm signal interrupts the main thread, even in a loop that never awaits. In another thread, or on a
-    system without this signal (Windows), there is no limit.
+    The alarm signal interrupts the main thread, even in a loop that never awaits. A body that catches the
+    error exceeds the limit all the same. In another thread, or on a system without this signal (Windows),
+    there is no limit. Code of C that never returns is not interrupted.
     """
 
     def __init__(self, limit_s: float) -> None:
         self._limit_s = limit_s
-        self._paused = False
+        self._paused = self._rang = False
 
     def __enter__(self) -> Self:
         """Start the timer."""
+        self._rang = False
         self._before = signal.getsignal(signal.SIGALRM) if _can_ring() else None
         if self._before is not None and not self._paused:
-            signal.signal(signal.SIGALRM, _ring)
-            signal.setitimer(signal.ITIMER_REAL, self._limit_s)
+            self._start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Stop the timer and restore the earlier signal handler."""
         if self._before is not None:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, self._before)
+        if self._rang and (kind is None or issubclass(kind, Exception)):  # the body caught the error
+            raise CallTimeout
+
+    def _start(self) -> None:
+        signal.signal(signal.SIGALRM, self._ring)
+        signal.setitimer(signal.ITIMER_REAL, self._limit_s, _AGAIN_S)
+
+    def _ring(self, number: int, frame: FrameType | None) -> None:
+        self._rang = True
+        if frame is None or frame.f_code is not Watch.__exit__.__code__:
+            raise CallTimeout
 
     @contextlib.contextmanager
     def pause(self) -> Generator[None]:
@@ -68,19 +81,18 @@ class Watch:
         finally:
             self._paused = False
             if _can_ring():
-                signal.signal(signal.SIGALRM, _ring)
-                signal.setitimer(signal.ITIMER_REAL, self._limit_s)
+                self._start()
 
     @types.coroutine
-    def steps(self, coroutine: Coroutine[Any, Any, None]) -> Generator[Any, Any, None]:
+    def steps(self, coroutine: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
         """Await a coroutine and limit the time of each step; the time that it waits does not count."""
         step: Callable[[], Any] = functools.partial(coroutine.send, None)
         while True:
             try:
                 with self:
                     waits_for = step()
-            except StopIteration:
-                return
+            except StopIteration as ended:
+                return cast(T, ended.value)
             try:
                 step = functools.partial(coroutine.send, (yield waits_for))
             except BaseException as error:  # noqa: BLE001 - a cancellation, say: it is the coroutine's
@@ -91,8 +103,19 @@ def _can_ring() -> bool:
     return hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
 
 
-def _ring(number: int, frame: FrameType | None) -> None:
-    raise CallTimeout
+def limited(call: Callable[[], T], limit_s: float) -> T:
+    """Call a user's function, with a time limit.
+
+    In the main thread the function runs there (`Watch`), as libraries that use the alarm signal need it.
+    Elsewhere, as in a notebook or a server, it runs in a new thread.
+
+    Raises:
+        CallTimeout: the limit has passed.
+    """
+    if not _can_ring():
+        return run_in_thread(call, limit_s)
+    with Watch(limit_s):
+        return call()
 
 
 _PROMISES: Mapping[str, Callable[[Any], object]] = {
@@ -137,7 +160,7 @@ class GuardedEnvironment(EnvironmentWrapper):
             return promises.built(answer, str(of)) if method == "build" else _PROMISES[method](answer)
         except GenenvError:
             raise
-        except Exception as error:  # the user's code may raise anything
+        except (Exception, CallTimeout) as error:  # the user's code may raise anything
             raise self._wrong(method, of, error) from error
 
     def episode(self, task: Task) -> Episode:
@@ -178,7 +201,7 @@ class _GuardedEpisode:
         try:
             with Watch(self._limit_s):
                 return promises.choices(self._episode)
-        except Exception as error:  # the user's code may raise anything
+        except (Exception, CallTimeout) as error:  # the user's code may raise anything
             raise self._wrong(error) from error
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the user's own verdict
@@ -191,7 +214,7 @@ class _GuardedEpisode:
             try:
                 with Watch(self._limit_s):
                     return promises.verdict(given())
-            except Exception as error:  # the user's code may raise anything
+            except (Exception, CallTimeout) as error:  # the user's code may raise anything
                 raise self._wrong(error) from error
 
         return verdict
@@ -219,7 +242,7 @@ class _GuardedEpisode:
             await watch.steps(self._episode.run(asked))
         except (GenenvError, OutOfTurns):
             raise
-        except Exception as error:  # the user's code may raise anything
+        except (Exception, CallTimeout) as error:  # the user's code may raise anything
             if any(error is one for one in outside):
                 raise
             raise self._wrong(error) from error

@@ -20,7 +20,7 @@ from genenv.chat.assistant import ChatMessage, Talk
 from genenv.chat.tool_calls import as_text
 from genenv.config.run import RunConfig, as_tables, load_config
 from genenv.environments import load_environment
-from genenv.environments.base import Environment, Episode, choices_of, tools_of
+from genenv.environments.base import Environment, Episode, choices_of, tools_of, verdict_of
 from genenv.environments.mixture import member_of
 from genenv.errors import ContextOverflow, UsageError
 from genenv.evaluation.base import Grade, Graded, Item, PlainBenchmark
@@ -31,7 +31,7 @@ from genenv.runs.folder import RunFolder
 from genenv.settings import Settings
 from genenv.statistics import Figure
 from genenv.texts import masked
-from genenv.types import Json, JsonObject, Message, StopReason, Task
+from genenv.types import Json, JsonObject, Message, StopReason, Task, Verdict
 
 TASKS = "held_out_tasks"
 """The name of the tasks' hash in a summary's `data`."""
@@ -154,6 +154,8 @@ class HeldOut(PlainBenchmark):
         self._chosen = settings or HeldOutConfig()
         super().__init__(self._chosen)
         self._turns: dict[str, int] = {}
+        self._verdicts: dict[str, tuple[tuple[str, ...], Verdict]] = {}
+        """Replies and verdict of rollouts that are about to be graded, by item."""
 
     @classmethod
     def settled(cls, settings: BaseModel, policy: str) -> BaseModel:
@@ -211,19 +213,27 @@ class HeldOut(PlainBenchmark):
 
     async def attempt(self, item: Item, talk: Talk) -> Json:
         """Run the environment's episode; return the replies, and whether the last one was truncated."""
-        conversation = Conversation(talk, self._limits)
-        await conversation.run(self._env.episode(item.data))
+        conversation, episode = Conversation(talk, self._limits), self._env.episode(item.data)
+        await conversation.run(episode)
+        if not conversation.cut:
+            replies = tuple(conversation.replies)
+            self._verdicts[item.id] = replies, verdict_of(self._env, item.data, episode, replies)
         return {"replies": conversation.replies, "cut": conversation.cut}
 
     def grade(self, item: Item, answer: Json) -> Grade:
-        """Return the environment's verdict as a grade; a malformed answer is graded as no reply."""
+        """Return the environment's verdict as a grade; a malformed answer is graded as no reply.
+
+        Replies of the last rollout have their verdict already: a reward function is called once a reply.
+        """
         found: Mapping[str, Json] = answer if isinstance(answer, Mapping) else {}
         given = found.get("replies")
         listed = given if isinstance(given, Sequence) and not isinstance(given, str) else ()
         replies = tuple(reply for reply in listed if isinstance(reply, str))
         if found.get("cut") is True:
             return Grade(score=0.0, explanation=UNFINISHED[StopReason.LENGTH], measures={"reward": 0.0})
-        verdict = self._env.check(item.data, replies)
+        known, verdict = self._verdicts.pop(item.id, (None, None))
+        if verdict is None or known != replies:
+            verdict = self._env.check(item.data, replies)
         measures = {"reward": float(verdict.reward)}
         return Grade(score=float(verdict.success), explanation=verdict.explanation, measures=measures)
 

@@ -1,7 +1,7 @@
 """All metrics of a run, with units and meanings, and the functions that compute a round's metrics.
 
 The list is closed: `check_names` refuses any other name, so every metric in a chart has an explanation.
-`summarise` says in six lines what a run came to.
+`summarise` says in a few lines what a run came to.
 """
 
 from __future__ import annotations
@@ -423,6 +423,7 @@ no signal.
 def summarise(run: Path) -> list[str]:
     """Return six lines: held-out success, valid rate, p_hat, mixed outcomes, tasks, time.
 
+    A run without a simulator has five: held-out success, success in training, mixed rewards, rollouts, time.
     The run's store must have been checked before.
 
     Raises:
@@ -434,26 +435,41 @@ def summarise(run: Path) -> list[str]:
         new = store.task_count(Origin.GENERATED)
     if not metrics:
         raise UsageError(f"{run} has no committed round yet; continue it with --resume")
-    played = [values for number, values in metrics.items() if number > 0]
+    played, config = [values for number, values in metrics.items() if number > 0], load_config(folder.config)
+    held_out = f"held-out success: {_held_out_change(metrics) or 'not measured'}"
+    time = f"time: {_total(metrics, 'time/round_s') / 60:.1f} minutes"
+    tokens = f"tokens sampled: {_total(metrics, 'tokens/sampled'):,.0f}"
+    if not config.simulator.writes_tasks:
+        success = [values["agent/success_rate"] for values in played if "agent/success_rate" in values]
+        return [
+            held_out,
+            f"success in training: {_from_to(success) or 'no round played'}",
+            "tasks whose rollouts differ in reward, the only ones with a GRPO signal: "
+            + _share([1 - agree for agree in late_values(metrics, "agent/zero_advantage_rate")]),
+            f"rounds: {len(played)}, rollouts: {_total(metrics, 'agent/attempts'):,.0f}, {tokens}",
+            time,
+        ]
     valid = [values.get("simulator/valid_rate", 0.0) for values in played]
     p_hats = late_p_hats(metrics)
-    low, high = target_band(load_config(folder.config).curriculum.alpha)
-    seconds = sum(values.get("time/round_s", 0.0) for values in metrics.values())
-    tokens = sum(values.get("tokens/sampled", 0.0) for values in metrics.values())
+    low, high = target_band(config.curriculum.alpha)
     return [
-        f"held-out success: {_held_out_change(metrics) or 'not measured'}",
+        held_out,
         "valid tasks of the simulator: " + (_from_to(valid) or "no round played"),
         "mean p_hat in the last third of the rounds: "
         + (f"{fmean(p_hats):.2f} (target band {low:g} to {high:g})" if p_hats else "none"),
-        "new tasks with mixed outcomes, the only ones with a GRPO signal: " + _mixed(metrics),
-        f"rounds: {len(played)}, new tasks: {new}, tokens sampled: {tokens:,.0f}",
-        f"time: {seconds / 60:.1f} minutes",
+        "new tasks with mixed outcomes, the only ones with a GRPO signal: "
+        + _share(late_values(metrics, "tasks/mixed")),
+        f"rounds: {len(played)}, new tasks: {new}, {tokens}",
+        time,
     ]
 
 
-def _mixed(metrics: Mapping[int, Mapping[str, float]]) -> str:
-    """Return the share of mixed outcomes in the last third of the rounds, with advice if it is low."""
-    late = late_values(metrics, "tasks/mixed")
+def _total(metrics: Mapping[int, Mapping[str, float]], name: str) -> float:
+    return sum(values.get(name, 0.0) for values in metrics.values())
+
+
+def _share(late: Sequence[float]) -> str:
+    """Return the share of tasks with a signal in the last third of the rounds, with advice if it is low."""
     if not late:
         return "none"
     few = " (few: docs/guides/experiments.md says what finds more, and when)" if fmean(late) < _FEW else ""

@@ -52,6 +52,11 @@ class WritingConfig(Settings, frozen=True):
     temperature: float = Field(default=1.0, ge=0.05, le=10)
     """Sampling temperature of the specs."""
 
+    @property
+    def writes_tasks(self) -> bool:
+        """Whether anything writes tasks; otherwise a run has base tasks only."""
+        return self.source != "none"
+
     @model_validator(mode="after")
     def _source_is_named(self) -> Self:
         if self.source == "file" and not self.file:

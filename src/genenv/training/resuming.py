@@ -19,6 +19,7 @@ from genenv.config.tables import apply_override, dump_tables, flat, read_tables,
 from genenv.errors import UsageError
 from genenv.files import write_whole
 from genenv.runs.folder import RunFolder
+from genenv.settings import walk, why_it_may_change
 from genenv.types import Json
 
 _COMPUTES_HERE = ("local", "vllm")
@@ -93,14 +94,16 @@ def continued(
 def for_training(
     folder: RunFolder, config_path: Path | None, overrides: Sequence[str], *, other_arithmetic: bool
 ) -> Continued:
-    """Return the settings with which training is resumed. Those in `FREE` may change.
+    """Return the settings with which training is resumed. Those marked as free to change may change.
 
     Raises:
         UsageError: the change of a setting that affects results was requested. The message names it.
     """
+    own = type(load_config(folder.config).environment.settings)
+    free = {key for key, field in walk(own, "environment.") if why_it_may_change(field) is not None}
 
     def may_change(key: str) -> bool:
-        return key in FREE or (other_arithmetic and key in ARITHMETIC)
+        return key in FREE or key in free or (other_arithmetic and key in ARITHMETIC)
 
     change = continued(folder, config_path, overrides, may_change=may_change)
     if change.refused:

@@ -190,7 +190,7 @@ class Producer:
         entered = await self._entered(number, stage)
         contexts = pool.contexts(number)
         specs = len(contexts) * config.simulator.variations
-        with stage("propose", "writing tasks", items=specs, unit="specs"):
+        with stage("propose", "writing tasks" if specs else "", items=specs, unit="specs"):
             generations = await simulator.propose(env, contexts)
         base, back = pool.revisited(number, tasks)
         proposals, candidates, predicted = await self._gated(number, contexts, generations, base, stage)
@@ -251,13 +251,13 @@ class Producer:
         """
         pool = self.pool
         if pool.chooses_first:
-            with stage("gate", "gate", items=len(generations), unit="specs"):
+            with stage("gate", "gate" if generations else "", items=len(generations), unit="specs"):
                 built = list(pool.gate.build(contexts, generations))
                 candidates = _tasks(built)
                 predicted = await self._predicted([*candidates, *base], stage)
                 proposals = pool.chosen_first(number, built, {} if predicted is None else predicted.rates)
         else:
-            with stage("gate", "gate", items=len(generations), unit="specs"):
+            with stage("gate", "gate" if generations else "", items=len(generations), unit="specs"):
                 proposals = pool.gate.admit(contexts, generations)
             candidates = _tasks(proposals)
             predicted = await self._predicted([*candidates, *base], stage)

@@ -138,7 +138,10 @@ def charts(run: Run, *, drawn: bool = True) -> list[JsonObject]:
     for section, title, unit, kind, names in (
         (section, *chart) for section, several in _CHARTS.items() for chart in several
     ):
-        series = [(name, values) for name, values in _series(run, names) if values]
+        found_in = _series(run, names)
+        series = [
+            (name, line) for name, line in found_in if (any(line.values()) if kind == "stack" else line)
+        ]
         if not series:
             continue
         band, cap = (run.band if kind == "band" else None), run.settings.get("simulator.kl_cap")
@@ -424,6 +427,7 @@ def numbers(run: Run) -> dict[str, str]:
         "held-out success": _held_out_change(run),
         "valid rate": _change(list(run.series("simulator/valid_rate").values())),
         "late mean p̂": f"{fmean(late):.2f}" if late else "",
+        "success in training": "" if late else _change(list(run.series("agent/success_rate").values())),
     }
     return {label: text for label, text in found.items() if text}
 

@@ -30,11 +30,13 @@ from genenv.runs.store.database import Database
 from genenv.runs.store.records import RoundOverview
 from genenv.runs.store.store import PoolStore
 from genenv.statistics import wilson
-from genenv.types import Json, JsonObject
+from genenv.types import Json, JsonObject, Origin
 from genenv.viewer.folders import Runs
 from genenv.viewer.pages import Pages, environment
 from genenv.viewer.tasks import conversation, readable
 
+_NONE = "–"
+"""A cell without a value."""
 _EACH = 5
 """So many early tasks, and so many late ones, at most."""
 _SHORT = 140
@@ -58,17 +60,18 @@ _NUMBERS: Mapping[str, Callable[[RoundOverview], object]] = {
     "round": lambda found: found.number,
     "held-out": lambda found: _rate(_held_out(found)),
     "95% interval": lambda found: (
-        "–" if found.held_out is None else "{:.2f} to {:.2f}".format(*wilson(*found.held_out))
+        _NONE if found.held_out is None else "{:.2f} to {:.2f}".format(*wilson(*found.held_out))
     ),
     "training success": lambda found: _rate(found.metrics.get("agent/success_rate")),
     "mean p̂": lambda found: _rate(found.metrics.get("curriculum/p_hat_mean")),
     "valid": lambda found: _rate(found.valid_rate),
-    "accepted": lambda found: found.accepted,
-    "generated": lambda found: found.generated,
+    "accepted": lambda found: found.accepted if found.generated else _NONE,
+    "generated": lambda found: found.generated or _NONE,
     "agent KL": lambda found: _precise(found.metrics.get("agent/kl")),
     "simulator KL": lambda found: _precise(found.metrics.get("simulator/kl")),
 }
-"""Columns of the table of rounds."""
+"""Columns of the table of rounds; each is left out if it has no value, as those of a simulator that does not
+exist."""
 
 Run = Annotated[
     Path,
@@ -111,13 +114,16 @@ def write_report(run: Path) -> Path:
     with PoolStore.open(folder.pool, create=False) as store:  # checks it, and brings it up to date
         rounds = store.overview()
     with Database.peek(folder.pool) as db:
-        early, late = _examples(db, [found.number for found in rounds])
+        numbers, simulated = [found.number for found in rounds], any(found.generated for found in rounds)
+        early, late = _examples(db, numbers, Origin.GENERATED)
+        if not simulated and not early:
+            early, late = _examples(db, numbers, Origin.SEED)
     write_whole(folder.report, _Frozen(folder.path).page(rounds, early, late))
     return folder.report
 
 
-def _examples(db: Database, rounds: Sequence[int]) -> tuple[list[Example], list[Example]]:
-    """Return early and late generated tasks that were rolled out, contexts varied.
+def _examples(db: Database, rounds: Sequence[int], origin: Origin) -> tuple[list[Example], list[Example]]:
+    """Return early and late tasks of an origin that were rolled out, contexts varied.
 
     Variations of one context look similar, so the first of every context come first.
     """
@@ -126,14 +132,14 @@ def _examples(db: Database, rounds: Sequence[int]) -> tuple[list[Example], list[
                     (SELECT sum(success) FROM traces WHERE {graded}) AS solved
              FROM tasks JOIN (
                  SELECT n, row_number() OVER (PARTITION BY context_id ORDER BY n) AS place FROM tasks
-                 WHERE origin = 'generated' AND round = ?
+                 WHERE origin = ? AND round = ?
              ) AS placed USING (n)
              WHERE tried ORDER BY place, n LIMIT ?"""  # noqa: S608 - a constant
 
     def some(order: Sequence[int], seen: Sequence[Example]) -> list[Example]:
         found = list[Example]()
         for number in order:
-            rows = [_example(row) for row in db.rows(sql, (number, 2 * _EACH))]
+            rows = [_example(row) for row in db.rows(sql, (origin, number, 2 * _EACH))]
             found += [one for one in rows if one not in seen][: _EACH - len(found)]
             if len(found) == _EACH:
                 break
@@ -187,10 +193,12 @@ class _Frozen:
             )
             for place, one in enumerate(tasks)
         ]
-        refused = self._body("refused", self._pages.data.refused)
         settings = _text(self._pages.config(self._request("config")))
+        if any(found.generated for found in rounds):
+            refused = self._body("refused", self._pages.data.refused)
+            what = "generations that the gate refused"
+            parts.append(Part(id="refused", label="Refused", summary=what, body=refused))
         parts += [
-            Part(id="refused", label="Refused", summary="generations that the gate refused", body=refused),
             Part(
                 id="settings",
                 label="Settings",
@@ -200,6 +208,8 @@ class _Frozen:
         ]
         curves = _text(self._pages.curves(self._request("curves")))
         lost = {name: label for name, label in _LOST.items() if any(one.metrics.get(name) for one in rounds)}
+        cells = {name: [show(one) for one in rounds] for name, show in _NUMBERS.items()}
+        known = [name for name, column in cells.items() if any(cell != _NONE for cell in column)]
         return (
             environment()
             .get_template("frozen.html")
@@ -208,8 +218,8 @@ class _Frozen:
                 **_inlined(curves),
                 first=self._body("", self._pages.run),
                 parts=parts,
-                columns=[*_NUMBERS, *lost.values(), "seconds"],
-                rows=[_row(found, list(lost)) for found in rounds],
+                columns=[*known, *lost.values(), "seconds"],
+                rows=[_row(found, known, list(lost)) for found in rounds],
                 lost=lost,
             )
         )
@@ -322,9 +332,9 @@ def _static(name: str) -> Markup:
     return Markup((_STATIC / name).read_text(encoding="utf-8"))  # noqa: S704 - a file of genenv
 
 
-def _row(found: RoundOverview, lost: Sequence[str]) -> list[object]:
+def _row(found: RoundOverview, known: Sequence[str], lost: Sequence[str]) -> list[object]:
     """Return the cells of a round."""
-    shown: list[object] = [show(found) for show in _NUMBERS.values()]
+    shown: list[object] = [_NUMBERS[name](found) for name in known]
     return [*shown, *(_precise(found.metrics.get(name)) for name in lost), f"{found.wall_s:.1f}"]
 
 
@@ -339,8 +349,8 @@ def _held_out(found: RoundOverview) -> float | None:
 
 
 def _rate(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2f}"
+    return _NONE if value is None else f"{value:.2f}"
 
 
 def _precise(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4g}"
+    return _NONE if value is None else f"{value:.4g}"

@@ -69,6 +69,8 @@ TERMS = {
     "round to the last.",
     "p̂": "the success rate of a task, or of a batch of tasks from one context: the share of its rollouts "
     "that succeeded.",
+    "success in training": "share of the rollouts of a round that solve their task, from the first round to "
+    "the last.",
     "late mean p̂": "mean p̂ of the batches, averaged over the last third of the rounds. Near alpha (0.5) the "
     "tasks are at the agent's level.",
     "target band": "the mean p̂ that a round should have: at most 0.15 from curriculum.alpha.",

@@ -9,34 +9,42 @@ by name. One that takes `prompts` and `completions` is called as TRL does, with 
 
 from __future__ import annotations
 
+import asyncio
+import gzip
 import inspect
 import random
 import shutil
 import tempfile
 import weakref
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import zlib
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cached_property
+from importlib import import_module
+from io import BytesIO
 from numbers import Real
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
+from genenv.cli.console import check_packages
 from genenv.environments.base import Ask, Episode, OutOfTurns, failed
 from genenv.environments.common import QuestionEnvironment, closed_object, held_out_tasks
-from genenv.environments.guard import line_of
+from genenv.environments.guard import Watch, limited, line_of
 from genenv.environments.stepwise import STEPPED, StepwiseRollout
 from genenv.errors import EnvironmentCodeError, GenenvError, UsageError, first_line
 from genenv.interop.imported.environment import RANDOM_WORDS, digest, skills_of, with_system
 from genenv.interop.imported.settings import DatasetConfig
 from genenv.plugins import own_part
-from genenv.threads import run_coroutine
+from genenv.threads import CallTimeout, run_in_thread
 from genenv.tools.build import how_to_call
 from genenv.tools.environment import Conversation
 from genenv.tools.worlds.base import LoadedWorld, Session
 from genenv.tools.worlds.origins import PythonOrigin
 from genenv.types import (
+    Json,
     JsonObject,
     Lineage,
     Message,
@@ -47,11 +55,9 @@ from genenv.types import (
     Task,
     Verdict,
 )
-from genenv.untrusted.documents import Unreadable, read_json
+from genenv.untrusted.documents import Unreadable, plain, read_json
 
 _EXAMPLE = '{"prompt": "What is 2 + 3?", "answer": "5"}'
-_LIMIT_S = 600.0
-"""Seconds that an asynchronous reward function may take where there is no event loop."""
 
 Text = Annotated[str, StringConstraints(pattern=r"\S")]
 
@@ -70,7 +76,7 @@ class Row:
     """A row of a dataset."""
 
     line: int
-    """The row's line in its file."""
+    """The row's line in its file, or its number in a list."""
     place: str
     """File and line, for messages."""
     messages: tuple[Message, ...]
@@ -93,6 +99,8 @@ class Row:
 def read_rows(path: str, needed: Mapping[str, str]) -> tuple[list[Row], str]:
     """Return the rows of a JSON Lines file, and a note about repeated rows, which are left out.
 
+    The file may also be a JSON list of rows, or a Parquet file, and compressed by gzip.
+
     Args:
         path: the file.
         needed: columns that every row must have, and what needs them.
@@ -100,19 +108,10 @@ def read_rows(path: str, needed: Mapping[str, str]) -> tuple[list[Row], str]:
     Raises:
         UsageError: the file cannot be read or has no rows, or a line is no row or lacks a column.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise UsageError(
-            f"{path} cannot be read ({why}); name a JSON Lines file, with a row a line"
-        ) from error
     rows: dict[str, Row] = {}
     again: list[str] = []
-    for line, said in enumerate(text.split("\n"), start=1):
-        if not said.strip():
-            continue
-        row = _row(said, line, f"{Path(path).name}, line {line}")
+    for line, place, value in _values(path):
+        row = _row(value, line, place)
         for name in needed:
             if name not in row.columns:
                 listed = ", ".join(["prompt", *row.columns])
@@ -127,17 +126,84 @@ def read_rows(path: str, needed: Mapping[str, str]) -> tuple[list[Row], str]:
     return list(rows.values()), note
 
 
-def _row(text: str, line: int, place: str) -> Row:
+def _values(path: str) -> Iterator[tuple[int, str, Json]]:
+    """Yield number, place and value of each line that is not empty, or of each row of a list or table.
+
+    Raises:
+        UsageError: the file cannot be read, or has another format.
+    """
+    data, name = _bytes_of(path), Path(path).name
+    if data.startswith(_PARQUET):
+        listed = _of_parquet(data, path)
+    elif (text := _text_of(data, path)).lstrip().startswith("["):
+        try:
+            listed = cast("list[Json]", read_json(text, name))
+        except Unreadable as error:
+            raise UsageError(f"{error}; write a row a line, such as {_EXAMPLE}") from error
+    else:
+        for number, line in enumerate(text.split("\n"), start=1):
+            if line.strip():
+                place = f"{name}, line {number}"
+                try:
+                    yield number, place, read_json(line, place)
+                except Unreadable as error:
+                    raise UsageError(f"{error}; each line is a row, such as {_EXAMPLE}") from error
+        return
+    for number, value in enumerate(listed, start=1):
+        yield number, f"{name}, row {number}", value
+
+
+def _bytes_of(path: str) -> bytes:
     try:
-        value = read_json(text, place)
-    except Unreadable as error:
-        raise UsageError(f"{error}; each line is a row, such as {_EXAMPLE}") from error
+        data = Path(path).read_bytes()
+        return gzip.decompress(data) if data.startswith(_GZIP) else data
+    except (OSError, EOFError, zlib.error) as error:
+        why = getattr(error, "strerror", None) or error
+        raise UsageError(
+            f"{path} cannot be read ({why}); name a JSON Lines file, with a row a line"
+        ) from error
+
+
+def _of_parquet(data: bytes, path: str) -> list[Json]:
+    """Return the rows of a Parquet file; values that JSON does not have, such as dates, become text."""
+    check_packages("parquet", by=f"{path}, a Parquet file,", pyarrow="pyarrow")
+    try:
+        rows: list[object] = import_module("pyarrow.parquet").read_table(BytesIO(data)).to_pylist()
+    except (ValueError, OSError) as error:
+        raise UsageError(f"{path} is a damaged Parquet file ({first_line(error)}); write it again") from error
+    return [plain(row, f"{path}, row {number}") for number, row in enumerate(rows, start=1)]
+
+
+def _text_of(data: bytes, path: str) -> str:
+    if reader := _READERS.get(Path(path).suffix.lower()):
+        raise UsageError(
+            f"{path} is a table, not JSON Lines; convert it by pandas.{reader}({path!r}).to_json("
+            "'tasks.jsonl', orient='records', lines=True)"
+        )
+    try:
+        return data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{path} is no text in UTF-8; save it so, as JSON Lines with a row a line"
+        ) from error
+
+
+_GZIP, _PARQUET = b"\x1f\x8b", b"PAR1"
+"""First bytes of a file."""
+_READERS = {".csv": "read_csv", ".tsv": "read_table", ".xlsx": "read_excel"}
+"""Suffix of a table -> the function of pandas that reads it."""
+
+
+def _row(value: Json, line: int, place: str) -> Row:
+    if not isinstance(value, dict) or "prompt" not in value:
+        said = ", ".join(value)[:200] or "no column" if isinstance(value, dict) else f"{value!r:.40}"
+        raise UsageError(f"{place} is no row: it needs a prompt, and has {said}; write it like {_EXAMPLE}")
     try:
         prompt = _Columns.model_validate(value).prompt
     except ValidationError as error:
         raise UsageError(
-            f"{place} is no row: it needs a prompt, which is a text, or messages with a role and a text as "
-            f"content; write it like {_EXAMPLE}"
+            f"{place} is no row: its prompt is {value['prompt']!r:.80}; a prompt is a text that is not "
+            "empty, or a list of messages, each with a role (system, user or assistant) and a text as content"
         ) from error
     said = [_Said(role="user", content=prompt)] if isinstance(prompt, str) else prompt
     if not said or said[-1].role != "user":
@@ -149,7 +215,7 @@ def _row(text: str, line: int, place: str) -> Row:
         place=place,
         messages=tuple(Message(role=one.role, content=one.content) for one in said),
         is_chat=not isinstance(prompt, str),
-        columns={name: one for name, one in cast(JsonObject, value).items() if name != "prompt"},
+        columns={name: one for name, one in value.items() if name != "prompt"},
         prompt_key=digest([[one.role, one.content] for one in said]),
         key=digest(value),
     )
@@ -165,14 +231,17 @@ class Reward:
 
     Args:
         where: `FILE.py:NAME` or `module:name`.
+        limit_s: maximum seconds for one call.
 
     Raises:
         UsageError: there is no such function.
     """
 
-    def __init__(self, where: str) -> None:
-        self.where = where
+    def __init__(self, where: str, limit_s: float) -> None:
+        self.where, self._limit_s = where, limit_s
         self._function = cast("Callable[..., object]", own_part("environment.reward", where, takes=None))
+        if inspect.isclass(self._function):
+            raise UsageError(f"environment.reward is {where!r}, which is a class; name a function")
         parameters = inspect.signature(self._function).parameters.values()
         self._takes_all = any(one.kind is one.VAR_KEYWORD for one in parameters)
         by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -197,7 +266,7 @@ class Reward:
             place: file and line of the row.
 
         Raises:
-            EnvironmentCodeError: the function raises an error, or returns no number from 0 to 1.
+            EnvironmentCodeError: the function raises an error, hangs, or returns no number from 0 to 1.
         """
         wanted = dict(given)
         if self._in_lists:
@@ -206,29 +275,57 @@ class Reward:
         if not self._takes_all:
             wanted = {name: value for name, value in wanted.items() if name in self.takes}
         try:
-            found: Any = self._function(**wanted)
+            found: Any = limited(lambda: self._function(**wanted), self._limit_s)
             if inspect.isawaitable(found):
-                coming = _awaited(found)
-                found = run_coroutine(lambda: coming, _LIMIT_S) if STEPPED.get() else await coming
-            if self._in_lists:
-                (found,) = found
-            value = found.item() if hasattr(found, "item") else found  # of NumPy and torch
+                found = await self._awaited(_coroutine(found))
+            value: Any = found.tolist() if hasattr(found, "tolist") else found  # of NumPy and torch
+            value = float(value) if isinstance(value, Decimal) else value
         except GenenvError:
             raise
-        except Exception as error:
+        except CallTimeout:
+            raise EnvironmentCodeError(
+                f"the reward function {self.where} took longer than {self._limit_s:g} s for {place}; mend "
+                "it, or allow more with environment.reward_s"
+            ) from None
+        except (Exception, SystemExit) as error:
             raise EnvironmentCodeError(
                 f"the reward function {self.where} raised {type(error).__name__}: {first_line(error)}"
                 f"{line_of(error)} for {place}; mend it"
             ) from error
-        if not isinstance(value, Real) or not 0 <= float(value) <= 1:
-            raise EnvironmentCodeError(
-                f"the reward function {self.where} returned {value!r:.80} for {place}; a reward is a number "
-                "from 0 to 1"
-            )
-        return float(value)
+        return self._number(value, place, listed=self._in_lists or value is not found)
+
+    def _number(self, value: object, place: str, *, listed: bool) -> float:
+        """Return a reward as a number.
+
+        Args:
+            value: what the function returned.
+            place: file and line of the row.
+            listed: whether it may be in a list, alone.
+        """
+        several = _several(value)
+        if self._in_lists and len(several) != 1:
+            what = "it gets lists of one rollout, and returns a list of one reward"
+        else:
+            what = "a reward is a number from 0 to 1"
+            number = several[0] if listed and len(several) == 1 else value
+            if isinstance(number, Real) and 0 <= cast(float, number) <= 1:
+                return float(number)
+        raise EnvironmentCodeError(
+            f"the reward function {self.where} returned {value!r:.80} for {place}; {what}"
+        )
+
+    async def _awaited(self, coming: Coroutine[Any, Any, object]) -> object:
+        """Await the reward; where there is no event loop, block."""
+        if STEPPED.get():
+            return run_in_thread(lambda: asyncio.run(coming), self._limit_s)
+        return await Watch(self._limit_s).steps(coming)
 
 
-async def _awaited(coming: Awaitable[object]) -> object:
+def _several(value: object) -> Sequence[object]:
+    return cast("Sequence[object]", value) if isinstance(value, list | tuple) else ()
+
+
+async def _coroutine(coming: Awaitable[object]) -> object:
     return await coming
 
 
@@ -261,8 +358,8 @@ class Dataset(QuestionEnvironment):
         chosen = self.chosen = cast(DatasetConfig, self.settings)
         for key, example in (("data", "tasks.jsonl"), ("reward", "reward.py:score")):
             if not getattr(chosen, key):
-                raise UsageError(f"environment.{key} is not set; name it, such as {example}")
-        self.reward = Reward(chosen.reward)
+                raise UsageError(f"environment.{key} is not set; name it, such as {example} (--{key})")
+        self.reward = Reward(chosen.reward, chosen.reward_s)
         needed = self.reward.needs(["state"] if chosen.tools else [])
         needed |= dict.fromkeys(chosen.columns, "environment.columns")
         if chosen.demonstration:
@@ -439,6 +536,7 @@ def _split(
     train = {row.line: row for row in rows if row.prompt_key not in keys}
     if not train:
         raise UsageError(
-            f"all rows of {chosen.data} are held out (environment.held_out or eval_data); add others"
+            f"all rows of {chosen.data} are held out (environment.held_out or eval_data); add rows with "
+            "other prompts, or set environment.held_out to 0 and no eval_data"
         )
     return train, {row.line: row for row in held_out}, note or None

@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
-from genenv.settings import PLACE, Settings
+from genenv.settings import PLACE, Settings, may_change
 from genenv.tools.settings import Style
 
 Table = dict[str, JsonValue]
@@ -93,10 +93,21 @@ class DatasetConfig(Settings, frozen=True):
     """Settings of a dataset with a reward function: `[environment] name = "dataset"`."""
 
     data: str = Field(default="", json_schema_extra=PLACE)
-    """The file of rows, JSON Lines: each has a `prompt`, text or chat messages, and any other columns."""
+    """The file of rows, JSON Lines: each has a `prompt`, text or chat messages, and any other columns. A JSON
+    list of rows and a Parquet file are read too, and so are files that gzip has compressed.
+    """
     reward: str = Field(default="", json_schema_extra=PLACE)
     """The reward function, `FILE.py:NAME` or `module:name`. It takes `prompt`, `completion` and columns of
     the row by name, and returns a number from 0 to 1.
+    """
+    reward_s: float = Field(
+        default=120.0,
+        ge=0.05,
+        le=86_400,
+        json_schema_extra=may_change("it only ends a reward function that hangs"),
+    )
+    """Seconds that a call of the reward function may take; after that the run stops. Of an asynchronous
+    function, the time that it waits counts as the environment's (`agent.episode_timeout_s`).
     """
     columns: tuple[str, ...] = Field(default=(), strict=False)
     """Columns whose values are the skills of a row's task, such as `level`: kinds of tasks, among which a
