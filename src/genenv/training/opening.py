@@ -23,6 +23,7 @@ from genenv.gate.gate import own_check
 from genenv.plugins import own_part
 from genenv.progress import Reporter, staged
 from genenv.settings import is_own
+from genenv.simulator.parameter_search import SEARCHES
 from genenv.simulator.policy import Simulator
 from genenv.simulator.settings import SimulatorConfig
 from genenv.simulator.source import (
@@ -149,6 +150,8 @@ def build_players(config: RunConfig, env: Environment) -> Policies:
 
 def _source(writing: SimulatorConfig, seed: int) -> TaskSource:
     """Return the source of tasks if it is not a model of this run."""
+    if writing.source in SEARCHES:
+        return SEARCHES[writing.source](writing, seed=seed)
     each = 1 if writing.per_seed else writing.variations
     if writing.source == "variation":
         return _once(VariationSource(each, seed=seed), writing, seed)

@@ -7,13 +7,12 @@ ahead too, so a `Produced` round holds everything that its commit needs.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
 from genenv.agent.policy import Agent
 from genenv.algorithms.advantages import agent_credit, zero_advantage_rate
-from genenv.algorithms.reward_weighting import simulator_credit
 from genenv.config.run import RunConfig
 from genenv.curriculum.bandit import History
 from genenv.curriculum.scoring import score_batches, scored
@@ -25,18 +24,17 @@ from genenv.progress import Reporter
 from genenv.runs.metrics import Stages, rollout_metrics
 from genenv.runs.store.records import Evaluation
 from genenv.seeding import generator
-from genenv.simulator.policy import Simulator, simulator_prompt, spec_schemas
+from genenv.simulator.policy import spec_schemas
 from genenv.training.policies import Policies, together
 from genenv.training.task_pool import TaskPool, Tasks
 from genenv.types import (
     Context,
+    Feedback,
     Generation,
     Group,
     JsonObject,
     Profile,
     Proposal,
-    Scored,
-    Seed,
     Task,
     TaskBatch,
 )
@@ -292,25 +290,10 @@ class Learner:
             return {}
         wanted = in_round(self.config.curriculum, number, self.config.run.rounds)
         earned = scored(batches, wanted, generator(self.config.run.seed, "shuffled", number))
-        if config.algorithm == "hindsight" and isinstance(simulator, Simulator):
-            seeds = {batch.context.id: batch.context.seed for batch in batches}
-            earned = [
-                self._in_hindsight(simulator, seeds[one.generation.context_id], profile, one)
-                for one in earned
-            ]
-        schemas = spec_schemas(self.env, [batch.context for batch in batches])
-        credit = simulator_credit(config)
-        batch = credit(selection.samples, schemas, config, temperature=config.temperature, scored=earned)
-        specs = len(batch.data) * config.epochs
+        feedback = Feedback(batches=batches, samples=selection.samples, scored=earned, profile=profile)
+        specs = len(selection.samples if config.algorithm == "rwr" else earned) * config.epochs
         with stage("simulator_update", "update of the simulator", items=specs, unit="specs"):
-            return await simulator.learn(batch, round_=number, rounds=self.config.run.rounds)
-
-    def _in_hindsight(self, simulator: Simulator, seed: Seed, profile: Profile, one: Scored) -> Scored:
-        """Return the generation with a prompt that requests its success rate, rounded to a tenth."""
-        if one.rate is None:
-            return one
-        messages = self.env.simulator_messages(seed, profile, round(one.rate, 1))
-        return replace(one, prompt_ids=simulator_prompt(simulator.sampler, messages))
+            return await simulator.learn(self.env, feedback, round_=number, rounds=self.config.run.rounds)
 
     async def both(self, *updates: Update) -> Mapping[str, float]:
         """Run both updates, concurrently if the policies have separate devices; return their metrics.
