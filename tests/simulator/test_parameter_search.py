@@ -23,6 +23,7 @@ from genenv.simulator.parameter_search import (
     ParameterSearch,
     decisions,
     edited,
+    elite,
     fitted,
 )
 from genenv.simulator.settings import SEARCHING, SimulatorConfig
@@ -33,6 +34,9 @@ from genenv.types import (
     Lineage,
     Origin,
     Profile,
+    Proposal,
+    Rejection,
+    RejectReason,
     Scored,
     SimulatorSample,
     TaskBatch,
@@ -41,6 +45,7 @@ from typed import refused, stopped_in_round_two, succeeds
 
 TINY = Path(__file__).parents[2] / "configs" / "tiny-rare.toml"
 SMALL = ["policy.backend=scripted", "simulator.contexts=2", "simulator.variations=4", "run.eval_every=0"]
+REJECTED = None
 OPTIONS = [
     {"depth": [1], "ends": ["i"]},
     {"depth": [2, 3], "ends": ["r", "s"]},
@@ -66,28 +71,35 @@ class Toy:
         contexts = self.contexts()
         return contexts[0], asyncio.run(self.search.propose(self.env, contexts))
 
-    def learn(self, written: list[tuple[str, float, int]], *, publish: bool = True) -> Mapping[str, float]:
-        """Learn from specs with their rewards and the successes of 8 rollouts."""
+    def learn(
+        self, written: list[tuple[str, float, int | None]], *, publish: bool = True
+    ) -> Mapping[str, float]:
+        """Learn from specs with their rewards and the successes of 8 rollouts, or `REJECTED`."""
         (context,) = self.contexts()
         made = [
             Generation(id=f"{context.id}-g{i}", context_id=context.id, text=text, finished=True)
             for i, (text, _, _) in enumerate(written)
         ]
+        rejection = Rejection(RejectReason.DUPLICATE, "It is a copy.")
+        refused = [
+            Proposal(generation=one, outcome=rejection)
+            for one, (_, _, k) in zip(made, written, strict=True)
+            if k is REJECTED
+        ]
         groups = [
             Group(
-                task=replace(
-                    self.toy.task(),
-                    lineage=Lineage(origin=Origin.GENERATED, generation_id=one.id),
-                ),
+                task=replace(self.toy.task(), lineage=Lineage(origin=Origin.GENERATED, generation_id=one.id)),
                 traces=tuple(replace(self.toy.trace((1,), [(2,)]), success=i < k) for i in range(8)),
             )
             for one, (_, _, k) in zip(made, written, strict=True)
+            if k is not REJECTED
         ]
+        batch = TaskBatch(
+            context=context, proposals=tuple(refused), groups=tuple(groups), p_hat=None, env_reward=0
+        )
         total = sum(reward for _, reward, _ in written)
         feedback = Feedback(
-            batches=[
-                TaskBatch(context=context, proposals=(), groups=tuple(groups), p_hat=None, env_reward=0)
-            ],
+            batches=[batch],
             samples=[
                 SimulatorSample(generation=one, weight=reward / total if total else 0.0)
                 for one, (_, reward, _) in zip(made, written, strict=True)
@@ -175,6 +187,12 @@ def test_equal_pay_leaves_the_cross_entropy_method_where_its_specs_were(toy):
     assert [math.exp(one) for one in logits] == pytest.approx([2 / 3, 1 / 6, 1 / 6])
 
 
+def test_specs_that_tie_at_the_edge_share_the_places_of_the_elite() -> None:
+    assert elite([0.1, 0.9, 0.1, 0.5, 0.1], 0.6) == pytest.approx([1 / 3, 1, 1 / 3, 1, 1 / 3])
+    assert elite([0.3, 0.2, 0.4], 0.5) == [1, 0, 1]
+    assert elite([0.2] * 4, 0.25) == [0.25] * 4
+
+
 def test_what_is_learned_is_written_by_only_when_it_is_published(toy):
     cem = Toy(toy, "cem", search={"smoothing": 0.99})
     cem.learn([(spec(1, "i"), 0.9, 4)], publish=False)
@@ -191,6 +209,10 @@ def test_accel_keeps_levels_with_mixed_outcomes_and_drops_them_later(toy):
     (level,) = accel.search._learned.levels.items()
     assert (level[0], level[1].score, level[1].round) == (spec(1, "i"), pytest.approx(0.7), 1)
     accel.learn([(spec(1, "i"), 0.2, 8), (spec(2, "s"), 0.6, 1)])
+    assert list(accel.search._learned.levels) == [spec(2, "s")]
+    accel.learn([(spec(1, "i"), 0.8, 3), (spec(1, "i"), 0.0, REJECTED)])
+    assert accel.search._learned.levels[spec(1, "i")].score == pytest.approx(0.4)
+    accel.learn([(spec(1, "i"), 0.0, REJECTED)])  # nothing new can be set there
     assert list(accel.search._learned.levels) == [spec(2, "s")]
 
 

@@ -33,7 +33,7 @@ from genenv.seeding import generator
 from genenv.simulator.policy import names, spec_schemas
 from genenv.simulator.settings import SimulatorConfig
 from genenv.simulator.source import UntrainedSource, given
-from genenv.types import Context, Feedback, Generation, Json, JsonObject
+from genenv.types import Context, Feedback, Generation, Json, JsonObject, Rejection
 
 STATE = "search.json"
 """The file of a search in a checkpoint."""
@@ -252,8 +252,7 @@ class CrossEntropy(_FromSoftmaxes[_Softmaxes]):
 
         p <- (1 - smoothing) p + smoothing * frequencies in the elite
 
-    The elite are the specs of the round whose reward is at least that of the best `elite_share`: all specs if
-    all rewards agree. Rejected specs have the reward 0.
+    The elite are the specs of the round with the highest rewards. Rejected specs have the reward 0.
     """
 
     name = "cem"
@@ -266,28 +265,46 @@ class CrossEntropy(_FromSoftmaxes[_Softmaxes]):
     ) -> Mapping[str, float]:
         """Move the probabilities towards the elite."""
         schemas, smoothing = _schemas(env, feedback), self.config.search.smoothing
-        rewards = sorted((one.reward for one in feedback.scored), reverse=True)
-        if not rewards:
+        if not feedback.scored:
             return {"simulator/skipped_updates": 1.0}
-        least = rewards[math.ceil(self.config.search.elite_share * len(rewards)) - 1]
-        rows: dict[str, list[Decision]] = {}
-        for one in feedback.scored:
-            if one.reward >= least:
-                for decision in _decided(one.generation, schemas):
-                    rows.setdefault(decision.row, []).append(decision)
-        for row, made in rows.items():
-            counts_V = np.zeros(len(made[0].values))
-            np.add.at(counts_V, [one.values.index(one.chosen) for one in made], 1.0)
-            p_V = (1 - smoothing) * np.exp(self._learned.row(made[0])) + smoothing * counts_V / len(made)
+        weights = elite([one.reward for one in feedback.scored], self.config.search.elite_share)
+        counts: dict[str, Floats] = {}
+        made: dict[str, Decision] = {}
+        for one, weight in zip(feedback.scored, weights, strict=True):
+            for decision in _decided(one.generation, schemas) if weight else ():
+                row = decision.row
+                counts.setdefault(row, np.zeros(len(decision.values)))
+                counts[row][decision.values.index(decision.chosen)] += weight
+                made[row] = decision
+        for row, counts_V in counts.items():
+            old_V = np.exp(self._learned.row(made[row]))
+            p_V = (1 - smoothing) * old_V + smoothing * counts_V / counts_V.sum()
             self._learned.logits[row] = np.log(p_V).tolist()
         return {"simulator/skipped_updates": 0.0}
+
+
+def elite(rewards: Sequence[float], share: float) -> list[float]:
+    """Return the weight of each spec in the elite: 1 inside, 0 outside.
+
+    Specs that tie at its edge share the places that are left. This is the mean over random choices among
+    them, so if all rewards agree, all specs have the same weight.
+
+    Args:
+        rewards: at least one.
+        share: of the specs, rounded up to a whole number.
+    """
+    places = math.ceil(share * len(rewards))
+    least = sorted(rewards, reverse=True)[places - 1]
+    above = sum(reward > least for reward in rewards)
+    at_edge = (places - above) / rewards.count(least)
+    return [1.0 if reward > least else at_edge if reward == least else 0.0 for reward in rewards]
 
 
 class _Level(BaseModel, extra="forbid"):
     """Parameters whose tasks had mixed outcomes when they were last rolled out."""
 
     score: float = Field(ge=0, allow_inf_nan=False)
-    """Mean reward of these tasks, in [0, 1]."""
+    """Mean reward of their specs, in [0, 1]; 0 for one that the gate rejected."""
     round: int
     """The round of these rollouts."""
 
@@ -348,13 +365,15 @@ class EditedLevels(ParameterSearch[BufferState]):
     async def learn(
         self, env: Environment, feedback: Feedback, *, round_: int, rounds: int
     ) -> Mapping[str, float]:
-        """Add, update and drop levels by the rollouts of their tasks."""
-        mixed = {
-            group.task.lineage.generation_id: 0 < group.successes < len(group.valid)
-            for batch in feedback.batches
-            for group in batch.groups
-            if group.valid
-        }
+        """Add and update levels whose tasks had mixed outcomes; drop those whose specs all had none."""
+        mixed: dict[str | None, bool] = {}
+        for batch in feedback.batches:
+            for proposal in batch.proposals:
+                if isinstance(proposal.outcome, Rejection):
+                    mixed[proposal.generation.id] = False
+            for group in batch.groups:
+                if group.valid:
+                    mixed[group.task.lineage.generation_id] = 0 < group.successes < len(group.valid)
         found: dict[str, list[tuple[float, bool]]] = {}
         for one in feedback.scored:
             if (outcome := mixed.get(one.generation.id)) is not None:
