@@ -290,7 +290,7 @@ def test_a_killed_run_goes_on_as_if_it_had_not_been(source: str, tmp_path: Path)
         next((tmp_path / name / "checkpoints").glob(f"*3/simulator/{STATE}")) for name in ("whole", "run")
     ]
     assert states[0].read_text() == states[1].read_text()
-    assert (states[0].read_text() == '{"levels":{}}') is (source == "accel")  # the script's outcomes agree
+    assert json.loads(states[0].read_text())["levels" if source == "accel" else "logits"]  # it did learn
 
 
 @pytest.mark.parametrize("source", SEARCHING)
