@@ -20,7 +20,6 @@ from genenv.runs.store.store import PoolStore
 from genenv.simulator.parameter_search import (
     SEARCHES,
     STATE,
-    ParameterSearch,
     decisions,
     edited,
     elite,
@@ -61,7 +60,7 @@ class Toy:
         self.env.spec_schema = lambda seed: schema_of(OPTIONS)
         shape = {"writes": "parameters", "contexts": 1, "variations": 40, "batch": 10}
         config = SimulatorConfig.model_validate({"source": source, **shape, **settings})
-        self.search: ParameterSearch[Any] = SEARCHES[source](config, seed=0)
+        self.search: Any = SEARCHES[source](config, seed=0)
 
     def contexts(self) -> list[Any]:
         self.number += 1
