@@ -8,10 +8,9 @@ import pytest
 import torch
 
 from genenv.algorithms.advantages import grpo_credit
-from genenv.algorithms.reward_weighting import rwr_credit
 from genenv.config.run import RunConfig
 from genenv.training.opening import build_players
-from genenv.types import Group, SimulatorSample
+from genenv.types import Feedback, Group, Profile, SimulatorSample, TaskBatch
 
 SMALL = {"device": "cpu", "dtype": "float32", "threads": 1, "lora_rank": 2, "context_tokens": 256}
 
@@ -34,10 +33,13 @@ def learn(toy, players):
     written = SimulatorSample(generation=toy.generation("a sum"), weight=1.0)
     groups = [Group(task=toy.task(), traces=traces)]
     attempts = grpo_credit(groups, {}, players.agent.config, temperature=1.0)
-    tasks = rwr_credit([written], {}, players.simulator.config, temperature=1.0)
+    batch = TaskBatch(context=toy.context(), proposals=(), groups=(), p_hat=None, env_reward=0.0)
+    feedback = Feedback(batches=[batch], samples=[written], scored=[], profile=Profile())
+    env = toy.Environment()
+    env.spec_schema = lambda seed: None  # free text
     return (
         asyncio.run(players.agent.learn(attempts, round_=1, rounds=10)),
-        asyncio.run(players.simulator.learn(tasks, round_=1, rounds=10)),
+        asyncio.run(players.simulator.learn(env, feedback, round_=1, rounds=10)),
     )
 
 

@@ -8,7 +8,7 @@ Shapes: T = tokens of one episode (prompt, completions and environment replies),
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
@@ -329,3 +329,19 @@ class Profile:
     """Decayed number of rollouts behind each rate."""
     overall: float | None = None
     """Success rate over all recent rollouts. None before the first round."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feedback:
+    """What became of the specs of a round. The source that wrote them learns from it."""
+
+    batches: Sequence[TaskBatch]
+    """The tasks with their rollouts, by context."""
+    samples: Sequence[SimulatorSample]
+    """Selected and weighted specs, for reward-weighted regression."""
+    scored: Sequence[Scored]
+    """Every spec with its individual reward, for algorithms that compare specs."""
+    profile: Profile
+    """The agent's profile in the contexts of the round."""
+    schemas: Mapping[str, JsonObject] = field(default_factory=dict[str, JsonObject])
+    """The JSON schema of the specs of a context, by its id. Specs of other contexts are free text."""

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from genenv.config.run import load_config
-from genenv.research.reproduce import ROWS, Reproduction, Result, Results, Row, collect, columns, rows_of
-from genenv.research.reproduce_page import (
+from genenv.research.reproduce import (
     PAPER_TABLE,
     PAPER_VALIDATION,
     markdown,
     tables,
 )
+from genenv.research.reproduction import ROWS, Reproduction, Result, Results, Row, collect, columns, rows_of
 from genenv.research.sweeps.page import along_rounds
 from genenv.research.sweeps.readings import MeasuredRun, Measurement
 from typed import refused, succeeds

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from genenv.algorithms.datum import UpdateBatch
+from genenv.environments.base import Environment
 from genenv.simulator.policy import Simulator
+from genenv.types import Feedback
 from typed import succeeds
 
 SMALL = (
@@ -26,9 +27,11 @@ def updates(monkeypatch: pytest.MonkeyPatch) -> dict[int, list[tuple[tuple[int, 
     found: dict[int, list[tuple[tuple[int, ...], float]]] = {}
     learn = Simulator.learn
 
-    async def noted(self: Simulator, batch: UpdateBatch, *, round_: int, rounds: int) -> Mapping[str, float]:
-        found[round_] = [(datum.completion_ids, datum.weights[0]) for datum in batch.data]
-        return await learn(self, batch, round_=round_, rounds=rounds)
+    async def noted(
+        self: Simulator, env: Environment, feedback: Feedback, *, round_: int, rounds: int
+    ) -> Mapping[str, float]:
+        found[round_] = [(one.generation.token_ids, one.weight) for one in feedback.samples]
+        return await learn(self, env, feedback, round_=round_, rounds=rounds)
 
     monkeypatch.setattr(Simulator, "learn", noted)
     return found

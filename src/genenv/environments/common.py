@@ -9,7 +9,7 @@ import json
 import random
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from typing import ClassVar, TypeVar
+from typing import ClassVar, TypeVar, cast
 
 from pydantic import BaseModel
 
@@ -94,17 +94,35 @@ def schema_of(options: Options) -> JsonObject:
     }
 
 
+def options_of(schema: JsonObject) -> Options:
+    """Return the options from which `schema_of` made a schema."""
+    return [
+        {name: part["enum"] for name, part in one["properties"].items()}
+        for one in cast(Sequence[Mapping[str, Mapping[str, Mapping[str, Sequence[Json]]]]], schema["anyOf"])
+    ]
+
+
+def by_field(options: Options, pick: Callable[[str, Sequence[Json]], Json]) -> JsonObject:
+    """Set parameters field by field.
+
+    Args:
+        options: the parameters that are allowed.
+        pick: returns a field's value; called with its name and the values that the earlier choices allow.
+    """
+    chosen: dict[str, Json] = {}
+    for name in options[0]:
+        value = pick(name, list(dict.fromkeys(value for one in options for value in one[name])))
+        chosen[name] = value
+        options = [one for one in options if value in one[name]]
+    return chosen
+
+
 def at_random(options: Options, rng: random.Random) -> JsonObject:
     """Draw parameters field by field, each uniformly from the values that the earlier choices still allow.
 
     Difficulty fields come first, so all difficulties are equally likely, however many combinations each has.
     """
-    chosen: dict[str, Json] = {}
-    for name in options[0]:
-        value = rng.choice(list(dict.fromkeys(value for one in options for value in one[name])))
-        chosen[name] = value
-        options = [one for one in options if value in one[name]]
-    return chosen
+    return by_field(options, lambda _, values: rng.choice(values))
 
 
 def read_base(env: Environment, spec: JsonObject) -> BaseModel:

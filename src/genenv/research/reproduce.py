@@ -1,20 +1,11 @@
-"""`genenv reproduce`: the rows of the paper's comparison, trained on one configuration, as one table.
-
-The rows are variants (`genenv.config.variants`) that share warm-ups, base share, size of rounds and number of
-rounds. The runs are sweeps, so a reproduction is resumed and extended as they are:
-
-OUT/rows/            the sweep of all rows
-OUT/parameters/      that of rows whose simulator sets parameters, if CONFIG lets it write whole specs
-OUT/offline.jsonl    tasks that one model wrote once
-OUT/reproduce.md     the page; reproduce.html has the figures too
-"""
+# pyright: standard
+"""`genenv reproduce`, and its page: the paper's figures (arXiv:2512.19682v2) with ours beside them."""
 
 from __future__ import annotations
 
-import math
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated
@@ -22,247 +13,241 @@ from typing import Annotated
 import typer
 
 from genenv.cli.console import Overrides, begin, seeds_of
-from genenv.cli.generate import generate
-from genenv.config.run import RunConfig, load_config
-from genenv.environments import mixture
-from genenv.errors import UsageError, unknown_name
-from genenv.files import check_writable, locked
+from genenv.errors import UsageError
+from genenv.files import check_writable, locked, write_whole
+from genenv.research.reproduction import (
+    AGAINST,
+    ALL_ROWS,
+    PARAMETERS,
+    ROWS,
+    Columns,
+    Reproduction,
+    Result,
+    Results,
+    collect,
+    rows_of,
+)
 from genenv.research.sweeps.cli import Jobs, Seeds, SweepConfig
+from genenv.research.sweeps.compare import compare, findings
 from genenv.research.sweeps.grid import FILE, Grid
-from genenv.research.sweeps.readings import MeasuredRun, Measurement, read_all
-from genenv.research.sweeps.sweep import play, warm_up
-from genenv.statistics import counted
+from genenv.research.sweeps.page import PAPERS_BAND, along_rounds, learning_curves
+from genenv.statistics import counted, mean_interval
 from genenv.texts import inert, masked
+from genenv.types import JsonObject
+from genenv.viewer.frozen import chart_page
+
+DASH = "–"
 
 KEPT = "finished runs and committed rounds are kept; the same command with --resume goes on"
 """The outcome to report if the command is interrupted."""
 
-OFFLINE = "offline"
-_FILE_TASKS = "simulator.file_tasks"
-PARAMETERS = "parameters"
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One row of the table: a variant."""
-
-    about: str
-    """One line about it."""
-    variant: str
-    paper: str = ""
-    """The paper's name; empty for what the paper does not have."""
-    sets_parameters: bool = False
-    """Whether its simulator sets parameters, so that it needs the warm-up of one that does."""
-
-
-ROWS: Mapping[str, Row] = {
-    "base": Row("base tasks only", "paper+base"),
-    "supervised": Row("SFT on demonstrations of base tasks, no rollouts are learned from", "paper+base+sft"),
-    "random": Row("an untrained simulator varies seeds", "paper+random", "GenEnv-Random"),
-    "static": Row(
-        "five specs a seed, written once by an untrained simulator", "paper+static", "GenEnv-Static"
-    ),
-    OFFLINE: Row("N tasks, written once by one model", f"paper+offline+{_FILE_TASKS}=", "Gemini-Offline"),
-    "paper": Row("the simulator learns by the printed rule", "paper", "GenEnv"),
-    "aim": Row(
-        "the simulator sets parameters and is paid by predicted success", "matched+aim", sets_parameters=True
-    ),
-    "bandit": Row(
-        "one of eight random variations, by earlier rollouts on the same skills; no model calls",
-        "matched+variation+history",
-    ),
-    "scored": Row(
-        "one of eight random variations, by the likelihood of its demonstration",
-        "matched+variation+probe",
-    ),
+PAPER_COLUMNS = ("ALFWorld", "BFCL", "API-Bank", "Bamboogle", "TravelPlanner", "mean")
+PAPER_TABLE: Mapping[str, tuple[float, ...]] = {
+    "Qwen2.5-7B": (14.2, 7.0, 61.6, 68.0, 14.3, 33.0),
+    "ReSearch": (18.7, 5.0, 65.3, 68.0, 16.4, 34.7),
+    "SearchR1": (16.1, 5.0, 63.3, 67.2, 16.1, 33.5),
+    "ToRL": (8.0, 0.0, 54.1, 34.4, 14.8, 22.3),
+    "GenEnv": (54.5, 41.8, 79.1, 76.0, 16.6, 53.6),
 }
-"""The rows by name. `offline` stands for one row for each number of tasks."""
+"""Table 1, models of 7B: success in percent."""
 
-_ALL = ",".join(ROWS)
+PAPER_VALIDATION: Mapping[str, float] = {
+    "random": 40.8,
+    "static": 43.2,
+    "offline-957": 43.4,
+    "offline-1777": 43.8,
+    "paper": 45.8,
+}
+"""The paper's validation on BFCL, in percent, by our rows."""
 
-AGAINST = ("paper+random", "paper+base")
-"""The variants that every other row is held against, the first of them that is there."""
+PAPER_NEW_SUCCESS = (0.138, 0.524)
+"""Success on generated tasks in the first and in the last epoch."""
 
 
-def rows_of(names: Sequence[str], offline: Sequence[int]) -> dict[str, Row]:
-    """Return the rows by name, `offline` as one for each number of tasks: `offline-957`.
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of the page."""
 
-    Raises:
-        UsageError: there is no such row, or one is named twice.
+    title: str
+    reading: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def write_pages(results: Results, folder: Path, *, grids: Sequence[Grid]) -> str:
+    """Write `reproduce.md` and `reproduce.html`.
+
+    Args:
+        results: the rows.
+        folder: the folder of the reproduction.
+        grids: its sweeps, for the differences between rows.
+
+    Returns:
+        The text of `reproduce.md`.
     """
-    found: dict[str, Row] = {}
-    for name in names:
-        if name not in ROWS:
-            raise unknown_name("row", name, ROWS)
-        row = ROWS[name]
-        each = {f"{name}-{n}": _of_file(row, n) for n in offline} if name == OFFLINE else {name: row}
-        if twice := found.keys() & each.keys():
-            raise UsageError(f"row {min(twice)!r} is named twice; name it once")
-        found |= each
-    return found
+    shown, found = tables(results), differences(results, grids)
+    title = f"The paper beside {results.config.run.name}"
+    text = markdown(title, _subtitle(results), shown, found, results.notes)
+    write_whole(folder / "reproduce.md", text)
+    page = chart_page(
+        "genenv.research",
+        "reproduce.html",
+        charts(results),
+        title=title,
+        maker="genenv reproduce",
+        subtitle=_subtitle(results),
+        tables=shown,
+        findings=found,
+        notes=results.notes,
+    )
+    write_whole(folder / "reproduce.html", page)
+    return text
 
 
-def _of_file(row: Row, n: int) -> Row:
-    about = row.about.replace("N tasks", f"{n:,} tasks")
-    return Row(about, f"{row.variant}{n}", f"{row.paper}, {n:,}")
+def _subtitle(results: Results) -> str:
+    config = results.config
+    new = f"{config.simulator.contexts} x {config.simulator.variations}"
+    return (
+        f"{config.policy.model}, {config.environment.name}: {counted(config.run.rounds, 'round')} of {new} "
+        f"new tasks, {config.agent.rollouts} rollouts each; {counted(len(results.before), 'seed')}"
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class Reproduction:
-    """The folder of a reproduction, and what is trained in it."""
-
-    path: Path
-    rows: Mapping[str, Row]
-    grids: Sequence[Grid]
-
-    @property
-    def offline(self) -> Path:
-        """The tasks that one model wrote once."""
-        return self.path / "offline.jsonl"
-
-    @property
-    def config(self) -> RunConfig:
-        """The settings that the rows share."""
-        return load_config(self.grids[0].config)
-
-    @classmethod
-    def begin(
-        cls,
-        path: Path,
-        config: Path,
-        overrides: Sequence[str],
-        *,
-        rows: Mapping[str, Row],
-        seeds: Sequence[int],
-    ) -> Reproduction:
-        """Plan the sweeps of all rows, or extend those that are there.
-
-        Raises:
-            UsageError: a setting is wrong, the simulator is no model, or the folder holds another
-                reproduction.
-        """
-        settings = load_config(config, overrides)
-        if settings.simulator.source != "model":
-            raise UsageError(
-                f"simulator.source is {settings.simulator.source!r}, but a model writes in several rows; set "
-                "it to 'model'"
-            )
-        if not settings.run.eval_every:
-            raise UsageError("run.eval_every is 0, so nothing would be measured; set it to run.rounds")
-        apart = settings.simulator.writes != PARAMETERS
-        shared = [*overrides, f"simulator.file={(path / 'offline.jsonl').resolve()}"]
-        plans = {
-            "rows": ([row.variant for row in rows.values() if not (row.sets_parameters and apart)], shared),
-            PARAMETERS: (
-                [row.variant for row in rows.values() if row.sets_parameters and apart],
-                [*overrides, f'simulator.writes="{PARAMETERS}"'],
-            ),
-        }
-        grids = [
-            Grid.begin(path / name, config, settings, variants=variants, seeds=seeds, shared_warmup=True)
-            for name, (variants, settings) in plans.items()
-            if variants
-        ]
-        return cls(path, rows, grids)
-
-    def train(self, *, jobs: int, writer: str, say: Callable[[str], None]) -> dict[str, str]:
-        """Train all rows; return the last line of output of each run that failed, by its name."""
-        failed: dict[str, str] = {}
-        sizes = [int(row.variant.partition(f"{_FILE_TASKS}=")[2] or 0) for row in self.rows.values()]
-        for grid in self.grids:
-            failed |= warm_up(grid, jobs=jobs, say=say).failed
-            if max(sizes) and not self.offline.exists() and not failed:
-                self._write(grid, max(sizes), writer)
-            failed |= play(grid, jobs=jobs, say=say).failed
-        return failed
-
-    def _write(self, grid: Grid, n: int, writer: str) -> None:
-        """Let a model write the tasks of the offline rows: an endpoint, or the warmed-up simulator."""
-        origin = next(grid.warm_ups()).path
-        endpoint = ["simulator.source=endpoint", f"simulator.address={writer}"] if writer else []
-        generate(n=n, run=origin, out=self.offline, overrides=['simulator.writes="spec"', *endpoint])
-
-
-Columns = Mapping[str, float]
-"""Success by column: a member of a mixture, or the one environment."""
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What came of one row."""
-
-    name: str
-    row: Row
-    ends: Sequence[Columns] = ()
-    """Held-out success at the end, by seed."""
-    runs: Sequence[MeasuredRun] = ()
-    """The finished runs, by seed."""
-
-    def spent(self, budget: str) -> float:
-        """Return what a run has spent of a budget (`readings.BUDGETS`) or `seconds` after its warm-up.
-
-        The mean over seeds.
-        """
-        if not self.runs:
-            return math.nan
-        if budget == "seconds":
-            return fmean(
-                sum(one.get("time/round_s", 0.0) for number, one in run.metrics.items() if number)
-                for run in self.runs
-            )
-        return fmean(run.measured[-1].spent[budget] - run.measured[0].spent[budget] for run in self.runs)
-
-
-@dataclass(frozen=True, slots=True)
-class Results:
-    """All rows of a reproduction, as far as they are trained."""
-
-    config: RunConfig
-    columns: Sequence[str]
-    before: Sequence[Columns]
-    """Held-out success after the warm-up, by seed."""
-    rows: Sequence[Result]
-    notes: Sequence[str] = field(default_factory=tuple[str, ...])
-
-    @property
-    def variants(self) -> Mapping[str, Sequence[MeasuredRun]]:
-        """The finished runs by row."""
-        return {one.name: one.runs for one in self.rows if one.runs}
-
-
-def collect(reproduction: Reproduction) -> Results:
-    """Read the results of all rows that are trained.
-
-    Raises:
-        UsageError: no run is finished.
-    """
-    runs, _, notes = read_all([grid.path for grid in reproduction.grids])
-    finished = [run for run in runs if run.finished]
-    notes += [f"{run.variant}, seed {run.seed} is not finished" for run in runs if not run.finished]
-    if not finished:
-        raise UsageError(f"no run in {reproduction.path} is finished; {'; '.join(notes) or 'train some'}")
-    by_column = [(run, columns(run, run.measured[-1])) for run in finished]
-    before = {run.seed: columns(run, run.measured[0]) for run in finished}
-    rows = [
-        Result(
-            name,
-            row,
-            [ends for run, ends in by_column if run.variant == row.variant],
-            [run for run in finished if run.variant == row.variant],
+def tables(results: Results) -> list[Table]:
+    """Return the paper's Table 1, ours, and the rows that both have."""
+    ours = [(one.name, one.ends, one) for one in results.rows]
+    body = [_line("before training", results.before, None, results.columns)]
+    body += [_line(name, ends, one, results.columns) for name, ends, one in ours]
+    interval = "; ± is half of the 95% interval over seeds" if len(results.before) > 1 else ""
+    both = [
+        (
+            one.row.paper,
+            f"{PAPER_VALIDATION[one.name]:.1f}",
+            _percent([_mean(ends) for ends in one.ends]),
         )
-        for name, row in reproduction.rows.items()
+        for one in results.rows
+        if one.name in PAPER_VALIDATION
     ]
-    names = list(dict.fromkeys(name for _, ends in by_column for name in ends))
-    return Results(reproduction.config, names, [before[seed] for seed in sorted(before)], rows, notes)
+    return [
+        Table(
+            "The paper's Table 1",
+            "Success in percent, models of 7B (GenEnv, arXiv:2512.19682v2).",
+            ("model", *PAPER_COLUMNS),
+            [(name, *(f"{value:.1f}" for value in values)) for name, values in PAPER_TABLE.items()],
+        ),
+        Table(
+            "Ours",
+            f"Held-out success in percent, by environment{interval}. Rollouts, tokens and seconds are of "
+            "a run without its warm-up, which the rows of a seed share.",
+            ("row", *results.columns, "mean", "rollouts", "tokens", "seconds", "seeds", "what it is"),
+            body,
+        ),
+        *(
+            [
+                Table(
+                    "Rows that both have",
+                    "The paper's validation on BFCL; ours is the mean column. Models and tasks differ: "
+                    "compare the order, not the values.",
+                    ("variant", "the paper", "ours"),
+                    both,
+                )
+            ]
+            if both
+            else []
+        ),
+    ]
 
 
-def columns(run: MeasuredRun, measurement: Measurement) -> Columns:
-    """Return held-out success by member of a mixture; of another environment, in one column."""
-    env = run.config.environment.name
-    found: dict[str, list[float]] = {}
-    for task_id, score in measurement.scores.items():
-        found.setdefault(task_id.partition(":")[0] if env == mixture.NAME else env, []).append(score)
-    return {name: fmean(scores) for name, scores in found.items()}
+def _line(name: str, ends: Sequence[Columns], one: Result | None, names: Sequence[str]) -> tuple[str, ...]:
+    cells = [_percent([found[column] for found in ends]) for column in names]
+    spent = [DASH] * 3
+    if one is not None and one.runs:
+        spent = [f"{one.spent(budget):,.0f}" for budget in ("attempts", "all tokens", "seconds")]
+    about = "after the warm-up" if one is None else one.row.about
+    return (name, *cells, _percent([_mean(found) for found in ends]), *spent, str(len(ends)), about)
+
+
+def _mean(found: Columns) -> float:
+    return fmean(found.values())
+
+
+def _percent(values: Sequence[float]) -> str:
+    if not values:
+        return DASH
+    mean, low, _ = mean_interval(values)
+    return f"{100 * mean:.1f}" + (f" ± {100 * (mean - low):.1f}" if len(values) > 1 else "")
+
+
+def differences(results: Results, grids: Sequence[Grid]) -> list[str]:
+    """Return each row held against GenEnv-Random (or the base data) as sentences; none if it was not run."""
+    there = [one.row.variant for one in results.rows if one.runs]
+    against = next((name for name in AGAINST if name in there), None)
+    if against is None or len(there) < 2:
+        return []
+    try:
+        return findings(compare([grid.path for grid in grids], [(n, against) for n in there if n != against]))
+    except UsageError as error:
+        return [f"not compared: {error}"]
+
+
+def markdown(
+    title: str, subtitle: str, shown: Sequence[Table], found: Sequence[str], notes: Sequence[str]
+) -> str:
+    """Return the page as Markdown."""
+
+    def lines() -> Iterator[str]:
+        yield from (f"# {title}", "", f"{subtitle}.", "")
+        for table in shown:
+            yield from (f"## {table.title}", "", table.reading, "", _row(table.head))
+            yield _row(["---"] * len(table.head))
+            yield from map(_row, table.rows)
+            yield ""
+        for heading, items in (("Differences", found), ("Notes", notes)):
+            if items:
+                yield from (f"## {heading}", "", *(f"- {item}" for item in items), "")
+
+    return "\n".join(lines())
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
+
+
+def charts(results: Results) -> list[JsonObject]:
+    """Return the paper's Figures 4, 5 and 7 with our rows, and the paper's values where they are known.
+
+    Figures 6 and 8 are the table of the rows that both have.
+    """
+    runs = results.variants
+    drawn = (
+        learning_curves(runs, "attempts", "The paper's Figure 4, by rollouts. Mean over seeds."),
+        along_rounds(
+            runs,
+            "tasks/text_tokens",
+            "Length of what tasks ask",
+            "The paper's Figure 5a. Mean over new tasks, in tokens of the agent's model.",
+            unit="tokens",
+        ),
+        along_rounds(
+            runs,
+            "tasks/required_response_tokens",
+            "Required length of replies",
+            "The paper's Figure 5b, which grows from 137 to 204 tokens by epoch 6.",
+            unit="tokens",
+        ),
+        along_rounds(
+            runs,
+            "agent/new_success",
+            "Success on generated tasks",
+            "The paper's Figure 7. The mean says little: always and never solved tasks give one half too.",
+            band=PAPERS_BAND,
+            marks={
+                "the paper, first epoch": PAPER_NEW_SUCCESS[0],
+                "the paper, last epoch": PAPER_NEW_SUCCESS[1],
+            },
+        ),
+    )
+    return [chart for chart in drawn if chart is not None]
 
 
 Out = Annotated[Path, typer.Option(help="Folder of the reproduction.", show_default=False)]
@@ -282,7 +267,7 @@ Resume = Annotated[bool, typer.Option("--resume", help="Go on with the reproduct
 def reproduce(  # noqa: PLR0913 - a command has the options it has
     config: SweepConfig,
     out: Out,
-    rows: Rows = _ALL,
+    rows: Rows = ALL_ROWS,
     seeds: Seeds = "3",
     jobs: Jobs = 1,
     offline: Offline = "957,1777",
@@ -308,8 +293,6 @@ def reproduce(  # noqa: PLR0913 - a command has the options it has
         failed = plan.train(
             jobs=jobs, writer=writer, say=lambda line: typer.echo(masked(inert(line)), err=True)
         )
-    from genenv.research.reproduce_page import write_pages
-
     results = collect(plan)
     text = write_pages(results, out, grids=plan.grids)
     typer.echo(inert(text))

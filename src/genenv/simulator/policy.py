@@ -8,10 +8,12 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
-from genenv.algorithms.datum import Datum, Trainer, UpdateBatch
+from genenv.algorithms.datum import Datum, Trainer
+from genenv.algorithms.reward_weighting import simulator_credit
 from genenv.algorithms.update import learn, lr_scale
 from genenv.environments.base import Environment
 from genenv.errors import GenenvError, RolloutError
@@ -19,7 +21,7 @@ from genenv.progress import advance
 from genenv.sampling import Completion, Sampler, SampleRequest
 from genenv.seeding import generator, stream
 from genenv.simulator.settings import SimulatorConfig
-from genenv.types import Context, Generation, JsonObject, Message, Profile, Seed
+from genenv.types import Context, Feedback, Generation, JsonObject, Message, Profile, Scored, Seed
 
 log = logging.getLogger(__name__)
 
@@ -174,12 +176,45 @@ class Simulator:
             found["simulator/decision_kl"] = fmean(own[place] - then[place] for place in decisions)
         return found
 
-    async def learn(self, batch: UpdateBatch, *, round_: int, rounds: int) -> Mapping[str, float]:
-        """Update from a round's batch; see `genenv.agent.policy.Agent.learn`."""
+    async def learn(
+        self, env: Environment, feedback: Feedback, *, round_: int, rounds: int
+    ) -> Mapping[str, float]:
+        """Update the weights by `simulator.algorithm`.
+
+        Args:
+            env: the environment of the tasks.
+            feedback: what became of the specs of the round.
+            round_: number of the round, from 1; names the random stream.
+            rounds: number of rounds of the run, for the learning-rate schedule.
+
+        Returns:
+            Metrics of the update, and `tokens/trained`.
+        """
+        earned = feedback.scored
+        if self.config.algorithm == "hindsight":
+            seeds = {batch.context.id: batch.context.seed for batch in feedback.batches}
+            earned = [
+                self._in_hindsight(env, seeds[one.generation.context_id], feedback.profile, one)
+                for one in earned
+            ]
+        batch = simulator_credit(self.config)(
+            feedback.samples,
+            feedback.schemas,
+            self.config,
+            temperature=self.config.temperature,
+            scored=earned,
+        )
         rate = self.config.lr * lr_scale(self.config.lr_schedule, round_, rounds)
         seed = stream(self.seed, "simulator-update", round_)
         done = await learn(self.trainer, batch, player="simulator", learning_rate=rate, seed=seed)
         return done.metrics()
+
+    def _in_hindsight(self, env: Environment, seed: Seed, profile: Profile, one: Scored) -> Scored:
+        """Return the generation with a prompt that requests its success rate, rounded to a tenth."""
+        if one.rate is None:
+            return one
+        messages = env.simulator_messages(seed, profile, round(one.rate, 1))
+        return replace(one, prompt_ids=simulator_prompt(self.sampler, messages))
 
     async def publish(self) -> None:
         """Sample with the updated weights from now on."""

@@ -17,6 +17,26 @@ from genenv.backends.settings import EndpointConfig
 from genenv.errors import UsageError
 from genenv.settings import PLACE, Address, Settings
 
+SEARCHING = ("table", "cem", "accel")
+"""The sources that search over task parameters: the names of `genenv.simulator.parameter_search.SEARCHES`."""
+
+
+class SearchConfig(Settings, frozen=True):
+    """The searches `cem` and `accel` of `simulator.source`. The defaults of `accel` are its authors'."""
+
+    elite_share: float = Field(default=0.2, ge=0.001, le=1)
+    """`cem`: share of a round's specs, those with the highest rewards, to which the probabilities move."""
+    smoothing: float = Field(default=0.7, ge=0.01, le=0.99)
+    """`cem`: how far they move: at 0.7, to 0.3 of the old probability plus 0.7 of the share in the elite."""
+    replay_probability: float = Field(default=0.8, ge=0, le=1)
+    """`accel`: chance that a level of the buffer is replayed and edited, and not drawn anew."""
+    buffer_size: int = Field(default=4000, ge=1, le=1_000_000)
+    """`accel`: maximum number of levels in the buffer."""
+    staleness: float = Field(default=0.3, ge=0, le=1)
+    """`accel`: weight of a level's age, against its score, in the chance to be replayed."""
+    rank_temperature: float = Field(default=0.3, ge=0.01, le=100)
+    """`accel`: the chance falls with the rank of the score, as rank^(-1 / rank_temperature)."""
+
 
 class SimulatorWarmupConfig(WarmupConfig, frozen=True):
     """Supervised steps on random variations by the environment, before the first round."""
@@ -28,9 +48,12 @@ class SimulatorWarmupConfig(WarmupConfig, frozen=True):
 class WritingConfig(Settings, frozen=True):
     """Where tasks come from and how they are written."""
 
-    source: Literal["model", "variation", "grammar", "file", "endpoint", "none"] = "model"
+    source: Literal["model", "variation", "grammar", "file", "endpoint", "none", "table", "cem", "accel"] = (
+        "model"
+    )
     """A model, the environment's random variations, random specs, a file, an endpoint; `none`: only base
-    tasks."""
+    tasks. `table`, `cem` and `accel` search over task parameters without a model: baselines for a trained
+    simulator."""
     writes: Literal["spec", "parameters"] = "spec"
     """What the simulator writes: the whole spec, or only its parameters; the environment draws the rest."""
     per_seed: int = Field(default=0, ge=0, le=100_000)
@@ -65,6 +88,14 @@ class WritingConfig(Settings, frozen=True):
             raise ValueError("source is 'endpoint', so address must name a model, as BASE_URL#MODEL")
         if self.source == "file" and self.writes == "parameters":
             raise ValueError("source is 'file', which holds whole specs, so writes must be 'spec'")
+        if self.source in SEARCHING and self.writes != "parameters":
+            raise ValueError(
+                f"source is {self.source!r}, which sets parameters, so writes must be 'parameters'"
+            )
+        if self.source in SEARCHING and self.per_seed:
+            raise ValueError(
+                f"source is {self.source!r}, which learns from round to round, so per_seed must be 0"
+            )
         if self.per_seed and self.per_seed < self.variations:
             raise ValueError(
                 f"per_seed is {self.per_seed}, but a context takes {self.variations} variations of its seed"
@@ -78,10 +109,20 @@ class SimulatorConfig(OptimizerConfig, SimulatorLearningConfig, WritingConfig, f
     lr: LearningRate = 1.5e-4
     """Learning rate of AdamW. The paper uses half of the agent's."""
     explore: float = Field(default=0.0, ge=0, le=0.9)
-    """Chance that a spec is drawn at random by the environment and not sampled by the model. A spec that is
-    never written earns no reward and is never learned."""
+    """Chance that a spec is drawn at random by the environment and not by the model, `table` or `cem`. A spec
+    that is never written earns no reward and is never learned."""
     warmup: SimulatorWarmupConfig = Field(default_factory=SimulatorWarmupConfig)
     """Supervised steps before the first round."""
+    search: SearchConfig = Field(default_factory=SearchConfig)
+    """The searches over task parameters."""
+
+    @model_validator(mode="after")
+    def _table_learns_by_weights(self) -> Self:
+        if self.source == "table" and self.algorithm != "rwr":
+            raise ValueError(
+                "source is 'table', which learns by reward-weighted regression, so algorithm must be 'rwr'"
+            )
+        return self
 
 
 def check_simulator(simulator: SimulatorConfig) -> None:

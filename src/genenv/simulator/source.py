@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from genenv.algorithms.datum import UpdateBatch
 from genenv.backends.settings import EndpointConfig, SamplingConfig
 from genenv.chat.assistant import ChatMessage
 from genenv.environments.base import Environment
@@ -23,7 +22,7 @@ from genenv.seeding import generator, stream
 from genenv.simulator.policy import names, spec_schemas
 from genenv.simulator.schema_sampling import sample_json
 from genenv.simulator.settings import SimulatorConfig
-from genenv.types import Context, Generation, Json, JsonObject
+from genenv.types import Context, Feedback, Generation, Json, JsonObject
 
 
 class TaskSource(Protocol):
@@ -33,7 +32,7 @@ class TaskSource(Protocol):
     """
 
     learns: bool
-    """Whether rounds train weights of the source."""
+    """Whether the source learns from rounds."""
 
     async def propose(self, env: Environment, contexts: Sequence[Context]) -> list[Generation]:
         """Write `simulator.variations` specs for each context; return them in order."""
@@ -45,12 +44,14 @@ class TaskSource(Protocol):
         """Return the entropy of the source's decisions and their KL; see `Simulator`."""
         ...
 
-    async def learn(self, batch: UpdateBatch, *, round_: int, rounds: int) -> Mapping[str, float]:
-        """Update from a round's batch and return metrics; called only if `learns`."""
+    async def learn(
+        self, env: Environment, feedback: Feedback, *, round_: int, rounds: int
+    ) -> Mapping[str, float]:
+        """Update from what became of a round's specs, and return metrics; called only if `learns`."""
         ...
 
     async def publish(self) -> None:
-        """Sample with the updated weights from now on; called only if `learns`."""
+        """Write by what was learned from now on; called only if `learns`."""
         ...
 
     async def save(self, folder: Path) -> None:
@@ -81,7 +82,9 @@ class UntrainedSource:
         """Return no metrics: there is no policy."""
         return {}
 
-    async def learn(self, batch: UpdateBatch, *, round_: int, rounds: int) -> Mapping[str, float]:
+    async def learn(
+        self, env: Environment, feedback: Feedback, *, round_: int, rounds: int
+    ) -> Mapping[str, float]:
         """Do nothing."""
         return {}
 

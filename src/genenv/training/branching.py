@@ -29,6 +29,7 @@ from genenv.runs.checkpoint import (
 )
 from genenv.runs.folder import RunFolder, changed
 from genenv.runs.store.store import PoolStore
+from genenv.simulator.parameter_search import STATE
 
 _OF_RUN = re.compile(r"(?P<run>.+?)(?:@(?P<round>\d+))?")
 
@@ -119,7 +120,7 @@ class Origin:
 
     def _has_simulator(self) -> bool:
         place = self.checkpoint / "simulator"
-        return place.is_dir() and any(place.iterdir())
+        return place.is_dir() and any(file.name != STATE for file in place.iterdir())
 
     def __str__(self) -> str:
         return f"{self.folder.path}@{self.round}"

@@ -36,6 +36,7 @@ from genenv.runs.store.reader import read_last_round
 from genenv.runs.store.store import PoolStore
 from genenv.sampling import Sampler
 from genenv.settings import is_own
+from genenv.simulator.parameter_search import SEARCHES
 from genenv.simulator.policy import Simulator
 from genenv.simulator.settings import SimulatorConfig, check_simulator
 from genenv.simulator.source import (
@@ -165,6 +166,8 @@ def build_players(config: RunConfig, env: Environment) -> Policies:
 
 def _source(writing: SimulatorConfig, seed: int) -> TaskSource:
     """Return the source of tasks if it is not a model of this run."""
+    if writing.source in SEARCHES:
+        return SEARCHES[writing.source](writing, seed=seed)
     each = 1 if writing.per_seed else writing.variations
     if writing.source == "variation":
         return _once(VariationSource(each, seed=seed), writing, seed)

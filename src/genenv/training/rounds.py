@@ -17,7 +17,6 @@ from typing import Any, Protocol, TypeVar
 
 from genenv.agent.policy import Agent
 from genenv.algorithms.advantages import agent_credit, zero_advantage_rate
-from genenv.algorithms.reward_weighting import simulator_credit
 from genenv.backends.base import Backend
 from genenv.config.run import RunConfig
 from genenv.curriculum.bandit import History
@@ -31,17 +30,17 @@ from genenv.runs.metrics import Stages, rollout_metrics
 from genenv.runs.store.records import Evaluation
 from genenv.runs.store.store import PoolStore
 from genenv.seeding import generator
-from genenv.simulator.policy import Simulator, simulator_prompt, spec_schemas
+from genenv.simulator.policy import spec_schemas
 from genenv.simulator.source import TaskSource
 from genenv.training.task_pool import TaskPool, Tasks
 from genenv.types import (
     Context,
+    Feedback,
     Generation,
     Group,
     JsonObject,
     Profile,
     Proposal,
-    Scored,
     Seed,
     SimulatorSample,
     Task,
@@ -385,30 +384,16 @@ class Learner:
             return {}
         wanted = in_round(self.config.curriculum, number, self.config.run.rounds)
         earned = scored(batches, wanted, generator(self.config.run.seed, "shuffled", number))
-        if config.algorithm == "hindsight" and isinstance(simulator, Simulator):
-            seeds = {batch.context.id: batch.context.seed for batch in batches}
-            earned = [
-                self._in_hindsight(simulator, seeds[one.generation.context_id], profile, one)
-                for one in earned
-            ]
         schemas: Mapping[str, JsonObject] = spec_schemas(self.env, [batch.context for batch in batches])
         samples: Sequence[SimulatorSample] = selection.samples
         if config.accumulate:
             if number == self.config.shift.round:  # what was written for the environment before is left out
                 self._pool.clear()
             samples, schemas = self._accumulated(samples, schemas)
-        credit = simulator_credit(config)
-        batch = credit(samples, schemas, config, temperature=config.temperature, scored=earned)
-        specs = len(batch.data) * config.epochs
+        feedback = Feedback(batches=batches, samples=samples, schemas=schemas, scored=earned, profile=profile)
+        specs = len(samples if config.algorithm == "rwr" else earned) * config.epochs
         with stage("simulator_update", "update of the simulator", items=specs, unit="specs"):
-            return await simulator.learn(batch, round_=number, rounds=self.config.run.rounds)
-
-    def _in_hindsight(self, simulator: Simulator, seed: Seed, profile: Profile, one: Scored) -> Scored:
-        """Return the generation with a prompt that requests its success rate, rounded to a tenth."""
-        if one.rate is None:
-            return one
-        messages = self.env.simulator_messages(seed, profile, round(one.rate, 1))
-        return replace(one, prompt_ids=simulator_prompt(simulator.sampler, messages))
+            return await simulator.learn(self.env, feedback, round_=number, rounds=self.config.run.rounds)
 
     async def both(self, *updates: Update) -> Mapping[str, float]:
         """Run both updates, concurrently if the policies have separate devices; return their metrics.

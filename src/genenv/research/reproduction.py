@@ -1,0 +1,253 @@
+"""`genenv reproduce`: the rows of the paper's comparison, trained on one configuration, as one table.
+
+The rows are variants (`genenv.config.variants`) that share warm-ups, base share, size of rounds and number of
+rounds. The runs are sweeps, so a reproduction is resumed and extended as they are:
+
+OUT/rows/            the sweep of all rows
+OUT/parameters/      that of rows whose simulator sets parameters, if CONFIG lets it write whole specs
+OUT/offline.jsonl    tasks that one model wrote once
+OUT/reproduce.md     the page; reproduce.html has the figures too
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+
+from genenv.cli.generate import generate
+from genenv.config.run import RunConfig, load_config
+from genenv.environments import mixture
+from genenv.errors import UsageError, unknown_name
+from genenv.research.sweeps.grid import Grid
+from genenv.research.sweeps.readings import MeasuredRun, Measurement, read_all
+from genenv.research.sweeps.sweep import play, warm_up
+
+OFFLINE = "offline"
+_FILE_TASKS = "simulator.file_tasks"
+PARAMETERS = "parameters"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of the table: a variant."""
+
+    about: str
+    """One line about it."""
+    variant: str
+    paper: str = ""
+    """The paper's name; empty for what the paper does not have."""
+    sets_parameters: bool = False
+    """Whether its simulator sets parameters, so that it needs the warm-up of one that does."""
+
+
+ROWS: Mapping[str, Row] = {
+    "base": Row("base tasks only", "paper+base"),
+    "supervised": Row("SFT on demonstrations of base tasks, no rollouts are learned from", "paper+base+sft"),
+    "random": Row("an untrained simulator varies seeds", "paper+random", "GenEnv-Random"),
+    "static": Row(
+        "five specs a seed, written once by an untrained simulator", "paper+static", "GenEnv-Static"
+    ),
+    OFFLINE: Row("N tasks, written once by one model", f"paper+offline+{_FILE_TASKS}=", "Gemini-Offline"),
+    "paper": Row("the simulator learns by the printed rule", "paper", "GenEnv"),
+    "aim": Row(
+        "the simulator sets parameters and is paid by predicted success", "matched+aim", sets_parameters=True
+    ),
+    "bandit": Row(
+        "one of eight random variations, by earlier rollouts on the same skills; no model calls",
+        "matched+variation+history",
+    ),
+    "scored": Row(
+        "one of eight random variations, by the likelihood of its demonstration",
+        "matched+variation+probe",
+    ),
+}
+"""The rows by name. `offline` stands for one row for each number of tasks."""
+
+ALL_ROWS = ",".join(ROWS)
+
+AGAINST = ("paper+random", "paper+base")
+"""The variants that every other row is held against, the first of them that is there."""
+
+
+def rows_of(names: Sequence[str], offline: Sequence[int]) -> dict[str, Row]:
+    """Return the rows by name, `offline` as one for each number of tasks: `offline-957`.
+
+    Raises:
+        UsageError: there is no such row, or one is named twice.
+    """
+    found: dict[str, Row] = {}
+    for name in names:
+        if name not in ROWS:
+            raise unknown_name("row", name, ROWS)
+        row = ROWS[name]
+        each = {f"{name}-{n}": _of_file(row, n) for n in offline} if name == OFFLINE else {name: row}
+        if twice := found.keys() & each.keys():
+            raise UsageError(f"row {min(twice)!r} is named twice; name it once")
+        found |= each
+    return found
+
+
+def _of_file(row: Row, n: int) -> Row:
+    about = row.about.replace("N tasks", f"{n:,} tasks")
+    return Row(about, f"{row.variant}{n}", f"{row.paper}, {n:,}")
+
+
+@dataclass(frozen=True, slots=True)
+class Reproduction:
+    """The folder of a reproduction, and what is trained in it."""
+
+    path: Path
+    rows: Mapping[str, Row]
+    grids: Sequence[Grid]
+
+    @property
+    def offline(self) -> Path:
+        """The tasks that one model wrote once."""
+        return self.path / "offline.jsonl"
+
+    @property
+    def config(self) -> RunConfig:
+        """The settings that the rows share."""
+        return load_config(self.grids[0].config)
+
+    @classmethod
+    def begin(
+        cls,
+        path: Path,
+        config: Path,
+        overrides: Sequence[str],
+        *,
+        rows: Mapping[str, Row],
+        seeds: Sequence[int],
+    ) -> Reproduction:
+        """Plan the sweeps of all rows, or extend those that are there.
+
+        Raises:
+            UsageError: a setting is wrong, the simulator is no model, or the folder holds another
+                reproduction.
+        """
+        settings = load_config(config, overrides)
+        if settings.simulator.source != "model":
+            raise UsageError(
+                f"simulator.source is {settings.simulator.source!r}, but a model writes in several rows; set "
+                "it to 'model'"
+            )
+        if not settings.run.eval_every:
+            raise UsageError("run.eval_every is 0, so nothing would be measured; set it to run.rounds")
+        apart = settings.simulator.writes != PARAMETERS
+        shared = [*overrides, f"simulator.file={(path / 'offline.jsonl').resolve()}"]
+        plans = {
+            "rows": ([row.variant for row in rows.values() if not (row.sets_parameters and apart)], shared),
+            PARAMETERS: (
+                [row.variant for row in rows.values() if row.sets_parameters and apart],
+                [*overrides, f'simulator.writes="{PARAMETERS}"'],
+            ),
+        }
+        grids = [
+            Grid.begin(path / name, config, settings, variants=variants, seeds=seeds, shared_warmup=True)
+            for name, (variants, settings) in plans.items()
+            if variants
+        ]
+        return cls(path, rows, grids)
+
+    def train(self, *, jobs: int, writer: str, say: Callable[[str], None]) -> dict[str, str]:
+        """Train all rows; return the last line of output of each run that failed, by its name."""
+        failed: dict[str, str] = {}
+        sizes = [int(row.variant.partition(f"{_FILE_TASKS}=")[2] or 0) for row in self.rows.values()]
+        for grid in self.grids:
+            failed |= warm_up(grid, jobs=jobs, say=say).failed
+            if max(sizes) and not self.offline.exists() and not failed:
+                self._write(grid, max(sizes), writer)
+            failed |= play(grid, jobs=jobs, say=say).failed
+        return failed
+
+    def _write(self, grid: Grid, n: int, writer: str) -> None:
+        """Let a model write the tasks of the offline rows: an endpoint, or the warmed-up simulator."""
+        origin = next(grid.warm_ups()).path
+        endpoint = ["simulator.source=endpoint", f"simulator.address={writer}"] if writer else []
+        generate(n=n, run=origin, out=self.offline, overrides=['simulator.writes="spec"', *endpoint])
+
+
+Columns = Mapping[str, float]
+"""Success by column: a member of a mixture, or the one environment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of one row."""
+
+    name: str
+    row: Row
+    ends: Sequence[Columns] = ()
+    """Held-out success at the end, by seed."""
+    runs: Sequence[MeasuredRun] = ()
+    """The finished runs, by seed."""
+
+    def spent(self, budget: str) -> float:
+        """Return what a run has spent of a budget (`readings.BUDGETS`) or `seconds` after its warm-up.
+
+        The mean over seeds.
+        """
+        if not self.runs:
+            return math.nan
+        if budget == "seconds":
+            return fmean(
+                sum(one.get("time/round_s", 0.0) for number, one in run.metrics.items() if number)
+                for run in self.runs
+            )
+        return fmean(run.measured[-1].spent[budget] - run.measured[0].spent[budget] for run in self.runs)
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """All rows of a reproduction, as far as they are trained."""
+
+    config: RunConfig
+    columns: Sequence[str]
+    before: Sequence[Columns]
+    """Held-out success after the warm-up, by seed."""
+    rows: Sequence[Result]
+    notes: Sequence[str] = field(default_factory=tuple[str, ...])
+
+    @property
+    def variants(self) -> Mapping[str, Sequence[MeasuredRun]]:
+        """The finished runs by row."""
+        return {one.name: one.runs for one in self.rows if one.runs}
+
+
+def collect(reproduction: Reproduction) -> Results:
+    """Read the results of all rows that are trained.
+
+    Raises:
+        UsageError: no run is finished.
+    """
+    runs, _, notes = read_all([grid.path for grid in reproduction.grids])
+    finished = [run for run in runs if run.finished]
+    notes += [f"{run.variant}, seed {run.seed} is not finished" for run in runs if not run.finished]
+    if not finished:
+        raise UsageError(f"no run in {reproduction.path} is finished; {'; '.join(notes) or 'train some'}")
+    by_column = [(run, columns(run, run.measured[-1])) for run in finished]
+    before = {run.seed: columns(run, run.measured[0]) for run in finished}
+    rows = [
+        Result(
+            name,
+            row,
+            [ends for run, ends in by_column if run.variant == row.variant],
+            [run for run in finished if run.variant == row.variant],
+        )
+        for name, row in reproduction.rows.items()
+    ]
+    names = list(dict.fromkeys(name for _, ends in by_column for name in ends))
+    return Results(reproduction.config, names, [before[seed] for seed in sorted(before)], rows, notes)
+
+
+def columns(run: MeasuredRun, measurement: Measurement) -> Columns:
+    """Return held-out success by member of a mixture; of another environment, in one column."""
+    env = run.config.environment.name
+    found: dict[str, list[float]] = {}
+    for task_id, score in measurement.scores.items():
+        found.setdefault(task_id.partition(":")[0] if env == mixture.NAME else env, []).append(score)
+    return {name: fmean(scores) for name, scores in found.items()}

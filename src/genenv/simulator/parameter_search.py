@@ -1,0 +1,444 @@
+"""Searches over task parameters without a network: a table, the cross-entropy method, and ACCEL.
+
+They take the place of the model that writes parameters (`simulator.writes = "parameters"`), as baselines for
+a trained simulator. Rewards, gate and rollouts are the same. No search samples a token.
+
+`table`: one softmax for each parameter and set of values that the earlier parameters allow. It is trained by
+the loss of `rwr_credit`, with the same weights and the same KL to its initial distribution, which is uniform.
+`cem`: the same softmaxes, set by the cross-entropy method (Rubinstein 1999; de Boer et al. 2005).
+`accel`: a buffer of parameters whose tasks had mixed outcomes, replayed and edited (Parker-Holder et al.,
+arXiv:2203.01302).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import ClassVar, Generic, NamedTuple, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, Field, ValidationError
+
+from genenv.algorithms.update import evenly, lr_scale
+from genenv.environments.base import Environment, Options
+from genenv.environments.common import at_random, by_field, options_of
+from genenv.errors import DataError
+from genenv.files import write_whole
+from genenv.seeding import generator
+from genenv.simulator.policy import names, spec_schemas
+from genenv.simulator.settings import SimulatorConfig
+from genenv.simulator.source import UntrainedSource, given
+from genenv.types import Context, Feedback, Generation, Json, JsonObject, Rejection
+
+STATE = "search.json"
+"""The file of a search in a checkpoint."""
+
+Floats = NDArray[np.float64]
+StateT = TypeVar("StateT", bound=BaseModel)
+Slot = tuple[Options, random.Random]
+"""What a spec may be, and its source of randomness."""
+
+
+class ParameterSearch(UntrainedSource, Generic[StateT]):
+    """Base class: a subclass writes the specs of a round from its state, and `learn` changes the state."""
+
+    name: ClassVar[str]
+
+    def __init__(self, state: StateT, config: SimulatorConfig, *, seed: int) -> None:
+        self.learns = config.train
+        self.config, self.seed = config, seed
+        self._learned, self._published = state, state.model_copy(deep=True)
+
+    def _written(self, slots: Sequence[Slot], number: int) -> Iterator[JsonObject]:
+        """Yield the parameters of each slot of a round, by the published state."""
+        raise NotImplementedError
+
+    async def propose(self, env: Environment, contexts: Sequence[Context]) -> list[Generation]:
+        """Write `variations` sets of parameters for each context."""
+        options = {name: options_of(schema) for name, schema in spec_schemas(env, contexts).items()}
+        wanted = list(names(contexts, self.config.variations))
+        slots = [(options[context.id], generator(self.seed, self.name, name)) for context, name in wanted]
+        written = self._written(slots, contexts[0].round if contexts else 0)
+        return [given(context, name, spec) for (context, name), spec in zip(wanted, written, strict=True)]
+
+    async def publish(self) -> None:
+        """Write by what was learned from now on."""
+        self._published = self._learned.model_copy(deep=True)
+
+    async def save(self, folder: Path) -> None:
+        """Write the state into a folder."""
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / STATE, self._learned.model_dump_json())
+
+    async def load(self, folder: Path) -> None:
+        """Restore the state that `save` wrote. A branch of a run without this search starts it anew.
+
+        Raises:
+            DataError: the state is damaged.
+        """
+        if not (path := folder / STATE).exists():
+            return
+        try:
+            self._learned = type(self._learned).model_validate_json(path.read_text(encoding="utf-8"))
+        except (ValidationError, UnicodeDecodeError) as error:
+            raise DataError(f"{path} is damaged: it is no state of simulator.source {self.name!r}") from error
+        await self.publish()
+
+
+class Decision(NamedTuple):
+    """The choice of one parameter's value."""
+
+    parameter: str
+    values: tuple[Json, ...]
+    """The values that the earlier parameters allow."""
+    chosen: Json
+
+    @property
+    def row(self) -> str:
+        """The name of the softmax that decides it."""
+        return json.dumps([self.parameter, *self.values])
+
+
+def decisions(options: Options, parameters: JsonObject) -> list[Decision]:
+    """Return the decisions that set these parameters; those without an alternative are left out."""
+    found: list[Decision] = []
+
+    def pick(name: str, values: Sequence[Json]) -> Json:
+        found.append(Decision(name, tuple(values), parameters[name]))
+        return parameters[name]
+
+    by_field(options, pick)
+    return [one for one in found if len(one.values) > 1]
+
+
+class _Softmaxes(BaseModel, extra="forbid"):
+    """Softmaxes by row. A row that was never updated is uniform."""
+
+    logits: dict[str, list[float]] = Field(default_factory=dict)
+
+    def row(self, decision: Decision) -> Floats:
+        """Return the log-probabilities of a decision's values. Nats."""
+        z = np.asarray(self.logits.get(decision.row, [0.0] * len(decision.values)))
+        return z - np.logaddexp.reduce(z)
+
+    def drawn(self, options: Options, rng: random.Random) -> JsonObject:
+        """Draw parameters field by field."""
+
+        def pick(name: str, values: Sequence[Json]) -> Json:
+            chances = np.exp(self.row(Decision(name, tuple(values), None)))
+            return rng.choices(values, chances.tolist())[0]
+
+        return by_field(options, pick)
+
+
+SoftmaxesT = TypeVar("SoftmaxesT", bound=_Softmaxes)
+
+
+class _FromSoftmaxes(ParameterSearch[SoftmaxesT]):
+    """A search that draws from softmaxes, and with the chance `simulator.explore` uniformly."""
+
+    def _written(self, slots: Sequence[Slot], number: int) -> Iterator[JsonObject]:
+        for options, rng in slots:
+            uniform = rng.random() < self.config.explore
+            yield at_random(options, rng) if uniform else self._published.drawn(options, rng)
+
+    async def decision_metrics(
+        self, generations: Sequence[Generation], schemas: Mapping[str, JsonObject]
+    ) -> Mapping[str, float]:
+        """Return the mean entropy of the round's decisions and their KL to uniform draws. Nats a decision."""
+        made = [
+            (self._published.row(decision), len(decision.values))
+            for one in generations
+            for decision in _decided(one, schemas)
+        ]
+        if not made:
+            return {}
+        entropies = [_entropy(row) for row, _ in made]
+        distances = [math.log(size) - entropy for (_, size), entropy in zip(made, entropies, strict=True)]
+        return {
+            "simulator/decision_entropy": fmean(entropies),
+            "simulator/decision_kl": fmean(distances),
+        }
+
+
+class TableState(_Softmaxes):
+    """The softmaxes of a table and the moments of its optimizer, by row."""
+
+    first: dict[str, list[float]] = Field(default_factory=dict)
+    second: dict[str, list[float]] = Field(default_factory=dict)
+    steps: int = 0
+
+
+class ParameterTable(_FromSoftmaxes[TableState]):
+    """`table`: softmaxes over the parameters instead of a model, trained by reward-weighted regression.
+
+        L = sum_i w_i sum_t -log pi(y_it) / sum_i w_i T_i + kl_coefficient * mean KL(pi || uniform)
+
+    t runs over the decisions of spec i, T_i is their number, and the weights w_i are those of the model's
+    update (`curriculum.rwr_lambda`, filter, rewards). Adam takes steps of `simulator.batch` specs with
+    `simulator.lr` and `simulator.betas`. There is no cap on the KL of an update.
+    """
+
+    name = "table"
+
+    def __init__(self, config: SimulatorConfig, *, seed: int) -> None:
+        super().__init__(TableState(), config, seed=seed)
+
+    async def learn(
+        self, env: Environment, feedback: Feedback, *, round_: int, rounds: int
+    ) -> Mapping[str, float]:
+        """Take the steps of a round; return their metrics."""
+        config, schemas = self.config, _schemas(env, feedback)
+        data = [
+            (sample.weight, _decided(sample.generation, schemas))
+            for sample in feedback.samples
+            if sample.weight > 0
+        ]
+        data = [(weight, made) for weight, made in data if made]
+        if not data:
+            return {"simulator/steps": 0.0, "simulator/skipped_updates": 1.0}
+        steps = -(-len(data) // config.batch)
+        scale = math.fsum(weight * len(made) for weight, made in data) / steps
+        rate = config.lr * lr_scale(config.lr_schedule, round_, rounds)
+        rng = generator(self.seed, "simulator-update", round_)
+        measured: list[dict[str, float]] = []
+        for _ in range(config.epochs):
+            for part in evenly(rng.sample(data, len(data)), steps):
+                measured.append(self._step([(weight / scale, made) for weight, made in part], rate))
+        means = {name: fmean(one[name] for one in measured) for name in measured[0]}
+        return {**means, "simulator/steps": float(len(measured)), "simulator/skipped_updates": 0.0}
+
+    def _step(self, data: Sequence[tuple[float, Sequence[Decision]]], rate: float) -> dict[str, float]:
+        """Take one step on weighted decisions; return the loss, the KL and the norm of the gradient."""
+        made = [(weight, decision) for weight, own in data for decision in own]
+        gradients: dict[str, Floats] = {}
+        loss, kl = 0.0, 0.0
+        for weight, decision in made:
+            row_V = self._learned.row(decision)
+            p_V, place = np.exp(row_V), decision.values.index(decision.chosen)
+            surplus_V = row_V + _entropy(row_V)  # of log p(v) over its mean; of log p / uniform as well
+            kl += (math.log(len(p_V)) - _entropy(row_V)) / len(made)
+            loss -= weight * float(row_V[place])
+            own_V = weight * p_V + self.config.kl_coefficient / len(made) * p_V * surplus_V
+            own_V[place] -= weight
+            gradients[decision.row] = gradients.get(decision.row, np.zeros(len(p_V))) + own_V
+        self._adam(gradients, rate)
+        norm = math.sqrt(sum(float(one @ one) for one in gradients.values()))
+        total = loss + self.config.kl_coefficient * kl
+        return {"simulator/loss": total, "simulator/kl": kl, "simulator/grad_norm": norm}
+
+    def _adam(self, gradients: Mapping[str, Floats], rate: float) -> None:
+        """Move the logits by Adam (Kingma & Ba, arXiv:1412.6980). Rows without a gradient stay."""
+        state, (beta1, beta2) = self._learned, self.config.betas
+        state.steps += 1
+        for row, gradient in gradients.items():
+            zeros = [0.0] * len(gradient)
+            first = beta1 * np.asarray(state.first.get(row, zeros)) + (1 - beta1) * gradient
+            second = beta2 * np.asarray(state.second.get(row, zeros)) + (1 - beta2) * gradient**2
+            way = first / (1 - beta1**state.steps)
+            way /= np.sqrt(second / (1 - beta2**state.steps)) + 1e-8
+            logits = np.asarray(state.logits.get(row, zeros)) - rate * way
+            state.logits[row], state.first[row] = logits.tolist(), first.tolist()
+            state.second[row] = second.tolist()
+
+
+class CrossEntropy(_FromSoftmaxes[_Softmaxes]):
+    """`cem`: the cross-entropy method (de Boer et al. 2005, A tutorial on the cross-entropy method).
+
+        p <- (1 - smoothing) p + smoothing * frequencies in the elite
+
+    The elite are the specs of the round with the highest rewards. Rejected specs have the reward 0.
+    """
+
+    name = "cem"
+
+    def __init__(self, config: SimulatorConfig, *, seed: int) -> None:
+        super().__init__(_Softmaxes(), config, seed=seed)
+
+    async def learn(
+        self, env: Environment, feedback: Feedback, *, round_: int, rounds: int
+    ) -> Mapping[str, float]:
+        """Move the probabilities towards the elite."""
+        schemas, smoothing = _schemas(env, feedback), self.config.search.smoothing
+        if not feedback.scored:
+            return {"simulator/skipped_updates": 1.0}
+        weights = elite([one.reward for one in feedback.scored], self.config.search.elite_share)
+        counts: dict[str, Floats] = {}
+        made: dict[str, Decision] = {}
+        for one, weight in zip(feedback.scored, weights, strict=True):
+            for decision in _decided(one.generation, schemas) if weight else ():
+                row = decision.row
+                counts.setdefault(row, np.zeros(len(decision.values)))
+                counts[row][decision.values.index(decision.chosen)] += weight
+                made[row] = decision
+        for row, counts_V in counts.items():
+            old_V = np.exp(self._learned.row(made[row]))
+            p_V = (1 - smoothing) * old_V + smoothing * counts_V / counts_V.sum()
+            self._learned.logits[row] = np.log(p_V).tolist()
+        return {"simulator/skipped_updates": 0.0}
+
+
+def elite(rewards: Sequence[float], share: float) -> list[float]:
+    """Return the weight of each spec in the elite: 1 inside, 0 outside.
+
+    Specs that tie at its edge share the places that are left. This is the mean over random choices among
+    them, so if all rewards agree, all specs have the same weight.
+
+    Args:
+        rewards: at least one.
+        share: of the specs, rounded up to a whole number.
+    """
+    places = math.ceil(share * len(rewards))
+    least = sorted(rewards, reverse=True)[places - 1]
+    above = sum(reward > least for reward in rewards)
+    at_edge = (places - above) / rewards.count(least)
+    return [1.0 if reward > least else at_edge if reward == least else 0.0 for reward in rewards]
+
+
+class _Level(BaseModel, extra="forbid"):
+    """Parameters whose tasks had mixed outcomes when they were last rolled out."""
+
+    score: float = Field(ge=0, allow_inf_nan=False)
+    """Mean reward of their specs, in [0, 1]; 0 for one that the gate rejected."""
+    round: int
+    """The round of these rollouts."""
+
+
+class BufferState(BaseModel, extra="forbid"):
+    """The buffer of ACCEL: levels by their parameters, as JSON."""
+
+    levels: dict[str, _Level] = Field(default_factory=dict)
+
+
+class EditedLevels(ParameterSearch[BufferState]):
+    """`accel`: replays parameters whose tasks had mixed outcomes, and edits them.
+
+    ACCEL (Parker-Holder et al., arXiv:2203.01302) with the authors' values for mazes. With the chance
+    `replay_probability` a level of the buffer is replayed, and an edit of it takes the next place of the
+    round; otherwise parameters are drawn uniformly. The chance of a level is
+
+        P = (1 - staleness) P_S + staleness P_C    P_S ~ rank(score)^(-1 / rank_temperature), P_C ~ its age
+
+    Differences: a level is a set of parameters, whose text is drawn anew each time, because the gate rejects
+    copies. Its score is the reward of its tasks instead of the positive value loss, and only levels with
+    mixed outcomes are kept. An edit changes one parameter, and replays begin with the first level, not with a
+    half-filled buffer. The agent also trains on new and edited levels, as it does on all tasks of a round.
+    """
+
+    name = "accel"
+
+    def __init__(self, config: SimulatorConfig, *, seed: int) -> None:
+        super().__init__(BufferState(), config, seed=seed)
+
+    def _written(self, slots: Sequence[Slot], number: int) -> Iterator[JsonObject]:
+        search, levels = self.config.search, list(self._published.levels)
+        weights = self._chances(self._published.levels, number)
+        parent: JsonObject | None = None
+        for options, rng in slots:
+            if parent is not None:
+                yield edited(parent, options, rng)
+                parent = None
+            elif levels and rng.random() < search.replay_probability:
+                parent = fitted(json.loads(rng.choices(levels, weights)[0]), options, rng)
+                yield parent
+            else:
+                yield at_random(options, rng)
+
+    def _chances(self, levels: Mapping[str, _Level], number: int) -> list[float]:
+        """Return the chance of each level to be replayed in a round, in order."""
+        search = self.config.search
+        ranked = sorted(levels, key=lambda name: -levels[name].score)
+        scores = {name: (1 + place) ** (-1 / search.rank_temperature) for place, name in enumerate(ranked)}
+        ages = {name: float(max(0, number - level.round)) for name, level in levels.items()}
+        by_score, by_age = math.fsum(scores.values()), math.fsum(ages.values())
+        stale = search.staleness if by_age else 0.0
+        return [
+            (1 - stale) * scores[name] / by_score + (stale * ages[name] / by_age if stale else 0.0)
+            for name in levels
+        ]
+
+    async def learn(
+        self, env: Environment, feedback: Feedback, *, round_: int, rounds: int
+    ) -> Mapping[str, float]:
+        """Add and update levels whose tasks had mixed outcomes; drop those whose specs all had none."""
+        mixed: dict[str | None, bool] = {}
+        for batch in feedback.batches:
+            for proposal in batch.proposals:
+                if isinstance(proposal.outcome, Rejection):
+                    mixed[proposal.generation.id] = False
+            for group in batch.groups:
+                if group.valid:
+                    mixed[group.task.lineage.generation_id] = 0 < group.successes < len(group.valid)
+        found: dict[str, list[tuple[float, bool]]] = {}
+        for one in feedback.scored:
+            if (outcome := mixed.get(one.generation.id)) is not None:
+                found.setdefault(one.generation.text, []).append((one.reward, outcome))
+        levels = self._learned.levels
+        for name, earned in found.items():
+            if any(outcome for _, outcome in earned):
+                levels[name] = _Level(score=fmean(reward for reward, _ in earned), round=round_)
+            else:
+                levels.pop(name, None)
+        chances = dict(zip(levels, self._chances(levels, round_ + 1), strict=True))
+        for name in sorted(chances, key=lambda name: -chances[name])[self.config.search.buffer_size :]:
+            del levels[name]
+        return {}
+
+
+def fitted(parameters: JsonObject, options: Options, rng: random.Random) -> JsonObject:
+    """Return parameters with a random value for each that the options, or an earlier parameter, exclude."""
+    return by_field(
+        options,
+        lambda name, values: parameters[name] if parameters.get(name) in values else rng.choice(values),
+    )
+
+
+def edited(parameters: JsonObject, options: Options, rng: random.Random) -> JsonObject:
+    """Return parameters with one of them changed: a number to a neighbor, another value to any other.
+
+    Later parameters that no longer fit are drawn at random.
+    """
+    parameters = fitted(parameters, options, rng)
+    open_ = decisions(options, parameters)
+    if not open_:
+        return parameters
+    changed = rng.choice(open_)
+
+    def pick(name: str, values: Sequence[Json]) -> Json:
+        if name == changed.parameter:
+            return rng.choice(_others(values, changed.chosen))
+        return parameters[name] if parameters[name] in values else rng.choice(values)
+
+    return by_field(options, pick)
+
+
+def _others(values: Sequence[Json], old: Json) -> Sequence[Json]:
+    """Return the values next to a number; of other types all values but the old one."""
+    place = values.index(old)
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        return [*values[max(0, place - 1) : place], *values[place + 1 : place + 2]]
+    return [*values[:place], *values[place + 1 :]]
+
+
+def _schemas(env: Environment, feedback: Feedback) -> dict[str, JsonObject]:
+    return spec_schemas(env, [batch.context for batch in feedback.batches])
+
+
+def _decided(one: Generation, schemas: Mapping[str, JsonObject]) -> list[Decision]:
+    return decisions(options_of(schemas[one.context_id]), cast(JsonObject, json.loads(one.text)))
+
+
+def _entropy(row_V: Floats) -> float:
+    """Return the entropy of log-probabilities. Nats."""
+    return -float(np.exp(row_V) @ row_V)
+
+
+SEARCHES: Mapping[str, type[ParameterTable | CrossEntropy | EditedLevels]] = {
+    search.name: search for search in (ParameterTable, CrossEntropy, EditedLevels)
+}
+"""The searches of `simulator.source`, by name."""
