@@ -119,7 +119,7 @@ def test_with_leave_tools_that_write_are_called_each_call_once_and_reads_are_tho
     )
     assert "cancel_order" not in "".join(shop.log.read_text().splitlines()[:last_read])
     world = RecordedSource(address=shop.address).open(folder / "files")
-    found = [one.split()[1] for one in cancelled if " O-" in one]
+    found = [one.split()[1] for one in cancelled if " O-5" in one and len(one.split()[1]) == 6]
     first, second = (call("cancel_order", order_id=one) for one in found[:2])
     one_way, other_way = world.play([first, second]), world.play([second, first])
     assert one_way.state == other_way.state != world.play([first]).state
