@@ -12,6 +12,7 @@ from genenv.algorithms.update import lr_scale, warmup_lr_scale
 from genenv.backends.scripted import ScriptedSampler
 from genenv.simulator.policy import Simulator
 from genenv.simulator.settings import SimulatorConfig
+from genenv.types import Feedback, Profile, SimulatorSample
 from lessons import Recorder, imitated
 
 SAMPLER = ScriptedSampler(lambda prompt, rng: "")
@@ -41,12 +42,14 @@ def test_a_decaying_learning_rate_falls_evenly_to_a_tenth_at_the_last_step() -> 
     assert scales == pytest.approx([1.0] * 4 + [0.775, 0.55, 0.325, 0.1])
 
 
-def test_both_players_follow_their_own_schedule() -> None:
+def test_both_players_follow_their_own_schedule(toy) -> None:
     trainer = Recorder()
     simulator = Simulator(SAMPLER, trainer, SimulatorConfig(lr=0.5, lr_schedule="linear"), seed=0)
     agent = Agent(SAMPLER, trainer, AgentConfig(lr=0.25, lr_schedule="linear"), seed=0)
     lesson = UpdateBatch(units=[[imitated((1,), (2,))]], objective=Objective())
+    written = SimulatorSample(generation=toy.generation("abc"), weight=1.0)
+    feedback = Feedback(batches=[], samples=[written], scored=[], profile=Profile())
     for round_ in (1, 3):
-        asyncio.run(simulator.learn(lesson, round_=round_, rounds=5))
+        asyncio.run(simulator.learn(toy.Environment(), feedback, round_=round_, rounds=5))
         asyncio.run(agent.learn(lesson, round_=round_, rounds=3))
     assert trainer.rates == pytest.approx([0.5, 0.25, 0.5 * 0.55, 0.25 * 0.1])

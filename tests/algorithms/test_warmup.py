@@ -19,7 +19,7 @@ from genenv.errors import EnvironmentCodeError, RolloutError, UsageError
 from genenv.progress import Silent
 from genenv.simulator.settings import SimulatorConfig
 from genenv.training.opening import build_players
-from genenv.types import Group, Message, Seed, SimulatorSample
+from genenv.types import Feedback, Group, Message, Profile, Seed, SimulatorSample
 from learners import AgentLearner, SimulatorLearner
 
 LR = 1e-3
@@ -199,8 +199,14 @@ def test_the_first_step_after_a_warm_up_that_left_no_moments_is_a_tenth_in_a_run
     players = players_with(tiny, toy, steps=steps, kept_moments=kept)
     asyncio.run(players.save(tmp_path))
     asyncio.run(players.load(tmp_path))
-    for player, lesson in zip((players.agent, players.simulator), lessons_of(toy), strict=True):
-        learn = player.learn(lesson, round_=1, rounds=1)
+    attempts, _ = lessons_of(toy)
+    written = SimulatorSample(generation=toy.generation("abc"), weight=1.0)
+    feedback = Feedback(batches=[], samples=[written], scored=[], profile=Profile())
+    for player, given in (
+        (players.agent, (attempts,)),
+        (players.simulator, (toy.Environment(), feedback)),
+    ):
+        learn = player.learn(*given, round_=1, rounds=1)
         assert moves(tiny, player.sampler, lambda learn=learn: asyncio.run(learn)) == pytest.approx(
             share * LR, rel=1e-2
         )

@@ -44,6 +44,7 @@ OWNERS = {
     "shift.environment": ("environments/", "tools/", "interop/"),
     "simulator": ("simulator/", "algorithms/", "backends/local/optimizer.py", "training/"),
     "simulator.endpoint": ("clients/",),
+    "simulator.search": ("simulator/parameter_search.py",),
     "simulator.warmup": ("training/warmup.py",),
 }
 """Where the settings of a section are read: a name that another section has too does not count there."""
