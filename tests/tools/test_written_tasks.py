@@ -136,6 +136,52 @@ class Model:
         return said(f"Done: {found}" if found else "Done.")
 
 
+class ShelfModel:
+    """Writes tasks for the records that a prompt shows: it takes what is there, and puts what is not."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, dict[str, Any]] = {}
+
+    def __call__(self, body: dict[str, Any]) -> Answer:
+        messages = body["messages"]
+        if messages[-1]["content"].startswith("Users ask"):
+            lines = messages[-1]["content"].splitlines()
+            state = json.loads(lines[lines.index(EXCERPT) + 1])
+            there = [*state["things"]]
+            new = [f"thing {len(self.known) + number}" for number in range(4)]
+            tasks: list[dict[str, Any]] = [
+                {"request": f"{say} {name}.", "calls": [{"tool": tool, "args": {"name": name}}]}
+                for say, tool, names in (("Bring me", "take", there), ("Keep", "put", new))
+                for name in names
+            ]
+            self.known |= {one["request"]: one["calls"][0] for one in tasks}
+            return said("\n".join(map(json.dumps, tasks)))
+        request, *results = [one["content"] for one in messages if one["role"] in ("user", "tool")]
+        call = self.known.get(request)
+        if results or call is None:
+            return said("Done.")
+        told = json.dumps({"name": call["tool"], "arguments": call["args"]})
+        return said(f"<tool_call>\n{told}\n</tool_call>")
+
+
+EXCERPT = "An excerpt of the records, as they are before each task:"
+SHELF = '''"""A shelf that is empty at first."""
+things = {}
+
+
+def put(name: str) -> str:
+    """Put a thing on the shelf."""
+    things[name] = "here"
+    return name
+
+
+def take(name: str) -> str:
+    """Take a thing off the shelf."""
+    del things[name]
+    return name
+'''
+
+
 @pytest.fixture
 def server() -> Iterator[Server]:
     with_model = Server()
@@ -177,6 +223,21 @@ def test_right_tasks_are_kept_in_the_models_words_and_wrong_ones_are_refused(
             assert not env.check(task, ("Done.",)).success
     finally:
         env.world.close()
+
+
+@pytest.mark.long
+def test_prompts_show_the_records_with_which_their_tasks_begin(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "shelf.py").write_text(SHELF, encoding="utf-8")
+    server.answer = ShelfModel()
+    made(tmp_path / "bundle", tmp_path / "shelf.py", writer=Writer(by=f"{server.url}#m"), base=12, held_out=3)
+    taken = [
+        one
+        for one in Bundle.open(tmp_path / "bundle").base.values()
+        if one.request and one.calls[0].tool == "take"
+    ]
+    assert taken
+    for one in taken:
+        assert one.calls[0].args["name"] in [step.args["name"] for step in one.before]
 
 
 @pytest.mark.long

@@ -228,9 +228,8 @@ def writing_prompt(
     )
 
 
-def example_calls(env: Tools, rng: random.Random) -> dict[str, str]:
+def example_calls(env: Tools, explorer: Explorer, rng: random.Random) -> dict[str, str]:
     """Return a call of each tool with its result and what it changed, in words, as names may mislead."""
-    explorer = Explorer.of(env.world, env.graph, rng)
     found = dict[str, str]()
     for name, recipe in env.graph.recipes.items():
         for number in range(_SETUPS):
@@ -344,8 +343,8 @@ class TaskWriting:
         self._free = asyncio.Semaphore(model.assistant.concurrency(many_turns=True))
         self._passed: list[str] = []
         self._prompts = 0
-        self._examples = example_calls(env, generator(self._seed, "examples"))
         self._explorer = Explorer.of(env.world, env.graph, generator(self._seed, "start states"))
+        self._examples = example_calls(env, self._explorer, generator(self._seed, "examples"))
         self.read = 0
         """Tasks that the model wrote."""
         self.refused = Counter[str]()
@@ -443,9 +442,7 @@ class TaskWriting:
         """
         self._prompts += 1
         env, passed = self._env, self._passed[-_SHOWN_REQUESTS:]
-        prompt = writing_prompt(
-            env.world, env.beginning, names, env.settings.most_calls, passed, self._examples
-        )
+        prompt = writing_prompt(env.world, before, names, env.settings.most_calls, passed, self._examples)
         async with self._free:
             return await self._model.proposals(prompt, self._prompts)
 
