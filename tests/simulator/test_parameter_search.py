@@ -25,6 +25,7 @@ from genenv.simulator.parameter_search import (
     elite,
     fitted,
 )
+from genenv.simulator.policy import spec_schemas
 from genenv.simulator.settings import SEARCHING, SimulatorConfig
 from genenv.types import (
     Feedback,
@@ -108,6 +109,7 @@ class Toy:
                 for one, (_, reward, _) in zip(made, written, strict=True)
             ],
             profile=Profile(),
+            schemas=spec_schemas(self.env, [context]),
         )
         found = asyncio.run(self.search.learn(self.env, feedback, round_=self.number, rounds=10))
         if publish:
@@ -174,6 +176,22 @@ def test_the_table_moves_to_what_is_paid_and_its_anchor_holds_it(toy):
         )
         assert (found["simulator/decision_kl"] < 0.05) is near
     assert Toy(toy, "table").learn([])["simulator/skipped_updates"] == 1
+
+
+def test_the_table_learns_from_specs_of_earlier_rounds_that_accumulate(toy):
+    table = Toy(toy, "table", lr=0.5)
+    earlier = Generation(id="g", context_id="r0-c00", text=spec(3, "r"), finished=True)
+    feedback = Feedback(
+        batches=[],
+        samples=[SimulatorSample(generation=earlier, weight=1.0)],
+        scored=[],
+        profile=Profile(),
+        schemas={"r0-c00": schema_of(OPTIONS)},
+    )
+    asyncio.run(table.search.learn(table.env, feedback, round_=1, rounds=10))
+    asyncio.run(table.search.publish())
+    drawn = Counter(json.loads(one.text)["depth"] for one in table.propose()[1])
+    assert drawn[3] > drawn[2]
 
 
 def test_equal_pay_leaves_the_cross_entropy_method_where_its_specs_were(toy):

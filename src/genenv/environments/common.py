@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import ClassVar, TypeVar, cast
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from genenv.environments.base import Ask, Environment, Episode, Options
 from genenv.settings import NoSettings
@@ -123,6 +123,16 @@ def at_random(options: Options, rng: random.Random) -> JsonObject:
     Difficulty fields come first, so all difficulties are equally likely, however many combinations each has.
     """
     return by_field(options, lambda _, values: rng.choice(values))
+
+
+def parsed_spec(model: type[BaseModel], data: object) -> BaseModel | Rejection:
+    """Parse JSON as a spec; what does not fit its schema is a rejection that says where."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "the spec"
+        return Rejection(RejectReason.SCHEMA, f"{where}: {first['msg']}.")
 
 
 def read_base(env: Environment, spec: JsonObject) -> BaseModel:

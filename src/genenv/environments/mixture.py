@@ -34,6 +34,7 @@ from pydantic import BaseModel, Field, JsonValue, ValidationError, field_validat
 
 from genenv.environments import close_environment, environment_config, environment_name, load_environment
 from genenv.environments.base import Environment, Episode, HasParameters, Options
+from genenv.environments.common import parsed_spec
 from genenv.errors import UsageError, unknown_name
 from genenv.settings import Settings, allowed
 from genenv.types import (
@@ -374,7 +375,7 @@ class Mixture:
         """See `HasParameters`."""
         member, own = self._of(seed)
         drawing = cast(HasParameters, member.env)
-        parsed = _parsed(drawing.parameters, parameters.model_dump())
+        parsed = parsed_spec(drawing.parameters, parameters.model_dump())
         if isinstance(parsed, Rejection):
             return parsed
         spec = drawing.drawn(parsed, own, rng)
@@ -397,7 +398,7 @@ class Mixture:
             return Rejection(RejectReason.SCHEMA, f"member: the mixture has no member {name[:40]!r}.")
         own = given.spec
         if not isinstance(own, BaseModel):
-            own = _parsed(getattr(member.env, "base_spec", member.env.spec), own)
+            own = parsed_spec(getattr(member.env, "base_spec", member.env.spec), own)
         if isinstance(own, Rejection):
             return own
         built = member.env.build(
@@ -448,15 +449,6 @@ class Mixture:
     def _in(self, task: Task) -> tuple[_Member, Task]:
         member = self._members[str(task.spec["member"])]
         return member, member.own_task(task)
-
-
-def _parsed(model: type[BaseModel], data: object) -> BaseModel | Rejection:
-    try:
-        return model.model_validate(data)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the spec"
-        return Rejection(RejectReason.SCHEMA, f"{where}: {first['msg']}.")
 
 
 def member_of(task: Task) -> str | None:

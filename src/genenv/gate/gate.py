@@ -13,11 +13,11 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import cast
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.environments.base import Environment
-from genenv.environments.common import read_base
+from genenv.environments.common import parsed_spec, read_base
 from genenv.gate.novelty import Archive
 from genenv.plugins import own_part
 from genenv.progress import advance
@@ -199,12 +199,7 @@ def parse_spec(model: type[BaseModel], generation: Generation) -> BaseModel | Re
         data: object = json.loads(generation.text[:MAX_SPEC_CHARS])
     except (ValueError, RecursionError) as error:
         return Rejection(RejectReason.SYNTAX, f"It is not JSON: {error}.")
-    try:
-        return model.model_validate(data)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the spec"
-        return Rejection(RejectReason.SCHEMA, f"{where}: {first['msg']}.")
+    return parsed_spec(model, data)
 
 
 def base_task(env: Environment, seed_id: str, spec: JsonObject, *, seed: int) -> Task | Rejection:

@@ -193,9 +193,9 @@ class ParameterTable(_FromSoftmaxes[TableState]):
         self, env: Environment, feedback: Feedback, *, round_: int, rounds: int
     ) -> Mapping[str, float]:
         """Take the steps of a round; return their metrics."""
-        config, schemas = self.config, _schemas(env, feedback)
+        config = self.config
         data = [
-            (sample.weight, _decided(sample.generation, schemas))
+            (sample.weight, _decided(sample.generation, feedback.schemas))
             for sample in feedback.samples
             if sample.weight > 0
         ]
@@ -264,14 +264,14 @@ class CrossEntropy(_FromSoftmaxes[_Softmaxes]):
         self, env: Environment, feedback: Feedback, *, round_: int, rounds: int
     ) -> Mapping[str, float]:
         """Move the probabilities towards the elite."""
-        schemas, smoothing = _schemas(env, feedback), self.config.search.smoothing
+        smoothing = self.config.search.smoothing
         if not feedback.scored:
             return {"simulator/skipped_updates": 1.0}
         weights = elite([one.reward for one in feedback.scored], self.config.search.elite_share)
         counts: dict[str, Floats] = {}
         made: dict[str, Decision] = {}
         for one, weight in zip(feedback.scored, weights, strict=True):
-            for decision in _decided(one.generation, schemas) if weight else ():
+            for decision in _decided(one.generation, feedback.schemas) if weight else ():
                 row = decision.row
                 counts.setdefault(row, np.zeros(len(decision.values)))
                 counts[row][decision.values.index(decision.chosen)] += weight
@@ -423,10 +423,6 @@ def _others(values: Sequence[Json], old: Json) -> Sequence[Json]:
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
         return [*values[max(0, place - 1) : place], *values[place + 1 : place + 2]]
     return [*values[:place], *values[place + 1 :]]
-
-
-def _schemas(env: Environment, feedback: Feedback) -> dict[str, JsonObject]:
-    return spec_schemas(env, [batch.context for batch in feedback.batches])
 
 
 def _decided(one: Generation, schemas: Mapping[str, JsonObject]) -> list[Decision]:

@@ -324,7 +324,7 @@ def points(value: float) -> str:
 
 def percent(value: float | None) -> str:
     """Return a share in percent."""
-    return "–" if value is None else f"{100 * value:.0f}%"
+    return DASH if value is None else f"{100 * value:.0f}%"
 
 
 def _moved(found: Change) -> str:

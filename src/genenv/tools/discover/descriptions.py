@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 from typing import cast
 
 from genenv.tools.discover.state_values import singular, words_of
@@ -94,8 +95,13 @@ def is_wanted(tool: Tool, name: str) -> bool:
     sentence = tool.description.split(". ", 1)[0].lower()
     if "up to" in sentence and tool.resolved(tool.properties[name]).get("type") in ("integer", "number"):
         return True
-    said = {singular(word) for word in re.findall(r"\w+", sentence)}
-    return "optional" not in sentence and said.issuperset(words_of(name))
+    return "optional" not in sentence and _nouns(sentence).issuperset(words_of(name))
+
+
+@lru_cache(maxsize=4096)
+def _nouns(sentence: str) -> frozenset[str]:
+    """Return the words of a sentence in the singular; it is asked for with each draw of arguments."""
+    return frozenset(map(singular, re.findall(r"\w+", sentence)))
 
 
 def agreeing(tool: Tool, given: Collection[str]) -> list[str]:
