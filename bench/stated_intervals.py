@@ -51,10 +51,12 @@ def main() -> None:
 
 def _by_seeds(one: list[float], other: list[float]) -> tuple[int, float, float, float, float]:
     """Return seeds, mean, interval and p of the differences over the seeds that both have."""
-    apart = [a - b for a, b in zip(one, other, strict=False)]
-    mean, low, high = mean_interval(apart)
-    spread = math.sqrt(sum((value - mean) ** 2 for value in apart) / (len(apart) - 1) / len(apart))
-    return len(apart), mean, low, high, p_value(mean, spread, len(apart) - 1)
+    differences = [a - b for a, b in zip(one, other, strict=False)]
+    mean, low, high = mean_interval(differences)
+    spread = math.sqrt(
+        sum((value - mean) ** 2 for value in differences) / (len(differences) - 1) / len(differences)
+    )
+    return len(differences), mean, low, high, p_value(mean, spread, len(differences) - 1)
 
 
 def _p(value: float) -> str:
