@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from rich.text import Text
 from genenv.cli.console import pair_of, seeds_of
 from genenv.cli.progress import ConsoleReporter
 from genenv.cli.tables import comparison_table, show
-from genenv.errors import UsageError
+from genenv.errors import UsageError, registered
 from genenv.evaluation import compare as comparing
 from genenv.files import check_writable
 from genenv.texts import inert
@@ -53,6 +54,14 @@ Metrics = Annotated[
         help="Of runs: compare them by this metric too, such as tasks/mixed. Repeatable.",
     ),
 ]
+At = Annotated[
+    list[str],
+    typer.Option(
+        metavar="BUDGET=AMOUNT",
+        help="Of runs: read success where each has spent this much, such as 'sampled tokens=200000', and not "
+        "what the cheaper run of a pair spent. Repeatable.",
+    ),
+]
 Last = Annotated[
     int, typer.Option(min=1, help="Of how many rounds, the last ones, a metric's mean is taken.")
 ]
@@ -66,25 +75,52 @@ def compare(
     contrast: Contrasts = [],  # noqa: B006 - Typer's form
     metric: Metrics = [],  # noqa: B006 - Typer's form
     last: Last = 5,
+    at: At = [],  # noqa: B006 - Typer's form
     out: Out = None,
 ) -> None:
     """Put results side by side; the first is what the others are held against."""
     if any(path.is_dir() for path in results):
-        _runs(results, [pair_of(text) for text in contrast], metric, last, out)
-    elif contrast or metric or out is not None:
-        raise UsageError("--contrast, --metric and --out are for runs: name folders of runs or sweeps")
+        _runs(results, [pair_of(text) for text in contrast], metric, last, _amounts(at), out)
+    elif contrast or metric or at or out is not None:
+        raise UsageError("--contrast, --metric, --at and --out are for runs: name folders of runs or sweeps")
     else:
         _evaluations(results)
 
 
+def _amounts(asked: Sequence[str]) -> dict[str, float]:
+    """Parse BUDGET=AMOUNT.
+
+    Raises:
+        UsageError: there is no such budget, or the amount is not a number above 0.
+    """
+    from genenv.research.sweeps.readings import BUDGETS
+
+    found = dict[str, float]()
+    for text in asked:
+        name, _, amount = text.partition("=")
+        budget = registered("budget", name.strip(), BUDGETS)
+        try:
+            found[budget] = float(amount)
+        except ValueError:
+            found[budget] = math.nan
+        if not 0 < found[budget] < math.inf:
+            raise UsageError(f"--at {text!r} must be BUDGET=AMOUNT with a number above 0, as attempts=5000")
+    return found
+
+
 def _runs(
-    paths: list[Path], contrasts: list[tuple[str, str]], metrics: list[str], last: int, out: Path | None
+    paths: list[Path],
+    contrasts: list[tuple[str, str]],
+    metrics: list[str],
+    last: int,
+    at: dict[str, float],
+    out: Path | None,
 ) -> None:
     from genenv.research.sweeps import compare as sweeps
 
     if out is not None:
         check_writable(out)
-    found = sweeps.compare(paths, contrasts)
+    found = sweeps.compare(paths, contrasts, at=at)
     measured = sweeps.by_metric(found, metrics, last=last)
     console = Console(highlight=False)
     show(_table(sweeps.COLUMNS, sweeps.rows(found)), console)

@@ -275,6 +275,30 @@ def test_base_tasks_may_be_some_of_what_can_be_written(
     assert told.content.startswith("50 - ---- r-s-i- ")
 
 
+def test_a_simulator_may_be_shown_no_base_program_and_taught_the_whole_range(
+    written_under: Callable[[Any, Any], bool],
+) -> None:
+    sizes: dict[str, Any] = {
+        "depths": (1, 4),
+        "lengths": (2, 6),
+        "base_depths": (1, 2),
+        "base_lengths": (2, 3),
+    }
+    world, varying = (Programs(ProgramsConfig(**sizes, vary_base=vary)) for vary in (False, True))
+    seeds, rng = world.seeds(), random.Random(6)
+    assert list(seeds) == list(varying.seeds()), "only what the simulator sees and what is drawn differ"
+    known = Profile(overall=0.6, success={"depth:1": 0.9})
+    assert world.simulator_messages(seeds[0], known, 0.5) == world.simulator_messages(seeds[1], known, 0.5)
+    (told,) = world.simulator_messages(seeds[0], known, 0.5)
+    assert told.content.startswith("50 6 9--- r-")
+    assert str(seeds[0].spec["p"]) not in told.content
+    drawn = [world.variation(seeds[0], rng) for _ in range(2000)]
+    counts = Counter((spec["d"], spec["n"]) for spec in drawn)
+    assert len(counts) == 4 * 5
+    assert max(counts.values()) < 2 * min(counts.values()), "uniform over depths and lengths"
+    assert all(written_under(world.spec_schema(seeds[0]), spec) for spec in drawn[:100])
+
+
 def test_a_small_world_has_as_many_programs_as_there_are() -> None:
     world = Programs(ProgramsConfig(operations=("up", "first"), depths=(1, 1), lengths=(2, 2)))
     assert len({str(seed.spec["p"]) for seed in world.seeds()}) == len(world.seeds()) == 85

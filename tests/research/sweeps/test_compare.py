@@ -110,6 +110,30 @@ def test_a_sweep_is_compared_as_it_was_planned(sweep: Path, tmp_path: Path) -> N
         assert len(list(csv.reader(file))) == 1 + len(found.contrasts)
 
 
+def test_all_pairs_are_read_at_one_amount_that_is_asked_for(sweep: Path) -> None:
+    """Without it each pair is read where its cheaper run ended."""
+    spent = {name: read_run(sweep / name / "seed-0").measured for name in ("variation", "base")}
+    amount = min(one[-1].spent["sampled tokens"] for one in spent.values()) / 2
+    found = compare([sweep], at={"sampled tokens": amount})
+    row = next(one for one in found.contrasts if one.budget == "sampled tokens")
+    runs = paired(found.variants, ("variation", "base"))
+    by_hand = [fmean(run.at("sampled tokens", amount).values()) for run, _ in runs]
+    assert (row.amount, row.means[0]) == (amount, pytest.approx(fmean(by_hand)))
+    assert not [note for note in found.notes if "less than" in note]
+    said = succeeds("compare", sweep, "--at", "sampled tokens=1e9").stdout
+    assert "1,000,000,000" in said
+    assert said.count("less than 1,000,000,000: it is read at its end") == 9
+    assert "must be BUDGET=AMOUNT" in refused("compare", sweep, "--at", "attempts=many")
+    assert "unknown budget" in refused("compare", sweep, "--at", "token=5")
+
+
+def test_sampled_tokens_are_those_of_both_policies_and_of_scored_demonstrations() -> None:
+    assert set(BUDGETS["all tokens"]) - set(BUDGETS["sampled tokens"]) == {
+        "tokens/agent_trained",
+        "tokens/simulator_trained",
+    }
+
+
 def test_variants_are_compared_by_any_metric_of_their_last_rounds(sweep: Path) -> None:
     found = compare([sweep])
     (row,) = by_metric(found, ["agent/success_rate"], last=2)

@@ -23,6 +23,7 @@ from genenv.environments.programs.spec import (
     OPERATIONS,
     Language,
     ProgramSpec,
+    any_program,
     held_out_specs,
     holds,
     is_held_out,
@@ -104,13 +105,17 @@ class Programs(QuestionEnvironment):
 
         For a target of 50%: `50 6 965 r8s2u-f7l7 4306>ruf` means that the agent solves 6 tenths of all tasks;
         9, 6 and 5 tenths of those with one, two and three operations; 8 tenths of those that reverse. `-`
-        means unknown.
+        means unknown. Without `vary_base` the seed is left out.
         """
+        if not self.settings.vary_base:
+            return self.parameter_messages(seed, profile, target)
         spec = ProgramSpec.model_validate(seed.spec)
         return (Message(role="user", content=f"{self._code(profile, target)} {spec.p}"),)
 
     def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
-        """Return a program similar to the seed's, on another text."""
+        """Return a program similar to the seed's, on another text; any program without `vary_base`."""
+        if not self.settings.vary_base:
+            return any_program(rng, self._language, writable(self.settings)).model_dump()
         spec = ProgramSpec.model_validate(seed.spec)
         return varied(spec, rng, self._language, writable(self.settings)).model_dump()
 

@@ -52,6 +52,10 @@ class ProgramsConfig(Settings, frozen=True):
     written."""
     base_lengths: tuple[_Length, _Length] | None = Field(default=None, strict=False)
     """`lengths` of base tasks and held-out tasks, if narrower than those of the texts that can be written."""
+    vary_base: bool = True
+    """Whether a simulator that writes whole specs is shown a base program to vary. Off: its prompt has only
+    the agent's success rates, and its warm-up, as every random program, draws depth and length uniformly. It
+    then knows the format of tasks, but not which of them suit the agent."""
 
     @model_validator(mode="after")
     def _both_kinds(self) -> ProgramsConfig:

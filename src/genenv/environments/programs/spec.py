@@ -266,6 +266,12 @@ def varied(seed: ProgramSpec, rng: random.Random, language: Language, sizes: Siz
     return of("".join(ops), text_of(rng, length, held_out=False))
 
 
+def any_program(rng: random.Random, language: Language, sizes: Sizes) -> ProgramSpec:
+    """Return a random program. Depth and length are drawn uniformly, then the operations and the text."""
+    depth, length = rng.randint(*sizes.depths), rng.randint(*sizes.lengths)
+    return of(_ops(rng, depth, language), text_of(rng, length, held_out=False))
+
+
 def _within(bounds: Range, size: int) -> int:
     least, most = bounds
     return min(most, max(least, size))

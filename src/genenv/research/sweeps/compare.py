@@ -92,12 +92,16 @@ class Comparison:
     """Notes about missing or unusual data."""
 
 
-def compare(paths: Sequence[Path], asked: Sequence[tuple[str, str]] = ()) -> Comparison:
+def compare(
+    paths: Sequence[Path], asked: Sequence[tuple[str, str]] = (), *, at: Mapping[str, float] | None = None
+) -> Comparison:
     """Compare runs in pairs of variants.
 
     Args:
         paths: folders of runs and sweeps.
         asked: pairs to compare; if empty, those that the sweeps named, or all variants with the first.
+        at: amounts of budgets at which all runs are read; of other budgets, what the cheaper run of a pair
+            spent. A run that spent less is read at its end, which a note says.
 
     Raises:
         UsageError: there are fewer than two variants, different environments or held-out tasks, no seed in
@@ -123,7 +127,8 @@ def compare(paths: Sequence[Path], asked: Sequence[tuple[str, str]] = ()) -> Com
         notes.append(f"no comparison was named beforehand: every variant is held against {first}")
     found: list[BudgetContrast] = []
     for budget in (AT_THE_END, *BUDGETS):
-        rows = [_contrast(variants, pair, budget, named=named) for pair in pairs]
+        fixed = (at or {}).get(budget)
+        rows = [_contrast(variants, pair, budget, named=named, fixed=fixed) for pair in pairs]
         tested = with_holm([row for row in rows if row is not None])
         found += [replace(row, adjusted=math.nan) for row in tested] if budget in OUTCOMES else tested
     if not found:
@@ -131,6 +136,7 @@ def compare(paths: Sequence[Path], asked: Sequence[tuple[str, str]] = ()) -> Com
     notes += _unpaired(variants, pairs)
     notes += _unfinished(readings)
     notes += _read_between(readings)
+    notes += _spent_less(readings, at or {})
     return Comparison(
         env,
         variants,
@@ -154,11 +160,17 @@ def _finished(runs: Sequence[Pair]) -> list[Pair]:
 
 
 def _contrast(
-    variants: Mapping[str, Sequence[MeasuredRun]], pair: tuple[str, str], budget: str, *, named: bool
+    variants: Mapping[str, Sequence[MeasuredRun]],
+    pair: tuple[str, str],
+    budget: str,
+    *,
+    named: bool,
+    fixed: float | None = None,
 ) -> BudgetContrast | None:
     """Return the contrast of a pair at a budget; None if no seeds are paired or the budget was not spent.
 
-    Only finished runs count at the end, as the last result of an unfinished run is unknown.
+    Only finished runs count at the end, as the last result of an unfinished run is unknown. `fixed` is the
+    amount at which both are read; None: what the cheaper run of each pair spent.
     """
     runs = paired(variants, pair)
     if budget == AT_THE_END:
@@ -172,6 +184,7 @@ def _contrast(
         amount = min(run.measured[-1].spent.get(budget, math.nan) for run in both)
         if budget != AT_THE_END and amount <= 0:
             return None
+        amount = amount if fixed is None else fixed
         found = [run.measured[-1].scores if budget == AT_THE_END else run.at(budget, amount) for run in both]
         if any(tasks[0] not in of_run for of_run in found):
             return None  # one has spent as much in the world before the shift already
@@ -259,6 +272,16 @@ def _unfinished(readings: Sequence[MeasuredRun]) -> list[str]:
         f"its last measurement is of round {reading.measured[-1].round}, and it is no part of {AT_THE_END}"
         for reading in readings
         if not reading.finished
+    ]
+
+
+def _spent_less(readings: Sequence[MeasuredRun], at: Mapping[str, float]) -> list[str]:
+    """Return a sentence for each run that spent less of a budget than the amount at which it is read."""
+    return [
+        f"{reading.path} spent {spent:,.0f} {budget}, less than {amount:,.0f}: it is read at its end"
+        for budget, amount in at.items()
+        for reading in readings
+        if (spent := reading.measured[-1].spent[budget]) < amount
     ]
 
 

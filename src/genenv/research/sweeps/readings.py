@@ -18,13 +18,16 @@ from genenv.runs.store.store import PoolStore
 BUDGETS: Mapping[str, tuple[str, ...]] = {
     "attempts": ("agent/attempts",),
     "agent tokens": ("tokens/agent_sampled", "tokens/agent_probed", "tokens/agent_trained"),
+    "sampled tokens": ("tokens/agent_sampled", "tokens/agent_probed", "tokens/simulator_sampled"),
     "all tokens": (
         *("tokens/agent_sampled", "tokens/agent_probed", "tokens/agent_trained"),
         *("tokens/simulator_sampled", "tokens/simulator_trained"),
     ),
     "optimizer steps": ("agent/steps",),
 }
-"""Budgets for comparing runs at equal cost: the metrics to add up, over all rounds."""
+"""Budgets for comparing runs at equal cost: the metrics to add up, over all rounds. `sampled tokens` are what
+both policies sampled, rejected specs included, and the tokens of scored demonstrations. `all tokens` adds
+the tokens of updates."""
 OUTCOMES = frozenset({"optimizer steps"})
 """Budgets that a variant does not spend but brings about. A run makes a step for each batch of tasks with
 mixed outcomes, which is what curricula change. So success at equal steps describes how a difference came
