@@ -139,3 +139,25 @@ def test_a_tool_about_files_takes_files_where_its_parameters_alone_do_not_say_so
         parameters={"type": "object", "properties": {"destination": {"type": "string"}}},
     )
     assert re.fullmatch(r"[a-z]+-[a-z]+\.(?:txt|md)", str(fresh(move, "destination", random.Random(0))))
+
+
+def test_that_two_cannot_be_given_together_is_no_need() -> None:
+    text = {"type": "string"}
+    one = tool(
+        insert_before={**text, "description": "`insert_before` and `insert_after` cannot both be specified."},
+        insert_after={**text, "description": "Cannot be provided together with insert_before."},
+    )
+    assert agreeing(one, ["insert_after"]) == ["insert_after"]
+    assert len(agreeing(one, ["insert_before", "insert_after"])) == 1
+
+
+def test_names_of_other_parameters_and_null_are_no_values() -> None:
+    said = "The text after `name`, or `null`; with `other` it is shown, too."
+    one = tool(
+        text={"type": "string", "description": said}, name={"type": "string"}, other={"type": "string"}
+    )
+    assert not {str(fresh(one, "text", random.Random(seed))) for seed in range(40)} & {
+        "name",
+        "other",
+        "null",
+    }

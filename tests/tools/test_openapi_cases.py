@@ -460,7 +460,7 @@ def test_a_change_needs_a_value_in_bundles_made_from_now_on(tmp_path: Path) -> N
     )
     text = document(paths)
     source = origin_of(str(write(tmp_path, text))).bring(tmp_path / "files")
-    assert cast(OpenApiSource, source).version == 3
+    assert cast(OpenApiSource, source).version == 4
     world, before = MockWorld(text, "it"), OpenApiSource(file="openapi.json").open(tmp_path / "files")
     nothing = [call("put_orders_id", id="ORD-101")]
     assert world.play(nothing).outcomes[0].error == "There is nothing to change."
@@ -570,3 +570,120 @@ def test_a_key_in_the_query_is_sent_there_and_kept_nowhere(
         assert not any("api_key" in headers for _, _, headers in api.received)
     assert [one.heading for one in source.open(tmp_path / "files").tools.values()] == ["stock()", "lots()"]
     assert "k3y" not in "".join(one.read_text() for one in (tmp_path / "files").iterdir())
+
+
+# --- what a request refers to ---
+
+GID = {"type": "string", "example": "12345"}
+
+
+def of_tasks() -> dict[str, Any]:
+    """Tasks of projects, wrapped and with gids, as large services have them."""
+    task: dict[str, Any] = {
+        "type": "object",
+        "properties": {
+            "gid": {**GID, "readOnly": True},
+            "resource_type": {"type": "string", "example": "task", "readOnly": True},
+            "name": {"type": "string", "example": "Buy catnip"},
+            "workspace": {**GID, "description": "Gid of a workspace."},
+            "projects": {
+                "type": "array",
+                "items": {"type": "string"},
+                "description": "Array of project gids.",
+            },
+            "notes": {"type": "string"},
+        },
+    }
+    project: dict[str, Any] = {
+        "type": "object",
+        "properties": {"gid": {**GID, "readOnly": True}, "title": {"type": "string"}},
+    }
+
+    def wrapped(schema: Any) -> dict[str, Any]:
+        return {"type": "object", "properties": {"data": schema}}
+
+    def sent(**fields: Any) -> dict[str, Any]:
+        return {"requestBody": of_kind(wrapped({"type": "object", "properties": fields}))}
+
+    paths = dict[str, Any]()
+    for word, schema in (("tasks", task), ("projects", project)):
+        gid = in_path(f"{word[:-1]}_gid")
+        paths[f"/{word}"] = {
+            "get": answers(wrapped({"type": "array", "items": schema})),
+            "post": {**sent(**schema["properties"]), **answers(wrapped(schema))},
+        }
+        paths[f"/{word}/{{{word[:-1]}_gid}}"] = {"parameters": [gid], "get": answers(wrapped(schema))}
+    found = paths["/tasks/{task_gid}"]
+    found["put"] = {
+        **sent(name=task["properties"]["name"], notes={"type": "string"}),
+        **answers(wrapped(task)),
+    }
+    for verb, fields in (
+        ("addProject", {"project": {"type": "string", "description": "The project to add the task to."}}),
+        (
+            "setParent",
+            {"parent": {"type": "string", "description": "The new parent of the task, or `null`."}},
+        ),
+        (
+            "addDependencies",
+            {"dependencies": {**task["properties"]["projects"], "description": "An array of task gids."}},
+        ),
+    ):
+        body = {"type": "object", "properties": fields, "required": [*fields]}
+        paths[f"/tasks/{{task_gid}}/{verb}"] = {
+            "parameters": [in_path("task_gid")],
+            "post": {"requestBody": of_kind(wrapped(body)), **answers(wrapped(task))},
+        }
+    return paths
+
+
+def named(world: MockWorld, part: str) -> str:
+    return min((name for name in world.tools if part in name), key=len)
+
+
+def test_what_is_sent_names_records_that_there_are(tmp_path: Path) -> None:
+    text = document(of_tasks())
+    world = MockWorld(text, "it")
+    tasks, projects = (list(cast("dict[str, Any]", world.play(()).state)[it]) for it in ("tasks", "projects"))
+    for verb, name, there in (
+        ("add_project", "project", projects[1]),
+        ("set_parent", "parent", tasks[1]),
+        ("add_dependencies", "dependencies", [tasks[1], tasks[2]]),
+    ):
+        tool, wrong = named(world, verb), "nothing" if isinstance(there, str) else [tasks[1], "nothing"]
+        good, bad = (call(tool, task_gid=tasks[0], **{name: one}) for one in (there, wrong))
+        assert world.play([good]).outcomes[0].error is None
+        assert "There is no" in str(world.play([bad]).outcomes[0].error)
+        before = MockWorld(text, "it", version=3)
+        assert (
+            before.play([call(named(before, verb), task_gid=tasks[0], **{name: wrong})]).outcomes[0].error
+            is None
+        )
+    created = "post_tasks"
+    assert world.play([call(created, name="x", projects=[projects[0]])]).outcomes[0].error is None
+    assert "There is no project" in str(
+        world.play([call(created, name="x", projects=["P"])]).outcomes[0].error
+    )
+
+
+def test_rows_have_ids_like_the_example_and_one_type() -> None:
+    rows = cast(
+        "dict[str, dict[str, Any]]",
+        cast("Any", MockWorld(document(of_tasks()), "it").play(()).state)["tasks"],
+    )
+    assert {one["resource_type"] for one in rows.values()} == {"task"}
+    assert all(one["workspace"].isdigit() and len(one["workspace"]) == 5 for one in rows.values())
+    assert len({one["workspace"] for one in rows.values()}) > 1
+    assert {one["name"] for one in rows.values()} != {"Buy catnip"}
+
+
+def test_tasks_use_what_a_call_with_a_gid_has_made_and_change_it(tmp_path: Path) -> None:
+    (tmp_path / "api.json").write_text(document(of_tasks()))
+    wanted = Wanted(origin=origin_of(str(tmp_path / "api.json")), base=40, held_out=10)
+    made = make(tmp_path / "it", wanted, examined, Silent())
+    world = MockWorld(document(of_tasks()), "it")
+    update, create = "put_tasks_task_gid", "post_tasks"
+    assert {update, create, named(world, "set_parent")} <= {*made.graph.recipes}
+    assert any((link.reader, link.user) == (create, update) for link in made.graph.links)
+    ways = made.graph.recipes[named(world, "add_project")].ways
+    assert ways["project"].startswith("projects.")

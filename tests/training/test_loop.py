@@ -407,7 +407,11 @@ def test_the_progress_of_an_update_counts_its_epochs(tmp_path: Path) -> None:
     loop.run()
     with PoolStore.open(tmp_path / "h/pool.db", create=False) as store:
         specs = [len(store.samples(number)) for number in (1, 2, 3)]
-        sequences = [5 + sum(len(group.traces) for group in store.groups(number)) for number in (1, 2, 3)]
+        told = [  # groups without an advantage are left out; five demonstrations are replayed
+            [one for one in store.groups(number) if len({trace.reward for trace in one.traces}) > 1]
+            for number in (1, 2, 3)
+        ]
+        sequences = [5 + sum(len(group.traces) for group in groups) for groups in told]
     assert any(specs)
     assert [stages[f"round {n}/3: update of the simulator"] for n in (1, 2, 3)] == [3 * n for n in specs]
     assert [stages[f"round {n}/3: update of the agent"] for n in (1, 2, 3)] == [2 * n for n in sequences]

@@ -353,10 +353,10 @@ class Learner:
         agent, config = self.policies.agent, self.policies.agent.config
         if not config.train:
             return {"agent/zero_advantage_rate": zero_advantage_rate(groups, config)}
-        sequences = len(replayed) + sum(len(g.traces) + (config.guidance != "none") for g in groups)
-        with stage("agent_update", "update of the agent", items=sequences * config.epochs, unit="sequences"):
-            known = await agent.solutions(self.env, groups, replayed)
-            batch = agent_credit(config)(groups, known, config, temperature=config.temperature)
+        known = await agent.solutions(self.env, groups, replayed)
+        batch = agent_credit(config)(groups, known, config, temperature=config.temperature)
+        sequences = len(batch.data) * config.epochs  # groups without an advantage are left out
+        with stage("agent_update", "update of the agent", items=sequences, unit="sequences"):
             metrics = await agent.learn(batch, round_=number, rounds=self.config.run.rounds)
         guided = sum(group.task.id in known for group in groups)
         return {

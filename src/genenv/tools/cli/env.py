@@ -255,7 +255,7 @@ def _new(folder: Path, wanted: make_bundle.Wanted) -> None:
     """
     with stoppable(f"nothing of {folder} is kept, and the same command begins anew"):
         made = make_bundle.make(folder, wanted, examined, ConsoleReporter())
-    typer.echo(inert(make_bundle.readme(made)))
+    typer.echo(inert(make_bundle.summary(made)))
     again = f"genenv env tasks {shlex.quote(str(folder))}"
     if made.stopped:
         drawn = f"{made.drawn.base} tasks for training and {made.drawn.held_out} for measuring"

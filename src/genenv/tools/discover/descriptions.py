@@ -39,7 +39,9 @@ _FORMATS = (
     (IDENTIFIER, re.compile(r"\balphanumeric|\bunderscores?\b|\bno spaces\b|\bslug\b", re.IGNORECASE)),
 )
 _APART = re.compile(
-    r"mutually exclusive|not both|cannot be (?:used|combined|set|given)|instead of", re.IGNORECASE
+    r"mutually exclusive|not both|(?:cannot|can't|may not|must not) (?:both )?be "
+    r"(?:used|combined|set|given|provided|specified|passed)|instead of",
+    re.IGNORECASE,
 )
 _TOGETHER = re.compile(r"together with|along with|in combination with|requires|is required if", re.IGNORECASE)
 _ONLY = re.compile(r"\bonly (?:for|if|when|with|used|valid|applies|relevant)\b[^.;)]*", re.IGNORECASE)
@@ -73,6 +75,11 @@ def listed(description: str) -> list[str]:
 def text_format(description: str) -> str:
     """Return the format of a text that a description names: a JSON schema's, `BASE64` or `IDENTIFIER`."""
     return next((name for name, pattern in _FORMATS if pattern.search(description)), "")
+
+
+def exclusions(description: str) -> list[str]:
+    """Return the sentences of a description that say which arguments exclude each other."""
+    return [one.strip() for one in _SENTENCE.findall(description) if _APART.search(one)]
 
 
 def is_said_required(tool: Tool, name: str) -> bool:
@@ -114,7 +121,9 @@ def agreeing(tool: Tool, given: Collection[str]) -> list[str]:
     kept = [name for name in tool.properties if name in given]
     waiting = list(kept)
     while waiting:
-        needed = [one for one in _meant(tool, waiting.pop(0), _TOGETHER) if one not in kept]
+        name = waiting.pop(0)
+        apart = _meant(tool, name, _APART)  # "cannot be given together with" is no need
+        needed = [one for one in _meant(tool, name, _TOGETHER) if one not in (*kept, *apart)]
         kept += needed
         waiting += needed
     for name in list(kept):

@@ -154,7 +154,8 @@ class Probe:
         for slot, needed in self._slots.items():  # a change of nothing may be refused
             if not needed and not self._found:
                 outer = slot if slot in self._tool.properties else slot.partition(".")[0]
-                self._try({outer: FRESH, **first, slot: self._ways(slot)[0]}, (outer, slot))
+                for way in dict.fromkeys((self._ways(slot)[0], FRESH)):
+                    self._try({outer: FRESH, **first, slot: way}, (outer, slot))
 
     def try_ways(self, ways: Mapping[str, str]) -> None:
         """Try sources that are known from elsewhere."""

@@ -24,7 +24,8 @@ NAMES, INDEX = "{}", "[]"
 """Marks the keys of a mapping that is no table, and the indices of a list: what stands in brackets."""
 _ARRAY = {"shape", "dtype", "sha256"}
 """Fields that stand for a large array in a state."""
-_NAMING = frozenset({"id", "key", "name", "number", "no", "code", "title", "slug", "ref", "path"})
+_IDS = frozenset({"id", "gid", "guid", "sid", "uuid"})
+_NAMING = _IDS | {"key", "name", "number", "no", "code", "title", "slug", "ref", "path"}
 """Words for fields that name a record."""
 _SPOKEN = frozenset({"name", "title"})
 """Words for names that people say; the key of a record is seldom one of these."""

@@ -123,7 +123,7 @@ def told_values(tool: Tool, parameter: str) -> str:
     if tool.resolved(schema).get("type") in ("integer", "number"):
         is_told = _RANGE.search(told) is not None
     else:
-        is_told = len(quoted(told)) > 1 or bool(listed(told))
+        is_told = len(_said(tool, told, plain=False)) > 1 or bool(listed(told))
     return "its description" if is_told else ""
 
 
@@ -163,7 +163,7 @@ def _value(
             if not plain and (allowed := listed(told)):
                 return rng.choice(allowed)
             is_sure = not plain and not has_examples(told)
-            if len(named := quoted(told)) > 1 and (is_sure or rng.random() < _AS_QUOTED):
+            if len(named := _said(tool, told, plain=plain)) > 1 and (is_sure or rng.random() < _AS_QUOTED):
                 return rng.choice(named)
             if plain:
                 return _string(schema, name, rng, set(words_of(tool.name)))
@@ -173,6 +173,15 @@ def _value(
             likely = None if schema.keys() & _SHAPES else _likely(words_of(name), words_of(tool.name), rng)
             about = {"file"} if _FILES.search(tool.description) else set[str]()
             return likely or _string(schema, name, rng, about.union(words_of(tool.name)), endings)
+
+
+_NO_VALUES = frozenset({"null", "none", "nil", "true", "false", "undefined"})
+
+
+def _said(tool: Tool, told: str, *, plain: bool) -> list[str]:
+    """Return the quoted words of a description that may be values: no parameter's name, and not `null`."""
+    others = frozenset[str]() if plain else _NO_VALUES.union(tool.properties)
+    return [one for one in quoted(told) if one not in others]
 
 
 def _bounded(schema: JsonObject, description: str) -> JsonObject:

@@ -387,6 +387,29 @@ def readme(made: Made) -> str:
     return "\n".join(lines)
 
 
+_MOST_SHOWN = 16
+"""Maximum number of tools, and of findings, that the summary of a bundle shows."""
+
+
+def summary(made: Made) -> str:
+    """Return what a terminal shows of the README: all of it, or how many lines each long part of it has."""
+    lines = readme(made).splitlines()
+    table = [one for one in lines if one.startswith("|")]
+    tools = len(table) - 2
+    notes = [one for one in lines if one.startswith("- ")]
+    if tools <= _MOST_SHOWN >= len(notes):
+        return "\n".join(lines)
+    parts = lines[:3]
+    parts += [*table, ""] if tools <= _MOST_SHOWN else []
+    for kind in ("never succeeded", "is no tool", "are no tools"):
+        some = [one for one in notes if kind in one]
+        parts += some[:_MOST_SHOWN] + [f"- {len(some) - _MOST_SHOWN} more of this kind"] * (
+            len(some) > _MOST_SHOWN
+        )
+    what = f"{tools} tools with where their arguments come from, and {len(notes)} findings"
+    return "\n".join([*parts, "", f"README.md of the bundle lists all: {what}.", ""])
+
+
 def _no_tools(left_out: Mapping[str, str]) -> Iterator[str]:
     """Yield a line for each reason why functions cannot be tools."""
     for why in dict.fromkeys(left_out.values()):

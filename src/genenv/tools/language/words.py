@@ -60,8 +60,8 @@ person customer user author assignee owner member contact employee guest patient
 """Words of parameters that take a person's name. Mock tables rely on them: more words belong in `PEOPLE`."""
 PEOPLE = PERSON_WORDS | frozenset(
     _listed("""
-attendee buyer client colleague driver friend holder lead manager passenger pupil seller student subscriber
-teacher tenant traveler visitor
+attendee buyer client collaborator colleague driver follower friend holder lead manager participant passenger
+pupil reviewer seller student subscriber teacher tenant traveler visitor watcher
 """)
 )
 """Nouns of what has a person's name."""

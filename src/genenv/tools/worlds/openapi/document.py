@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from genenv.errors import UsageError
+from genenv.tools.discover.descriptions import exclusions
 from genenv.tools.discover.state_values import parts_of, words_of
 from genenv.tools.worlds.base import Tool
 from genenv.types import Json, JsonObject
@@ -47,13 +48,14 @@ class Document:
         text: JSON or YAML.
         name: what messages call it.
         errors_answer: whether an operation whose success has no content answers as an error does.
+        cut: whether long descriptions lose what arguments exclude each other, too.
 
     Raises:
         UsageError: the text is not an OpenAPI document.
     """
 
-    def __init__(self, text: str, name: str, *, errors_answer: bool = False) -> None:
-        self.errors_answer = errors_answer
+    def __init__(self, text: str, name: str, *, errors_answer: bool = False, cut: bool = False) -> None:
+        self.errors_answer, self._cut = errors_answer, cut
         root = read_document(text, name)
         if not isinstance(root, Mapping):
             raise UsageError(f"{name} is no OpenAPI document, but {type(root).__name__}")
@@ -104,7 +106,7 @@ class Document:
     def _schema(self, node: object, writing: bool, inside: tuple[str, ...]) -> dict[str, Any]:
         schema, inside = self._followed(node, inside)
         kept: dict[str, Any] = {key: schema[key] for key in _KEPT if key in schema}
-        _modern(kept, schema)
+        _modern(kept, schema, cut=self._cut)
         properties = schema.get("properties")
         if isinstance(properties, Mapping):
             shown = self._shown(cast(Node, properties), writing=writing)
@@ -172,7 +174,7 @@ def _only(schema: Node) -> Sequence[object]:
     return listed if len(listed) == 1 else ()
 
 
-def _modern(kept: dict[str, Any], schema: Node) -> None:
+def _modern(kept: dict[str, Any], schema: Node, *, cut: bool) -> None:
     """Convert keywords of OpenAPI 3.0 to current JSON schema."""
     kind = kept.get("type")
     if isinstance(kind, list):
@@ -188,7 +190,9 @@ def _modern(kept: dict[str, Any], schema: Node) -> None:
     if examples := [one for one in listed if isinstance(one, _PYTHON.get(str(kept.get("type")), ()))]:
         kept["examples"] = examples[:4]
     if told := _told(schema.get("description")):
-        kept["description"] = told
+        full = " ".join(str(schema["description"]).split())
+        more = [one for one in exclusions(full) if one not in told] if not cut else []
+        kept["description"] = " ".join((told, *(_told(f"{one}.") for one in more[:1])))
     if kept.get("default", 0) is None:
         del kept["default"]
 

@@ -52,7 +52,8 @@ class MockWorld:
     asked: Collection[str] = ()
 
     def __init__(self, text: str, name: str, only: Sequence[str] = (), version: int = NEWEST) -> None:
-        resources = Resources(operations(Document(text, name, errors_answer=version < 3), only))
+        document = Document(text, name, errors_answer=version < 3, cut=version < 4)
+        resources = Resources(operations(document, only), refer=version > 3)
         self.tables = resources.tables
         """The tables by name."""
         self.left_out: dict[str, str] = dict(resources.left_out)
@@ -75,8 +76,13 @@ class MockWorld:
         checked: set[str] = set()
         while True:
             kept, others = chosen(sound, self.tables, only)
-            used = {other for one in kept for other in (one.table, *self.tables[one.table].links.values())}
-            self.first = first_state({key: one for key, one in self.tables.items() if key in used}, seed)
+            used = {
+                other
+                for one in kept
+                for other in (one.table, *self.tables[one.table].links.values(), *one.refers.values())
+            }
+            tables = {key: one for key, one in self.tables.items() if key in used}
+            self.first = first_state(tables, seed, alike=self.version > 3)
             self.actions = {one.operation.name: one for one in kept}
             self.tellers = {tool: AnswerBuilder(one.answer, tool) for tool, one in self.actions.items()}
             self.tools: dict[str, Tool] = {tool: self.parameters[tool].tool for tool in self.actions}
@@ -156,8 +162,9 @@ class MockWorld:
                 return None
             if name in held:
                 args[argument] = record[held[name]]
-            elif (other := table.refers.get(name)) and self.first.get(other):
-                args[argument] = next(iter(self.first[other].values()))[self.tables[other].key]
+            elif (other := table.refers.get(name) or action.refers.get(name)) and self.first.get(other):
+                one = next(iter(self.first[other].values()))[self.tables[other].key]
+                args[argument] = [one] if tooled.properties[argument].get("type") == "array" else one
             else:
                 args[argument] = valued(name, tooled.properties[argument], rng)
         return Call(tool=tool, args=args)
@@ -209,13 +216,15 @@ class MockSession:
             owned = [one for one in rows.values() if _belongs(one, owner)]
             return teller.told([one for one in owned if all(_fits(table, one, *arg) for arg in args.items())])
         if action.does is Does.CREATE:
-            return teller.told(self._created(table, {**args, **owner}))
+            return teller.told(self._created(table, {**args, **owner}, action.refers))
         key = path[action.key] if action.key in path else args.pop(cast(str, action.key))
         record = rows.get(str(key))
         if record is None or not _belongs(record, owner):
             raise _Refused(f"There is no {_one(table)} {key}.")
         key, part = record[table.key], action.part
         if action.does is Does.READ_PART and part not in record:
+            if self._world.version > 3 and action.answer is not None and action.answer.many:
+                return teller.told([])
             raise _Refused(f"{_one(table).capitalize()} {key} has no {' '.join(words_of(part))}.")
         if action.does is Does.DELETE:
             del rows[str(key)]
@@ -223,7 +232,7 @@ class MockSession:
             is_part = action.does is Does.SET_PART
             if not (args or is_part) and self._world.version > 1:
                 raise _Refused("There is nothing to change.")
-            self._referred(table, args)
+            self._referred({**action.refers, **table.links}, args)
             rows[str(key)] = record = {**record, **(_part_set(action, table, args) if is_part else args)}
         elif action.does is Does.READ_PART:
             return teller.told(record[part])
@@ -244,8 +253,8 @@ class MockSession:
                 raise _Refused(f"There is no {_one(self._tables[above])} {path[parameter]}.")
         return {name: path[parameter] for parameter, name in action.parents.items()}
 
-    def _created(self, table: Table, args: Record) -> Record:
-        self._referred(table, args)
+    def _created(self, table: Table, args: Record, refers: Mapping[str, str]) -> Record:
+        self._referred({**refers, **table.links}, args)
         rows = self._rows[table.name]
         key = args.get(table.key)
         while key is None:
@@ -280,10 +289,14 @@ class MockSession:
             self._world.made_up[place] = valued(name, schema, random.Random(f"{table.name} {name}"))
         return self._world.made_up[place]
 
-    def _referred(self, table: Table, args: Mapping[str, Json]) -> None:
-        for name, other in table.links.items():
-            if name in args and other in self._rows and str(args[name]) not in self._rows[other]:
-                raise _Refused(f"There is no {_one(self._tables[other])} {args[name]}.")
+    def _referred(self, links: Mapping[str, str], args: Mapping[str, Json]) -> None:
+        for name, other in links.items():
+            if name not in args or other not in self._rows:
+                continue
+            given = args[name]
+            for value in given if isinstance(given, list) else [given]:
+                if str(value) not in self._rows[other]:
+                    raise _Refused(f"There is no {_one(self._tables[other])} {value}.")
 
 
 def _one(table: Table) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -21,13 +22,15 @@ _MOST_OPTIONAL = 8
 """Maximum number of optional fields of a request body that become arguments."""
 _LONGEST = 8000
 """Maximum length in characters of an argument's schema; of a longer one parts are left out."""
-NEWEST = 3
+NEWEST = 4
 """Version of the rules by which new bundles read documents."""
 _PAGING = frozenset(
     {"limit", "offset", "page", "perpage", "pagesize", "size", "cursor", "sort", "sortby", "order", "orderby"}
 )
 """Parameters for paging and sorting, which tasks omit."""
 _SEARCH = frozenset({"q", "query", "search", "keyword", "term", "text"})
+_DEPRECATED = re.compile(r"\W*deprecated\b", re.IGNORECASE)
+"""The beginning of a description of what should no longer be given."""
 
 
 class Parameters:
@@ -77,7 +80,7 @@ class Parameters:
             if one.place == "path" and is_any and kind == "integer":
                 yield replace(one, schema={**told, "type": kind})
             elif one.place == "path" or (one.place == "query" and (one.required or self._is_of_use(one))):
-                yield replace(one, schema=varied(one.schema))
+                yield replace(one, schema=self._varied(one.name, one.schema))
 
     def _is_of_use(self, parameter: Parameter) -> bool:
         """Whether a query parameter selects records."""
@@ -103,10 +106,21 @@ class Parameters:
         asked = {n: one for n, one in action.sent.items() if n not in hidden and not is_fixed(one.schema)}
         kept = [name for name, one in asked.items() if one.required or name == action.key]
         optional = [name for name, one in asked.items() if name not in kept and not _is_free(one.schema)]
-        optional.sort(key=lambda name: _is_nested(asked[name].schema))
+        optional.sort(key=lambda name: self._rank(name, asked[name].schema))
         kept += optional[: 0 if action.does is Does.DELETE and self._version > 1 else _MOST_OPTIONAL]
         self.unused = [name for name in asked if name not in kept]
-        return {name: _telling(_brief(varied(one.schema))) for name, one in asked.items() if name in kept}
+        varied = {name: self._varied(name, one.schema) for name, one in asked.items() if name in kept}
+        return {name: _telling(_brief(schema)) for name, schema in varied.items()}
+
+    def _varied(self, name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+        return varied(schema, name if self._version > 3 else "")
+
+    def _rank(self, name: str, schema: Mapping[str, Any]) -> tuple[bool, ...]:
+        """Return what optional fields are ordered by: single ones first, of these what refers to records."""
+        if self._version <= 3:
+            return (_is_nested(schema),)
+        old = _DEPRECATED.match(str(schema.get("description", ""))) is not None
+        return _is_nested(schema), old, name not in {**self._table.links, **self._action.refers}
 
     def _needed(self, body: Mapping[str, Any]) -> set[str]:
         """Return the fields of a body that must be given for a call to make sense.

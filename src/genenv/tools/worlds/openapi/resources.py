@@ -27,6 +27,7 @@ from genenv.tools.worlds.openapi.shapes import (
     fields_of,
     is_fixed,
     is_reference,
+    items_of,
     one_of,
     plain,
     properties_of,
@@ -117,14 +118,20 @@ class Action:
     """For `READ_PART` and `SET_PART`, the field of the record."""
     sent: Fields = field(default_factory=dict[str, Any])
     """Fields of the request body."""
+    refers: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Fields of the request body that hold keys of a table, or lists of them, with that table."""
     answer: Answer | None = None
     """The declared response; None if the document declares none."""
 
 
 class Resources:
-    """The tables and actions inferred from the operations of a document."""
+    """The tables and actions inferred from the operations of a document.
 
-    def __init__(self, operations: Sequence[Operation]) -> None:
+    With `refer`, descriptions and lists are read for the tables that fields of a request refer to.
+    """
+
+    def __init__(self, operations: Sequence[Operation], *, refer: bool = True) -> None:
+        self._refer = refer
         self.tables: dict[str, Table] = {}
         self.actions: list[Action] = []
         self.left_out: dict[str, str] = {one.name: one.problem for one in operations if one.problem}
@@ -316,6 +323,28 @@ class Resources:
                 return other
         return None
 
+    def _refers(self, table: Table, sent: Fields) -> dict[str, str]:
+        """Return the fields of a request that name records by their keys, with the tables of these.
+
+        Such a field is called like a table, or `parent`, or its description says what the id is of: "An array
+        of task gids", "The gid of a custom field".
+        """
+        found: dict[str, str] = {}
+        for name, one in sent.items():
+            schema = items_of(one.schema) if one.schema.get("type") == "array" else one.schema
+            told = f"{one.schema.get('description', '')} {schema.get('description', '')}".lower()
+            ways = [plain(phrase) for phrase in _ids_of(told)]
+            if one_of(name) == "parent":
+                ways.append(one_of(table.word))
+            elif one_of(name) in plain(" ".join(words_of(told))) and not _NAME.search(told):
+                ways.append(one_of(name))
+            for way in ways if name != table.key and "enum" not in schema else ():
+                for other in self._called.get(way, ()):
+                    key = self.tables[other].fields[self.tables[other].key]
+                    if key.get("type", "string") == schema.get("type"):
+                        found.setdefault(name, other)
+        return found
+
     # actions
 
     def _action(self, operation: Operation) -> Action:
@@ -350,7 +379,8 @@ class Resources:
             parents={one: self._link(table, *owner) for one, owner in above.items()},
             above=above,
             part=more.get("part", ""),
-            sent=self._sent(operation, word),
+            sent=(sent := self._sent(operation, word)),
+            refers=self._refers(table, sent) if self._refer else {},
             answer=more.get("answer") or self._answer(operation, word, listing=listing),
         )
 
@@ -382,11 +412,31 @@ class Resources:
             raise _NoAction("it deletes a part of a record")
         if operation.method != "get" and not operation.body and _verb(last) is None:
             raise _NoAction("what it does to a record is not said")
-        return self._made(operation, does, place, part="_".join(words_of(last)) or last)
+        part = "_".join(words_of(last)) or last
+        if self._refer and does is Does.READ_PART:  # the field may have the very name
+            fields = self.tables[self._names[place[0]]].fields
+            part = next((one for one in fields if plain(one) == plain(last)), part)
+        return self._made(operation, does, place, part=part)
 
 
 class _NoAction(Exception):
     """An operation cannot be mapped to an action. The message says why."""
+
+
+_NAME = re.compile(r"\b(?:name|names|named|title|label)\b")
+_ID_OF = re.compile(
+    r"\b(?:g|s|uu)?id(?:entifier)?s? (?:of|for) (?:an? |the |some )?((?:\w+ ?){1,3})(?![\w'’])"
+)
+_IDS_OF = re.compile(r"\b((?:\w+ ){1,3})(?:g|s|uu)?ids?\b")
+
+
+def _ids_of(told: str) -> Iterator[str]:
+    """Yield what a description says an id is of, in the singular, longest first: `custom field`, `custom`."""
+    for pattern, of in ((_ID_OF, True), (_IDS_OF, False)):
+        for match in pattern.findall(told):
+            words = [singular(word) for word in match.split()]
+            for n in range(len(words)):
+                yield " ".join(words[: len(words) - n] if of else words[n:])
 
 
 def _only_names(sent: Fields, key: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, cast
@@ -38,30 +39,35 @@ Record = dict[str, Json]
 State = dict[str, dict[str, Record]]
 
 
-def first_state(tables: Mapping[str, Table], seed: str) -> State:
-    """Return the initial rows of all tables; records that they refer to exist."""
+def first_state(tables: Mapping[str, Table], seed: str, *, alike: bool = True) -> State:
+    """Return the initial rows of all tables; records that they refer to exist. For `alike` see `varied`."""
     state: State = {}
     waiting = dict(tables)
     while waiting:
         ready = [name for name, one in waiting.items() if not set(one.links.values()) & ({*waiting} - {name})]
         for name in ready or list(waiting)[:1]:  # in a cycle of references, start with any table
             table = waiting.pop(name)
-            state[name] = _rows(table, tables, state, random.Random(f"{seed} {name}"))
+            state[name] = _rows(table, tables, state, random.Random(f"{seed} {name}"), alike=alike)
     return {name: state[name] for name in tables}
 
 
 def _rows(
-    table: Table, tables: Mapping[str, Table], state: Mapping[str, Mapping[str, Record]], rng: random.Random
+    table: Table,
+    tables: Mapping[str, Table],
+    state: Mapping[str, Mapping[str, Record]],
+    rng: random.Random,
+    *,
+    alike: bool,
 ) -> dict[str, Record]:
     """Return the initial rows of a table, given the rows of the tables that it can refer to."""
     rows: dict[str, Record] = {}
     others = [name for name in table.owners.values() if name not in (*table.parents, table.key)]
     owners = {name: [valued(name, table.fields[name], rng) for _ in range(2)] for name in others}
     for number in range(1, ROWS + 1):
-        record = _drawn(table, rng, examples=number == 1)
+        record = _drawn(table, rng, examples=number == 1, alike=alike)
         record |= {name: rng.choice(values) for name, values in owners.items()}
         for name, other in table.links.items():
-            if there := list(state.get(other, {}).values()):
+            if there := list(state.get(other, {}).values()) or (_foretold(tables[other]) if alike else []):
                 owner = rng.choice(there)
                 record[name] = owner[tables[other].key]
                 if name in table.parents:  # the owners of the owner are owners of this record
@@ -76,7 +82,13 @@ def _rows(
     return rows
 
 
-def _drawn(table: Table, rng: random.Random, *, examples: bool) -> Record:
+def _foretold(table: Table) -> list[Record]:
+    """Return the keys of rows that are not drawn yet, as tables may refer to each other in a circle."""
+    keys = [] if table.given else [new_key(table, number) for number in range(1, ROWS + 1)]
+    return [{table.key: key} for key in keys if key is not None]
+
+
+def _drawn(table: Table, rng: random.Random, *, examples: bool, alike: bool) -> Record:
     """Return a record with random values, without a key unless users choose it.
 
     Only with `examples`, a field may take the document's only example: not all rows should have it.
@@ -86,20 +98,49 @@ def _drawn(table: Table, rng: random.Random, *, examples: bool) -> Record:
     record: Record = {}
     for name in names:
         if name in known[:_MOST_FIELDS] or name in table.required:
-            schema = table.fields[name] if examples else varied(table.fields[name])
+            schema = table.fields[name]
+            schema = schema if examples else varied(schema, name if alike else "")
             value = valued(name, schema, rng)
             if name in table.required or value not in ({}, [], None):
                 record[name] = value
     return record
 
 
-def varied(schema: Mapping[str, Any]) -> dict[str, Any]:
+_CLASSES = frozenset({"class", "kind", "object", "type"})
+"""Last words of fields whose value says what a record is, so that all records of a table share it."""
+_ID = re.compile(r"(?=\D*\d)[A-Za-z]{0,8}(?:[_-]?[A-Za-z0-9])+")
+"""An example that is an id, and no word, number with a point, or date."""
+_DAY = re.compile(r"\d{4}-\d\d(?:-\d\d.*)?")
+_MOST_EXAMPLES = 6
+
+
+def varied(schema: Mapping[str, Any], name: str = "") -> dict[str, Any]:
     """Return a schema without its example if there is only one, as all values would be equal.
 
     The example is kept if the schema has a pattern from which texts cannot be drawn reliably.
+
+    Args:
+        schema: of a field.
+        name: the name of the field, if an example that says what a record is (`"type": "task"`) is to be
+            kept, too, and one that is an id (`12345`, `cus_4fx`) to be joined by others that look like it.
     """
-    stays = not is_simple(schema.get("pattern", ""))
-    return {name: one for name, one in schema.items() if name != "examples" or len(one) > 1 or stays}
+    examples = cast("Sequence[Json]", schema.get("examples", ()))
+    (one,) = examples if len(examples) == 1 else (None,)
+    if len(examples) != 1 or not is_simple(schema.get("pattern", "")):
+        return dict(schema)
+    if name and isinstance(one, str) and not {"enum", "format", "pattern"} & set(schema):
+        if _CLASSES & {*words_of(name)[-1:]}:
+            return dict(schema)
+        if _ID.fullmatch(one) and not _DAY.fullmatch(one):
+            rng = random.Random(one)
+            others = ("".join(_like(sign, rng) for sign in one) for _ in range(_MOST_EXAMPLES - 1))
+            return {**schema, "examples": [one, *others]}
+    return {name: one for name, one in schema.items() if name != "examples"}
+
+
+def _like(sign: str, rng: random.Random) -> str:
+    """Return another digit for a digit; other signs are kept."""
+    return str(rng.randrange(1, 10)) if sign.isdigit() else sign
 
 
 def valued(name: str, schema: Mapping[str, Any], rng: random.Random, depth: int = 0) -> Json:
@@ -267,7 +308,7 @@ def _fitting(value: Json, schema: Mapping[str, Any]) -> Json:
     if kind not in _PYTHON or (isinstance(value, _PYTHON[kind]) and not is_bool):
         return value
     if kind == "array" and not isinstance(value, dict):
-        return [value] if value is not None else None
+        return None if value is None else _fitting([value], schema)
     if kind == "object" and isinstance(value, str | int):
         path = reference_path(schema)
         for name in reversed(path):
