@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import threading
 import time
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from bundles import call
 from genenv.errors import UsageError
 from genenv.gate.gate import examined
 from genenv.progress import Silent
+from genenv.tools.generate.fresh_values import fresh
 from genenv.tools.generate.make_bundle import Made, Wanted, make
 from genenv.tools.worlds.openapi.document import Document, operations
 from genenv.tools.worlds.openapi.loading import load_text
@@ -26,6 +28,7 @@ from genenv.tools.worlds.openapi.mock_world import MockWorld
 from genenv.tools.worlds.openapi.service import Requests, Service, ServiceOrigin
 from genenv.tools.worlds.origins import origin_of
 from genenv.tools.worlds.sources import OpenApiSource
+from genenv.untrusted.schemas import Validator, plain_schema
 from orders_api import Api, as_json, served
 
 JSON = "application/json"
@@ -460,7 +463,7 @@ def test_a_change_needs_a_value_in_bundles_made_from_now_on(tmp_path: Path) -> N
     )
     text = document(paths)
     source = origin_of(str(write(tmp_path, text))).bring(tmp_path / "files")
-    assert cast(OpenApiSource, source).version == 3
+    assert cast(OpenApiSource, source).version == 4
     world, before = MockWorld(text, "it"), OpenApiSource(file="openapi.json").open(tmp_path / "files")
     nothing = [call("put_orders_id", id="ORD-101")]
     assert world.play(nothing).outcomes[0].error == "There is nothing to change."
@@ -570,3 +573,71 @@ def test_a_key_in_the_query_is_sent_there_and_kept_nowhere(
         assert not any("api_key" in headers for _, _, headers in api.received)
     assert [one.heading for one in source.open(tmp_path / "files").tools.values()] == ["stock()", "lots()"]
     assert "k3y" not in "".join(one.read_text() for one in (tmp_path / "files").iterdir())
+
+
+PAYMENT: dict[str, Any] = {
+    "oneOf": [{"$ref": "#/components/schemas/Card"}, {"$ref": "#/components/schemas/Bank"}],
+    "discriminator": {"propertyName": "method", "mapping": {"by_card": "#/components/schemas/Card"}},
+}
+ALTERNATIVES: dict[str, Any] = {
+    "Card": {
+        "type": "object",
+        "required": ["method", "holder"],
+        "additionalProperties": False,
+        "properties": {
+            "method": {"type": "string"},
+            "holder": {"type": "string"},
+            "pin": {"type": "integer"},
+        },
+    },
+    "Bank": {
+        "type": "object",
+        "required": ["iban"],
+        "properties": {"method": {"type": "string"}, "iban": {"type": "string"}},
+    },
+    "Guest": {
+        "type": "object",
+        "properties": {
+            "id": {"type": "string"},
+            "name": {"type": "string"},
+            "email": {"type": "string"},
+            "phone": {"type": "string"},
+            "payment": PAYMENT,
+        },
+        "required": ["name", "payment"],
+        "oneOf": [{"required": ["email"]}, {"required": ["phone"]}],
+    },
+}
+
+
+def test_of_alternatives_a_call_gives_one_in_all_its_fields() -> None:
+    paths = records("guests", {"$ref": "#/components/schemas/Guest"})
+    world = MockWorld(document(paths, **ALTERNATIVES), "it.json")
+    create = next(one for name, one in world.tools.items() if name.startswith("post"))
+    assert create.required == {"name", "payment", "email"}
+    assert "phone" not in create.properties
+    guest = {**ALTERNATIVES["Guest"], "components": {"schemas": ALTERNATIVES}}
+    whole = Validator(plain_schema(guest))
+    for seed in range(20):
+        args = {name: fresh(create, name, random.Random(seed)) for name in create.properties}
+        assert create.problem(args) is None
+        payment = cast("dict[str, object]", args["payment"])
+        assert payment["method"] == "by_card"
+        assert set(payment) == {"method", "holder"}
+        assert whole.problem(args) is None
+
+
+def test_old_bundles_keep_the_fields_of_all_alternatives() -> None:
+    paths = records("guests", {"$ref": "#/components/schemas/Guest"})
+    world = MockWorld(document(paths, **ALTERNATIVES), "it.json", version=3)
+    create = next(one for name, one in world.tools.items() if name.startswith("post"))
+    assert {"email", "phone"} <= {*create.properties}
+
+
+def test_alternatives_of_a_request_body_are_one_tool() -> None:
+    schema = {**PAYMENT, "type": "object"}
+    world = MockWorld(document(records("payments", schema), **ALTERNATIVES), "it.json")
+    create = next(one for name, one in world.tools.items() if name.startswith("post"))
+    assert set(create.properties) == {"holder", "pin"}  # which alternative it is, is no question
+    (outcome,) = world.play([call(create.name, holder="Ada")]).outcomes
+    assert cast("dict[str, object]", outcome.result)["method"] == "by_card"

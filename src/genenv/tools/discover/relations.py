@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 
-from genenv.tools.discover.state_values import ANY, KEY, NAMES, NAMING, names_records, records, words_of
+from genenv.tools.discover.state_values import ANY, KEY, NAMES, NAMING, records, refers, words_of
 from genenv.types import Json
 
 Slot = tuple[str, str]
@@ -111,7 +111,7 @@ def _holding(fields: Mapping[str, set[str]], slot: Slot, values: set[str]) -> li
 
 def _is_id(slot: Slot) -> bool:
     """Whether the values of an argument come from ids of records."""
-    return names_records(_stem(slot[1].rstrip(")")))
+    return refers(_stem(slot[1].rstrip(")")))
 
 
 def _stem(kind: str) -> str:

@@ -205,7 +205,7 @@ def _object(tool: Tool, schema: JsonObject, rng: random.Random, depth: int, *, p
     return {
         name: _value(tool, inner, name, rng, depth + 1, plain=plain)
         for name, inner in properties.items()
-        if name in required
+        if name in required or ("const" in inner and not plain)  # it may tell which alternative it is
     }
 
 

@@ -89,10 +89,11 @@ class OpenApiSource(BaseModel, frozen=True, extra="forbid"):
     """Path of the document in the folder `files`."""
     only: tuple[str, ...] = ()
     """Prefixes of the paths whose operations are tools; empty: all."""
-    version: Literal[1, 2, 3] = 1
+    version: Literal[1, 2, 3, 4] = 1
     """Rules by which the document is read: a bundle keeps those with which it was made. By the second ones,
     arguments have the document's names, a change needs a value, a deletion has no body. By the third ones, an
-    operation whose success has no content answers nothing; before, it answered as the document's errors."""
+    operation whose success has no content answers nothing; before, it answered as the document's errors. By
+    the fourth ones, an object of which there are alternatives is the first of them in all its fields."""
 
     @property
     def label(self) -> str:

@@ -47,13 +47,15 @@ class Document:
         text: JSON or YAML.
         name: what messages call it.
         errors_answer: whether an operation whose success has no content answers as an error does.
+        mixed: whether an object with alternatives has fields that only others than the first one require, and
+            any text in the field that tells which alternative it is.
 
     Raises:
         UsageError: the text is not an OpenAPI document.
     """
 
-    def __init__(self, text: str, name: str, *, errors_answer: bool = False) -> None:
-        self.errors_answer = errors_answer
+    def __init__(self, text: str, name: str, *, errors_answer: bool = False, mixed: bool = False) -> None:
+        self.errors_answer, self._mixed = errors_answer, mixed
         root = read_document(text, name)
         if not isinstance(root, Mapping):
             raise UsageError(f"{name} is no OpenAPI document, but {type(root).__name__}")
@@ -149,7 +151,36 @@ class Document:
         for part in parts:
             _join(whole, self._followed(part, inside)[0])
         _join(whole, {key: one for key, one in schema.items() if key not in ("allOf", "oneOf", "anyOf")})
+        if not self._mixed:
+            self._decide(whole, schema)
         return whole
+
+    def _decide(self, whole: dict[str, Any], schema: Node) -> None:
+        """Complete the choice of the first alternative of an object.
+
+        Fields that only other alternatives require are left out, and the field that a discriminator names has
+        the value of the first one.
+        """
+        ways = [one for one in as_list(schema.get("oneOf")) if self.resolved(one).get("type") != "null"]
+        required = as_list(whole.get("required"))
+        others = {name for way in ways[1:] for name in as_list(self.resolved(way).get("required"))}
+        fields = {
+            name: one
+            for name, one in as_object(whole.get("properties")).items()
+            if name in required or name not in others
+        }
+        told = as_object(schema.get("discriminator"))
+        name, first = told.get("propertyName"), (ways or [*as_list(schema.get("anyOf")), {}])[0]
+        target = str(as_object(first).get("$ref", ""))
+        if isinstance(name, str) and target:
+            _, _, short = target.rpartition("/")
+            mapping = as_object(told.get("mapping")).items()
+            tag = next((tag for tag, to in mapping if to in (target, short)), short)
+            if not _only(self.resolved(fields.get(name))):
+                fields[name] = {**self.resolved(fields.get(name)), "type": "string", "enum": [tag]}
+            whole["required"] = [*dict.fromkeys((*required, name))]
+        if fields or "properties" in whole:
+            whole["properties"] = fields
 
 
 def _join(whole: dict[str, Any], part: Node) -> None:

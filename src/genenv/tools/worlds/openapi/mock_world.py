@@ -52,7 +52,8 @@ class MockWorld:
     asked: Collection[str] = ()
 
     def __init__(self, text: str, name: str, only: Sequence[str] = (), version: int = NEWEST) -> None:
-        resources = Resources(operations(Document(text, name, errors_answer=version < 3), only))
+        document = Document(text, name, errors_answer=version < 3, mixed=version < 4)
+        resources = Resources(operations(document, only))
         self.tables = resources.tables
         """The tables by name."""
         self.left_out: dict[str, str] = dict(resources.left_out)

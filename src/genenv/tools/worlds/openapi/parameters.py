@@ -21,7 +21,7 @@ _MOST_OPTIONAL = 8
 """Maximum number of optional fields of a request body that become arguments."""
 _LONGEST = 8000
 """Maximum length in characters of an argument's schema; of a longer one parts are left out."""
-NEWEST = 3
+NEWEST = 4
 """Version of the rules by which new bundles read documents."""
 _PAGING = frozenset(
     {"limit", "offset", "page", "perpage", "pagesize", "size", "cursor", "sort", "sortby", "order", "orderby"}
