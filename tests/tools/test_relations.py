@@ -72,12 +72,12 @@ def explored(world: World) -> tuple[Explorer, Graph]:
 
 
 @cache
-def shop() -> tuple[Explorer, Graph]:
+def of_shop() -> tuple[Explorer, Graph]:
     return explored(InProcessWorld(f"{__name__}:Shop"))
 
 
 def test_ids_of_related_records_are_drawn_together() -> None:
-    explorer, graph = shop()
+    explorer, graph = of_shop()
     assert graph.recipes["cancel_order"].related == (("customer_id", "order_id"),)
     assert graph.recipes["use_voucher"].related == (("customer_id", "voucher_id"),)
     shop = Shop()
@@ -93,12 +93,12 @@ def test_ids_of_related_records_are_drawn_together() -> None:
 
 
 def test_a_tool_that_relates_records_takes_others_too() -> None:
-    _, graph = shop()
+    _, graph = of_shop()
     assert graph.recipes["give_order"].related == ()
 
 
 def test_what_an_earlier_call_finds_is_related_to_what_is_stated() -> None:
-    explorer, _ = shop()
+    explorer, _ = of_shop()
     orders = Shop().orders
     found = Link(reader="find_customer", user="cancel_order", parameter="customer_id", kind="customer_id")
     for seed in range(20):
@@ -109,7 +109,7 @@ def test_what_an_earlier_call_finds_is_related_to_what_is_stated() -> None:
 
 
 def test_what_an_earlier_call_makes_is_related_to_what_is_stated() -> None:
-    explorer, _ = shop()
+    explorer, _ = of_shop()
     placed = Link(reader="place_order", user="cancel_order", parameter="order_id", kind="order_id")
     for seed in range(20):
         linked = explorer.linked(placed, (), random.Random(seed))
@@ -118,7 +118,7 @@ def test_what_an_earlier_call_makes_is_related_to_what_is_stated() -> None:
 
 
 def test_graphs_of_before_name_no_relations() -> None:
-    _, graph = shop()
+    _, graph = of_shop()
     told = json.loads(graph_json(graph))
     for recipe in told["recipes"].values():
         del recipe["related"]
