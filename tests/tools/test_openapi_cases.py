@@ -28,6 +28,7 @@ from genenv.tools.worlds.openapi.mock_world import MockWorld
 from genenv.tools.worlds.openapi.service import Requests, Service, ServiceOrigin
 from genenv.tools.worlds.origins import origin_of
 from genenv.tools.worlds.sources import OpenApiSource
+from genenv.types import Json
 from genenv.untrusted.schemas import Validator, plain_schema
 from orders_api import Api, as_json, served
 
@@ -641,3 +642,13 @@ def test_alternatives_of_a_request_body_are_one_tool() -> None:
     assert set(create.properties) == {"holder", "pin"}  # which alternative it is, is no question
     (outcome,) = world.play([call(create.name, holder="Ada")]).outcomes
     assert cast("dict[str, object]", outcome.result)["method"] == "by_card"
+
+
+def test_the_example_of_a_list_is_one_of_its_items() -> None:
+    events = {"type": "array", "items": {"type": "string"}, "example": ["sent", "bounced", "opened"]}
+    schema = {"type": "object", "properties": {"id": {"type": "string"}, "events": events}}
+    for version, same in ((3, False), (4, True)):
+        world = MockWorld(document(records("hooks", schema)), "it.json", version=version)
+        create = next(one for name, one in world.tools.items() if name.startswith("post"))
+        drawn = cast("list[Json]", fresh(create, "events", random.Random(0)))
+        assert {*map(str, drawn)}.issubset(cast("list[str]", events["example"])) == same

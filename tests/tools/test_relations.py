@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
+import pytest
 from pydantic import TypeAdapter
 
 from bundles import made
@@ -16,7 +17,7 @@ from genenv.tools.bundle import graph_json
 from genenv.tools.discover.exploring import Explorer
 from genenv.tools.discover.recipes import Graph, Link
 from genenv.tools.discover.relations import Records
-from genenv.tools.worlds.base import World
+from genenv.tools.worlds.base import Call, Outcome, Played, Tool, World
 from genenv.tools.worlds.in_process import InProcessWorld
 from genenv.tools.worlds.openapi.mock_world import MockWorld
 from genenv.types import Json
@@ -144,6 +145,7 @@ def usual(word: str, properties: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+@pytest.mark.long
 def test_records_of_mock_tables_belong_to_the_same_parent() -> None:
     """A card is on a list of its board; the ids of all tables are equal numbers."""
     number, text = {"type": "integer"}, {"type": "string"}
@@ -163,11 +165,12 @@ def test_records_of_mock_tables_belong_to_the_same_parent() -> None:
         assert lists[str(drawn.args["list_id"])]["board_id"] == drawn.args["board_id"]
 
 
+@pytest.mark.long
 def test_tasks_name_related_records(tmp_path: Path) -> None:
     source = tmp_path / "source" / "desk.py"
     source.parent.mkdir()
     source.write_text(DESK, encoding="utf-8")
-    bundle = made(tmp_path / "desk", source, base=12, held_out=4).bundle
+    bundle = made(tmp_path / "desk", source, base=8, held_out=2).bundle
     owners = {f"T-{n}": f"A-{n % 4}" for n in range(12)}
     calls = [
         step.args
@@ -195,6 +198,41 @@ def agent(agent_id: str) -> dict:
     """Look up an agent."""
     return AGENTS[agent_id]
 '''
+
+
+class Mail:
+    """A list of ids that its description alone calls so."""
+
+    tools: ClassVar[dict[str, Tool]] = {
+        "invite": Tool(
+            name="invite",
+            description="Invite somebody to groups.",
+            parameters={
+                "type": "object",
+                "properties": {
+                    "groups": {
+                        "type": "array",
+                        "items": {"type": "string"},
+                        "description": "Array of group IDs.",
+                    }
+                },
+                "required": ["groups"],
+            },
+        )
+    }
+
+    def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
+        del watch
+        state: Json = {
+            "groups": {"G-1": {"size": 1}, "G-2": {"size": 2}},
+            "sent": [one.json for one in calls],
+        }
+        return Played(outcomes=tuple(Outcome(result="sent", changed=True) for _ in calls), state=state)
+
+
+def test_ids_that_a_description_calls_so_are_those_of_records() -> None:
+    probe = Explorer(cast(World, Mail()), random.Random(0))
+    assert probe.explore().recipes["invite"].ways == {"groups": "groups.#"}
 
 
 def test_a_record_that_holds_two_ids_of_others_does_not_relate_them() -> None:

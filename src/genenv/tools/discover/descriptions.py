@@ -36,8 +36,16 @@ _FORMATS = (
     ("date-time", re.compile(r"\b(?:ISO[ -]?8601|RFC[ -]?3339)\b", re.IGNORECASE)),
     (BASE64, re.compile(r"\bbase[ -]?64\b", re.IGNORECASE)),
     ("uuid", re.compile(r"\bUUID\b", re.IGNORECASE)),
+    ("email", re.compile(r"\A(?:[\w-]+ ){0,3}e-?mail address(?:es)?\b", re.IGNORECASE)),
+    (
+        "uri",
+        re.compile(
+            r"\A(?:[\w-]+ ){0,2}URLs?\b(?![- ](?:slug|path|friendly|encoded|safe|param))", re.IGNORECASE
+        ),
+    ),
     (IDENTIFIER, re.compile(r"\balphanumeric|\bunderscores?\b|\bno spaces\b|\bslug\b", re.IGNORECASE)),
 )
+_ID = re.compile(r"\A(?:[\w-]+ ){0,5}IDs?\b")
 _APART = re.compile(
     r"mutually exclusive|not both|cannot be (?:used|combined|set|given)|instead of", re.IGNORECASE
 )
@@ -73,6 +81,11 @@ def listed(description: str) -> list[str]:
 def text_format(description: str) -> str:
     """Return the format of a text that a description names: a JSON schema's, `BASE64` or `IDENTIFIER`."""
     return next((name for name, pattern in _FORMATS if pattern.search(description)), "")
+
+
+def says_id(tool: Tool, parameter: str) -> bool:
+    """Whether the description of a parameter says that it takes ids: `Array of segment IDs`."""
+    return _ID.search(str(tool.properties[parameter].get("description", ""))) is not None
 
 
 def is_said_required(tool: Tool, name: str) -> bool:

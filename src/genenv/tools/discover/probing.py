@@ -17,6 +17,7 @@ from typing import cast
 
 from pydantic import JsonValue
 
+from genenv.tools.discover.descriptions import says_id
 from genenv.tools.discover.recipes import (
     FRESH,
     CallStats,
@@ -410,7 +411,7 @@ class Probe:
         if way not in named:
             return -0.1 if names_records(way) else -0.2 + 0.05 * way.endswith(INDEX)
         rank = 1 - 0.1 * named.index(way)
-        if not writes or "id" in words_of(slot):
+        if not writes or "id" in words_of(slot) or says_id(*alone(self._tool, slot)):
             return rank
         held = self._held.values[way]
         category = len(held) <= _FEW and all(_CATEGORY.fullmatch(str(one)) for one in held)

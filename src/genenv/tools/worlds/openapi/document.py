@@ -48,7 +48,7 @@ class Document:
         name: what messages call it.
         errors_answer: whether an operation whose success has no content answers as an error does.
         mixed: whether an object with alternatives has fields that only others than the first one require, and
-            any text in the field that tells which alternative it is.
+            any text in the field that tells which alternative it is; examples of a list are then left out.
 
     Raises:
         UsageError: the text is not an OpenAPI document.
@@ -114,7 +114,11 @@ class Document:
             required = [one for one in as_list(schema.get("required")) if one in [*inner]]
             kept |= {"type": "object", "properties": inner, **({"required": required} if required else {})}
         elif "items" in schema or kept.get("type") == "array":
-            kept |= {"type": "array", "items": self._schema(schema.get("items", {}), writing, inside)}
+            items = self._schema(schema.get("items", {}), writing, inside)
+            listed = as_list(schema.get("example"))
+            if len(listed) > 1 and not self._mixed and not items.keys() & {"enum", "examples"}:
+                _modern(items, {"examples": listed})
+            kept |= {"type": "array", "items": items}
         return {key: one for key, one in kept.items() if key in _HOLDING or fits_keyword(key, one)}
 
     def _followed(self, node: object, inside: tuple[str, ...]) -> tuple[Node, tuple[str, ...]]:
