@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import random
 import re
 import time
@@ -155,11 +156,14 @@ class Probe:
         choices = [[(slot, way) for way in self._ways(slot)] for slot in self._needed]
         for combination in itertools.islice(itertools.product(*choices), _MOST_COMBINATIONS):
             self._try(dict(combination))
+        if math.prod(map(len, choices)) > _MOST_COMBINATIONS:
+            self._try({slot: self._suited(slot)[0] for slot in self._needed})
         first = {slot: self._ways(slot)[0] for slot in self._needed}
         for slot, needed in self._slots.items():  # a change of nothing may be refused
-            if not needed and not self._found:
-                outer = slot if slot in self._tool.properties else slot.partition(".")[0]
-                self._try({outer: FRESH, **first, slot: self._ways(slot)[0]}, (outer, slot))
+            for way in () if needed else self._suited(slot):
+                if not self._found:
+                    outer = slot if slot in self._tool.properties else slot.partition(".")[0]
+                    self._try({outer: FRESH, **first, slot: way}, (outer, slot))
 
     def try_ways(self, ways: Mapping[str, str]) -> None:
         """Try sources that are known from elsewhere."""
@@ -278,8 +282,10 @@ class Probe:
         """Whether calls succeed with ids of related records, and relate no others, as `assign` does."""
         one, other = ((slot, ways[slot]) for slot in pair)
         is_bound, known = False, self._held.records.related(one, other, self._held.values)
-        for number in range(2 * _TRIES):
-            related = (pair,) if number < _TRIES else ()
+        for number in range(_MORE_TRIES + _TRIES):
+            related = (pair,) if number < _MORE_TRIES else ()
+            if related and is_bound:
+                continue
             args = self._drawn(ways, together=False, always=pair, related=related)
             ids = {} if args is None else {slot: items(args.get(slot)) for slot in pair}
             drawn = {(str(a), str(b)) for a, b in itertools.product(*ids.values())}
@@ -330,6 +336,10 @@ class Probe:
     def _ways(self, slot: str) -> list[str]:
         """Return the sources that are tried first: those that the name suggests, and `FRESH`."""
         return [*self._named(slot), FRESH]
+
+    def _suited(self, slot: str) -> list[str]:
+        """Return the sources that are tried first, those first that suit a tool that writes."""
+        return sorted(self._ways(slot), key=lambda way: -self._suits(slot, way, writes=True))
 
     def _others(self, slot: str, way: str) -> list[str]:
         """Return all sources of a slot but one."""
