@@ -6,14 +6,15 @@ that are doubtful.
 
 from __future__ import annotations
 
+import random
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import cast
 
 from genenv.tools.discover.state_values import singular, words_of
 from genenv.tools.worlds.base import Tool
-from genenv.types import Json
+from genenv.types import Json, JsonObject
 
 _IN_QUOTES = re.compile(r"""(?<!\w)(['"`])([^\s'"`]{1,40})\1""")
 _PIPES = re.compile(r"[`'\"]?\w[\w./-]*[`'\"]?(?:\s*\|\s*[`'\"]?\w[\w./-]*[`'\"]?)+")
@@ -52,6 +53,8 @@ _APART = re.compile(
 _TOGETHER = re.compile(r"together with|along with|in combination with|requires|is required if", re.IGNORECASE)
 _ONLY = re.compile(r"\bonly (?:for|if|when|with|used|valid|applies|relevant)\b[^.;)]*", re.IGNORECASE)
 _REQUIRED = re.compile(r"\brequired,? (?:unless|except)\b", re.IGNORECASE)
+_OF_ITEM = re.compile(r"\b(\w+)[`'\"]? of (?:the|an?|another) (?:\w+ )?(\w+)")
+"""What a field says that names an item of another list: `The key of the source step`."""
 _SENTENCE = re.compile(r"[^.!?\n]+")
 
 
@@ -156,6 +159,40 @@ def misplaced(tool: Tool, args: Mapping[str, Json]) -> set[str]:
                 if other != name and named and args.get(other, named[0]) not in named:
                     found.add(name)
     return found - tool.required
+
+
+def referring(tool: Tool, args: Mapping[str, Json], rng: random.Random) -> dict[str, Json]:
+    """Return arguments in which records of a list name records of another list where descriptions say so.
+
+    If there are too few of those, the list is left out, or empty if the tool requires it.
+    """
+    found = dict(args)
+    for name, rows in args.items():
+        fields: dict[str, list[Json]] = {}
+        for field, schema in _fields(tool, name).items() if isinstance(rows, list) else ():
+            told = _OF_ITEM.search(str(schema.get("description", "")))
+            key, noun = told.groups() if told is not None else ("", "")
+            for other in tool.properties:
+                if other != name and noun in words_of(other)[-1:] and key in _fields(tool, other):
+                    held = cast("Sequence[Mapping[str, Json]]", args.get(other, ()))
+                    fields[field] = [one[key] for one in held if key in one]
+        keys = min(fields.values(), key=len) if fields else list[Json]()
+        if fields and len(keys) < len(fields):
+            found |= {name: []}
+            if name not in tool.required:
+                del found[name]
+        elif fields:
+            found[name] = [
+                {**row, **dict(zip(fields, rng.sample(keys, len(fields)), strict=True))}
+                for row in cast("Sequence[Mapping[str, Json]]", rows)
+            ]
+    return found
+
+
+def _fields(tool: Tool, name: str) -> Mapping[str, JsonObject]:
+    """Return the fields of the records in a list."""
+    items = tool.resolved(cast(JsonObject, tool.resolved(tool.properties[name]).get("items", {})))
+    return cast("Mapping[str, JsonObject]", items.get("properties", {}))
 
 
 def _is_meant(text: str, parameter: str) -> bool:

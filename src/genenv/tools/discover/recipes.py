@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from pydantic import JsonValue
 
-from genenv.tools.discover.descriptions import agreeing, is_said_required, is_wanted, misplaced
+from genenv.tools.discover.descriptions import agreeing, is_said_required, is_wanted, misplaced, referring
 from genenv.tools.discover.relations import Records
 from genenv.tools.discover.state_values import ANY, KEY, NAMES, indices, leaves, refers, wanted
 from genenv.tools.generate.fresh_values import fresh, in_order, told_values
@@ -216,14 +216,16 @@ def draw_arguments(
         else:
             args[name] = _chosen(values, recipe.fails.get(name, ()), rng)
     inner: dict[str, dict[str, str]] = {}
-    for name, way in chosen.items():
+    for name, way in ways.items():
         outer, _, field = name.partition(".")
         if name not in tool.properties and outer in args and not (way == FRESH and needed[name]):
-            inner.setdefault(outer, {})[field] = way
+            is_due = way != FRESH and held.values.get(way) and field in _required(_record(tool, outer))
+            if name in chosen or is_due:  # a field that the record has in any case
+                inner.setdefault(outer, {})[field] = way
     for outer, fields in inner.items():
         _place(tool, outer, args[outer], fields, held, rng)
     args |= in_order({name: args[name] for name, way in chosen.items() if way == FRESH and name in args})
-    lost = misplaced(tool, args)
+    args, lost = referring(tool, args, rng), misplaced(tool, args)
     args = {
         name: value
         for name, value in args.items()
@@ -289,12 +291,17 @@ def slots(tool: Tool) -> dict[str, bool]:
     for outer in tool.properties:
         found[outer] = outer in tool.required
         record = _record(tool, outer)
-        needed = cast("Sequence[str]", record.get("required", ()))
+        needed = _required(record)
         for name, schema in cast("Mapping[str, JsonObject]", record.get("properties", {})).items():
             plain = "enum" not in schema and schema.get("type") in ("string", "integer", "array")
             if plain if name in needed else len(found) < _MOST_SLOTS:
                 found.setdefault(f"{outer}.{name}", outer in tool.required and name in needed)
     return found
+
+
+def _required(record: JsonObject) -> Sequence[str]:
+    """Return the fields that a record must have."""
+    return cast("Sequence[str]", record.get("required", ()))
 
 
 def _record(tool: Tool, outer: str) -> JsonObject:
