@@ -6,14 +6,16 @@ import base64
 import random
 import re
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from genenv.tools.discover.descriptions import agreeing, listed, misplaced
+from genenv.tools.discover.descriptions import agreeing, listed, misplaced, referring
 from genenv.tools.discover.recipes import Held, Recipe, draw_arguments, is_free
 from genenv.tools.generate.fresh_values import fresh
+from genenv.tools.language.words import FIRST_NAMES, LAST_NAMES
 from genenv.tools.worlds.base import Tool
+from genenv.types import Json
 
 
 def tool(**properties: Any) -> Tool:
@@ -54,6 +56,62 @@ def test_formats_that_a_description_names() -> None:
     assert base64.b64decode(str(fresh(one, "contents", rng)), validate=True)
     assert re.fullmatch(r"\w+", str(fresh(one, "key", rng)))
     assert isinstance(fresh(one, "number", rng), int)
+
+
+def test_addresses_that_a_description_names() -> None:
+    one = tool(
+        sender={"type": "string", "description": "The email address of the sender."},
+        copies={"type": "array", "items": {"type": "string"}, "description": "Bcc email addresses."},
+        endpoint={"type": "string", "description": "The URL where events will be sent."},
+        part={"type": "string", "description": "The URL slug of the page."},
+        first_name={"type": "string"},
+        last_name={"type": "string"},
+    )
+    rng = random.Random(0)
+    assert str(fresh(one, "sender", rng)).endswith("@example.com")
+    assert all(str(value).endswith("@example.com") for value in cast("list[Json]", fresh(one, "copies", rng)))
+    assert str(fresh(one, "endpoint", rng)).startswith("https://")
+    assert "://" not in str(fresh(one, "part", rng))
+    assert str(fresh(one, "first_name", rng)) in FIRST_NAMES
+    assert str(fresh(one, "last_name", rng)) in LAST_NAMES
+
+
+def test_an_object_has_its_common_fields_and_those_of_one_alternative() -> None:
+    text, ways = {"type": "string"}, ({"kind": {"const": kind}, kind: {"type": "string"}} for kind in "ab")
+    alternatives = [{"type": "object", "properties": way, "required": [*way][1:]} for way in ways]
+    pet = {"type": "object", "properties": {"name": text}, "required": ["name"], "oneOf": alternatives}
+    one = tool(pet=pet)
+    for seed in range(10):
+        value = cast("dict[str, Json]", fresh(one, "pet", random.Random(seed)))
+        assert value["kind"] == "a"
+        assert set(value) == {"name", "kind", "a"}
+        assert one.problem({"pet": value}) is None
+
+
+def test_records_of_one_list_name_those_of_another() -> None:
+    text = {"type": "string"}
+    step = {"type": "object", "required": ["key"], "properties": {"key": text}}
+    ends = {end: {**text, "description": f"The `key` of the {end} step."} for end in ("source", "target")}
+    connection = {"type": "object", "required": [*ends], "properties": ends}
+    one = tool(steps={"type": "array", "items": step}, links={"type": "array", "items": connection})
+    steps: Json = [{"key": "a"}, {"key": "b"}]
+    links: Json = [{"source": "x", "target": "y"}]
+    found = referring(one, {"steps": steps, "links": links}, random.Random(0))
+    (link,) = cast("list[dict[str, Json]]", found["links"])
+    assert {str(link["source"]), str(link["target"])} == {"a", "b"}
+    assert referring(one, {"steps": [{"key": "a"}], "links": links}, random.Random(0)).keys() == {"steps"}
+    assert referring(one, {"links": links}, random.Random(0)) == {}
+
+
+def test_a_record_that_needs_an_id_has_one_of_those_that_there_are() -> None:
+    record = {"type": "object", "required": ["id"], "properties": {"id": {"type": "string"}}}
+    one = tool(topics={"type": "array", "items": record})
+    ways = {"topics": "new", "topics.id": "topics.#"}
+    recipe, held = Recipe(tool=one.name, writes=True, ways=ways, success=1.0), Held({"topics.#": ["T-1"]})
+    drawn = [draw_arguments(one, recipe, held, random.Random(seed)) or {} for seed in range(20)]
+    given = [args["topics"] for args in drawn if "topics" in args]
+    assert given
+    assert all(row == {"id": "T-1"} for rows in given for row in cast("list[Json]", rows))
 
 
 def test_arguments_that_exclude_or_need_each_other() -> None:

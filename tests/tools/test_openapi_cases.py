@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import threading
 import time
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from bundles import call
 from genenv.errors import UsageError
 from genenv.gate.gate import examined
 from genenv.progress import Silent
+from genenv.tools.generate.fresh_values import fresh
 from genenv.tools.generate.make_bundle import Made, Wanted, make
 from genenv.tools.worlds.openapi.document import Document, operations
 from genenv.tools.worlds.openapi.loading import load_text
@@ -26,6 +28,8 @@ from genenv.tools.worlds.openapi.mock_world import MockWorld
 from genenv.tools.worlds.openapi.service import Requests, Service, ServiceOrigin
 from genenv.tools.worlds.origins import origin_of
 from genenv.tools.worlds.sources import OpenApiSource
+from genenv.types import Json
+from genenv.untrusted.schemas import Validator, plain_schema
 from orders_api import Api, as_json, served
 
 JSON = "application/json"
@@ -687,3 +691,81 @@ def test_tasks_use_what_a_call_with_a_gid_has_made_and_change_it(tmp_path: Path)
     assert any((link.reader, link.user) == (create, update) for link in made.graph.links)
     ways = made.graph.recipes[named(world, "add_project")].ways
     assert ways["project"].startswith("projects.")
+
+
+PAYMENT: dict[str, Any] = {
+    "oneOf": [{"$ref": "#/components/schemas/Card"}, {"$ref": "#/components/schemas/Bank"}],
+    "discriminator": {"propertyName": "method", "mapping": {"by_card": "#/components/schemas/Card"}},
+}
+ALTERNATIVES: dict[str, Any] = {
+    "Card": {
+        "type": "object",
+        "required": ["method", "holder"],
+        "additionalProperties": False,
+        "properties": {
+            "method": {"type": "string"},
+            "holder": {"type": "string"},
+            "pin": {"type": "integer"},
+        },
+    },
+    "Bank": {
+        "type": "object",
+        "required": ["iban"],
+        "properties": {"method": {"type": "string"}, "iban": {"type": "string"}},
+    },
+    "Guest": {
+        "type": "object",
+        "properties": {
+            "id": {"type": "string"},
+            "name": {"type": "string"},
+            "email": {"type": "string"},
+            "phone": {"type": "string"},
+            "payment": PAYMENT,
+        },
+        "required": ["name", "payment"],
+        "oneOf": [{"required": ["email"]}, {"required": ["phone"]}],
+    },
+}
+
+
+def test_of_alternatives_a_call_gives_one_in_all_its_fields() -> None:
+    paths = records("guests", {"$ref": "#/components/schemas/Guest"})
+    world = MockWorld(document(paths, **ALTERNATIVES), "it.json")
+    create = next(one for name, one in world.tools.items() if name.startswith("post"))
+    assert create.required == {"name", "payment", "email"}
+    assert "phone" not in create.properties
+    guest = {**ALTERNATIVES["Guest"], "components": {"schemas": ALTERNATIVES}}
+    whole = Validator(plain_schema(guest))
+    for seed in range(20):
+        args = {name: fresh(create, name, random.Random(seed)) for name in create.properties}
+        assert create.problem(args) is None
+        payment = cast("dict[str, object]", args["payment"])
+        assert payment["method"] == "by_card"
+        assert set(payment) == {"method", "holder"}
+        assert whole.problem(args) is None
+
+
+def test_old_bundles_keep_the_fields_of_all_alternatives() -> None:
+    paths = records("guests", {"$ref": "#/components/schemas/Guest"})
+    world = MockWorld(document(paths, **ALTERNATIVES), "it.json", version=3)
+    create = next(one for name, one in world.tools.items() if name.startswith("post"))
+    assert {"email", "phone"} <= {*create.properties}
+
+
+def test_alternatives_of_a_request_body_are_one_tool() -> None:
+    schema = {**PAYMENT, "type": "object"}
+    world = MockWorld(document(records("payments", schema), **ALTERNATIVES), "it.json")
+    create = next(one for name, one in world.tools.items() if name.startswith("post"))
+    assert set(create.properties) == {"holder", "pin"}  # which alternative it is, is no question
+    (outcome,) = world.play([call(create.name, holder="Ada")]).outcomes
+    assert cast("dict[str, object]", outcome.result)["method"] == "by_card"
+
+
+def test_the_example_of_a_list_is_one_of_its_items() -> None:
+    events = {"type": "array", "items": {"type": "string"}, "example": ["sent", "bounced", "opened"]}
+    schema = {"type": "object", "properties": {"id": {"type": "string"}, "events": events}}
+    for version, same in ((3, False), (4, True)):
+        world = MockWorld(document(records("hooks", schema)), "it.json", version=version)
+        create = next(one for name, one in world.tools.items() if name.startswith("post"))
+        drawn = cast("list[Json]", fresh(create, "events", random.Random(0)))
+        assert {*map(str, drawn)}.issubset(cast("list[str]", events["example"])) == same

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -120,7 +120,9 @@ def test_the_folder_that_succeeds_is_drawn_far_more_often_than_by_chance(explore
 
     def share(*, informed: bool) -> float:
         drawings = [
-            draw_arguments(explored.world.tools[name], recipe, held, rng, recipe.fails if informed else None)
+            draw_arguments(
+                explored.world.tools[name], recipe if informed else replace(recipe, fails={}), held, rng
+            )
             for name, recipe in explored.graph.recipes.items()
             for _ in range(100)
         ]

@@ -90,8 +90,9 @@ def test_values_that_always_failed_are_seldom_drawn_where_others_succeeded() -> 
     assert call_stats.fails("other", {"place": "folders.#"}) == {}
     tool = Tool(name="look", parameters=_of("path"))
     rng = random.Random(0)
-    held, recipe = Held({"folders.#": ["a", "b"]}), Recipe(tool="look", writes=False, ways=ways, success=1.0)
-    some = [draw_arguments(tool, recipe, held, rng, {"path": ("b",)}) for _ in range(400)]
+    held, fails = Held({"folders.#": ["a", "b"]}), {"path": ("b",)}
+    recipe = Recipe(tool="look", writes=False, ways=ways, success=1.0, fails=fails)
+    some = [draw_arguments(tool, recipe, held, rng) for _ in range(400)]
     assert 5 < some.count({"path": "b"}) < 60  # one of sixteen
 
 

@@ -141,6 +141,8 @@ class ShelfModel:
 
     def __init__(self) -> None:
         self.known: dict[str, dict[str, Any]] = {}
+        self.told: list[str] = []
+        """The first message of each conversation in which a task is solved."""
 
     def __call__(self, body: dict[str, Any]) -> Answer:
         messages = body["messages"]
@@ -157,6 +159,7 @@ class ShelfModel:
             self.known |= {one["request"]: one["calls"][0] for one in tasks}
             return said("\n".join(map(json.dumps, tasks)))
         request, *results = [one["content"] for one in messages if one["role"] in ("user", "tool")]
+        self.told.append(messages[0]["content"])
         call = self.known.get(request)
         if results or call is None:
             return said("Done.")
@@ -238,6 +241,23 @@ def test_prompts_show_the_records_with_which_their_tasks_begin(server: Server, t
     assert taken
     for one in taken:
         assert one.calls[0].args["name"] in [step.args["name"] for step in one.before]
+
+
+@pytest.mark.long
+def test_whoever_solves_a_task_sees_an_example_of_a_tool_without_documentation(
+    server: Server, tmp_path: Path
+) -> None:
+    text = SHELF.replace('    """Put a thing on the shelf."""\n', "")
+    (tmp_path / "shelf.py").write_text(text, encoding="utf-8")
+    server.answer = model = ShelfModel()
+    made(tmp_path / "bundle", tmp_path / "shelf.py", writer=Writer(by=f"{server.url}#m"), base=6, held_out=2)
+    shown = [told.partition("for example:\n")[2].splitlines() for told in model.told]
+    assert any(shown)
+    assert {line.partition(":")[0] for lines in shown for line in lines} == {"put"}
+    assert all(" gives " in line and "it changes things." in line for lines in shown for line in lines)
+    task = base_tasks(env := Tools(ToolsConfig(), tmp_path / "bundle"), env.seeds(), seed=0).popitem()[1]
+    env.world.close()
+    assert "for example:" not in task.messages[0].content, "tasks stay as they are"
 
 
 @pytest.mark.long

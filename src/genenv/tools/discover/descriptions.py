@@ -6,14 +6,15 @@ that are doubtful.
 
 from __future__ import annotations
 
+import random
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import cast
 
 from genenv.tools.discover.state_values import singular, words_of
 from genenv.tools.worlds.base import Tool
-from genenv.types import Json
+from genenv.types import Json, JsonObject
 
 _IN_QUOTES = re.compile(r"""(?<!\w)(['"`])([^\s'"`]{1,40})\1""")
 _PIPES = re.compile(r"[`'\"]?\w[\w./-]*[`'\"]?(?:\s*\|\s*[`'\"]?\w[\w./-]*[`'\"]?)+")
@@ -36,8 +37,16 @@ _FORMATS = (
     ("date-time", re.compile(r"\b(?:ISO[ -]?8601|RFC[ -]?3339)\b", re.IGNORECASE)),
     (BASE64, re.compile(r"\bbase[ -]?64\b", re.IGNORECASE)),
     ("uuid", re.compile(r"\bUUID\b", re.IGNORECASE)),
+    ("email", re.compile(r"\A(?:[\w-]+ ){0,3}e-?mail address(?:es)?\b", re.IGNORECASE)),
+    (
+        "uri",
+        re.compile(
+            r"\A(?:[\w-]+ ){0,2}URLs?\b(?![- ](?:slug|path|friendly|encoded|safe|param))", re.IGNORECASE
+        ),
+    ),
     (IDENTIFIER, re.compile(r"\balphanumeric|\bunderscores?\b|\bno spaces\b|\bslug\b", re.IGNORECASE)),
 )
+_ID = re.compile(r"\A(?:[\w-]+ ){0,5}IDs?\b")
 _APART = re.compile(
     r"mutually exclusive|not both|(?:cannot|can't|may not|must not) (?:both )?be "
     r"(?:used|combined|set|given|provided|specified|passed)|instead of",
@@ -46,6 +55,8 @@ _APART = re.compile(
 _TOGETHER = re.compile(r"together with|along with|in combination with|requires|is required if", re.IGNORECASE)
 _ONLY = re.compile(r"\bonly (?:for|if|when|with|used|valid|applies|relevant)\b[^.;)]*", re.IGNORECASE)
 _REQUIRED = re.compile(r"\brequired,? (?:unless|except)\b", re.IGNORECASE)
+_OF_ITEM = re.compile(r"\b(\w+)[`'\"]? of (?:the|an?|another) (?:\w+ )?(\w+)")
+"""What a field says that names an item of another list: `The key of the source step`."""
 _SENTENCE = re.compile(r"[^.!?\n]+")
 
 
@@ -80,6 +91,11 @@ def text_format(description: str) -> str:
 def exclusions(description: str) -> list[str]:
     """Return the sentences of a description that say which arguments exclude each other."""
     return [one.strip() for one in _SENTENCE.findall(description) if _APART.search(one)]
+
+
+def says_id(tool: Tool, parameter: str) -> bool:
+    """Whether the description of a parameter says that it takes ids: `Array of segment IDs`."""
+    return _ID.search(str(tool.properties[parameter].get("description", ""))) is not None
 
 
 def is_said_required(tool: Tool, name: str) -> bool:
@@ -152,6 +168,40 @@ def misplaced(tool: Tool, args: Mapping[str, Json]) -> set[str]:
                 if other != name and named and args.get(other, named[0]) not in named:
                     found.add(name)
     return found - tool.required
+
+
+def referring(tool: Tool, args: Mapping[str, Json], rng: random.Random) -> dict[str, Json]:
+    """Return arguments in which records of a list name records of another list where descriptions say so.
+
+    If there are too few of those, the list is left out, or empty if the tool requires it.
+    """
+    found = dict(args)
+    for name, rows in args.items():
+        fields: dict[str, list[Json]] = {}
+        for field, schema in _fields(tool, name).items() if isinstance(rows, list) else ():
+            told = _OF_ITEM.search(str(schema.get("description", "")))
+            key, noun = told.groups() if told is not None else ("", "")
+            for other in tool.properties:
+                if other != name and noun in words_of(other)[-1:] and key in _fields(tool, other):
+                    held = cast("Sequence[Mapping[str, Json]]", args.get(other, ()))
+                    fields[field] = [one[key] for one in held if key in one]
+        keys = min(fields.values(), key=len) if fields else list[Json]()
+        if fields and len(keys) < len(fields):
+            found |= {name: []}
+            if name not in tool.required:
+                del found[name]
+        elif fields:
+            found[name] = [
+                {**row, **dict(zip(fields, rng.sample(keys, len(fields)), strict=True))}
+                for row in cast("Sequence[Mapping[str, Json]]", rows)
+            ]
+    return found
+
+
+def _fields(tool: Tool, name: str) -> Mapping[str, JsonObject]:
+    """Return the fields of the records in a list."""
+    items = tool.resolved(cast(JsonObject, tool.resolved(tool.properties[name]).get("items", {})))
+    return cast("Mapping[str, JsonObject]", items.get("properties", {}))
 
 
 def _is_meant(text: str, parameter: str) -> bool:

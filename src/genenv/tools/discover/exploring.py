@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import cast
 
 from genenv.progress import advance
@@ -20,7 +21,6 @@ from genenv.tools.discover.recipes import (
     Held,
     Link,
     Recipe,
-    Records,
     draw_arguments,
     parsed_result,
     result_kind,
@@ -29,6 +29,7 @@ from genenv.tools.discover.recipes import (
     sources_of,
     succeeded,
 )
+from genenv.tools.discover.relations import Records
 from genenv.tools.discover.state_values import (
     ANY,
     FILES,
@@ -213,16 +214,16 @@ class Explorer:
         given: Mapping[str, Json] | None = None,
     ) -> Call | None:
         """Return a call that succeeds after others, or None after some tries; `given` fixes arguments."""
-        held = self.held(before[: self.known])
+        held, given = self.held(before[: self.known]), given or {}
         failed = Counter[str]()
         for _ in range(_MORE_TRIES):
-            args = self._drawn(recipe, held, rng)
+            args = self._drawn(recipe, held, rng, given)
             if args is None:
                 continue
             found = repr([args.get(name) for name, way in recipe.ways.items() if way != FRESH])
             if failed[found] >= _SAME and found != "[]":
                 continue
-            call = Call(tool=recipe.tool, args={**args, **(given or {})})
+            call = Call(tool=recipe.tool, args={**args, **given})
             good = succeeded(self._last([*before, call]), writes=recipe.writes, args=call.args)
             self._luck.note(call, recipe.ways, good=good)
             if good:
@@ -230,9 +231,11 @@ class Explorer:
             failed[found] += 1
         return None
 
-    def _drawn(self, recipe: Recipe, held: Held, rng: random.Random) -> dict[str, Json] | None:
-        fails = self._luck.fails(recipe.tool, recipe.ways)
-        return draw_arguments(self.world.tools[recipe.tool], recipe, held, rng, fails)
+    def _drawn(
+        self, recipe: Recipe, held: Held, rng: random.Random, given: Mapping[str, Json] = MappingProxyType({})
+    ) -> dict[str, Json] | None:
+        recipe = replace(recipe, fails=self._luck.fails(recipe.tool, recipe.ways))
+        return draw_arguments(self.world.tools[recipe.tool], recipe, held, rng, given=given)
 
     def held(self, before: Sequence[Call], *, everything: bool = False) -> Held:
         """Return the values in the state after some calls, and in the results of tools that read.
@@ -338,14 +341,15 @@ class Explorer:
                 continue
             if reader.writes and any(value in one for one in self._in_state(before).values.values()):
                 continue
+            given = {name: first.args[name] for name in link.shared if name in first.args}
+            given |= {link.parameter: value}
             for _ in range(_TRIES):
-                args = self._drawn(user, self.held(before[: self.known]), rng)
+                args = self._drawn(user, self.held(before[: self.known]), rng, given)
                 if args is None and reader.writes:  # of what there is only now
-                    args = self._drawn(user, self.held([*before, first]), rng)
+                    args = self._drawn(user, self.held([*before, first]), rng, given)
                 if args is None:
                     continue
-                shared = {name: first.args[name] for name in link.shared if name in first.args}
-                second = Call(tool=link.user, args={**args, **shared, link.parameter: value})
+                second = Call(tool=link.user, args={**args, **given})
                 if tool.problem(second.args) is None and succeeded(
                     self._last([*before, first, second]), writes=user.writes, args=second.args
                 ):

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import random
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
+from pydantic import JsonValue
+
+from genenv.tools.discover.descriptions import says_id
 from genenv.tools.discover.recipes import (
     FRESH,
     CallStats,
@@ -30,6 +35,7 @@ from genenv.tools.discover.recipes import (
     succeeded,
     taken,
 )
+from genenv.tools.discover.relations import Records
 from genenv.tools.discover.state_values import (
     INDEX,
     leaves,
@@ -150,11 +156,13 @@ class Probe:
         choices = [[(slot, way) for way in self._ways(slot)] for slot in self._needed]
         for combination in itertools.islice(itertools.product(*choices), _MOST_COMBINATIONS):
             self._try(dict(combination))
+        if math.prod(map(len, choices)) > _MOST_COMBINATIONS:
+            self._try({slot: self._suited(slot)[0] for slot in self._needed})
         first = {slot: self._ways(slot)[0] for slot in self._needed}
         for slot, needed in self._slots.items():  # a change of nothing may be refused
-            if not needed and not self._found:
-                outer = slot if slot in self._tool.properties else slot.partition(".")[0]
-                for way in dict.fromkeys((self._ways(slot)[0], FRESH)):
+            for way in () if needed else self._suited(slot):
+                if not self._found:
+                    outer = slot if slot in self._tool.properties else slot.partition(".")[0]
                     self._try({outer: FRESH, **first, slot: way}, (outer, slot))
 
     def try_ways(self, ways: Mapping[str, str]) -> None:
@@ -248,16 +256,49 @@ class Probe:
             return None
         optional, changed = self._optional(tried)
         shows, told = shown_by(tried.good)
+        ways, writes = {**tried.ways, **optional}, tried.writes or changed
         return Recipe(
             tool=self._tool.name,
-            writes=tried.writes or changed,
-            ways={**tried.ways, **optional},
+            writes=writes,
+            ways=ways,
             success=tried.rate,
             shows=shows,
             told=told,
             unseen=tuple(slot for slot in tried.ways if tried.writes and not self._matters(slot, tried)),
             together=tried.together,
+            related=tuple(
+                pair for pair in self._relations(ways) if self._is_bound(pair, ways, writes=writes)
+            ),
         )
+
+    def _relations(self, ways: Mapping[str, str]) -> list[tuple[str, str]]:
+        """Return the pairs of arguments whose values are ids of related records."""
+        named = [(slot, way) for slot, way in ways.items() if way != FRESH and slot in self._tool.properties]
+        related, values = self._held.records.related, self._held.values
+        pairs = itertools.combinations(named, 2)
+        return [(one[0], other[0]) for one, other in pairs if related(one, other, values)]
+
+    def _is_bound(self, pair: tuple[str, str], ways: Mapping[str, str], *, writes: bool) -> bool:
+        """Whether calls succeed with ids of related records, and relate no others, as `assign` does."""
+        one, other = ((slot, ways[slot]) for slot in pair)
+        is_bound, known = False, self._held.records.related(one, other, self._held.values)
+        for number in range(_MORE_TRIES + _TRIES):
+            related = (pair,) if number < _MORE_TRIES else ()
+            if related and is_bound:
+                continue
+            args = self._drawn(ways, together=False, always=pair, related=related)
+            ids = {} if args is None else {slot: items(args.get(slot)) for slot in pair}
+            drawn = {(str(a), str(b)) for a, b in itertools.product(*ids.values())}
+            if args is None or (not related and not drawn.isdisjoint((str(a), str(b)) for a, b in known)):
+                continue
+            played = self._play(args)
+            if not succeeded(played.outcomes[-1], writes=writes, args=args):
+                continue
+            is_bound = is_bound or bool(related)
+            after = Records(played.state).related(one, other, {**self._held.values, **leaves(played.state)})
+            if not related and not drawn.isdisjoint((str(a), str(b)) for a, b in after):
+                return False
+        return is_bound
 
     def _rank(self, tried: _Tried) -> tuple[int, float, int]:
         """Return what combinations are compared by: evidence, how natural the sources are, wrong values.
@@ -296,6 +337,10 @@ class Probe:
         """Return the sources that are tried first: those that the name suggests, and `FRESH`."""
         return [*self._named(slot), FRESH]
 
+    def _suited(self, slot: str) -> list[str]:
+        """Return the sources that are tried first, those first that suit a tool that writes."""
+        return sorted(self._ways(slot), key=lambda way: -self._suits(slot, way, writes=True))
+
     def _others(self, slot: str, way: str) -> list[str]:
         """Return all sources of a slot but one."""
         fitting = self._fitting(slot).items()
@@ -303,32 +348,30 @@ class Probe:
         return [one for one in dict.fromkeys([*self._ways(slot), *kinds[:_MOST_KINDS]]) if one != way]
 
     def _tried(self, ways: Mapping[str, str], tries: int, always: Collection[str] = ()) -> _Tried:
-        tool, outcomes = self._tool, list[tuple[dict[str, Json], Outcome]]()
+        outcomes = list[tuple[dict[str, Json], Outcome]]()
         for number in range(tries):
             args = self._drawn(ways, together=number % 2 == 0, always=always)
             if args is None:
                 break
-            outcome = self._play(args).outcomes[-1]
-            outcomes.append((args, outcome))
-            self._forms.add(_form(outcome, args))
-            changed = outcome.changed and outcome.error is None
-            good = changed or (not tool.writes and succeeded(outcome, writes=False, args=args))
-            self._luck.note(Call(tool=tool.name, args=args), ways, good=good)
-            if not good and self.said != IDLE:
-                self.said = outcome.error or NOTHING.format(outcome.text[:60])
+            outcomes.append((args, self._done(args, ways)))
+        plain, related = len(outcomes), self._relations(ways)
+        for _ in range(tries // _TRIES if related else 0):
+            if (args := self._drawn(ways, together=False, always=always, related=related)) is not None:
+                outcomes.append((args, self._done(args, ways)))
         writes = any(outcome.changed for _, outcome in outcomes)
         good = [(args, outcome) for args, outcome in outcomes if succeeded(outcome, writes=writes, args=args)]
-        together = [one in good for one in outcomes]
-        fails = self._luck.fails(tool.name, ways)
+        succeeds = [one in good for one in outcomes]
+        together, bound = succeeds[:plain], succeeds[plain:]
+        fails = self._luck.fails(self._tool.name, ways)
         avoided = sum(
             any(one in values for name, values in fails.items() for one in items(args.get(name)))
-            for args, outcome in outcomes
+            for args, outcome in outcomes[:plain]
             if (args, outcome) not in good
         )
         differ = len({repr(args) for args, _ in good}) > 1
         return _Tried(
             ways=ways,
-            rate=len(good) / max(1, tries - avoided),
+            rate=max(sum(together) / max(1, tries - avoided), sum(bound) / max(1, len(bound))),
             writes=writes,
             good=tuple(outcome for _, outcome in good),
             tells=not self._needed or len({_form(outcome, args) for args, outcome in good}) > 1,
@@ -336,12 +379,35 @@ class Probe:
             together=sum(together[::2]) * len(together[1::2]) > sum(together[1::2]) * len(together[::2]),
         )
 
+    def _done(self, args: dict[str, Json], ways: Mapping[str, str]) -> Outcome:
+        """Call the tool, and note how it went."""
+        outcome = self._play(args).outcomes[-1]
+        self._forms.add(_form(outcome, args))
+        changed = outcome.changed and outcome.error is None
+        good = changed or (not self._tool.writes and succeeded(outcome, writes=False, args=args))
+        self._luck.note(Call(tool=self._tool.name, args=args), ways, good=good)
+        if not good and self.said != IDLE:
+            self.said = outcome.error or NOTHING.format(outcome.text[:60])
+        return outcome
+
     def _drawn(
-        self, ways: Mapping[str, str], *, together: bool, always: Collection[str] = ()
+        self,
+        ways: Mapping[str, str],
+        *,
+        together: bool,
+        always: Collection[str] = (),
+        related: Collection[tuple[str, str]] = (),
     ) -> dict[str, Json] | None:
-        recipe = Recipe(tool=self._tool.name, writes=False, ways=ways, success=0, together=together)
-        fails = self._luck.fails(self._tool.name, ways)
-        return draw_arguments(self._tool, recipe, self._held, self._rng, fails, always)
+        recipe = Recipe(
+            tool=self._tool.name,
+            writes=False,
+            ways=ways,
+            success=0,
+            fails=cast("dict[str, tuple[JsonValue, ...]]", self._luck.fails(self._tool.name, ways)),
+            together=together,
+            related=tuple(related),
+        )
+        return draw_arguments(self._tool, recipe, self._held, self._rng, always)
 
     def _suits(self, slot: str, way: str, *, writes: bool) -> float:
         """Return a score that ranks sources of equal success rate.
@@ -355,7 +421,7 @@ class Probe:
         if way not in named:
             return -0.1 if names_records(way) else -0.2 + 0.05 * way.endswith(INDEX)
         rank = 1 - 0.1 * named.index(way)
-        if not writes or "id" in words_of(slot):
+        if not writes or "id" in words_of(slot) or says_id(*alone(self._tool, slot)):
             return rank
         held = self._held.values[way]
         category = len(held) <= _FEW and all(_CATEGORY.fullmatch(str(one)) for one in held)

@@ -10,14 +10,14 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from types import MappingProxyType
 from typing import Any, cast
 
 from pydantic import JsonValue
 
-from genenv.tools.discover.descriptions import agreeing, is_said_required, is_wanted, misplaced
-from genenv.tools.discover.state_values import ANY, KEY, NAMES, indices, leaves, records, refers, wanted
+from genenv.tools.discover.descriptions import agreeing, is_said_required, is_wanted, misplaced, referring
+from genenv.tools.discover.relations import Records
+from genenv.tools.discover.state_values import ANY, KEY, NAMES, indices, leaves, refers, wanted
 from genenv.tools.generate.fresh_values import fresh, in_order, told_values
 from genenv.tools.language.words import COLUMN, SAID
 from genenv.tools.worlds.base import Call, Outcome, Tool
@@ -56,6 +56,8 @@ class Recipe:
     """Values by argument that always failed while other values succeeded; they are seldom drawn."""
     together: bool = False
     """Whether calls succeed more often if the arguments come from one record of the state."""
+    related: tuple[tuple[str, str], ...] = ()
+    """Pairs of arguments that are ids of two records, of which one must hold the id of the other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,18 +134,6 @@ def _is_empty(result: Json, args: Mapping[str, Json]) -> bool:
     return any(isinstance(one, Mapping | list) for one in held) and all(one in _NOTHING for one in held)
 
 
-class Records:
-    """The records of a state, computed on first use."""
-
-    def __init__(self, state: Json = None) -> None:
-        self._state = state
-
-    @cached_property
-    def by_kind(self) -> Mapping[str, Sequence[Mapping[str, Sequence[Json]]]]:
-        """The records by kind; each record is a mapping of kinds to its values."""
-        return records(self._state)
-
-
 @dataclass(frozen=True, slots=True)
 class Held:
     """Values that arguments can be drawn from: of the state, and of tool results."""
@@ -167,8 +157,8 @@ def draw_arguments(
     recipe: Recipe,
     held: Held,
     rng: random.Random,
-    fails: Mapping[str, Sequence[Json]] | None = None,
     always: Collection[str] = (),
+    given: Mapping[str, Json] = MappingProxyType({}),
 ) -> dict[str, Json] | None:
     """Draw arguments from their sources; None if a source has no value or the arguments are not valid.
 
@@ -176,11 +166,11 @@ def draw_arguments(
 
     Args:
         tool: the tool to call.
-        recipe: its sources of values, see `Recipe.ways` and `Recipe.together`.
+        recipe: its sources of values, see `Recipe`.
         held: the values to draw from.
         rng: random numbers.
-        fails: values that are seldom drawn, by parameter.
         always: optional arguments that are given in any case.
+        given: values that some arguments will have; others are related to them.
     """
     ways, needed = recipe.ways, slots(tool)
     chosen = {
@@ -197,7 +187,12 @@ def draw_arguments(
     chosen |= {slot: ways.get(slot, FRESH) for slot in fitting if slot not in chosen}
     if any(way != FRESH and not held.values.get(way) for way in chosen.values()):
         return None
+    bound = _related(tool, recipe, held, rng, {*chosen, *given}, given)
+    if bound is None:
+        return None
     alike = _together(chosen.values(), held) if recipe.together and rng.random() < _OF_ONE_RECORD else []
+    if bound:
+        alike = [one for one in alike if all(_shares(one, ways[slot], bound[slot]) for slot in bound)]
     own: Mapping[str, Sequence[Json]] = rng.choice(alike) if alike else {}
     args: dict[str, Json] = {}
     rows: dict[str, int] = {}
@@ -209,32 +204,74 @@ def draw_arguments(
             if not is_wanted(tool, name) and args[name] == tool.properties[name].get("default"):
                 del args[name]
             continue
-        values = taken(tool, name, own.get(way) or held.values[way])
+        values = taken(tool, name, bound.get(name) or own.get(way) or held.values[way])
+        same = [args[one] for one in args if chosen[one] == way]  # a task is no parent of itself
+        values = [one for one in values if one not in same] or values
         is_list = tool.resolved(tool.properties[name]).get("type") == "array"
         if match := COLUMN.fullmatch(way):  # all columns come from one row
             one = values[rows.setdefault(match[1], rng.randrange(len(values)))]
             args[name] = [one] if is_list else one
         elif is_list:
             times = rng.randint(1, min(_LONGEST_LIST, len(values)))
-            listed = [_chosen(values, (fails or {}).get(name, ()), rng) for _ in range(times)]
+            listed = [_chosen(values, recipe.fails.get(name, ()), rng) for _ in range(times)]
             args[name] = list({repr(one): one for one in listed}.values())
         else:
-            args[name] = _chosen(values, (fails or {}).get(name, ()), rng)
+            args[name] = _chosen(values, recipe.fails.get(name, ()), rng)
     inner: dict[str, dict[str, str]] = {}
-    for name, way in chosen.items():
+    for name, way in ways.items():
         outer, _, field = name.partition(".")
         if name not in tool.properties and outer in args and not (way == FRESH and needed[name]):
-            inner.setdefault(outer, {})[field] = way
+            is_due = way != FRESH and held.values.get(way) and field in _required(_record(tool, outer))
+            if name in chosen or is_due:  # a field that the record has in any case
+                inner.setdefault(outer, {})[field] = way
     for outer, fields in inner.items():
         _place(tool, outer, args[outer], fields, held, rng)
     args |= in_order({name: args[name] for name, way in chosen.items() if way == FRESH and name in args})
-    lost = misplaced(tool, args)
+    args, lost = referring(tool, args, rng), misplaced(tool, args)
     args = {
         name: value
         for name, value in args.items()
         if (value != {} or name in tool.required) and name not in lost
     }
     return args if tool.problem(args) is None else None
+
+
+def _related(
+    tool: Tool,
+    recipe: Recipe,
+    held: Held,
+    rng: random.Random,
+    chosen: Collection[str],
+    given: Mapping[str, Json],
+) -> dict[str, Sequence[Json]] | None:
+    """Return the values that arguments can have so that their records are related; None if there are none."""
+    found: dict[str, Sequence[Json]] = {}
+    for pair_of in recipe.related:
+        if not {*pair_of} <= {*chosen}:
+            continue
+        one, other = ((slot, recipe.ways[slot]) for slot in pair_of)
+        pairs = held.records.related(one, other, held.values)
+        for place, slot in enumerate(pair_of):
+            fixed = found.get(slot) or (items(given[slot]) if slot in given else None)
+            if fixed is not None:
+                known = {str(value) for value in fixed}
+                pairs = [pair for pair in pairs if str(pair[place]) in known]
+        if not pairs:
+            return None
+        good = [
+            pair for pair in pairs if all(pair[n] not in recipe.fails.get(pair_of[n], ()) for n in (0, 1))
+        ]
+        drawn = rng.choice(good if good and rng.random() >= _AGAIN else pairs)
+        for place, slot in enumerate(pair_of):
+            is_list = tool.resolved(tool.properties[slot]).get("type") == "array"
+            fitting = [pair[place] for pair in good or pairs if pair[1 - place] == drawn[1 - place]]
+            found[slot] = fitting if is_list and fitting else [drawn[place]]
+    return found
+
+
+def _shares(record: Mapping[str, Sequence[Json]], way: str, values: Sequence[Json]) -> bool:
+    """Whether a record has one of some values of a kind, or none of that kind."""
+    return way not in record or not {*map(str, record[way])}.isdisjoint(map(str, values))
 
 
 def _chosen(values: Sequence[Json], fails: Sequence[Json], rng: random.Random) -> Json:
@@ -256,12 +293,17 @@ def slots(tool: Tool) -> dict[str, bool]:
     for outer in tool.properties:
         found[outer] = outer in tool.required
         record = _record(tool, outer)
-        needed = cast("Sequence[str]", record.get("required", ()))
+        needed = _required(record)
         for name, schema in cast("Mapping[str, JsonObject]", record.get("properties", {})).items():
             plain = "enum" not in schema and schema.get("type") in ("string", "integer", "array")
             if plain if name in needed else len(found) < _MOST_SLOTS:
                 found.setdefault(f"{outer}.{name}", outer in tool.required and name in needed)
     return found
+
+
+def _required(record: JsonObject) -> Sequence[str]:
+    """Return the fields that a record must have."""
+    return cast("Sequence[str]", record.get("required", ()))
 
 
 def _record(tool: Tool, outer: str) -> JsonObject:

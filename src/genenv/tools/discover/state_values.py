@@ -25,7 +25,7 @@ NAMES, INDEX = "{}", "[]"
 _ARRAY = {"shape", "dtype", "sha256"}
 """Fields that stand for a large array in a state."""
 _IDS = frozenset({"id", "gid", "guid", "sid", "uuid"})
-_NAMING = _IDS | {"key", "name", "number", "no", "code", "title", "slug", "ref", "path"}
+NAMING = _IDS | {"key", "name", "number", "no", "code", "title", "slug", "ref", "path"}
 """Words for fields that name a record."""
 _SPOKEN = frozenset({"name", "title"})
 """Words for names that people say; the key of a record is seldom one of these."""
@@ -190,7 +190,7 @@ def is_inside_record(value: Json, path: Sequence[str | int]) -> bool:
     for place in range(len(path) - 1):
         inner = at(value, path[:place])
         if isinstance(inner, Mapping) and any(
-            not isinstance(one, Mapping | list) and _NAMING & {*words_of(name)[-1:]}
+            not isinstance(one, Mapping | list) and NAMING & {*words_of(name)[-1:]}
             for name, one in inner.items()
         ):
             return True
@@ -271,7 +271,7 @@ def about(parameter: str, tool: str, other: str) -> bool:
         tool: the name of its tool, which says what a mere `id` is of.
         other: the name of the other tool.
     """
-    named = {word for word in words_of(parameter) if word not in _NAMING} or {*words_of(tool)} - ORDERS
+    named = {word for word in words_of(parameter) if word not in NAMING} or {*words_of(tool)} - ORDERS
     return bool(named) and named <= {*words_of(other)}
 
 
@@ -279,13 +279,13 @@ def refers(name: str) -> bool:
     """Whether a parameter or a kind of values stands for a record: `id` and `branch_name`, but not `name`."""
     last = name.rsplit(".", 1)[-1]
     words = words_of(last)
-    return last in (KEY, NAMES) or bool((_NAMING if len(words) > 1 else _NAMING - _SPOKEN) & {*words[-1:]})
+    return last in (KEY, NAMES) or bool((NAMING if len(words) > 1 else NAMING - _SPOKEN) & {*words[-1:]})
 
 
 def names_records(kind: str) -> bool:
     """Whether the values of a kind name records: keys, and fields such as `code`."""
     last = kind.rsplit(".", 1)[-1]
-    return not _is_place(kind) and (last in (KEY, NAMES) or bool(_NAMING & {*words_of(last)[-1:]}))
+    return not _is_place(kind) and (last in (KEY, NAMES) or bool(NAMING & {*words_of(last)[-1:]}))
 
 
 def _is_place(kind: str) -> bool:
@@ -306,9 +306,9 @@ def _likeness(name: tuple[str, ...], tool: set[str], kind: str) -> float:
     if asked <= _SEARCHED and key and set(key) <= _SPOKEN:
         return 1.5
     if name == key:
-        return 3.0 if len(name) > 1 or not asked <= _NAMING or around & tool else 1.5
-    head = [word for word in name if word not in _NAMING]
-    if set(key) <= _NAMING and (not key or not asked & _NAMING or asked & set(key)):  # the name of a record
+        return 3.0 if len(name) > 1 or not asked <= NAMING or around & tool else 1.5
+    head = [word for word in name if word not in NAMING]
+    if set(key) <= NAMING and (not key or not asked & NAMING or asked & set(key)):  # the name of a record
         if not head:
             return 2.2 if around & tool and not key else 0.0
         if not key and asked <= _VALUES:  # the `email` of a contact is no key of the table `emails`
@@ -318,4 +318,4 @@ def _likeness(name: tuple[str, ...], tool: set[str], kind: str) -> float:
         return 2.0 if head[-1] in around else 0.0
     if key and set(key) < asked and asked - set(key) <= around:
         return 2.5
-    return 1.0 if asked < set(key) and set(key) - asked <= tool | _NAMING else 0.0
+    return 1.0 if asked < set(key) and set(key) - asked <= tool | NAMING else 0.0

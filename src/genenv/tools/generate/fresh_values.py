@@ -147,7 +147,8 @@ def _value(
             whole = kind == "integer" or (not plain and bool(_WHOLE & {*words_of(name)[-1:]}))
             return _number(_bounded(schema, told), name, rng, whole=whole, plain=plain)
         case "array":
-            return _array(tool, schema, name, rng, depth, plain=plain)
+            told_of = schema if plain else {"description": told, **schema}
+            return _array(tool, told_of, name, rng, depth, plain=plain)
         case "object":
             return _object(tool, schema, rng, depth, plain=plain)
         case "null":
@@ -202,6 +203,8 @@ def _array(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth:
     items = cast(JsonObject, schema.get("items", {"type": "string"}))
     if not plain and items.get("type") == "number" and items.keys().isdisjoint(_BOUNDS):
         items = {**items, "type": "integer"}  # a list of numbers is mostly one of ids
+    if not plain and items.get("type") == "string":
+        items = {"description": schema.get("description", ""), **items}
     drawn = [_value(tool, items, name, rng, depth + 1, plain=plain) for _ in range(rng.randint(least, most))]
     return list({repr(one): one for one in drawn}.values()) if least <= 1 else drawn
 
@@ -214,7 +217,7 @@ def _object(tool: Tool, schema: JsonObject, rng: random.Random, depth: int, *, p
     return {
         name: _value(tool, inner, name, rng, depth + 1, plain=plain)
         for name, inner in properties.items()
-        if name in required
+        if name in required or ("const" in inner and not plain)  # it may tell which alternative it is
     }
 
 
@@ -328,6 +331,10 @@ def _likely(words: Sequence[str], tool: Sequence[str], rng: random.Random) -> st
             return f"{(of or record)[-1][0].upper()}-{rng.randrange(100, 1000)}"
         case "number" if NUMBERED & {*of}:
             return f"{of[-1][0].upper()}-{rng.randrange(100, 1000)}"
+        case "name" if {"first", "given"} & {*of}:
+            return rng.choice(FIRST_NAMES)
+        case "name" if {"last", "family"} & {*of}:
+            return rng.choice(LAST_NAMES)
         case "name" if PEOPLE & {*of} or (not of and PEOPLE & {*tool}):
             return f"{rng.choice(FIRST_NAMES)} {rng.choice(LAST_NAMES)}"
         case "name" if not of and _CREATE & {*tool}:

@@ -14,7 +14,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import cast
 
@@ -36,6 +36,7 @@ from genenv.tools.discover.state_values import single_paths
 from genenv.tools.environment import Tools
 from genenv.tools.generate.plans import can_be_told, sizes_shown, step_of
 from genenv.tools.language.model_wordings import as_policy
+from genenv.tools.language.wording import is_documented
 from genenv.tools.spec import Program, Question, Size, Use
 from genenv.tools.worlds.base import Call, Outcome, World
 from genenv.tools.worlds.jsonable import changed
@@ -250,6 +251,20 @@ def example_calls(env: Tools, explorer: Explorer, rng: random.Random) -> dict[st
     return found
 
 
+def with_examples(task: Task, world: World, examples: Mapping[str, str]) -> Task:
+    """Return a task that shows what a call did of each of its tools whose documentation says nothing.
+
+    Without it, whoever solves the task knows less of such a tool than the model that wrote the task.
+    """
+    shown = [name for name in cast("Sequence[str]", task.payload["tools"]) if name in examples]
+    lines = [f"{name}: {examples[name]}" for name in shown if not is_documented(world.tools[name])]
+    if not lines:
+        return task
+    system, *others = task.messages
+    told = "\n".join([system.content, "", "Calls of before, for example:", *lines])
+    return replace(task, messages=(replace(system, content=told), *others))
+
+
 def _cut(text: str) -> str:
     return text if len(text) <= _TEXT_CHARS else f"{text[:_TEXT_CHARS]}..."
 
@@ -455,5 +470,5 @@ class TaskWriting:
         async with self._free:
             talk = self._model.assistant.talk(stream(self._seed, ROUND_TRIP, task.id), many_turns=True)
             conversation = Conversation(talk, _LIMITS)
-            await conversation.run(self._env.episode(task))
+            await conversation.run(self._env.episode(with_examples(task, self._env.world, self._examples)))
         return not conversation.cut and self._env.check(task, conversation.replies).success

@@ -141,12 +141,13 @@ class Tool:
         return f"{shown}={default if len(default) <= _MOST_DEFAULT else default[:_MOST_DEFAULT] + '...'}"
 
     def resolved(self, schema: JsonObject) -> JsonObject:
-        """A schema, or of alternatives the first that is not null."""
+        """A schema, or of alternatives the first that is not null, with the fields that all of them have."""
         for _ in range(16):
             ways = cast("Sequence[JsonObject]", schema.get("anyOf") or schema.get("oneOf") or ())
             if not ways:
                 break
-            schema = next((way for way in ways if way.get("type") != "null"), ways[0])
+            first = next((way for way in ways if way.get("type") != "null"), ways[0])
+            schema = _with_common(first, schema) if "properties" in schema else first
         return schema
 
     def problem(self, args: Mapping[str, Json]) -> str | None:
@@ -175,6 +176,14 @@ class Tool:
     @cached_property
     def _parts(self) -> dict[str, schemas.Validator]:
         return {}
+
+
+def _with_common(first: JsonObject, schema: JsonObject) -> JsonObject:
+    """The first alternative of an object, with the fields that stand beside the alternatives."""
+    both = [cast("Mapping[str, Json]", one.get("properties", {})) for one in (schema, first)]
+    needed = [cast("Sequence[str]", one.get("required", ())) for one in (schema, first)]
+    required: list[Json] = [*dict.fromkeys((*needed[0], *needed[1]))]
+    return {"type": "object", **first, "properties": {**both[0], **both[1]}, "required": required}
 
 
 def _some_of(values: Sequence[Json]) -> str:

@@ -17,9 +17,9 @@ from genenv.errors import UsageError
 from genenv.tools.worlds.base import LoadedWorld
 from genenv.tools.worlds.limits import Budget
 from genenv.tools.worlds.mcp.origin import McpOrigin, RemoteOrigin
+from genenv.tools.worlds.openapi.document import NEWEST
 from genenv.tools.worlds.openapi.loading import is_address, load_text
 from genenv.tools.worlds.openapi.mock_world import MockWorld
-from genenv.tools.worlds.openapi.parameters import NEWEST
 from genenv.tools.worlds.openapi.service import Service, ServiceOrigin
 from genenv.tools.worlds.python import NotStarted
 from genenv.tools.worlds.recorded import MOST_SENT

@@ -93,7 +93,8 @@ class OpenApiSource(BaseModel, frozen=True, extra="forbid"):
     """Rules by which the document is read: a bundle keeps those with which it was made. By the second ones,
     arguments have the document's names, a change needs a value, a deletion has no body. By the third ones, an
     operation whose success has no content answers nothing; before, it answered as the document's errors. By
-    the fourth ones, what an operation is sent names records that there are, and ids look like the example."""
+    the fourth ones, what an operation is sent names records that there are, ids look like the example, an
+    object of which there are alternatives is the first one, and the example of a list is one of its items."""
 
     @property
     def label(self) -> str:

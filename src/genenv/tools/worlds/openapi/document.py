@@ -22,6 +22,8 @@ from genenv.types import Json, JsonObject
 from genenv.untrusted.documents import as_list, as_object, read_document
 from genenv.untrusted.schemas import fits_keyword, part_at
 
+NEWEST = 4
+"""Version of the rules by which new bundles read documents."""
 _DEEPEST = 16
 """Maximum nesting depth of schemas."""
 _MOST_NODES = 2000
@@ -47,15 +49,14 @@ class Document:
     Args:
         text: JSON or YAML.
         name: what messages call it.
-        errors_answer: whether an operation whose success has no content answers as an error does.
-        cut: whether long descriptions lose what arguments exclude each other, too.
+        version: of the rules by which it is read, see `OpenApiSource`.
 
     Raises:
         UsageError: the text is not an OpenAPI document.
     """
 
-    def __init__(self, text: str, name: str, *, errors_answer: bool = False, cut: bool = False) -> None:
-        self.errors_answer, self._cut = errors_answer, cut
+    def __init__(self, text: str, name: str, version: int = NEWEST) -> None:
+        self.version = version
         root = read_document(text, name)
         if not isinstance(root, Mapping):
             raise UsageError(f"{name} is no OpenAPI document, but {type(root).__name__}")
@@ -106,7 +107,7 @@ class Document:
     def _schema(self, node: object, writing: bool, inside: tuple[str, ...]) -> dict[str, Any]:
         schema, inside = self._followed(node, inside)
         kept: dict[str, Any] = {key: schema[key] for key in _KEPT if key in schema}
-        _modern(kept, schema, cut=self._cut)
+        _modern(kept, schema, cut=self.version < 4)
         properties = schema.get("properties")
         if isinstance(properties, Mapping):
             shown = self._shown(cast(Node, properties), writing=writing)
@@ -114,7 +115,11 @@ class Document:
             required = [one for one in as_list(schema.get("required")) if one in [*inner]]
             kept |= {"type": "object", "properties": inner, **({"required": required} if required else {})}
         elif "items" in schema or kept.get("type") == "array":
-            kept |= {"type": "array", "items": self._schema(schema.get("items", {}), writing, inside)}
+            items = self._schema(schema.get("items", {}), writing, inside)
+            listed = as_list(schema.get("example"))
+            if len(listed) > 1 and self.version > 3 and not items.keys() & {"enum", "examples"}:
+                _modern(items, {"examples": listed}, cut=False)
+            kept |= {"type": "array", "items": items}
         return {key: one for key, one in kept.items() if key in _HOLDING or fits_keyword(key, one)}
 
     def _followed(self, node: object, inside: tuple[str, ...]) -> tuple[Node, tuple[str, ...]]:
@@ -151,7 +156,36 @@ class Document:
         for part in parts:
             _join(whole, self._followed(part, inside)[0])
         _join(whole, {key: one for key, one in schema.items() if key not in ("allOf", "oneOf", "anyOf")})
+        if self.version > 3:
+            self._decide(whole, schema)
         return whole
+
+    def _decide(self, whole: dict[str, Any], schema: Node) -> None:
+        """Complete the choice of the first alternative of an object.
+
+        Fields that only other alternatives require are left out, and the field that a discriminator names has
+        the value of the first one.
+        """
+        ways = [one for one in as_list(schema.get("oneOf")) if self.resolved(one).get("type") != "null"]
+        required = as_list(whole.get("required"))
+        others = {name for way in ways[1:] for name in as_list(self.resolved(way).get("required"))}
+        fields = {
+            name: one
+            for name, one in as_object(whole.get("properties")).items()
+            if name in required or name not in others
+        }
+        told = as_object(schema.get("discriminator"))
+        name, first = told.get("propertyName"), (ways or [*as_list(schema.get("anyOf")), {}])[0]
+        target = str(as_object(first).get("$ref", ""))
+        if isinstance(name, str) and target:
+            _, _, short = target.rpartition("/")
+            mapping = as_object(told.get("mapping")).items()
+            tag = next((tag for tag, to in mapping if to in (target, short)), short)
+            if not _only(self.resolved(fields.get(name))):
+                fields[name] = {**self.resolved(fields.get(name)), "type": "string", "enum": [tag]}
+            whole["required"] = [*dict.fromkeys((*required, name))]
+        if fields or "properties" in whole:
+            whole["properties"] = fields
 
 
 def _join(whole: dict[str, Any], part: Node) -> None:
@@ -441,7 +475,7 @@ def _answer(document: Document, node: Node) -> tuple[dict[str, Any] | None, str]
     """Return the schema of the first response that means success and has one, and `Operation.answers`."""
     told = as_object(node.get("responses"))
     good = [told[code] for code in sorted(told) if code.startswith("2")]
-    otherwise = [] if good and not document.errors_answer else [told.get("default")]
+    otherwise = [] if good and document.version > 2 else [told.get("default")]
     answers = [document.resolved(one) for one in (*good, *otherwise)]
     kinds = next((list(found) for one in answers if (found := as_object(one.get("content")))), list[str]())
     other = [kind for kind in kinds if kind == FORM or not _JSON.match(kind)]

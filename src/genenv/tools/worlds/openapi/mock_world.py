@@ -16,8 +16,8 @@ from typing import cast
 from genenv.errors import UsageError
 from genenv.tools.discover.state_values import words_of
 from genenv.tools.worlds.base import Call, Outcome, Played, Session, Tool
-from genenv.tools.worlds.openapi.document import Document, operations
-from genenv.tools.worlds.openapi.parameters import NEWEST, Parameters, chosen, field_of
+from genenv.tools.worlds.openapi.document import NEWEST, Document, operations
+from genenv.tools.worlds.openapi.parameters import Parameters, chosen, field_of
 from genenv.tools.worlds.openapi.resources import Action, Does, Resources, Table
 from genenv.tools.worlds.openapi.rows import (
     MOMENT,
@@ -52,8 +52,7 @@ class MockWorld:
     asked: Collection[str] = ()
 
     def __init__(self, text: str, name: str, only: Sequence[str] = (), version: int = NEWEST) -> None:
-        document = Document(text, name, errors_answer=version < 3, cut=version < 4)
-        resources = Resources(operations(document, only), refer=version > 3)
+        resources = Resources(operations(Document(text, name, version), only), refer=version > 3)
         self.tables = resources.tables
         """The tables by name."""
         self.left_out: dict[str, str] = dict(resources.left_out)

@@ -12,7 +12,7 @@ from typing import Any
 
 from genenv.tools.discover.state_values import singular
 from genenv.tools.worlds.base import Tool
-from genenv.tools.worlds.openapi.document import Parameter, argument_name, deprecated
+from genenv.tools.worlds.openapi.document import NEWEST, Parameter, argument_name, deprecated
 from genenv.tools.worlds.openapi.resources import Action, Does, Table
 from genenv.tools.worlds.openapi.rows import varied
 from genenv.tools.worlds.openapi.shapes import is_fixed, items_of, plain, properties_of, required_of
@@ -22,8 +22,6 @@ _MOST_OPTIONAL = 8
 """Maximum number of optional fields of a request body that become arguments."""
 _LONGEST = 8000
 """Maximum length in characters of an argument's schema; of a longer one parts are left out."""
-NEWEST = 4
-"""Version of the rules by which new bundles read documents."""
 _PAGING = frozenset(
     {"limit", "offset", "page", "perpage", "pagesize", "size", "cursor", "sort", "sortby", "order", "orderby"}
 )
