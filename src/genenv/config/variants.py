@@ -189,6 +189,7 @@ VARIANTS: Mapping[str, Variant] = {
                 "candidate_choice": "foretold",
                 "foretold_by": "likelihoods",
                 "candidate_reward": "progress",
+                "candidate_temperature": 60.0,
                 "progress_rounds": 2,
             }
         },
