@@ -164,8 +164,8 @@ class CoEvolution:
             if last is not None:  # a kill after the commit may have kept it from the sinks
                 write_all(self.sinks, last, store.metrics(last))
                 await self._in_flight(last, store)
-            compared = self._compared_rounds
-            keep = 1 + max(self.config.run.keep_checkpoints - 1, self.config.run.staleness, compared)
+            older = max(self.config.run.staleness, self.config.curriculum.compared_rounds)
+            keep = max(self.config.run.keep_checkpoints, older + 1)
             for number in range(0 if last is None else last + 1, self.config.run.rounds + 1):
                 record = await (self._round(number, store) if number else self._start())
                 with self.folder.committing(store, record, keep=keep) as empty:
@@ -177,12 +177,6 @@ class CoEvolution:
             self._check_attempted(store)
             return self.config.run.rounds
 
-    @property
-    def _compared_rounds(self) -> int:
-        """Rounds between the two versions of the agent that the reward `progress` compares; 0 without it."""
-        curriculum = self.config.curriculum
-        return curriculum.progress_rounds if curriculum.compares_versions else 0
-
     def _older_agent(self, number: int) -> Path | None:
         """Return the folder of the older version of the agent that a round compares with the present one.
 
@@ -192,7 +186,7 @@ class CoEvolution:
             The agent in the checkpoint of `progress_rounds` rounds before the newest, or of round 0. None if
             that is the newest, or if nothing is compared.
         """
-        wanted, newest = max(0, number - 1 - self._compared_rounds), number - 1
+        wanted, newest = max(0, number - 1 - self.config.curriculum.compared_rounds), number - 1
         if wanted == newest:
             return None
         kept = [one for one in checkpoints(self.folder.checkpoints) if wanted <= one <= newest]
