@@ -160,7 +160,7 @@ class RunConfig(Settings, frozen=True):
     @model_validator(mode="after")
     def _agent_may_progress(self) -> RunConfig:
         """Refuse the reward `progress` for an agent that does not change."""
-        if self.curriculum.compared_rounds and not self.agent.train:
+        if self.curriculum.compares_versions and not self.agent.train:
             raise ValueError(
                 'a frozen agent makes no progress: set agent.train to true, or another reward than "progress"'
             )

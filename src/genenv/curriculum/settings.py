@@ -131,15 +131,14 @@ class CurriculumConfig(Settings, frozen=True):
         return chosen or self.foretold_attempts > 0
 
     @property
-    def compared_rounds(self) -> int:
-        """Rounds between the two versions of the agent that the reward `progress` compares; 0 without it."""
+    def compares_versions(self) -> bool:
+        """Whether success rates are predicted under an older version of the agent too (`progress`)."""
         chooses = self.candidates > 1 and self.candidate_choice == "foretold"
-        pays = self.env_reward == "progress" or (chooses and self.candidate_reward == "progress")
-        return self.progress_rounds if pays else 0
+        return self.env_reward == "progress" or (chooses and self.candidate_reward == "progress")
 
     @model_validator(mode="after")
     def _can_compare_versions(self) -> Self:
-        if self.compared_rounds and self.foretold_by == "attempts":
+        if self.compares_versions and self.foretold_by == "attempts":
             raise ValueError(
                 '"progress" compares the likelihood of demonstrations under two versions of the agent: set '
                 'foretold_by to "likelihoods"'

@@ -164,7 +164,7 @@ class CoEvolution:
             if last is not None:  # a kill after the commit may have kept it from the sinks
                 write_all(self.sinks, last, store.metrics(last))
                 await self._in_flight(last, store)
-            older = max(self.config.run.staleness, self.config.curriculum.compared_rounds)
+            older = max(self.config.run.staleness, self.pool.compared_rounds)
             keep = max(self.config.run.keep_checkpoints, older + 1)
             for number in range(0 if last is None else last + 1, self.config.run.rounds + 1):
                 record = await (self._round(number, store) if number else self._start())
@@ -186,7 +186,7 @@ class CoEvolution:
             The agent in the checkpoint of `progress_rounds` rounds before the newest, or of round 0. None if
             that is the newest, or if nothing is compared.
         """
-        wanted, newest = max(0, number - 1 - self.config.curriculum.compared_rounds), number - 1
+        wanted, newest = max(0, number - 1 - self.pool.compared_rounds), number - 1
         if wanted == newest:
             return None
         kept = [one for one in checkpoints(self.folder.checkpoints) if wanted <= one <= newest]

@@ -153,7 +153,7 @@ def build_players(config: RunConfig, env: Environment) -> Policies:
         None if len(roles) == 2 else _source(config.simulator, seed)
     )  # a wrong setting is refused before loading
     opened = open_backend(config.policy, roles, env, seed=seed)
-    if config.curriculum.compared_rounds and not opened.scores_written:
+    if config.curriculum.compares_versions and not opened.scores_written:
         raise UsageError(
             f"backend {config.policy.backend!r} cannot score tasks under an older version of the agent: set "
             'curriculum.env_reward and curriculum.candidate_reward to other rewards than "progress"'

@@ -138,6 +138,12 @@ class TaskPool:
         return History(self.config.curriculum) if by_attempts else Probe()
 
     @property
+    def compared_rounds(self) -> int:
+        """Rounds between the two versions of the agent that the reward `progress` compares; 0 without it."""
+        curriculum = self.config.curriculum
+        return curriculum.progress_rounds if curriculum.compares_versions else 0
+
+    @property
     def _predictor_key(self) -> str:
         """Key of the predictor's state. A branch with another predictor starts it without state."""
         return "history" if isinstance(self.predictor, History) else "probe"
