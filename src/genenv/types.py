@@ -280,6 +280,9 @@ class Proposal:
     before it measured the novelty."""
     predicted_rate: float | None = None
     """The predicted success rate, in [0, 1]. None if there is no prediction. Not stored."""
+    progress: float | None = None
+    """Rise of that rate since an older version of the agent, in [-1, 1]. None if there is no prediction. Not
+    stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,6 +39,33 @@ def test_the_chance_of_a_task_grows_with_what_it_is_worth() -> None:
         assert counts[name] / 4000 == pytest.approx(weight / sum(weights.values()), abs=0.03)
 
 
+def test_progress_prefers_what_has_risen_whatever_its_rate() -> None:
+    told = Predicted(
+        rates={"learned": 0.9, "guessed": 0.5, "forgotten": 0.5},
+        earlier={"learned": 0.5, "guessed": 0.5, "forgotten": 0.9},
+    )
+    assert told.progress == pytest.approx({"learned": 0.4, "guessed": 0.0, "forgotten": -0.4})
+    settings = config(candidate_reward="progress", candidate_temperature=5.0)
+    counts, rng = Counter[str](), random.Random(1)
+    for _ in range(4000):
+        counts.update(worth_most(told.rates, 1, rng, settings, told.progress))
+    weights = {name: math.exp(5 * rise / 2) for name, rise in told.progress.items()}
+    for name, weight in weights.items():
+        assert counts[name] / 4000 == pytest.approx(weight / sum(weights.values()), abs=0.03)
+
+
+def test_without_an_older_version_nothing_has_risen_and_the_choice_is_random(make) -> None:
+    told = Predicted(rates={"never": 0.0, "half": 0.5})
+    assert told.progress == {"never": 0.0, "half": 0.0}
+    settings, rng = config(candidate_reward="progress"), random.Random(2)
+    half = sum("half" in worth_most(told.rates, 1, rng, settings, told.progress) for _ in range(2000))
+    assert half / 2000 == pytest.approx(0.5, abs=0.04)
+    tasks = [make.task("half")]
+    assert "probe/progress" not in told.metrics(tasks, tasks)
+    risen = Predicted(rates=told.rates, earlier={"never": 0.0, "half": 0.25})
+    assert risen.metrics(tasks, tasks)["probe/progress"] == 0.25
+
+
 @pytest.mark.parametrize("reward", ["constant", "shuffled"])
 def test_under_a_control_all_tasks_are_alike(reward: str) -> None:
     rates = {"never": 0.0, "half": 0.5}

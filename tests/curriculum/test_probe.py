@@ -57,6 +57,14 @@ def test_attempts_that_broke_and_other_tasks_say_nothing(make) -> None:
     assert probe.observe(probe.predict({"a": -1.0}), groups) == {}
 
 
+def test_an_older_version_is_read_by_the_same_line(make) -> None:
+    probe = Probe()
+    probe.observe(probe.predict({"a": -0.5}), [make.group("a", 6)])
+    told = probe.predict({"b": -0.5, "c": -1.0}, older={"b": -2.0, "c": -1.0})
+    assert told.earlier == {"b": probe.predict({"b": -2.0}).rates["b"], "c": told.rates["c"]}
+    assert told.progress["b"] > told.progress["c"] == 0
+
+
 def test_it_goes_on_where_it_was(make) -> None:
     first = Probe()
     first.observe(first.predict({"a": -0.5}), [make.group("a", 6)])

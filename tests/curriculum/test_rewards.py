@@ -17,6 +17,7 @@ from genenv.curriculum.simulator_rewards import (
     expected_env_reward,
     handed_out,
     in_round,
+    progress_reward,
 )
 
 rates = st.floats(min_value=0, max_value=1)
@@ -102,7 +103,7 @@ def paid(name: str, successes: int, attempts: int, **settings: object) -> float:
 
 
 def test_every_reward_can_be_asked_for_by_its_name_and_no_other() -> None:
-    assert set(ENV_REWARDS) == set(get_args(EnvRewardName)[1].func.known)
+    assert {*ENV_REWARDS, "progress"} == set(get_args(EnvRewardName)[1].func.known)
 
 
 @pytest.mark.parametrize(
@@ -119,6 +120,11 @@ def test_every_reward_can_be_asked_for_by_its_name_and_no_other() -> None:
 )
 def test_what_a_rate_is_worth(name: str, of_8: list[float]) -> None:
     assert [paid(name, k, 8) for k in (0, 2, 4, 6, 8)] == pytest.approx(of_8, abs=1e-4)
+
+
+@pytest.mark.parametrize(("rise", "reward"), [(1.0, 1.0), (0.2, 0.6), (0.0, 0.5), (-0.2, 0.4), (-1.0, 0.0)])
+def test_progress_is_signed_and_no_change_earns_one_half(rise: float, reward: float) -> None:
+    assert progress_reward(rise) == pytest.approx(reward)
 
 
 def test_variance_counts_partial_credit_which_success_does_not_show() -> None:

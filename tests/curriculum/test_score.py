@@ -337,6 +337,22 @@ def test_a_foretold_rate_counts_like_so_many_attempts(make) -> None:
     assert [each.generation.id for each in scored([one], alone, random.Random(0))] == ["g0"]
 
 
+def test_progress_pays_the_rise_of_predicted_rates_and_no_rollout(make) -> None:
+    config = CurriculumConfig(foretold_attempts=16, env_reward="progress", p_hat_scope="task")
+    tasks = [make.task(name) for name in ("learned", "forgotten", "untried")]
+    rises = [(0.75, 0.5), (0.25, -0.25), (0.5, 0.25)]
+    proposals = [
+        replace(make.proposal(f"g-{task.id}", task), predicted_rate=rate, progress=rise)
+        for task, (rate, rise) in zip(tasks, rises, strict=True)
+    ]
+    proposals.append(make.proposal("g-refused", None))
+    groups = [make.group(tasks[0], 0, 8), make.group(tasks[1], 8, 8)]
+    one = score_batch(make.context(), proposals, groups, config)
+    found = {each.generation.id: each.reward for each in scored([one], config, random.Random(0))}
+    assert found == {"g-learned": 0.75, "g-forgotten": 0.375, "g-untried": 0.625, "g-refused": 0.0}
+    assert one.env_reward == (1 + (0.5 - 0.25) / 2) / 2  # the mean over the tasks that were rolled out
+
+
 def test_tasks_that_were_passed_over_do_not_lower_the_mean_reward(make) -> None:
     batches = [
         score_batch(make.context("c0"), [make.proposal("g0", make.task("a"))], [make.group("a", 4)], PAPER),

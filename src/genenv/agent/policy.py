@@ -8,12 +8,13 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Self
 
 from pydantic import Field, model_validator
 
 from genenv.algorithms.advantages import imitate
-from genenv.algorithms.datum import Trainer, UpdateBatch
+from genenv.algorithms.datum import Datum, Trainer, UpdateBatch
 from genenv.algorithms.settings import GrpoConfig, OptimizerConfig, Steps, WarmupConfig
 from genenv.algorithms.update import learn, lr_scale
 from genenv.environments.base import Environment
@@ -117,16 +118,20 @@ class Agent:
         played = await self._played(env, tasks)
         return {task.id: known for task, known in zip(tasks, played, strict=True) if known.success}
 
-    async def likelihoods(self, env: Environment, tasks: Sequence[Task]) -> tuple[dict[str, float], int, int]:
+    async def likelihoods(
+        self, env: Environment, tasks: Sequence[Task], older: Path | None = None
+    ) -> tuple[dict[str, float], int, int, dict[str, float] | None]:
         """Return the likelihoods of the tasks' demonstrations under the agent, at its sampling temperature.
 
         Args:
             env: the environment that runs and grades the demonstrations.
             tasks: tasks to score. Those whose demonstration fails or does not fit are left out.
+            older: folder with an older version of the agent (`Trainer.save`), to score them under too.
 
         Returns:
-            L = sum_t log pi(y_t) over the replies' tokens, nats, by task id; the number of these tokens; and
-            the number of processed tokens, including prompts.
+            L = sum_t log pi(y_t) over the replies' tokens, nats, by task id; the number of these tokens; the
+            number of processed tokens, including prompts; and L under the older version. Both numbers count
+            the tokens of each version.
         """
         if tasks and not any(task.oracle for task in tasks):
             raise UsageError(
@@ -141,12 +146,15 @@ class Agent:
             for datum in imitate(trace)
         ]
         data = [replace(datum, temperature=self.config.temperature) for _, datum in known]
-        found = await self.trainer.logprobs(data)
-        likely: dict[str, float] = {}
-        for (name, datum), values in zip(known, found, strict=True):
-            likely[name] = likely.get(name, 0.0) + math.fsum(itertools.compress(values, datum.weights))
-        replies = sum(sum(weight > 0 for weight in datum.weights) for datum in data)
-        return likely, replies, sum(len(datum.prompt_ids) + len(datum.completion_ids) for datum in data)
+        names = [name for name, _ in known]
+        likely = _summed(names, data, await self.trainer.logprobs(data))
+        earlier = None
+        if older is not None:
+            earlier = _summed(names, data, await self.trainer.logprobs(data, written=older))
+        versions = 1 if older is None else 2
+        replies = versions * sum(sum(weight > 0 for weight in datum.weights) for datum in data)
+        read = versions * sum(len(datum.prompt_ids) + len(datum.completion_ids) for datum in data)
+        return likely, replies, read, earlier
 
     async def learn(self, batch: UpdateBatch, *, round_: int, rounds: int) -> Mapping[str, float]:
         """Update from a round's batch.
@@ -200,3 +208,13 @@ class Agent:
             timeout_s=self.config.episode_timeout_s,
             seed=seed,
         )
+
+
+def _summed(
+    names: Sequence[str], data: Sequence[Datum], logprobs: Sequence[Sequence[float]]
+) -> dict[str, float]:
+    """Return the log-likelihood of each task's replies, nats; a task with several turns has several data."""
+    likely: dict[str, float] = {}
+    for name, datum, values in zip(names, data, logprobs, strict=True):
+        likely[name] = likely.get(name, 0.0) + math.fsum(itertools.compress(values, datum.weights))
+    return likely

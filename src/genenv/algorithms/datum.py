@@ -168,8 +168,16 @@ class Trainer(Protocol):
         """
         ...
 
-    async def logprobs(self, data: Sequence[Datum], *, reference: bool = False) -> list[tuple[float, ...]]:
-        """Return [T] log-probabilities of each datum's completion, now or under the reference model. Nats."""
+    async def logprobs(
+        self, data: Sequence[Datum], *, reference: bool = False, written: Path | None = None
+    ) -> list[tuple[float, ...]]:
+        """Return [T] log-probabilities of each datum's completion, now or under other weights. Nats.
+
+        Args:
+            data: prompts and completions.
+            reference: under the reference model.
+            written: under the weights in a folder of `save`. Only where `Backend.scores_written` holds.
+        """
         ...
 
     async def anchor(self, moments: Moments) -> None:

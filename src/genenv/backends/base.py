@@ -49,6 +49,8 @@ class Backend:
     """Whether the two players have devices of their own, so that they can learn at the same time."""
     async_rollouts: bool = False
     """Whether samplers go on with the weights that were published while trainers learn."""
+    scores_written: bool = False
+    """Whether trainers score data under the weights in a folder of `save` (`Trainer.logprobs`)."""
     found: Mapping[str, object] = field(default_factory=dict[str, object])
     """What was found out of a server, for the run's records."""
     check: Callable[[], Awaitable[None]] | None = None

@@ -125,7 +125,9 @@ class ScriptedTrainer:
     async def shorten(self, fraction: float) -> None:
         """Do nothing: there is no step that could be shortened."""
 
-    async def logprobs(self, data: Sequence[Datum], *, reference: bool = False) -> list[tuple[float, ...]]:
+    async def logprobs(
+        self, data: Sequence[Datum], *, reference: bool = False, written: Path | None = None
+    ) -> list[tuple[float, ...]]:
         """Return a log-probability of 0 for each token, as `ScriptedSampler` does."""
         return [(0.0,) * len(datum.completion_ids) for datum in data]
 
@@ -202,7 +204,7 @@ def open_scripted(config: PolicyConfig, roles: Sequence[Role], env: Environment,
     samplers = {role.name: ScriptedSampler(scripts[role.name], bytes_a_token=BYTES_A_TOKEN) for role in roles}
     trainers = {role.name: ScriptedTrainer() for role in roles}
     trainers["agent"].on_update = oracle.learn
-    return Opened(samplers=samplers, trainers=trainers, settled=config, warms_up=False)
+    return Opened(samplers=samplers, trainers=trainers, settled=config, warms_up=False, scores_written=True)
 
 
 def _conversation_text(messages: Sequence[Message]) -> str:

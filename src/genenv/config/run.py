@@ -157,6 +157,15 @@ class RunConfig(Settings, frozen=True):
             )
         return self
 
+    @model_validator(mode="after")
+    def _agent_may_progress(self) -> RunConfig:
+        """Refuse the reward `progress` for an agent that does not change."""
+        if self.curriculum.compares_versions and not self.agent.train:
+            raise ValueError(
+                'a frozen agent makes no progress: set agent.train to true, or another reward than "progress"'
+            )
+        return self
+
     def later_environment(self) -> BaseModel | None:
         """Return the environment's settings after the shift; None if there is no shift."""
         if not self.shift.round:

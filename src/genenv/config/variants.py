@@ -181,6 +181,19 @@ VARIANTS: Mapping[str, Variant] = {
             }
         },
     ),
+    "progress": Variant(
+        "joined to another: as probe, but the one whose predicted success rate has risen most in two rounds",
+        {
+            "curriculum": {
+                "candidates": 8,
+                "candidate_choice": "foretold",
+                "foretold_by": "likelihoods",
+                "candidate_reward": "progress",
+                "candidate_temperature": 60.0,
+                "progress_rounds": 2,
+            }
+        },
+    ),
     "history": Variant(
         "joined to another: as probe, but predicted from rollouts of the same skills, without model calls",
         {

@@ -52,20 +52,35 @@ class Probe:
     def __init__(self) -> None:
         self._state = _ProbeState(offset=0.0, slope=1.0, seen=[])
 
-    def predict(self, likelihoods: Mapping[str, float], tokens: int = 0, read: int = 0) -> Predicted:
-        """Return predicted success rates.
+    def predict(
+        self,
+        likelihoods: Mapping[str, float],
+        tokens: int = 0,
+        read: int = 0,
+        older: Mapping[str, float] | None = None,
+    ) -> Predicted:
+        """Return predicted success rates. Those of an older version of the agent have the same a and b.
 
         Args:
             likelihoods: by task id, the log-likelihood L of its demonstration, nats, <= 0.
             tokens: tokens of the demonstrations.
             read: tokens processed for the scores, including prompts.
+            older: L under an older version of the agent, by task id; None if it was not asked.
         """
+        return Predicted(
+            likelihoods=likelihoods,
+            rates=self._rates(likelihoods),
+            earlier=self._rates(older or {}),
+            tokens=tokens,
+            read=read,
+        )
+
+    def _rates(self, likelihoods: Mapping[str, float]) -> dict[str, float]:
         offset, slope = self._state.offset, self._state.slope
-        rates = {
+        return {
             name: 1 / (1 + math.exp(-(offset + slope * _logit(likelihood))))
             for name, likelihood in likelihoods.items()
         }
-        return Predicted(likelihoods=likelihoods, rates=rates, tokens=tokens, read=read)
 
     def observe(self, predicted: Predicted, groups: Sequence[Group]) -> Mapping[str, float]:
         """Fit a and b to the rollouts of tasks whose likelihoods were scored before.

@@ -9,9 +9,10 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from genenv.curriculum.settings import CurriculumConfig
-from genenv.curriculum.simulator_rewards import find_env_reward, handed_out
+from genenv.curriculum.simulator_rewards import find_env_reward, handed_out, progress_reward
 from genenv.curriculum.stats import BetaPosterior
 from genenv.types import (
     Context,
@@ -22,7 +23,6 @@ from genenv.types import (
     Scored,
     Task,
     TaskBatch,
-    Trace,
 )
 
 BAND_TOLERANCE = 1e-9
@@ -42,6 +42,8 @@ class Unit:
     generations: tuple[Generation, ...]
     predicted_rate: float | None = None
     """The predicted success rate; None if there is none or it does not count."""
+    progress: float = 0.0
+    """Mean rise of the predicted success rates since an older version of the agent; 0 if unknown."""
 
     @property
     def is_known(self) -> bool:
@@ -52,6 +54,8 @@ class Unit:
         """Return R_env in [0, 1]; 0 if the success rate is unknown."""
         if not self.is_known:
             return 0.0
+        if config.env_reward == "progress":
+            return progress_reward(self.progress)
         name = config.env_reward if self.attempts or config.env_reward != "variance" else "learnability"
         return find_env_reward(name)(self.successes, self.attempts, self.rewards, self._informed(config))
 
@@ -105,9 +109,9 @@ def score_batches(
     batches: list[TaskBatch] = []
     for context in contexts:
         own = written[context.id]
-        tasks = [p.outcome.id for p in own if isinstance(p.outcome, Task)]
+        tasks = {p.outcome.id: p for p in own if isinstance(p.outcome, Task)}
         tried = [attempted[name] for name in tasks if name in attempted]
-        unit = _unit([trace for group in tried for trace in group.valid], ())
+        unit = _unit(tried, [tasks[group.task.id] for group in tried if group.valid])
         batches.append(
             TaskBatch(
                 context=context,
@@ -151,31 +155,32 @@ def units_of(batch: TaskBatch, config: CurriculumConfig) -> list[Unit]:
 
 def whole(batch: TaskBatch) -> Unit:
     """Return a batch as one unit, with all its rollouts."""
-    written = {p.outcome.id: p.generation for p in batch.proposals if isinstance(p.outcome, Task)}
-    tried = {group.task.id: valid for group in batch.groups if (valid := group.valid)}
-    together = [trace for valid in tried.values() for trace in valid]
-    return _unit(together, tuple(written[name] for name in tried))
+    written = {p.outcome.id: p for p in batch.proposals if isinstance(p.outcome, Task)}
+    tried = [group for group in batch.groups if group.valid]
+    return _unit(tried, [written[group.task.id] for group in tried])
 
 
 def tasks_of(batch: TaskBatch, config: CurriculumConfig) -> list[Unit]:
     """Return one unit for each task of a batch."""
-    tried = {group.task.id: group.valid for group in batch.groups}
+    tried = {group.task.id: [group] for group in batch.groups}
     return [
-        _unit(
-            tried.get(p.outcome.id, ()),
-            (p.generation,),
-            p.predicted_rate if config.foretold_attempts else None,
-        )
+        _unit(tried.get(p.outcome.id, []), [p], p.predicted_rate if config.foretold_attempts else None)
         for p in batch.proposals
         if isinstance(p.outcome, Task)
     ]
 
 
-def _unit(
-    valid: Sequence[Trace], generations: tuple[Generation, ...], predicted_rate: float | None = None
-) -> Unit:
-    rewards = tuple([trace.reward for trace in valid])
-    return Unit(sum([trace.success for trace in valid]), len(valid), rewards, generations, predicted_rate)
+def _unit(tried: Sequence[Group], proposals: Sequence[Proposal], predicted_rate: float | None = None) -> Unit:
+    valid = [trace for group in tried for trace in group.valid]
+    risen = [one.progress for one in proposals if one.progress is not None]
+    return Unit(
+        successes=sum([trace.success for trace in valid]),
+        attempts=len(valid),
+        rewards=tuple([trace.reward for trace in valid]),
+        generations=tuple([one.generation for one in proposals]),
+        predicted_rate=predicted_rate,
+        progress=fmean(risen) if risen else 0.0,
+    )
 
 
 def in_band(p_hat: float, alpha: float, k_min: float) -> bool:

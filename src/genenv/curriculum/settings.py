@@ -15,9 +15,18 @@ from genenv.errors import registered
 from genenv.settings import Names, Settings
 from genenv.types import JsonObject
 
-_ENV_REWARDS = ("alpha", "learnability", "signal", "variance", "difficulty", "constant", "shuffled")
+_ENV_REWARDS = (
+    "alpha",
+    "learnability",
+    "signal",
+    "variance",
+    "difficulty",
+    "progress",
+    "constant",
+    "shuffled",
+)
 EnvRewardName = Annotated[str, AfterValidator(Names(_ENV_REWARDS))]
-"""The names of `genenv.curriculum.simulator_rewards.ENV_REWARDS`."""
+"""The names of `genenv.curriculum.simulator_rewards.ENV_REWARDS`, and `progress`."""
 
 PositiveCount = Annotated[float, Field(ge=0.01, le=10_000)]
 
@@ -27,7 +36,7 @@ class CurriculumConfig(Settings, frozen=True):
 
     env_reward: EnvRewardName = "alpha"
     """The simulator's reward as a function of a success rate: the paper's R_env, or another one; see
-    Concepts."""
+    Concepts. `progress`: the rise of the predicted success rate since `progress_rounds` rounds ago."""
     shuffle_rewards: bool = False
     """The shuffled-reward control of whatever the simulator is paid: each task (or batch) gets the reward of
     another, with that one's filter and novelty. `env_reward = "shuffled"` is this with `alpha`."""
@@ -83,7 +92,10 @@ class CurriculumConfig(Settings, frozen=True):
     nothing more and distinguish only kinds of tasks."""
     candidate_reward: EnvRewardName = "learnability"
     """The reward of a predicted success rate; `constant` and `shuffled` (`alpha`, of other tasks) are the
-    controls."""
+    controls. `progress`: the rise of that rate since `progress_rounds` rounds ago."""
+    progress_rounds: int = Field(default=2, ge=1, le=1_000_000)
+    """Rounds between the two versions of the agent that the reward `progress` compares. In earlier rounds the
+    older one is the agent after the warm-up. The run keeps so many more checkpoints."""
     candidate_temperature: float = Field(default=12.0, ge=0, le=1000)
     """How strongly rewards separate the chances of candidates: exp(candidate_temperature * reward)."""
     candidate_explore: float = Field(default=0.0, ge=0, le=1)
@@ -117,6 +129,31 @@ class CurriculumConfig(Settings, frozen=True):
         """Whether success rates of candidates are predicted."""
         chosen = self.candidates > 1 and self.candidate_choice == "foretold"
         return chosen or self.foretold_attempts > 0
+
+    @property
+    def compares_versions(self) -> bool:
+        """Whether success rates are predicted under an older version of the agent too (`progress`)."""
+        chooses = self.candidates > 1 and self.candidate_choice == "foretold"
+        return self.env_reward == "progress" or (chooses and self.candidate_reward == "progress")
+
+    @model_validator(mode="after")
+    def _can_compare_versions(self) -> Self:
+        if self.compares_versions and self.foretold_by == "attempts":
+            raise ValueError(
+                '"progress" compares the likelihood of demonstrations under two versions of the agent: set '
+                'foretold_by to "likelihoods"'
+            )
+        if self.env_reward == "progress" and not self.foretold_attempts:
+            raise ValueError(
+                'env_reward is "progress", which compares predicted success rates: set foretold_attempts '
+                "above 0, for example to 16"
+            )
+        if self.env_reward == "progress" and self.seed_choice == "bandit":
+            raise ValueError(
+                'seed_choice is "bandit", which needs the reward of a single success rate: set env_reward to '
+                'another one than "progress"'
+            )
+        return self
 
     @model_validator(mode="after")
     def _leaves_room_for_new_tasks(self) -> Self:

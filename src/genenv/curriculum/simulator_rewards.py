@@ -136,11 +136,25 @@ ENV_REWARDS: Mapping[str, EnvReward] = {
     "constant": _constant,
     "shuffled": _alpha,
 }
-"""The built-in rewards of `curriculum.env_reward`. `shuffled` is `alpha` with
-`curriculum.shuffle_rewards`."""
+"""The built-in rewards of `curriculum.env_reward` that are functions of one success rate. `shuffled` is
+`alpha` with `curriculum.shuffle_rewards`. The reward of two rates is `progress_reward`."""
 
 REWARD_ARGUMENTS = ("successes", "rollouts", "rewards", "config")
 """The arguments of a user-defined reward."""
+
+
+def progress_reward(progress: float) -> float:
+    """Return the reward `progress`: the rise of a task's predicted success rate, mapped to [0, 1].
+
+    R = (1 + p_now - p_then) / 2. It is signed: 0.5 if nothing has changed, less if the agent solves the task
+    less often than before. So a task that the agent forgets is worth less than one that it never learned.
+    Learning progress as a reward is due to Oudeyer et al. (2007); Matiisen et al. (arXiv:1707.00183) and
+    Portelas et al. (arXiv:1910.07224) take its absolute value, so that forgotten tasks return.
+
+    Args:
+        progress: p_now - p_then, in [-1, 1].
+    """
+    return (1 + progress) / 2
 
 
 def find_env_reward(name: str) -> EnvReward:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from genenv.curriculum.settings import CurriculumConfig
-from genenv.curriculum.simulator_rewards import reward_at
+from genenv.curriculum.simulator_rewards import progress_reward, reward_at
 from genenv.types import Group, Proposal, Task
 
 FRONTIER = (0.25, 0.75)
@@ -31,15 +31,23 @@ class Predicted:
     """Predicted success rate by task id."""
     likelihoods: Mapping[str, float] = field(default_factory=dict[str, float])
     """Log-likelihood L of the demonstration by task id, nats. Empty if the rates come from rollouts."""
+    earlier: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Predicted success rate under an older version of the agent, by task id. Empty if none was asked."""
     tokens: int = 0
     """Tokens of the scored demonstrations, without prompts, as tokens of rollouts are counted."""
     read: int = 0
     """Tokens processed for the scores, including prompts."""
 
+    @property
+    def progress(self) -> Mapping[str, float]:
+        """p_now - p_then by task id; 0 if no older version was asked, as in the first round."""
+        return {name: rate - self.earlier.get(name, rate) for name, rate in self.rates.items()}
+
     def noted(self, proposals: Sequence[Proposal]) -> list[Proposal]:
-        """Return the proposals with `predicted_rate` set for those that became tasks."""
+        """Return the proposals with `predicted_rate` and `progress` set for those that became tasks."""
+        risen = self.progress
         return [
-            replace(one, predicted_rate=self.rates.get(one.outcome.id))
+            replace(one, predicted_rate=self.rates.get(one.outcome.id), progress=risen.get(one.outcome.id))
             if isinstance(one.outcome, Task)
             else one
             for one in proposals
@@ -63,6 +71,11 @@ class Predicted:
         if own := [self.rates[task.id] for task in written if task.id in self.rates]:
             found["probe/foretold_new"] = fmean(own)
             found["probe/frontier"] = fmean(low <= rate <= high for rate in own)
+        if self.earlier:
+            risen = self.progress
+            for name, tasks in (("probe/progress", attempted), ("probe/progress_new", written)):
+                if own := [risen[task.id] for task in tasks if task.id in risen]:
+                    found[name] = fmean(own)
         return found
 
 
@@ -84,7 +97,13 @@ def distance(predicted: Predicted, tried: Sequence[Group]) -> dict[str, float]:
     return {"probe/error": fmean(off)} if off else {}
 
 
-def worth_most(rates: Mapping[str, float], n: int, rng: random.Random, config: CurriculumConfig) -> set[str]:
+def worth_most(
+    rates: Mapping[str, float],
+    n: int,
+    rng: random.Random,
+    config: CurriculumConfig,
+    progress: Mapping[str, float] | None = None,
+) -> set[str]:
     """Draw n tasks without replacement, with a preference for high rewards; return their ids.
 
     At each draw, a remaining task has a chance proportional to exp(candidate_temperature * reward). This is
@@ -96,8 +115,9 @@ def worth_most(rates: Mapping[str, float], n: int, rng: random.Random, config: C
         n: number of tasks; all if there are fewer.
         rng: source of randomness; the same state gives the same choice.
         config: `candidate_reward`, `candidate_temperature`, `candidate_explore` and the reward's settings.
+        progress: rise of each rate, for the reward `progress`.
     """
-    ranked, blind = _ranked(rates, rng, config), round(config.candidate_explore * n)
+    ranked, blind = _ranked(rates, rng, config, progress or {}), round(config.candidate_explore * n)
     left = ranked[n - blind :]
     return {*ranked[: n - blind], *rng.sample(left, min(blind, len(left)))}
 
@@ -121,7 +141,7 @@ def worth_most_that_pass(
         config: as for `worth_most`.
         passes: checks a task; called once for a task, until n have passed or none is left.
     """
-    ranked, blind = iter(_ranked(rates, rng, config)), round(config.candidate_explore * n)
+    ranked, blind = iter(_ranked(rates, rng, config, {})), round(config.candidate_explore * n)
     _first(n - blind, ranked, passes)
     left = list(ranked)
     _first(blind, rng.sample(left, len(left)) if blind else left, passes)
@@ -134,10 +154,15 @@ def _first(n: int, tasks: Iterable[str], passes: Callable[[str], bool]) -> None:
             pass
 
 
-def _ranked(rates: Mapping[str, float], rng: random.Random, config: CurriculumConfig) -> list[str]:
+def _ranked(
+    rates: Mapping[str, float], rng: random.Random, config: CurriculumConfig, progress: Mapping[str, float]
+) -> list[str]:
     """Return the ids of tasks by reward plus Gumbel noise, the highest first."""
     name = config.candidate_reward
-    paid = [reward_at(rate, name, config) for rate in rates.values()]
+    if name == "progress":
+        paid = [progress_reward(progress[task]) for task in rates]
+    else:
+        paid = [reward_at(rate, name, config) for rate in rates.values()]
     if name == "shuffled":
         paid = rng.sample(paid, len(paid))
     noisy = {

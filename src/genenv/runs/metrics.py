@@ -199,13 +199,21 @@ _METRICS = (
     Metric("probe/foretold", "share", "Mean predicted success rate of the candidates that were rolled out."),
     Metric("probe/foretold_new", "share", "Mean predicted success rate of all new tasks."),
     Metric("probe/frontier", "share", "New tasks whose predicted success rate lies in [0.25, 0.75]."),
+    Metric(
+        "probe/progress", "share", "Mean rise of predicted success, of the candidates that were rolled out."
+    ),
+    Metric(
+        "probe/progress_new",
+        "share",
+        "Mean rise of predicted success since the older version, all new tasks.",
+    ),
     Metric("probe/error", "share", "Mean distance between predicted and measured success rates."),
     Metric("probe/offset", "nats", "a of the calibration logit p = a + b logit exp(L)."),
     Metric("probe/slope", "ratio", "b of the calibration."),
     Metric(
         "tokens/agent_probed",
         "tokens",
-        "Tokens of known solutions whose likelihood was taken, prompts not counted.",
+        "Tokens of known solutions whose likelihood was taken, under each version; prompts not counted.",
     ),
     Metric("tokens/agent_read", "tokens", "Tokens that were read for it, prompts included."),
     Metric("tokens/agent_sampled", "tokens", "Tokens the agent sampled."),

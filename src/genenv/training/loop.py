@@ -16,6 +16,7 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from genenv.config.run import RunConfig
@@ -133,7 +134,7 @@ class CoEvolution:
         self.pool = TaskPool(config, env)
         self.learner = Learner(config, env, policies)
         self.pipeline = Pipeline(
-            Producer(policies, self.pool, self.reporter),
+            Producer(policies, self.pool, self.reporter, self._older_agent),
             rounds=config.run.rounds,
             staleness=config.run.staleness,
             overlaps=policies.backend.async_rollouts,
@@ -163,7 +164,8 @@ class CoEvolution:
             if last is not None:  # a kill after the commit may have kept it from the sinks
                 write_all(self.sinks, last, store.metrics(last))
                 await self._in_flight(last, store)
-            keep = max(self.config.run.keep_checkpoints, self.config.run.staleness + 1)
+            older = max(self.config.run.staleness, self.pool.compared_rounds)
+            keep = max(self.config.run.keep_checkpoints, older + 1)
             for number in range(0 if last is None else last + 1, self.config.run.rounds + 1):
                 record = await (self._round(number, store) if number else self._start())
                 with self.folder.committing(store, record, keep=keep) as empty:
@@ -174,6 +176,26 @@ class CoEvolution:
                 self.reporter.round(number, self.config.run.rounds, record.metrics)
             self._check_attempted(store)
             return self.config.run.rounds
+
+    def _older_agent(self, number: int) -> Path | None:
+        """Return the folder of the older version of the agent that a round compares with the present one.
+
+        It is in the checkpoint of an earlier round, so a resumed run compares the same versions.
+
+        Returns:
+            The agent in the checkpoint of `progress_rounds` rounds before the newest, or of round 0. None if
+            that is the newest, or if nothing is compared.
+        """
+        wanted, newest = max(0, number - 1 - self.pool.compared_rounds), number - 1
+        if wanted == newest:
+            return None
+        kept = [one for one in checkpoints(self.folder.checkpoints) if wanted <= one <= newest]
+        if (oldest := min(kept)) != wanted:  # a branch has none before its origin
+            self.reporter.note(
+                f"round {number} measures progress since round {oldest}, as the checkpoint of round {wanted} "
+                "is not here"
+            )
+        return None if oldest == newest else self.folder.checkpoint(oldest)[0] / "agent"
 
     def _check_attempted(self, store: PoolStore) -> None:
         """Refuse to finish a run in which no task was rolled out.

@@ -27,6 +27,7 @@ from genenv.curriculum.simulator_rewards import REWARD_ARGUMENTS
 from genenv.environments import close_environment, load_environment
 from genenv.environments.base import Environment, tools_of
 from genenv.environments.wrappers import ByParameters, ShiftingEnvironment
+from genenv.errors import UsageError
 from genenv.gate.gate import base_tasks, own_check
 from genenv.plugins import own_part
 from genenv.progress import Reporter, staged
@@ -152,6 +153,11 @@ def build_players(config: RunConfig, env: Environment) -> Policies:
         None if len(roles) == 2 else _source(config.simulator, seed)
     )  # a wrong setting is refused before loading
     opened = open_backend(config.policy, roles, env, seed=seed)
+    if config.curriculum.compares_versions and not opened.scores_written:
+        raise UsageError(
+            f"backend {config.policy.backend!r} cannot score tasks under an older version of the agent: set "
+            'curriculum.env_reward and curriculum.candidate_reward to other rewards than "progress"'
+        )
     agent = Agent(opened.samplers["agent"], opened.trainers["agent"], config.agent, seed=seed)
     simulator = None
     if source is None:

@@ -173,8 +173,22 @@ class Ahead:
 class Producer:
     """Produces rounds, in order: tasks, rollouts and metrics."""
 
-    def __init__(self, policies: Policies, pool: TaskPool, reporter: Reporter) -> None:
-        self.policies, self.pool, self.reporter = policies, pool, reporter
+    def __init__(
+        self,
+        policies: Policies,
+        pool: TaskPool,
+        reporter: Reporter,
+        older: Callable[[int], Path | None] = lambda number: None,
+    ) -> None:
+        """Create a producer.
+
+        Args:
+            policies: the policies that sample.
+            pool: the state of the run without weights.
+            reporter: shows the progress.
+            older: returns the folder with the older version of the agent to which a round's progress refers.
+        """
+        self.policies, self.pool, self.reporter, self._older = policies, pool, reporter, older
 
     async def produce(self, number: int, tasks: Tasks) -> Produced:
         """Sample a round with the latest published weights, and update the task pool with its rollouts.
@@ -197,7 +211,7 @@ class Producer:
         generations = [one for one in generations if one.id in examined]
         told = {one.context_id for one in generations}
         contexts = [context for context in contexts if context.id in told]
-        chosen = pool.chosen(number, written, base, {} if predicted is None else predicted.rates)
+        chosen = pool.chosen(number, written, base, predicted)
         groups = await self._attempted(number, chosen, back, stage)
         new = pool.joined(groups, written)
         wanted = in_round(config.curriculum, number, config.run.rounds)
@@ -253,24 +267,26 @@ class Producer:
             with stage("gate", "gate" if generations else "", items=len(generations), unit="specs"):
                 built = list(pool.gate.build(contexts, generations))
                 candidates = _tasks(built)
-                predicted = await self._predicted([*candidates, *base], stage)
+                predicted = await self._predicted(number, [*candidates, *base], stage)
                 proposals = pool.chosen_first(number, built, {} if predicted is None else predicted.rates)
         else:
             with stage("gate", "gate" if generations else "", items=len(generations), unit="specs"):
                 proposals = pool.gate.admit(contexts, generations)
             candidates = _tasks(proposals)
-            predicted = await self._predicted([*candidates, *base], stage)
+            predicted = await self._predicted(number, [*candidates, *base], stage)
         return proposals if predicted is None else predicted.noted(proposals), candidates, predicted
 
-    async def _predicted(self, candidates: Sequence[Task], stage: Stages) -> Predicted | None:
+    async def _predicted(self, number: int, candidates: Sequence[Task], stage: Stages) -> Predicted | None:
         """Return predicted success rates of candidates; None if predictions are off."""
         predictor = self.pool.predictor
         if predictor is None:
             return None
         if isinstance(predictor, History):
             return predictor.predict(candidates)
-        with stage("probe", "likelihood scoring", items=len(candidates), unit="tasks"):
-            return predictor.predict(*await self.policies.agent.likelihoods(self.pool.env, candidates))
+        agent, older = self.policies.agent, self._older(number)
+        items = len(candidates) * (1 if older is None else 2)
+        with stage("probe", "likelihood scoring", items=items, unit="tasks"):
+            return predictor.predict(*await agent.likelihoods(self.pool.env, candidates, older))
 
     async def _attempted(
         self, number: int, chosen: Choice, back: Sequence[Task], stage: Stages

@@ -138,6 +138,12 @@ class TaskPool:
         return History(self.config.curriculum) if by_attempts else Probe()
 
     @property
+    def compared_rounds(self) -> int:
+        """Rounds between the two versions of the agent that the reward `progress` compares; 0 without it."""
+        curriculum = self.config.curriculum
+        return curriculum.progress_rounds if curriculum.compares_versions else 0
+
+    @property
     def _predictor_key(self) -> str:
         """Key of the predictor's state. A branch with another predictor starts it without state."""
         return "history" if isinstance(self.predictor, History) else "probe"
@@ -253,7 +259,7 @@ class TaskPool:
         return [examined[name] for name in by_id if name in examined]
 
     def chosen(
-        self, number: int, new: Sequence[Task], base: Sequence[Task], rates: Mapping[str, float]
+        self, number: int, new: Sequence[Task], base: Sequence[Task], predicted: Predicted | None
     ) -> Choice:
         """Choose the new tasks and the base tasks that are rolled out, among all candidates.
 
@@ -264,21 +270,21 @@ class TaskPool:
             number: number of the round.
             new: tasks that passed the gate.
             base: base tasks that were dealt.
-            rates: predicted success rates by task id. If they decide, tasks without a prediction are not
-                rolled out.
+            predicted: predictions; None if there are none. If they decide, tasks without one are not rolled
+                out.
         """
         curriculum, each = self.config.curriculum, self.config.curriculum.candidates
         if each == 1:
             return Choice(new=new, base=base)
         most_base, _, _ = self.replay.sizes(self._planned, base_alone=self._base_alone)
         places = ((new, self._planned), (base, most_base))
-        if self.predictor is None or curriculum.candidate_choice == "attempted":
+        if predicted is None or curriculum.candidate_choice == "attempted":
             return by_attempts(places, generator(self.seed, "candidates", number))
-        kept: list[list[Task]] = []
+        rates, progress, kept = predicted.rates, predicted.progress, list[list[Task]]()
         for kind, (tasks, most) in zip(("new", "base"), places, strict=True):
             own = {task.id: rates[task.id] for task in tasks if task.id in rates}
             rng = generator(self.seed, f"candidates-{kind}", number)
-            names = worth_most(own, most, rng, curriculum)
+            names = worth_most(own, most, rng, curriculum, progress)
             kept.append([task for task in tasks if task.id in names])
         return Choice(new=kept[0], base=kept[1])
 

@@ -372,6 +372,24 @@ def test_the_log_probabilities_of_data_are_those_of_the_model_now_and_of_its_ref
     assert sum(reference, ()) != pytest.approx(sum(now, ()), abs=1e-3)
 
 
+@pytest.mark.parametrize("adapter", ["agent", None])
+def test_data_can_be_scored_under_weights_that_were_saved_before(tiny, tmp_path, adapter):
+    player = simulator(tiny.player(adapter=adapter, noise=0.1))
+    data, scores = weighted(1.0, 0.5, 0.0), list[Any]()
+    for version in range(2):
+        player.save(tmp_path / str(version))
+        scores.append(asyncio.run(player.trainer.logprobs(data)))
+        player.update(samples(0.5, 0.25, 0.25), seed=version)
+    scores.append(asyncio.run(player.trainer.logprobs(data)))
+    state = {name: value.clone() for name, value in player.state().items()}
+    for version in (1, 0, 1):  # one place for all: each read takes that of the one before
+        assert asyncio.run(player.trainer.logprobs(data, written=tmp_path / str(version))) == scores[version]
+    assert asyncio.run(player.trainer.logprobs(data)) == scores[2] != scores[1] != scores[0]
+    assert all(torch.equal(value, state[name]) for name, value in player.state().items())
+    with pytest.raises(DataError, match="none"):
+        asyncio.run(player.trainer.logprobs(data, written=tmp_path / "none"))
+
+
 def test_measuring_keeps_nothing_for_gradients(tiny, monkeypatch):
     player = tiny.player()
     trainer = LocalTrainer(player.weights, OptimizerConfig())

@@ -60,6 +60,7 @@ def open_local(
             for role in roles
         },
         settled=settled_config(config, *models),
+        scores_written=True,
     )
 
 

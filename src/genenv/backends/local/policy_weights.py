@@ -59,6 +59,8 @@ class PolicyWeights:
         self.version = 0
         """How often these weights were published."""
         self._initial: nn.Module | None = None
+        self._older: nn.Module | None = None
+        """Full tuning: the model into which `read_written` loads."""
         self._anchored = False
         self._parameters: list[tuple[str, nn.Parameter]] | None = None
         """The adapter's parameters, cached because a search through all modules takes longer than a token."""
@@ -86,17 +88,11 @@ class PolicyWeights:
         if self.adapter is None:
             if self._initial is None:
                 raise UsageError("this policy keeps no reference: set the KL coefficient to 0")
-            own, self.model.causal = self.model.causal, self._initial
-            try:
+            with self._instead(self._initial):
                 yield
-            finally:
-                self.model.causal = own
         elif self._anchored:
-            self.model.use(self._anchor_name)
-            try:
+            with self._instead(self._anchor_name):
                 yield
-            finally:
-                self.model.use(self.adapter)
         else:
             # The fused decoder reads `model.adapter`; PEFT would go through all modules.
             own = self.model.fused is not None
@@ -107,23 +103,42 @@ class PolicyWeights:
                 finally:
                     self.model.adapter = self.adapter
 
-    @contextlib.contextmanager
-    def written(self, folder: Path) -> Iterator[None]:
-        """Context manager: run the model with an adapter from a folder of `write_adapter`.
+    def read_written(self, folder: Path) -> None:
+        """Load the weights in a folder of `save` or `write_adapter` for `written`, beside the present ones.
+
+        With full tuning this keeps one more copy of the model, otherwise one more adapter.
 
         Raises:
             DataError: the folder is missing or damaged.
         """
         with readable(folder):
-            state = self._read_adapter(folder)
+            state = self._whole(folder) if self.adapter is None else self._read_adapter(folder)
+        if self.adapter is None:
+            older = copy.deepcopy(self.model.causal) if self._older is None else self._older
+            older.load_state_dict(state)
+            self._older = older.requires_grad_(requires_grad=False)
+            return
         if _WRITTEN not in self.model.peft.peft_config:
             with torch.random.fork_rng(devices=[]):
                 self.model.add_adapter_like(_WRITTEN, self.adapter)
         put_adapter(self.model.peft, _WRITTEN, state)
-        self.model.use(_WRITTEN)
+
+    def written(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context manager: run the model with the weights of the last `read_written`."""
+        return self._instead(_WRITTEN if self._older is None else self._older)
+
+    @contextlib.contextmanager
+    def _instead(self, other: str | nn.Module) -> Iterator[None]:
+        """Run the model with another adapter, or with another whole model."""
+        own = self.model.causal
+        if isinstance(other, str):
+            self.model.use(other)
+        else:
+            self.model.causal = other
         try:
             yield
         finally:
+            self.model.causal = own
             self.model.use(self.adapter)
 
     def anchor(self) -> None:

@@ -6,7 +6,6 @@ Shapes: M = tokens of a micro-batch with a nonzero weight, W = width, V = vocabu
 
 from __future__ import annotations
 
-import functools
 import itertools
 import json
 import math
@@ -143,12 +142,12 @@ class LocalTrainer:
         Args:
             data: prompts and completions.
             reference: whether to use the reference instead of the present weights.
-            written: folder of an adapter to use instead of either; None: as `reference` says.
+            written: folder with the weights to use instead of either; None: as `reference` says.
         """
+        in_place = self.weights.reference if reference else self.weights.active
         if written is not None:
-            in_place = functools.partial(self.weights.written, written)
-        else:
-            in_place = self.weights.reference if reference else self.weights.active
+            self.weights.read_written(written)
+            in_place = self.weights.written
         whole = [replace(datum, weights=(1.0,) * len(datum.completion_ids)) for datum in data]
         places = {id(datum): place for place, datum in enumerate(whole)}
         values: list[tuple[float, ...]] = [()] * len(data)

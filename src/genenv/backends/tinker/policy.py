@@ -233,8 +233,16 @@ class TinkerTrainer:
         await self._step(self._rate * fraction)
         self._passes_made, self._stepped = made, True
 
-    async def logprobs(self, data: Sequence[Datum], *, reference: bool = False) -> list[tuple[float, ...]]:
-        """Return the log-probability of each token of each completion at temperature 1; see `Trainer`."""
+    async def logprobs(
+        self, data: Sequence[Datum], *, reference: bool = False, written: Path | None = None
+    ) -> list[tuple[float, ...]]:
+        """Return the log-probability of each token of each completion at temperature 1; see `Trainer`.
+
+        Raises:
+            UsageError: `written` is given; see `Opened.scores_written`.
+        """
+        if written is not None:
+            raise UsageError("a Tinker server does not score data under weights of a folder")
         places = range(len(data))
         if reference:
             rows = await self._reference_rows(data, places)

@@ -209,9 +209,11 @@ class PublishingTrainer:
         """See `Trainer`."""
         await self._run(lambda: self._own.shorten(fraction))
 
-    async def logprobs(self, data: Sequence[Datum], *, reference: bool = False) -> list[tuple[float, ...]]:
+    async def logprobs(
+        self, data: Sequence[Datum], *, reference: bool = False, written: Path | None = None
+    ) -> list[tuple[float, ...]]:
         """See `Trainer`."""
-        return await self._run(lambda: self._own.logprobs(data, reference=reference))
+        return await self._run(lambda: self._own.logprobs(data, reference=reference, written=written))
 
     async def anchor(self, moments: Moments) -> None:
         """See `Trainer`."""
@@ -263,8 +265,7 @@ class PublishingTrainer:
 
     async def logprobs_as_written(self, data: Sequence[Datum], name: str) -> list[tuple[float, ...]]:
         """Return [T] per datum: log-probabilities under the adapter of this name, read from disk. Nats."""
-        folder = self._folder / name
-        return await self._run(lambda: self._own.logprobs(data, written=folder))
+        return await self.logprobs(data, written=self._folder / name)
 
 
 _: type[Trainer] = PublishingTrainer
