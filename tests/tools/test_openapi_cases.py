@@ -769,3 +769,26 @@ def test_the_example_of_a_list_is_one_of_its_items() -> None:
         create = next(one for name, one in world.tools.items() if name.startswith("post"))
         drawn = cast("list[Json]", fresh(create, "events", random.Random(0)))
         assert {*map(str, drawn)}.issubset(cast("list[str]", events["example"])) == same
+
+
+def test_values_that_are_called_like_a_table_are_no_keys_of_it() -> None:
+    sent: dict[str, Any] = {
+        "email": {"type": "string", "description": "The email of the contact."},
+        "events": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "The events to be told of.",
+            "example": ["email.sent", "email.opened"],
+        },
+        "topic": {"type": "string", "description": "The name of the topic."},
+    }
+    schema = {"type": "object", "properties": {"id": {"type": "string"}, **sent}}
+    paths = dict[str, Any]()
+    for word in ("emails", "events", "topics"):
+        paths |= records(
+            word, {"type": "object", "properties": {"id": {"type": "string"}, "sent": {"type": "boolean"}}}
+        )
+    world = MockWorld(document({**paths, **records("hooks", schema)}), "it")
+    assert not world.actions["post_hooks"].refers
+    good = call("post_hooks", email="ada@example.com", events=["email.sent"], topic="news")
+    assert world.play([good]).outcomes[0].error is None

@@ -293,7 +293,7 @@ def _is_place(kind: str) -> bool:
     return kind.endswith((INDEX, f"{ANY}.{NAMES}"))
 
 
-_VALUES = frozenset({"address", "date", "email", "link", "mail", "phone", "price", "time", "url", "website"})
+VALUES = frozenset({"address", "date", "email", "link", "mail", "phone", "price", "time", "url", "website"})
 """Words of parameters that hold the value itself, also where there is a table of that name."""
 
 
@@ -311,7 +311,7 @@ def _likeness(name: tuple[str, ...], tool: set[str], kind: str) -> float:
     if set(key) <= NAMING and (not key or not asked & NAMING or asked & set(key)):  # the name of a record
         if not head:
             return 2.2 if around & tool and not key else 0.0
-        if not key and asked <= _VALUES:  # the `email` of a contact is no key of the table `emails`
+        if not key and asked <= VALUES:  # the `email` of a contact is no key of the table `emails`
             return 0.0
         if set(head) <= around:
             return 2.5 if key else 2.4 if asked & _SPOKEN else 3.2

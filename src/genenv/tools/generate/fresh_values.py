@@ -331,6 +331,8 @@ def _likely(words: Sequence[str], tool: Sequence[str], rng: random.Random) -> st
             return f"{(of or record)[-1][0].upper()}-{rng.randrange(100, 1000)}"
         case "number" if NUMBERED & {*of}:
             return f"{of[-1][0].upper()}-{rng.randrange(100, 1000)}"
+        case "name" if not of and record[-1:] == ["domain"]:
+            return f"{rng.choice(QUALITIES)}-{rng.choice(THINGS)}.example.com"
         case "name" if {"first", "given"} & {*of}:
             return rng.choice(FIRST_NAMES)
         case "name" if {"last", "family"} & {*of}:
@@ -339,6 +341,8 @@ def _likely(words: Sequence[str], tool: Sequence[str], rng: random.Random) -> st
             return f"{rng.choice(FIRST_NAMES)} {rng.choice(LAST_NAMES)}"
         case "name" if not of and _CREATE & {*tool}:
             return f"{rng.choice(QUALITIES)} {rng.choice(THINGS)}"
+        case "domain" | "hostname" | "subdomain":
+            return f"{rng.choice(QUALITIES)}-{rng.choice(THINGS)}" + ".example.com" * (last != "subdomain")
         case "status":
             return rng.choice(STATUSES)
         case "seat":

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from genenv.tools.discover.state_values import singular, words_of
+from genenv.tools.discover.state_values import VALUES, singular, words_of
 from genenv.tools.language.words import VERBS
 from genenv.tools.worlds.openapi.document import Operation, is_blank
 from genenv.tools.worlds.openapi.shapes import (
@@ -28,6 +28,7 @@ from genenv.tools.worlds.openapi.shapes import (
     is_fixed,
     is_reference,
     items_of,
+    looks_like_an_id,
     one_of,
     plain,
     properties_of,
@@ -336,7 +337,7 @@ class Resources:
             ways = [plain(phrase) for phrase in _ids_of(told)]
             if one_of(name) == "parent":
                 ways.append(one_of(table.word))
-            elif one_of(name) in plain(" ".join(words_of(told))) and not _NAME.search(told):
+            elif _may_refer(name, schema, told) and one_of(name) in plain(" ".join(words_of(told))):
                 ways.append(one_of(name))
             for way in ways if name != table.key and "enum" not in schema else ():
                 for other in self._called.get(way, ()):
@@ -424,6 +425,15 @@ class _NoAction(Exception):
 
 
 _NAME = re.compile(r"\b(?:name|names|named|title|label)\b")
+
+
+def _may_refer(name: str, schema: Mapping[str, Any], told: str) -> bool:
+    """Whether a field that is called like a table may hold keys of it: not a name, an address or `sent`."""
+    examples = [str(one) for one in schema.get("examples", ())]
+    of_values = VALUES & {*words_of(name)[-1:]} or schema.get("format", "uuid") != "uuid"
+    return not of_values and not _NAME.search(told) and all(map(looks_like_an_id, examples))
+
+
 _ID_OF = re.compile(
     r"\b(?:g|s|uu)?id(?:entifier)?s? (?:of|for) (?:an? |the |some )?((?:\w+ ?){1,3})(?![\w'’])"
 )

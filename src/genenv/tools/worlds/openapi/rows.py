@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import re
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, cast
@@ -17,6 +16,7 @@ from genenv.tools.worlds.openapi.shapes import (
     Answer,
     Field,
     items_of,
+    looks_like_an_id,
     plain,
     properties_of,
     reference_path,
@@ -67,7 +67,8 @@ def _rows(
         record = _drawn(table, rng, examples=number == 1, alike=alike)
         record |= {name: rng.choice(values) for name, values in owners.items()}
         for name, other in table.links.items():
-            if there := list(state.get(other, {}).values()) or (_foretold(tables[other]) if alike else []):
+            there = list(state.get(other, {}).values())
+            if there := there or (_foretold(tables[other]) if alike and other in tables else []):
                 owner = rng.choice(there)
                 record[name] = owner[tables[other].key]
                 if name in table.parents:  # the owners of the owner are owners of this record
@@ -108,9 +109,6 @@ def _drawn(table: Table, rng: random.Random, *, examples: bool, alike: bool) -> 
 
 _CLASSES = frozenset({"class", "kind", "object", "type"})
 """Last words of fields whose value says what a record is, so that all records of a table share it."""
-_ID = re.compile(r"(?=\D*\d)[A-Za-z]{0,8}(?:[_-]?[A-Za-z0-9])+")
-"""An example that is an id, and no word, number with a point, or date."""
-_DAY = re.compile(r"\d{4}-\d\d(?:-\d\d.*)?")
 _MOST_EXAMPLES = 6
 
 
@@ -131,7 +129,7 @@ def varied(schema: Mapping[str, Any], name: str = "") -> dict[str, Any]:
     if name and isinstance(one, str) and not {"enum", "format", "pattern"} & set(schema):
         if _CLASSES & {*words_of(name)[-1:]}:
             return dict(schema)
-        if _ID.fullmatch(one) and not _DAY.fullmatch(one):
+        if looks_like_an_id(one):
             rng = random.Random(one)
             others = ("".join(_like(sign, rng) for sign in one) for _ in range(_MOST_EXAMPLES - 1))
             return {**schema, "examples": [one, *others]}

@@ -7,6 +7,7 @@ wrapped as the document declares.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -185,6 +186,15 @@ def _lists(schema: Schema, word: str, path: tuple[str, ...]) -> Iterator[tuple[t
         around = plain(name) in _LIST_ENVELOPES or plain(name) in names or len(properties) == 1
         if properties_of(one) and around:
             yield from _lists(one, word, (*path, name))
+
+
+_ID = re.compile(r"(?=\D*\d)[A-Za-z]{0,8}(?:[_-]?[A-Za-z0-9])+")
+_DAY = re.compile(r"\d{4}-\d\d(?:-\d\d.*)?")
+
+
+def looks_like_an_id(example: str) -> bool:
+    """Whether an example is an id (`12345`, `cus_4fx`), and no word, number with a point, or date."""
+    return _ID.fullmatch(example) is not None and _DAY.fullmatch(example) is None
 
 
 def properties_of(schema: Schema) -> dict[str, dict[str, Any]]:
