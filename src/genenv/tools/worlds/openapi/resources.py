@@ -339,7 +339,8 @@ class Resources:
                 ways.append(one_of(table.word))
             elif _may_refer(name, schema, told) and one_of(name) in plain(" ".join(words_of(told))):
                 ways.append(one_of(name))
-            for way in ways if name != table.key and "enum" not in schema else ():
+            is_own = name == table.key or "external" in told  # an id of another system is none of these
+            for way in ways if not is_own and "enum" not in schema else ():
                 for other in self._called.get(way, ()):
                     key = self.tables[other].fields[self.tables[other].key]
                     if key.get("type", "string") == schema.get("type"):
