@@ -219,3 +219,29 @@ def test_names_of_other_parameters_and_null_are_no_values() -> None:
         "other",
         "null",
     }
+
+
+def test_ids_and_people_are_given_as_the_description_says() -> None:
+    said = 'Users: the string "me", an email, or the gid of a user.'
+    ids = {"type": "array", "items": {"type": "string", "description": "Array of category gids."}}
+    one = tool(members={"type": "string", "description": said}, categories=ids, tags={"type": "string"})
+    assert re.fullmatch(r"[\w.]+@example.com", str(fresh(one, "members", random.Random(0))))
+    assert all(
+        re.fullmatch(r"C-\d{3}", it) for it in cast("list[str]", fresh(one, "categories", random.Random(0)))
+    )
+
+
+def test_an_exclusion_that_only_a_required_argument_states_holds_for_the_other() -> None:
+    text = {"type": "string"}
+    one = Tool(
+        name="comment",
+        parameters={
+            "type": "object",
+            "properties": {
+                "text": {**text, "description": "Cannot be used with html_text."},
+                "html_text": text,
+            },
+            "required": ["text"],
+        },
+    )
+    assert agreeing(one, ["text", "html_text"]) == ["text"]

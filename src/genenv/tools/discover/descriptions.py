@@ -142,8 +142,9 @@ def agreeing(tool: Tool, given: Collection[str]) -> list[str]:
         needed = [one for one in _meant(tool, name, _TOGETHER) if one not in (*kept, *apart)]
         kept += needed
         waiting += needed
-    for name in list(kept):
-        if name not in tool.required and any(one in kept for one in _meant(tool, name, _APART)):
+    apart = {name: _meant(tool, name, _APART) for name in kept}
+    for name in [one for one in kept if one not in tool.required]:
+        if any(one in apart[name] or name in apart[one] for one in kept if one != name):
             kept.remove(name)
     return kept
 

@@ -53,6 +53,9 @@ _FORMATS = frozenset({"date-time", "time", "date", "email", "uri", "url"})
 _NUMERIC = frozenset({"int32", "int64", "integer", "number", "float", "double", "decimal"})
 """Formats of texts that are numbers."""
 _ONE_OF = frozenset({"anyOf", "oneOf"})
+_EMAIL = "email"
+_GIDS = re.compile(r"\b(?:gids?|IDs)\b")
+"""What a description says of ids of records that are not known."""
 _COUNTED = frozenset({"quantity", "qty", "amount", "count", "price", "cost", "total", "age"})
 """Last words of parameters that are numbers where no schema says what they are."""
 _PAIRS: tuple[tuple[str, str], ...] = (
@@ -168,8 +171,11 @@ def _value(
                 return rng.choice(named)
             if plain:
                 return _string(schema, name, rng, set(words_of(tool.name)))
-            if (form := text_format(told)) and "format" not in schema and "pattern" not in schema:
+            form = text_format(told) or (_EMAIL if _EMAIL in told and PEOPLE & {*words_of(name)[-1:]} else "")
+            if form and "format" not in schema and "pattern" not in schema:
                 schema = {**schema, "format": form}
+            elif _GIDS.search(told) and not schema.keys() & _SHAPES:
+                return f"{words_of(name)[-1:][0][:1].upper()}-{rng.randrange(100, 1000)}"
             endings = _ENDING.findall(told) or list(_TEXT_ENDINGS)
             likely = None if schema.keys() & _SHAPES else _likely(words_of(name), words_of(tool.name), rng)
             about = {"file"} if _FILES.search(tool.description) else set[str]()
