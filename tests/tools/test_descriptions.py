@@ -245,3 +245,12 @@ def test_an_exclusion_that_only_a_required_argument_states_holds_for_the_other()
         },
     )
     assert agreeing(one, ["text", "html_text"]) == ["text"]
+
+
+def test_what_a_description_prohibits_is_no_value() -> None:
+    said = 'How it is shown. Cannot begin with "PD" or "Default".'
+    one = tool(display_name={"type": "string", "description": said})
+    assert not {str(fresh(one, "display_name", random.Random(seed))) for seed in range(40)} & {
+        "PD",
+        "Default",
+    }

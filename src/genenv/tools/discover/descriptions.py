@@ -48,7 +48,7 @@ _FORMATS = (
 )
 _ID = re.compile(r"\A(?:[\w-]+ ){0,5}IDs?\b")
 _APART = re.compile(
-    r"mutually exclusive|not both|(?:cannot|can't|may not|must not) (?:both )?be "
+    r"mutually exclusive|not both|(?:cannot|can't|may not|must not|should not) (?:both )?be "
     r"(?:used|combined|set|given|provided|specified|passed)|instead of",
     re.IGNORECASE,
 )
@@ -57,6 +57,10 @@ _ONLY = re.compile(r"\bonly (?:for|if|when|with|used|valid|applies|relevant)\b[^
 _REQUIRED = re.compile(r"\brequired,? (?:unless|except)\b", re.IGNORECASE)
 _OF_ITEM = re.compile(r"\b(\w+)[`'\"]? of (?:the|an?|another) (?:\w+ )?(\w+)")
 """What a field says that names an item of another list: `The key of the source step`."""
+_PROHIBITED = re.compile(
+    r"\b(?:cannot|can't|not allowed|may not|must not|should not|prohibit|forbidden|reserved|except|invalid)",
+    re.IGNORECASE,
+)
 _SENTENCE = re.compile(r"[^.!?\n]+")
 
 
@@ -88,9 +92,15 @@ def text_format(description: str) -> str:
     return next((name for name, pattern in _FORMATS if pattern.search(description)), "")
 
 
-def exclusions(description: str) -> list[str]:
-    """Return the sentences of a description that say which arguments exclude each other."""
-    return [one.strip() for one in _SENTENCE.findall(description) if _APART.search(one)]
+def restrictions(description: str) -> list[str]:
+    """Return the sentences of a description that say which arguments exclude each other, or a text's form."""
+    sentences = _SENTENCE.findall(description)
+    return [one.strip() for one in sentences if _APART.search(one) or text_format(one.strip())]
+
+
+def is_prohibition(sentence: str) -> bool:
+    """Whether a sentence says which values are not allowed: `Cannot begin with "PD"`."""
+    return _PROHIBITED.search(sentence) is not None
 
 
 def says_id(tool: Tool, parameter: str) -> bool:

@@ -205,7 +205,7 @@ def draw_arguments(
                 del args[name]
             continue
         values = taken(tool, name, bound.get(name) or own.get(way) or held.values[way])
-        same = [args[one] for one in args if chosen[one] == way]  # a task is no parent of itself
+        same = [args[one] for one in args if _alike(chosen[one], way)]  # a task is no parent of itself
         values = [one for one in values if one not in same] or values
         is_list = tool.resolved(tool.properties[name]).get("type") == "array"
         if match := COLUMN.fullmatch(way):  # all columns come from one row
@@ -234,6 +234,13 @@ def draw_arguments(
         if (value != {} or name in tool.required) and name not in lost
     }
     return args if tool.problem(args) is None else None
+
+
+def _alike(way: str, other: str) -> bool:
+    """Whether two sources are of the same records: `tasks.#`, `tasks.*.gid`."""
+    return way == other or (
+        way != FRESH != other and refers(way) and way.split(".")[0] == other.split(".")[0]
+    )
 
 
 def _related(

@@ -14,7 +14,15 @@ from datetime import date as Day
 from datetime import timedelta
 from typing import cast
 
-from genenv.tools.discover.descriptions import BASE64, IDENTIFIER, has_examples, listed, quoted, text_format
+from genenv.tools.discover.descriptions import (
+    BASE64,
+    IDENTIFIER,
+    has_examples,
+    is_prohibition,
+    listed,
+    quoted,
+    text_format,
+)
 from genenv.tools.discover.state_values import PATHS, PLACES, words_of
 from genenv.tools.language.words import (
     CITIES,
@@ -187,8 +195,10 @@ _NO_VALUES = frozenset({"null", "none", "nil", "true", "false", "undefined"})
 
 def _said(tool: Tool, told: str, *, plain: bool) -> list[str]:
     """Return the quoted words of a description that may be values: no parameter's name, and not `null`."""
-    others = frozenset[str]() if plain else _NO_VALUES.union(tool.properties)
-    return [one for one in quoted(told) if one not in others]
+    if plain:
+        return quoted(told)
+    allowed = " ".join(one for one in re.split(r"(?<=[.!?])\s", told) if not is_prohibition(one))
+    return [one for one in quoted(allowed) if one not in _NO_VALUES.union(tool.properties)]
 
 
 def _bounded(schema: JsonObject, description: str) -> JsonObject:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from genenv.errors import UsageError
-from genenv.tools.discover.descriptions import exclusions
+from genenv.tools.discover.descriptions import restrictions
 from genenv.tools.discover.state_values import parts_of, words_of
 from genenv.tools.worlds.base import Tool
 from genenv.types import Json, JsonObject
@@ -225,7 +225,7 @@ def _modern(kept: dict[str, Any], schema: Node, *, cut: bool) -> None:
         kept["examples"] = examples[:4]
     if told := _told(schema.get("description")):
         full = " ".join(str(schema["description"]).split())
-        more = [one for one in exclusions(full) if one not in told] if not cut else []
+        more = [one for one in restrictions(full) if one not in told] if not cut else []
         kept["description"] = " ".join((told, *(_told(f"{one}.") for one in more[:1])))
     if kept.get("default", 0) is None:
         del kept["default"]
