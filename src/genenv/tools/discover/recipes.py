@@ -205,7 +205,9 @@ def draw_arguments(
                 del args[name]
             continue
         values = taken(tool, name, bound.get(name) or own.get(way) or held.values[way])
-        same = [args[one] for one in args if _alike(chosen[one], way)]  # a task is no parent of itself
+        same = [
+            args[one] for one in args if _alike(chosen[one], way, args[one])
+        ]  # a task is no parent of itself
         values = [one for one in values if one not in same] or values
         is_list = tool.resolved(tool.properties[name]).get("type") == "array"
         if match := COLUMN.fullmatch(way):  # all columns come from one row
@@ -236,11 +238,11 @@ def draw_arguments(
     return args if tool.problem(args) is None else None
 
 
-def _alike(way: str, other: str) -> bool:
-    """Whether two sources are of the same records: `tasks.#`, `tasks.*.gid`."""
-    return way == other or (
-        way != FRESH != other and refers(way) and way.split(".")[0] == other.split(".")[0]
-    )
+def _alike(way: str, other: str, value: Json) -> bool:
+    """Whether a value of one source names a record for another one, too: a task is no parent of itself."""
+    if FRESH in (way, other):
+        return False
+    return way == other or (isinstance(value, str) and refers(way) and refers(other))
 
 
 def _related(
