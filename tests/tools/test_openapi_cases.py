@@ -611,7 +611,7 @@ def of_tasks() -> dict[str, Any]:
 
     paths = dict[str, Any]()
     for word, schema in (("tasks", task), ("projects", project)):
-        gid = in_path(f"{word[:-1]}_gid")
+        gid = in_path(f"{word[:-1]}_gid", **GID)
         paths[f"/{word}"] = {
             "get": answers(wrapped({"type": "array", "items": schema})),
             "post": {**sent(**schema["properties"]), **answers(wrapped(schema))},
@@ -679,6 +679,9 @@ def test_rows_have_ids_like_the_example_and_one_type() -> None:
     assert all(one["workspace"].isdigit() and len(one["workspace"]) == 5 for one in rows.values())
     assert len({one["workspace"] for one in rows.values()}) > 1
     assert {one["name"] for one in rows.values()} != {"Buy catnip"}
+    tools = MockWorld(document(of_tasks()), "it").tools
+    assert "examples" not in tools["get_tasks_task_gid"].properties["task_gid"]
+    assert "examples" in tools["post_tasks"].properties["workspace"]
 
 
 def test_tasks_use_what_a_call_with_a_gid_has_made_and_change_it(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ class Parameters:
             if one.place == "path" and is_any and kind == "integer":
                 yield replace(one, schema={**told, "type": kind})
             elif one.place == "path" or (one.place == "query" and (one.required or self._is_of_use(one))):
-                yield replace(one, schema=self._varied(one.name, one.schema))
+                yield replace(one, schema=self._varied(one.name, one.schema, one.place))
 
     def _is_of_use(self, parameter: Parameter) -> bool:
         """Whether a query parameter selects records."""
@@ -110,8 +110,10 @@ class Parameters:
         varied = {name: self._varied(name, one.schema) for name, one in asked.items() if name in kept}
         return {name: _telling(_brief(schema)) for name, schema in varied.items()}
 
-    def _varied(self, name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
-        return varied(schema, name if self._version > 3 else "")
+    def _varied(self, name: str, schema: Mapping[str, Any], place: str = "") -> dict[str, Any]:
+        """Return the schema of an argument; keys of records here do not look like the document's example."""
+        is_key = place == "path" or name in {**self._table.links, **self._action.refers}
+        return varied(schema, "" if is_key or self._version <= 3 else name)
 
     def _rank(self, name: str, schema: Mapping[str, Any]) -> tuple[bool, ...]:
         """Return what optional fields are ordered by: single ones first, of these what refers to records."""
