@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from fuzzing import Fuzz, json_values
 from genenv.viewer import curves
+from genenv.viewer.alarms import alarms
 from genenv.viewer.folders import Runs
 from genenv.viewer.tasks import conversation, texts_of
 
@@ -37,7 +38,7 @@ def test_metrics_and_settings_are_shown_as_far_as_they_go(fuzz: Fuzz, tmp_path: 
         json.dumps(curves.charts(run), allow_nan=False)
         json.dumps(list(run.rounds))
         assert run.state in ("running", "finished", "stopped")
-        for show in (curves.alarms, curves.numbers, curves.table, curves.spark):
+        for show in (alarms, curves.numbers, curves.table, curves.spark):
             show(run)
 
     fuzz(st.tuples(st.lists(LINES, max_size=12), SETTINGS), show)

@@ -44,6 +44,7 @@ def test_a_round_arrives_and_its_tasks_are_read_by_keyboard(browser: Any, tmp_pa
         page.get_by_label("round").fill("2")
         page.keyboard.press("Enter")
         page.get_by_role("link", name="task-2 plain").click()
+        page.locator(".group article").first.wait_for()
         assert page.locator(".group article").count() == 4
         window.picture("task")
         page.get_by_role("link", name="Rollout 1").click()
@@ -123,9 +124,51 @@ def test_runs_are_marked_and_compared_by_keyboard_while_one_is_written(
     plain = Window(browser, server.url, java_script_enabled=False)
     plain.open("/")
     plain.page.get_by_label("compare a/seed-0").check()
+    plain.page.get_by_label("compare a/seed-1").check()
     plain.page.get_by_role("button", name="Compare the marked runs").click()
     assert plain.page.get_by_text("0.45 at last").first.is_visible()
     assert not window.faults + plain.faults
+
+
+def test_marks_of_folders_outlast_a_filter_and_a_comparison_fits_a_narrow_window(
+    browser: Any, tmp_path: Path, serve: Any
+) -> None:
+    long = "simulator.source=variation+history+curriculum.candidates=64"
+    for name, more in ((long, ""), ("frozen", "beta = 3.0\n"), ("other", "beta = 4.0\n")):
+        for number in range(2):
+            write_run(tmp_path / "sweep" / name / f"seed-{number}", rounds=5, run_seed=number, more=more)
+    window = Window(browser, serve(tmp_path).server.url, viewport={"width": 400, "height": 900})
+    page = window.page
+    window.open("/")
+    assert window.is_narrow()
+    page.get_by_label("compare all runs in sweep/frozen").check()
+    page.get_by_label("words of name or variant").fill("history sweep")
+    page.get_by_role("button", name="Filter").click()
+    assert page.get_by_text("Marked, but not in this list").is_visible()
+    page.get_by_label(f"compare all runs in sweep/{long}").check()
+    page.get_by_role("button", name="Compare the marked runs").click()
+    page.locator(".chart canvas").first.wait_for()
+    assert page.get_by_role("heading", level=1).text_content() == "2 configurations compared"
+    assert window.is_narrow()
+    shown = page.locator("table.paired").first
+    assert shown.evaluate("one => one.getBoundingClientRect().right <= innerWidth"), "nothing is cut off"
+    window.picture("narrow-compare")
+    page.set_viewport_size({"width": 1280, "height": 900})
+    assert shown.evaluate("one => one.scrollWidth <= one.parentElement.clientWidth")
+    assert not window.barriers()
+    window.open("/")
+    page.get_by_role("button", name="Compare the marked runs").click()
+    assert page.get_by_text("Mark two or more runs").is_visible()
+    run = (
+        address(f"sweep/{long}/seed-0", "config"),
+        address(f"sweep/{long}/seed-0", "text", of="context", id="c1", part="messages"),
+    )
+    for path in run:
+        window.open(path)
+        assert page.title()
+        assert page.get_by_role("navigation", name="Pages of the run").is_visible()
+        assert not window.barriers()
+    assert not window.faults
 
 
 def test_the_list_of_runs_is_not_wider_than_its_window(browser: Any, tmp_path: Path, serve: Any) -> None:
@@ -139,7 +182,7 @@ def test_the_list_of_runs_is_not_wider_than_its_window(browser: Any, tmp_path: P
     with folder.lock(), live, staged(live, "round 4/9: rollouts", items=4, unit="rollouts"):
         advance(items=3)
         window.open("/")
-        window.page.get_by_text("● running").wait_for()
+        window.page.locator(".stage").first.wait_for()
         assert window.page.evaluate(
             "[...document.querySelectorAll('.scroll')].every((one) => one.scrollWidth <= one.clientWidth)"
         )

@@ -83,9 +83,9 @@ def test_held_out_success_is_paired_by_seed_and_task_and_other_metrics_by_seed(s
     assert cells["agent/eval_success"] == (
         "rl",
         "round 2",
-        ("+0.667", "-0.768 to +2.101", "0.184", "3", "within noise"),
+        ("+0.667", "-0.768 to +2.101", "0.184", "within noise", "3"),
     )
-    assert cells["simulator/valid_rate"][2] == ("+0.000", "+0.000 to +0.000", "1.000", "3", "within noise")
+    assert cells["simulator/valid_rate"][2] == ("0", "–", "–", "the same in all seeds", "3")
     (held, *_), _ = paired(found, found[1])
     assert (held.one, held.cell[0]) == ("random", "-0.667")
 
@@ -101,16 +101,20 @@ def test_costs_are_means_over_runs_with_their_range(sweep: Path) -> None:
 def test_the_page_of_a_folder_and_of_its_runs_is_the_same(sweep: Path, serve: Any) -> None:
     reader = serve(sweep)
     front = reader.page("/")
-    assert f'href="{compared(["sweep"])}">sweep (6)</a>' in front
-    names = re.findall(r'<input type="checkbox" name="run" value="([^"]*)"', front)
+    assert f'href="{compared(["sweep"])}">sweep</a>' in front
+    assert "sweep/random 3 0.250 → 0.350" in text_of(front)
+    assert "sweep 6 2 configurations" in text_of(front)
+    boxes = re.findall(r'<input type="checkbox" name="run" value="([^"]*)"', front)
+    assert boxes[:3] == ["sweep", "sweep/random", "sweep/rl"]
+    names = boxes[3:]
     assert len(names) == 6
     page = text_of(reader.page(compared(["sweep"])))
     for sentence in (
         "2 configurations compared",
-        "agent/eval_success rl 1 0.333 +0.667 -0.768 to +2.101 0.184 3 within noise round 2",
+        "rl +0.667 -0.768 to +2.101 0.184 within noise 1 0.333 3 round 2",
         "simulator.train False True",
         "tokens sampled 240 240",
-        "seed 0 ✓ finished",
+        "3 ✓ finished : seed 0 , seed 1 , seed 2",
     ):
         assert sentence in page
     assert text_of(reader.page(compared(names))) == page
@@ -119,6 +123,8 @@ def test_the_page_of_a_folder_and_of_its_runs_is_the_same(sweep: Path, serve: An
     assert 'value="sweep/rl/seed-0" aria-label="compare sweep/rl/seed-0" checked' in reader.page(
         "/?run=sweep/rl/seed-0"
     )
+    two = text_of(reader.page(compared(["sweep/rl", "sweep/random"])))
+    assert "2 configurations compared" in two
     data = json.loads(reader.page(f"/compare/curves?{compared(['sweep']).partition('?')[2]}&along=seconds"))
     assert data["charts"][0]["groups"][0]["x"] == [4, 8, 12]
 
@@ -126,7 +132,9 @@ def test_the_page_of_a_folder_and_of_its_runs_is_the_same(sweep: Path, serve: An
 @pytest.mark.parametrize(
     ("query", "status", "sentence"),
     [
-        ("", 400, "no run is chosen"),
+        ("", 200, "Mark two or more runs"),
+        ("?run=sweep/rl/seed-0", 200, "Mark two or more runs"),
+        ("/curves", 400, "no run is chosen"),
         ("?run=sweep/rl/seed-9", 404, "not the folder of a run"),
         ("?run=../x", 404, "not the folder of a run"),
         ("?run=sweep&show=x&along=y&base=z", 200, "2 configurations"),
@@ -134,6 +142,24 @@ def test_the_page_of_a_folder_and_of_its_runs_is_the_same(sweep: Path, serve: An
 )
 def test_a_wrong_choice_is_named(query: str, status: int, sentence: str, sweep: Path, serve: Any) -> None:
     assert sentence in text_of(serve(sweep).page(f"/compare{query}", status=status))
+
+
+def test_marks_outlast_a_filter_and_a_filter_compares_what_it_shows(sweep: Path, serve: Any) -> None:
+    reader = serve(sweep)
+    page = reader.page("/?text=SEED-1+rl&run=sweep/random/seed-0&run=sweep/random&run=gone")
+    rows = re.findall(r'aria-label="compare ([^"]*)"', page)
+    assert rows == ["sweep/rl/seed-1"], "all words count, whatever their order"
+    said = text_of(page)
+    assert "Marked, but not in this list sweep/random/seed-0 sweep/random" in said
+    assert page.count(" checked>") == 2
+    assert "gone" not in said
+    filtered = reader.page("/?text=random")
+    assert "Compare these 3 runs" in text_of(filtered)
+    assert compared([f"sweep/random/seed-{n}" for n in (2, 1, 0)]).replace("&", "&amp;") in filtered or all(
+        f"sweep%2Frandom%2Fseed-{n}" in filtered for n in range(3)
+    )
+    assert re.findall(r'aria-label="compare all runs in ([^"]*)"', filtered) == ["sweep/random"]
+    assert "Marked, but not" not in text_of(reader.page("/?run=sweep/rl/seed-0"))
 
 
 def test_what_cannot_be_compared_is_said_and_the_rest_is_shown(tmp_path: Path, serve: Any) -> None:
@@ -151,7 +177,7 @@ def test_what_cannot_be_compared_is_said_and_the_rest_is_shown(tmp_path: Path, s
     assert "b and a: pool.db" in page
     assert "Held-out tasks are not paired" in page
     assert "c and a have no seed in common, so nothing is paired." in page
-    assert "agent/eval_success b 0.35 0.35 +0.000 – – 1 one seed round 2" in page
+    assert "b +0.000 – – one seed 0.35 0.35 1 round 2" in page
     assert "curriculum.beta – 3.0 4.0 –" in page
 
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from genenv.viewer.curves import alarms, charts, heats, numbers, sections, spark, table
+from genenv.viewer.alarms import alarms
+from genenv.viewer.curves import charts, heats, numbers, sections, spark, table
 from viewer_runs import run_of
 
 
@@ -25,7 +26,14 @@ from viewer_runs import run_of
         ({"simulator/kl_retries": [1, 1, 1, 0]}, ""),
         ({"curriculum/p_hat_mean": [0.5] + [0.9] * 5}, "target band 0.35 to 0.65 for 5 rounds"),
         ({"curriculum/p_hat_mean": [0.9] * 4 + [0.6]}, ""),
-        ({"tasks/share/mail": [0.1, 0.6], "tasks/share/shop": [0.9, 0.2]}, "60% of the last"),
+        (
+            {"tasks/share/mail": [0.1, 0.6], "tasks/share/shop": [0.9, 0.2]},
+            "60% of the last round's new tasks need 'mail', after 10% in the first round.",
+        ),
+        ({"tasks/share/whole": [1.0] * 6}, ""),
+        ({"tasks/share/mail": [0.45] * 3 + [0.6]}, ""),
+        ({"tasks/share/mail": [0.3] * 4 + [None, 0.8]}, "after 30% in the first 3 rounds"),
+        ({"tasks/share/new": [None] * 4 + [0.8], "tasks/share/mail": [0.2] * 5}, "'new', after 0%"),
         ({"tasks/share/mail": [0.5]}, ""),
         (
             {"agent/reward": [0.4] * 3 + [0.6] * 3, "agent/eval_success": [0.5] * 3 + [0.4] * 3},
@@ -40,10 +48,20 @@ from viewer_runs import run_of
         ({"agent/mismatch_kl": [0.001] * 3 + [0.009] * 3}, ""),
     ],
 )  # fmt: skip
-def test_an_alarm_is_given_from_its_limit_on(metrics: Mapping[str, Sequence[float]], sentence: str) -> None:
+def test_an_alarm_is_given_from_its_limit_on(
+    metrics: Mapping[str, Sequence[float | None]], sentence: str
+) -> None:
     found = alarms(run_of(metrics))
     assert len(found) == bool(sentence)
     assert sentence in "".join(found)
+
+
+def test_equal_lines_of_a_chart_are_one_with_all_their_names() -> None:
+    line = [0.1, 0.2]
+    (found,) = charts(
+        run_of({"agent/success_rate": line, "agent/new_success": line, "agent/reward": [0.1, 0.3]})
+    )
+    assert [one["name"] for one in found["series"]] == ["all tasks = new tasks", "reward"]
 
 
 def test_a_run_without_rounds_has_no_numbers_charts_or_alarms() -> None:

@@ -209,14 +209,14 @@ def test_a_task_shows_its_texts_its_group_and_its_relatives(reader: Reader) -> N
     assert address(DEEP, "task", id="base plain") in html.unescape(page), "its seed"
     assert address(DEEP, "task", id="task-9 plain") in html.unescape(page), "another task of its seed"
     held_out = text_of(reader.page(address(DEEP, "task", id="held-0")))
-    assert "The agent has not been rolled out on this task." in held_out
+    assert "None in training: it is a held-out task, which is evaluated alone." in held_out
     assert "round 11: ✓ solved" in held_out
 
 
 def test_a_trajectory_shows_its_turns_its_tokens_and_its_neighbors(reader: Reader) -> None:
     page = reader.page(address(DEEP, "trace", id="task-2 plain/1"))
     text = text_of(page)
-    assert "✓ solved reward 1 · ended by the environment · weights 2" in text
+    assert "✓ solved reward 1 · ended by the environment · sampled by version 2 of the weights" in text
     assert "rollout 2 of 4, round 2" in text
     assert "3 · agent 4 plain" in text
     assert 'class="t p1" title="token 52, log-probability -0.050"' in page
@@ -283,11 +283,11 @@ def test_every_link_leads_to_a_page_and_no_text_of_a_model_is_markup(reader: Rea
         "text",
     }
     for path, page in pages.items():
-        if "/static/" in path or "/-/text" in path or "/-/config" in path:
+        if "/static/" in path or "raw=yes" in path:
             continue
         tags = Tags(page)
         page_of = urlsplit(path).path
-        bare = page_of.endswith(("/-/", "/-/sql")) or "hostile" not in path or "/-/" not in path
+        bare = page_of.endswith(("/-/", "/-/sql", "/-/config")) or "hostile" not in path or "/-/" not in path
         assert bare or "alert(1)" in page or path.endswith("s?round=0"), path
         assert {tag for tag, _ in tags.tags}.isdisjoint({"img", "style", "iframe", "object"}), path
         for tag, attributes in tags.tags:
@@ -323,7 +323,12 @@ def test_a_long_text_is_cut_and_its_whole_is_plain_text(tmp_path: Path, serve: A
         shown = reader.page(path)
         assert len(shown) < 60_000
         link = next(html.unescape(one) for one in re.findall(r'href="([^"]*/-/text[^"]*)"', shown))
-        answer = reader.ask(link)
+        whole = reader.page(link)
+        assert len(whole) < 2_000_000
+        assert "4,800,000 characters" in whole
+        assert "What the agent sees: task task-1 x" in Tags(whole).text.partition(" To the content")[0]
+        raw = next(html.unescape(one) for one in re.findall(r'href="([^"]*raw=yes)"', whole))
+        answer = reader.ask(urljoin(link, raw))
         assert answer.text == long
         assert answer.headers["content-type"] == "text/plain; charset=utf-8"
         assert answer.headers["x-content-type-options"] == "nosniff"
@@ -690,6 +695,27 @@ def test_a_refusal_leads_to_the_task_that_it_names(tmp_path: Path, serve: Any) -
     page = serve(tmp_path).page(address("demo", "refused", reason="leak"))
     assert "leak: the task gives its answer away." in text_of(page)
     assert address("demo", "task", id="base-x") in html.unescape(page)
+    said = text_of(page)
+    assert "What the simulator wrote spec x base-x 2 + 2? x" in said, "both texts are side by side"
+    assert '{"left":2,"text":"x"}' in said
+
+
+def test_refusals_are_grouped_by_what_was_written_and_name_base_tasks(tmp_path: Path, serve: Any) -> None:
+    folder = write_run(tmp_path / "demo", rounds=5)
+    with closing(sqlite3.connect(folder.pool)) as db:
+        db.execute("UPDATE rejections SET explanation = 'It shares 96% of its words with base-one.'")
+        db.execute("UPDATE seeds SET id = 'one'")
+        db.execute("UPDATE contexts SET seed_id = 'one'")
+        db.execute("UPDATE generations SET text = 'another' WHERE id = 'c4-g1'")
+        db.commit()
+    reader = serve(tmp_path)
+    page = reader.page(address("demo", "refused"))
+    said = text_of(page)
+    assert "refused what the simulator wrote 3 spec plain Equal texts among the newest" in said
+    assert "base-one, a base task {" in said, "the store has the spec of a seed alone"
+    (link,) = re.findall(r'href="([^"]*same=[^"]*)"', page)
+    same = text_of(reader.page(html.unescape(link)))
+    assert (same.count("✗ leak"), "another" in same) == (3, False)
 
 
 def test_metrics_that_are_added_cost_their_own_lines_alone(tmp_path: Path) -> None:

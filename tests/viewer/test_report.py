@@ -255,7 +255,7 @@ def test_the_file_has_the_pages_of_the_run(page: Page) -> None:
     assert len(re.findall(r'<details id="task-\d"', page.source)) == 10
     assert "What the agent sees" in page.text
     assert "A solution" in page.text
-    assert "run.seed = 7" in page.text
+    assert "run.seed 7" in page.text
     charts = re.findall(r'class="chart"[^>]* data-title="([^"]*)"', page.source)
     stored = re.search(r'id="curves">(.*?)</script>', page.source, re.DOTALL)
     assert stored is not None

@@ -193,7 +193,9 @@ _METRICS = (
     Metric("time/learning_waited_s", "s", "Learning was over, sampling of a later round went on."),
     Metric("time/eval_s", "s", "Measuring on held-out tasks."),
     Metric(
-        "time/round_s", "s", "From where the round before ended to its commit; sampled ahead: without that."
+        "time/round_s",
+        "s",
+        "From the end of the round before to its commit, without work that was done ahead for it.",
     ),
     Metric("probe/candidates", "count", "Tasks whose success rate was predicted."),
     Metric("probe/foretold", "share", "Mean predicted success rate of the candidates that were rolled out."),

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from math import isnan
+from pathlib import Path
 from statistics import fmean
 
 import numpy as np
 
 from genenv.errors import DataError
+from genenv.runs.folder import RunFolder
 from genenv.runs.metrics import METRICS, late_values
-from genenv.runs.store.database import Database
 from genenv.statistics import Contrast, Difference, counted, difference, mean_interval, with_holm
 from genenv.types import Json, JsonObject
 from genenv.viewer.curves import described, short
-from genenv.viewer.folders import Run, reading
+from genenv.viewer.folders import Run, reading, state_of
 
 _NOT_COMPARED = frozenset({"run.name", "run.seed", "policy.threads"})
 """Settings in which runs of one configuration may differ."""
@@ -50,6 +52,8 @@ _PAIRED = _KEY[1:10]
 """Metrics whose late means are compared in pairs, after held-out success."""
 _DIGITS = 9
 """Settings with more digits are rounded."""
+_MOST_KEPT = 256
+"""Evaluations that are kept in memory."""
 _COSTS: Mapping[str, str] = {
     "agent/attempts": "rollouts",
     "tokens/sampled": "tokens sampled",
@@ -86,20 +90,63 @@ def groups(runs: Sequence[Run]) -> list[Group]:
     return [Group(name=name, runs=runs) for name, runs in zip(_names(several), several, strict=True)]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folder:
+    """A folder of two or more runs, which can be compared at once."""
+
+    name: str
+    runs: Sequence[Run]
+    configurations: int
+
+    @property
+    def held_out(self) -> tuple[float, float] | None:
+        """Mean held-out success over its runs, at first and at last; None of several configurations."""
+        lines = [list(run.series(_KEY[0]).values()) for run in self.runs]
+        if self.configurations > 1 or not all(lines):
+            return None
+        return fmean(line[0] for line in lines), fmean(line[-1] for line in lines)
+
+
+def folders(shown: Sequence[Run], known: Sequence[Run]) -> list[Folder]:
+    """Return the folders of two or more runs, all of which are shown.
+
+    Args:
+        shown: the runs that fit a filter.
+        known: all runs.
+    """
+    found: dict[str, list[Run]] = {}
+    for run in known:
+        parts = run.name.split("/")[:-1]
+        for deep in range(1, len(parts) + 1):
+            found.setdefault("/".join(parts[:deep]), []).append(run)
+    kept = {run.name for run in shown}
+    return [
+        Folder(name=name, runs=runs, configurations=len(groups(runs)))
+        for name, runs in sorted(found.items())
+        if len(runs) > 1 and all(run.name in kept for run in runs)
+    ]
+
+
 def _names(several: Sequence[Sequence[Run]]) -> list[str]:
     """Return a name for each group of runs: the variant if that tells them apart, else the path in common."""
     variants = [runs[0].text("variant", "preset") for runs in several]
     if all(variants) and len(set(variants)) == len(variants):
         return variants
-    found = list[str]()
+    found, above = list[str](), _above([run for runs in several for run in runs])
     for runs in several:
         shared = runs[0].name.split("/")
         if len(runs) > 1:
             parts = [run.name.split("/") for run in runs]
             shared = [one[0] for one in zip(*parts, strict=False) if len(set(one)) == 1]
-        name = "/".join(shared) or runs[0].name
+        name = "/".join(shared[above:] or shared) or runs[0].name
         found.append(name if name not in found else f"{name} ({len(found) + 1})")
     return found
+
+
+def _above(runs: Sequence[Run]) -> int:
+    """Return how many folders all runs are in: they tell none apart."""
+    parts = [run.name.split("/")[:-1] for run in runs]
+    return sum(1 for _ in takewhile(lambda one: len(set(one)) == 1, zip(*parts, strict=False)))
 
 
 def differing(several: Sequence[Group]) -> list[tuple[str, list[str]]]:
@@ -199,10 +246,14 @@ class Paired(Contrast):
 
     @property
     def cell(self) -> tuple[str, ...]:
-        """Difference, interval, p, number of seeds, and outcome, as text."""
-        value, interval, *rest = self.cells(".3f" if described(self.metric)[0] == "share" else ".3g")
-        known = self.difference.seeds > 1 or self.difference.low < self.difference.high
-        return value, interval if known else "–", *rest
+        """Difference, interval, p, outcome, and number of seeds, as text."""
+        digits = ".3f" if described(self.metric)[0] == "share" else ".3g"
+        value, interval, p, seeds, outcome = self.cells(digits)
+        found = self.difference
+        if found.value == found.low == found.high == 0 and found.seeds > 1:
+            return "0", "–", "–", "the same in all seeds", seeds
+        known = found.seeds > 1 or found.low < found.high
+        return value, interval if known else "–", p, outcome.removeprefix(f"{self.one} is "), seeds
 
 
 def paired(several: Sequence[Group], base: Group) -> tuple[list[Paired], list[str]]:
@@ -269,16 +320,28 @@ def _held_out(shared: Sequence[tuple[Run, Run]], number: int) -> list[list[list[
     Raises:
         DataError: a store cannot be read, or there is no such task.
     """
-    sql = "SELECT task_id, success FROM evaluations WHERE round = ? ORDER BY position"
-
-    def scores(db: Database) -> dict[str, float]:
-        return {row[0]: float(row[1]) for row in db.rows(sql, (number,))}
-
-    found = [[reading(run, scores) for run in both] for both in shared]
+    found = [[_scores(run, number) for run in both] for both in shared]
     tasks = sorted(set[str].intersection(*(set(one) for both in found for one in both)))
     if not tasks:
         raise DataError("the runs share no held-out task")
     return [[[both[side][task] for task in tasks] for both in found] for side in (0, 1)]
+
+
+_KEPT: dict[tuple[Path, int], tuple[object, Mapping[str, float]]] = {}
+"""Run and round -> the state of its store, and the scores of its evaluation: each page asks for many."""
+
+
+def _scores(run: Run, number: int) -> Mapping[str, float]:
+    """Return the score of each held-out task in the evaluation of a round."""
+    state, key = state_of(RunFolder(run.path).pool), (run.path, number)
+    known, scores = _KEPT.get(key, (None, {}))
+    if known != state or not state:
+        sql = "SELECT task_id, success FROM evaluations WHERE round = ? ORDER BY position"
+        scores = reading(run, lambda db: {str(row[0]): float(row[1]) for row in db.rows(sql, (number,))})
+        if len(_KEPT) >= _MOST_KEPT:
+            _KEPT.clear()
+        _KEPT[key] = (state, scores)
+    return scores
 
 
 def costs(several: Sequence[Group]) -> list[tuple[str, list[str]]]:

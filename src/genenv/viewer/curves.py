@@ -1,4 +1,4 @@
-"""What the curves of a run say: its numbers, its charts as data, and alarms in words."""
+"""What the curves of a run say: its numbers, and its charts as data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from urllib.parse import urlencode
 
 from markupsafe import Markup, escape
 
-from genenv.algorithms.update import ALARM
 from genenv.runs.metrics import describe, held_out_rates, late_p_hats
 from genenv.runs.store.database import Database
 from genenv.types import JsonObject
@@ -115,14 +114,6 @@ _OPENS = {
 
 _SHORTEST_S = 1e-6
 """Rounds that are shorter have no speed."""
-_WINDOW = 3
-"""Rounds whose mean is compared by an alarm."""
-_FALL, _COLLAPSED, _SHORT = 0.15, 0.25, 0.5
-"""A valid rate falls by so much; entropy and lengths fall to such a share of what they were."""
-_BAND_ROUNDS, _KL_ROUNDS, _APART = 5, 3, 0.03
-"""Rounds in a row outside of the band, and at the KL cap; how far reward and held-out success part."""
-_GROWN, _NOTABLE = 3.0, 0.01
-"""The mismatch of sampler and trainer grows by this factor, to this many nats a token or more."""
 
 
 def charts(run: Run, *, drawn: bool = True) -> list[JsonObject]:
@@ -142,6 +133,7 @@ def charts(run: Run, *, drawn: bool = True) -> list[JsonObject]:
         series = [
             (name, line) for name, line in found_in if (any(line.values()) if kind == "stack" else line)
         ]
+        series = series if kind == "stack" else _merged(series)
         if not series:
             continue
         band, cap = (run.band if kind == "band" else None), run.settings.get("simulator.kl_cap")
@@ -231,6 +223,18 @@ def _series(run: Run, names: Lines) -> list[tuple[str, Mapping[int, float]]]:
                 )
         else:
             found.append((label, run.series(metric)))
+    return found
+
+
+def _merged(series: Sequence[tuple[str, Mapping[int, float]]]) -> list[tuple[str, Mapping[int, float]]]:
+    """Return lines, those that are equal as one with all their names."""
+    found: list[tuple[str, Mapping[int, float]]] = []
+    for name, line in series:
+        at = next((at for at, (_, other) in enumerate(found) if other == line), None)
+        if at is None:
+            found.append((name, line))
+        else:
+            found[at] = (f"{found[at][0]} = {name}", line)
     return found
 
 
@@ -501,85 +505,3 @@ def picture(
         '<svg class="spark" viewBox="0 0 {w} {h}" width="{w}" height="{h}" role="img" aria-label="{label}">'
         '<polyline points="{line}"/><circle cx="{x:.1f}" cy="{y:.1f}" r="2.5"/></svg>'
     ).format(w=width, h=height, label=f"{label}: {said(whole)}", line=line, x=points[-1][0], y=points[-1][1])
-
-
-def alarms(run: Run) -> list[str]:
-    """Return a sentence about each thing that usually means that a run goes wrong."""
-    found = [*_falls(run), *_streaks(run)]
-    skills = {
-        name: value for name, value in run.rounds.get(run.done, {}).items() if name.startswith("tasks/share/")
-    }
-    if skills and max(skills.values()) > 0.5:
-        skill, share = max(skills.items(), key=lambda item: item[1])
-        found.append(
-            f"{share:.0%} of the last round's new tasks need {skill.removeprefix('tasks/share/')!r}."
-        )
-    reward, held_out = run.series("agent/reward"), run.series("agent/eval_success")
-    later = [number for number in held_out if number in reward][-2 * _WINDOW :]
-    if len(later) == 2 * _WINDOW:
-        rises, falls = (_last(one, later) - _first(one, later) for one in (reward, held_out))
-        if rises > _APART and falls < -_APART:
-            found.append(
-                f"The reward in training rises by {rises:.2f} while held-out success falls by {-falls:.2f}: "
-                "the agent learns what its tasks reward and the held-out tasks do not."
-            )
-    return found
-
-
-def _falls(run: Run) -> list[str]:
-    """Return sentences about metrics whose last rounds are far below the rounds before."""
-    found: list[str] = []
-    valid = list(run.series("simulator/valid_rate").values())
-    if len(valid) >= 2 * _WINDOW:
-        means = [fmean(valid[at : at + _WINDOW]) for at in range(len(valid) - _WINDOW + 1)]
-        if max(means) - means[-1] >= _FALL:
-            found.append(
-                f"The valid rate fell from {max(means):.2f} to {means[-1]:.2f} (means of {_WINDOW} rounds)."
-            )
-    for metric, what, share in (
-        ("agent/entropy", "The agent's entropy", _COLLAPSED),
-        ("simulator/decision_entropy", "The simulator's entropy", _COLLAPSED),
-        ("agent/response_tokens", "The length of rollouts", _SHORT),
-        ("simulator/response_tokens", "The length of what the simulator writes", _SHORT),
-    ):
-        line = run.series(metric)
-        if len(line) >= 2 * _WINDOW:
-            before, now = _first(line, list(line)), _last(line, list(line))
-            if 0 <= now < share * before:
-                found.append(
-                    f"{what} collapsed: {now:.2g}, after {before:.2g} in the first {_WINDOW} rounds."
-                )
-    return found
-
-
-def _streaks(run: Run) -> list[str]:
-    """Return sentences about conditions that hold for the last rounds without a break."""
-    found: list[str] = []
-    p_hats, capped = run.series("curriculum/p_hat_mean"), run.series("simulator/kl_retries")
-    last = list(p_hats.values())[-_BAND_ROUNDS:]
-    if run.band is not None and len(last) == _BAND_ROUNDS:
-        low, high = run.band
-        if not any(low <= value <= high for value in last):
-            found.append(
-                f"The mean p̂ has been outside of the target band {low:g} to {high:g} for {_BAND_ROUNDS} "
-                f"rounds or more; now it is {last[-1]:.2f}."
-            )
-    mismatch = run.series("agent/mismatch_kl")
-    if len(mismatch) >= 2 * _WINDOW:
-        before, now = _first(mismatch, list(mismatch)), _last(mismatch, list(mismatch))
-        if now >= max(_NOTABLE, _GROWN * before):
-            found.append(
-                f"The mismatch of the agent's sampler and trainer grows: {now:.2g} nats a token, after "
-                f"{before:.2g} in the first {_WINDOW} rounds. Above {ALARM:g} it spoils the gradient."
-            )
-    if len(capped) >= _KL_ROUNDS and all(list(capped.values())[-_KL_ROUNDS:]):
-        found.append(f"The simulator's update met its KL cap in each of the last {_KL_ROUNDS} rounds.")
-    return found
-
-
-def _first(values: Mapping[int, float], rounds: Sequence[int]) -> float:
-    return fmean(values[number] for number in rounds[:_WINDOW])
-
-
-def _last(values: Mapping[int, float], rounds: Sequence[int]) -> float:
-    return fmean(values[number] for number in rounds[-_WINDOW:])

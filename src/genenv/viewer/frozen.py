@@ -193,7 +193,6 @@ class _Frozen:
             )
             for place, one in enumerate(tasks)
         ]
-        settings = _text(self._pages.config(self._request("config")))
         if any(found.generated for found in rounds):
             refused = self._body("refused", self._pages.data.refused)
             what = "generations that the gate refused"
@@ -203,7 +202,7 @@ class _Frozen:
                 id="settings",
                 label="Settings",
                 summary="all settings of the run",
-                body=Markup('<pre tabindex="0">{}</pre>').format(settings),
+                body=self._body("config", self._pages.config),
             ),
         ]
         curves = _text(self._pages.curves(self._request("curves")))

@@ -1,4 +1,4 @@
-"""Lists of tasks and of refusals, and the side file by which they are sorted and searched.
+"""Lists of tasks, and the side file by which they are sorted and searched.
 
 A store has no index of success rates, seeds, reasons or words: each would make every commit of a run slower.
 The viewer keeps them in a file of its own in the cache folder, and adds a run's new rounds in the background.
@@ -11,7 +11,6 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
@@ -34,22 +33,6 @@ SORTS = {
 """Order of tasks -> column and direction."""
 CHANGES = {"unlearned": "last < (held > 0)", "learned": "last > first"}
 """Change of a held-out task -> its condition: solved before and not now, or now and not at first."""
-
-REASONS = {
-    "unfinished": "the generation reached the token limit before the spec ended.",
-    "syntax": "the text is not JSON.",
-    "schema": "the text is JSON, but not a spec of the environment.",
-    "inconsistent": "the difficulty fields do not describe the rest of the spec.",
-    "execution": "the environment could not execute the spec, so there is no ground truth.",
-    "oracle_fails": "the demonstration that the spec contains does not pass the checker.",
-    "trivial": "an empty or a random solution passes the checker.",
-    "checks_disagree": "two checks of the same solution give different verdicts.",
-    "unstated": "the task does not state a literal that the answer needs.",
-    "leak": "the task gives its answer away.",
-    "duplicate": "the task is too similar to a task that the run has.",
-    "held_out": "the task is too similar to a held-out task.",
-}
-"""Reason of a refusal -> what it means."""
 
 VERDICT = "stop_reason NOT IN ('error', 'timeout')"
 """The condition that a rollout counts."""
@@ -363,7 +346,7 @@ def tasks(db: Database, wanted: Wanted) -> tuple[list[Row], str]:
     column, direction = SORTS.get(wanted.sort, SORTS["new"])
     values: dict[str, str | int | float | None] = {
         **{name: getattr(wanted, name) for name in ("round", "origin", "skill", "low", "high")},
-        **{"text": _phrase(wanted.text), "most": PAGE + 1, "marked": json.dumps(wanted.marked), "few": _FEW},
+        **{"text": phrase(wanted.text), "most": PAGE + 1, "marked": json.dumps(wanted.marked), "few": _FEW},
     }
     if wanted.skill and wanted.indexed:
         few = f"SELECT count(*) FROM (SELECT 1 FROM side.skills WHERE skill = ? LIMIT {_FEW})"  # noqa: S608
@@ -397,7 +380,7 @@ def tasks(db: Database, wanted: Wanted) -> tuple[list[Row], str]:
         FROM ({found} WHERE {" AND ".join(where or ["1"])} ORDER BY {order} LIMIT :most) AS page
              JOIN tasks ON tasks.n = page.n
         ORDER BY page.{column} {direction}, page.n {direction}"""  # noqa: S608 - constants
-    return _page(db.rows(sql, values), column)
+    return page(db.rows(sql, values), column)
 
 
 def _direct(wanted: Wanted) -> tuple[str, str, str, list[str]]:
@@ -461,71 +444,18 @@ def _indexed(wanted: Wanted) -> tuple[str, str, str, list[str]]:
     return query, n, rate, where
 
 
-def _phrase(text: str) -> str:
+def phrase(text: str) -> str:
     """Return the pattern of FTS5 for words that follow each other, the last of which may be cut off."""
     return '"{}" *'.format(text.replace('"', '""').replace("\0", " "))
 
 
-def refusals(
-    db: Database, *, reason: str, round_: int | None, text: str, after: str
-) -> tuple[list[Row], str]:
-    """Return rows of refused generations, newest first, and the key after which the next page begins.
+def page(rows: list[Row], column: str) -> tuple[list[Row], str]:
+    """Return the rows of a page, and the key after which the next one begins; "" if they are the last.
 
     Args:
-        db: the store, with the side file as `side` if a reason or a text is given.
-        reason: why they were refused; "" for any.
-        round_: in which round they were written; None for any.
-        text: words of what was written, or of the explanation.
-        after: the key of the last row of the page before.
+        rows: as many as are shown, or one more.
+        column: by which they are sorted: `n`, or `rate` and `n`.
     """
-    if after and not after.isdecimal():
-        raise NotFound("the address of this page is not whole")
-    if reason or text:
-        n, of, in_round = "one.n", "side.refused AS one", "one.round = :round"
-        if text:
-            n = "refused_words.rowid"
-            of = f"side.refused_words CROSS JOIN side.refused AS one ON one.n = {n}"
-    else:
-        n, in_round = "one.n", "contexts.round = :round"
-        of = """main.generations AS one JOIN rejections ON generation_id = one.id
-                JOIN contexts ON contexts.id = context_id"""
-    given = (
-        (text, "refused_words MATCH :text"),
-        (reason, "one.reason = :reason"),
-        (round_ is not None, in_round),
-        (after, f"{n} < :n"),
-    )
-    where = [condition for is_given, condition in given if is_given]
-    sql = f"""
-        SELECT generations.n, generations.id, substr(generations.text, 1, 3000) AS text,
-               length(generations.text) > 3000 AS more, rejections.reason, explanation, contexts.round,
-               contexts.seed_id, contexts.id AS context_id
-        FROM (SELECT {n} AS n FROM {of} WHERE {" AND ".join(where or ["1"])}
-              ORDER BY {n} DESC LIMIT :most) AS page
-             JOIN generations ON generations.n = page.n JOIN rejections ON generation_id = generations.id
-             JOIN contexts ON contexts.id = context_id
-        ORDER BY page.n DESC"""  # noqa: S608 - constants
-    values = {
-        "text": _phrase(text),
-        "reason": reason,
-        "round": round_,
-        "n": int(after or 0),
-        "most": PAGE + 1,
-    }
-    return _page(db.rows(sql, values), "n")
-
-
-def named_tasks(db: Database, refused: Sequence[Row]) -> dict[str, list[str]]:
-    """Return the tasks that the explanation of each refusal names."""
-    words = {
-        row["id"]: {word.rstrip(".,;:") for word in str(row["explanation"])[:2000].split()} for row in refused
-    }
-    asked = json.dumps(sorted({word for found in words.values() for word in found}))
-    known = db.rows("SELECT id FROM tasks WHERE id IN (SELECT value FROM json_each(?))", (asked,))
-    return {id_: sorted(found & {str(row[0]) for row in known}) for id_, found in words.items()}
-
-
-def _page(rows: list[Row], column: str) -> tuple[list[Row], str]:
     shown = rows[:PAGE]
     if len(rows) <= PAGE:
         return shown, ""

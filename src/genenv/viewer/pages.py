@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import sys
 import threading
-from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -18,13 +18,13 @@ from urllib.parse import urlencode, urlsplit
 
 from anyio.to_thread import current_default_thread_limiter
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -35,6 +35,7 @@ from genenv.http.guard import Access, is_same
 from genenv.http.server import HttpServer, Service
 from genenv.texts import clean, inert
 from genenv.viewer import BadAddress, address, asking, compare, curves, rounds, tasks, whole
+from genenv.viewer.alarms import alarms
 from genenv.viewer.evaluations import EvaluationPages, Evaluations
 from genenv.viewer.folders import NotFound, Rounds, Run, Runs, reading
 from genenv.viewer.lists import Indices
@@ -50,6 +51,8 @@ _THREADS = 4
 """Pages that are made at once; each has a connection to a store."""
 _SWITCH_S = 0.0005
 """Seconds after which a thread lets another one run."""
+_SEPARATORS = re.compile("([/=+:._,](?=[^<]))")
+"""Where a name may be broken. An escape such as `&amp;` has none of them."""
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
@@ -109,7 +112,12 @@ def environment(package: str = "genenv.viewer") -> Environment:
         finalize=_visible,
     )
     environment.filters |= {"pretty": _pretty, "share": _share, "lasting": _lasting, "moment": _moment}
-    environment.filters |= {"points": rounds.points, "percent": rounds.percent, "short": curves.short}
+    environment.filters |= {
+        "breakable": _breakable,
+        "points": rounds.points,
+        "percent": rounds.percent,
+        "short": curves.short,
+    }
     own = {"address": address, "query": asking, "cut": _CUT, "compared": compared, "TERMS": TERMS}
     environment.globals.update(own)  # pyright: ignore[reportCallIssue, reportArgumentType] - the type lists Jinja's own
     return environment
@@ -122,10 +130,19 @@ def _visible(value: object) -> object:
     return inert(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def _pretty(value: object) -> str:
+def _breakable(name: str) -> Markup:
+    """Return a long name that may be broken after its separators, and not in the middle of a word."""
+    return Markup(_SEPARATORS.sub("\\1<wbr>", str(escape(inert(name)))))  # noqa: S704 - what is escaped
+
+
+def _pretty(value: object, indent: int | None = 2) -> str:
     """Return a JSON value as indented text; text as it is."""
     try:
-        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
+        return (
+            value
+            if isinstance(value, str)
+            else json.dumps(value, ensure_ascii=False, indent=indent, default=str)
+        )
     except RecursionError:
         return "(nested too deeply to be shown)"
 
@@ -178,27 +195,33 @@ class Pages:
         """Say in one sentence why there is no such page."""
         return self.page("error.html", request, status, title="Not shown", sentence=sentence)
 
-    def runs(self, request: Request) -> Response:
-        """List all runs, or those whose name or variant has a text."""
+    def runs(self, request: Request, note: str = "") -> Response:
+        """List all runs, or those whose name or variant has all words of a text. Marks outlast the filter."""
         text = request.query_params.get("text", "")[:_LONGEST_QUERY]
-        found = [
-            run for run in self._runs.all() if text.lower() in f"{run.name} {run.text('variant')}".lower()
-        ]
-        parts = [run.name.split("/")[:-1] for run in found]
-        folders = Counter("/".join(one[:deep]) for one in parts for deep in range(1, len(one) + 1))
+        words, known = text.lower().split(), self._runs.all()
+        named = {run.name: f"{run.name} {run.text('variant')}".lower() for run in known}
+        found = [run for run in known if all(word in named[run.name] for word in words)]
+        folders, chosen = compare.folders(found, known), request.query_params.getlist("run")
+        shown = {run.name for run in found} | {folder.name for folder in folders}
         return self.page(
             "runs.html",
             request,
             title="Runs",
-            rows=[(run, curves.numbers(run), curves.spark(run), curves.alarms(run)) for run in found],
-            folders=sorted((name, count) for name, count in folders.items() if count > 1),
-            chosen=request.query_params.getlist("run"),
+            rows=[(run, curves.numbers(run), curves.spark(run), alarms(run)) for run in found],
+            folders=folders,
+            chosen=chosen,
+            hidden=[name for name in dict.fromkeys(chosen) if name not in shown and _is_there(name, known)],
             text=text,
+            note=note,
+            filtered=[run.name for run in found] if words and 1 < len(found) <= _MOST_RUNS else [],
             root=self._runs.root.name,
         )
 
     def compare(self, request: Request) -> Response:
         """Show the chosen runs side by side: `run` is the name of a run, or of a folder of runs."""
+        found = self._chosen(request)
+        if len(found) < 2:
+            return self.runs(request, "Mark two or more runs, or a folder of runs, to compare them.")
         groups, shown, along = self._compared(request)
         wanted = request.query_params.get("base", "")
         base = next((group for group in groups if group.name == wanted), groups[0])
@@ -232,8 +255,24 @@ class Pages:
 
     def _compared(self, request: Request) -> tuple[list[compare.Group], str, str]:
         """Return the chosen runs by configuration, the metrics that are shown, and what they run along."""
-        query, found = request.query_params, dict[str, Run]()
-        for name in query.getlist("run")[:_MOST_RUNS]:
+        query, found = request.query_params, self._chosen(request)
+        if not found:
+            raise BadAddress("no run is chosen: go back to the runs, and mark two or more")
+        shown, along = query.get("show", "key"), query.get("along", "rounds")
+        return (
+            compare.groups(found),
+            shown if shown in compare.SHOWN else "key",
+            along if along in compare.ALONG else "rounds",
+        )
+
+    def _chosen(self, request: Request) -> list[Run]:
+        """Return the runs that the address names, each or by their folder.
+
+        Raises:
+            NotFound: there is no such run or folder.
+        """
+        found = dict[str, Run]()
+        for name in request.query_params.getlist("run")[:_MOST_RUNS]:
             try:
                 several = [self._runs.find(name)]
             except NotFound:
@@ -241,14 +280,7 @@ class Pages:
                 if not several:
                     raise
             found |= {run.name: run for run in several}
-        if not found:
-            raise BadAddress("no run is chosen: go back to the runs, and mark two or more")
-        shown, along = query.get("show", "key"), query.get("along", "rounds")
-        return (
-            compare.groups(list(found.values())[:_MOST_RUNS]),
-            shown if shown in compare.SHOWN else "key",
-            along if along in compare.ALONG else "rounds",
-        )
+        return list(found.values())[:_MOST_RUNS]
 
     def run(self, request: Request) -> Response:
         """Show the curves and the last metrics of a run, all rounds or a range."""
@@ -266,7 +298,7 @@ class Pages:
             run=run,
             notes=[*run.notes, *notes],
             numbers=curves.numbers(run),
-            alarms=curves.alarms(run),
+            alarms=alarms(run),
             falls=rounds.falls(run),
             table=curves.table(run),
             sections=curves.sections(shown),
@@ -287,11 +319,15 @@ class Pages:
         return Response(kept[bounds], media_type="application/json")
 
     def config(self, request: Request) -> Response:
-        """Return the settings of a run as text."""
+        """Show the settings of a run by section."""
         run = self._run(request)
-        return PlainTextResponse(
-            "\n".join(f"{name} = {_pretty(value)}" for name, value in run.settings.items())
-        )
+        rows = [(name.rpartition(".")[0], name, value) for name, value in run.settings.items()]
+        return self.page("settings.html", request, title=f"Settings of {run.name}", run=run, settings=rows)
+
+
+def _is_there(name: str, runs: Sequence[Run]) -> bool:
+    """Return whether there is a run, or a folder of runs, of a name."""
+    return any(run.name == name or run.name.startswith(f"{name}/") for run in runs)
 
 
 class ChatPages(Protocol):

@@ -1,50 +1,49 @@
-"""What changed from one round of a run to a later one, and how much of a fall of success that explains.
-
-Success of a round is the share of its rollouts that succeeded, S = sum_k w_k s_k: over kinds of tasks, their
-share of the rollouts times their success. From an earlier round 0 to a later round 1 it changes by
-
-    S1 - S0 = sum_k (w1_k - w0_k) ((s0_k + s1_k)/2 - c)  +  sum_k (w0_k + w1_k)/2 (s1_k - s0_k),
-
-the mix of tasks and the success within kinds (Kitagawa 1955). c = (S0 + S1)/2 adds up to nothing, but makes
-more of a hard kind a loss. A kind that only one round has counts as mix. The sum is exact.
-"""
+"""What changed from one round of a run to a later one, and how much of a fall of success that explains."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from sqlite3 import Row
 from statistics import fmean, median, stdev
 
-from markupsafe import Markup
-
 from genenv.runs.store.database import Database
 from genenv.statistics import counted
-from genenv.viewer.curves import described, family, picture, plain, short
+from genenv.viewer.curves import described, short
 from genenv.viewer.folders import Run
-from genenv.viewer.lists import ASKED
+from genenv.viewer.kinds import (
+    Grouping,
+    Kind,
+    Played,
+    alone,
+    best,
+    common,
+    groupings,
+    kinds,
+    rate_of,
+    summed,
+    why,
+)
+from genenv.viewer.lists import ASKED, VERDICT
 from genenv.viewer.tasks import strings
 
 _MOST_TASKS = 20_000
 """Tasks of a round that are read."""
-SHOWN, HARDEST = 20, 10
-"""Rows of a table of tasks or of kinds, and hardest new tasks, that the page shows."""
+SHOWN, HARDEST, OF_KIND = 20, 10, 50
+"""Rows of a table of tasks or of kinds, hardest new tasks, and tasks of a kind, that the page shows."""
 DASH = "–"
 _Z = 1.96
-_COMMON = 0.8
-"""Tasks are told apart by combinations of skills if both rounds have those of this share of the rollouts."""
 _STEPS, _FEWEST, _UNUSUAL = 200, 5, 3.0
 """Rounds whose changes say what is usual; fewest of them; how many times the usual change is marked."""
 _LEAST, _FALLS = 0.005, 3
 """Smallest change of success that is named, and how many falls are."""
+_HALF_TENTH = 0.0005
+"""Half of a tenth of a point: a smaller share is shown as 0.0."""
 
-ORIGINS = {"new": "new tasks", "base": "base tasks", "back": "tasks that came back"}
-"""Origin of a task in a round -> its name."""
 _METRICS: Mapping[str, Sequence[str]] = {
     "Tasks": (
         "curriculum/p_hat_mean",
@@ -70,95 +69,6 @@ _METRICS: Mapping[str, Sequence[str]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Played:
-    """A task in a round: how often it was rolled out, and how often it was solved."""
-
-    id: str
-    origin: str
-    """A key of `ORIGINS`; "held_out" in an evaluation."""
-    skills: Sequence[str]
-    tried: int
-    solved: int
-
-    @property
-    def rate(self) -> float:
-        """The share of its rollouts that succeeded."""
-        return self.solved / self.tried
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
-    """Tasks of one kind in two rounds; `w` and `s` of the formula above, and their parts of the change."""
-
-    name: str
-    shares: tuple[float, float]
-    rates: tuple[float | None, float | None]
-    """None in a round without such tasks."""
-    mix: float
-    within: float
-
-    @property
-    def total(self) -> float:
-        """Both parts."""
-        return self.mix + self.within
-
-
-Split = Callable[[Played], Sequence[str]]
-"""The kinds of a task; one that has several counts for each with an equal part."""
-SPLITS: Mapping[str, Split] = {
-    "skills": lambda task: [" + ".join(sorted(task.skills)) or "none"],
-    "skill": lambda task: list(dict.fromkeys(task.skills)) or ["none"],
-    "origin": lambda task: [ORIGINS.get(task.origin, task.origin)],
-}
-"""How tasks are told apart: by all their skills together, by each skill, or by their origin."""
-
-
-def kinds(before: Sequence[Played], after: Sequence[Played], split: Split) -> list[Kind]:
-    """Return the parts of a change of success by kind, the largest first; see the module for the formula."""
-    if not (before and after):
-        return []
-    sides = (_sums(before, split), _sums(after, split))
-    totals = [math.fsum(tried for tried, _ in side.values()) for side in sides]
-    c = fmean(_rate(side) for side in (before, after))
-    found = list[Kind]()
-    for name in dict.fromkeys(name for side in sides for name in side):
-        sums = [side.get(name, (0.0, 0.0)) for side in sides]
-        w0, w1 = (tried / total for (tried, _), total in zip(sums, totals, strict=True))
-        s0, s1 = (solved / tried if tried else None for tried, solved in sums)
-        known = [rate for rate in (s0, s1) if rate is not None]
-        within = (w0 + w1) / 2 * (known[1] - known[0]) if len(known) == 2 else 0.0
-        mix = (w1 - w0) * (fmean(known) - c)
-        found.append(Kind(name=name, shares=(w0, w1), rates=(s0, s1), mix=mix, within=within))
-    return sorted(found, key=lambda kind: (-abs(kind.total), -max(kind.shares), kind.name))
-
-
-def _sums(tasks: Sequence[Played], split: Split) -> Mapping[str, tuple[float, float]]:
-    """Return rollouts and successes of each kind."""
-    found = defaultdict[str, tuple[float, float]](lambda: (0.0, 0.0))
-    for task in tasks:
-        names = split(task)
-        for name in names:
-            tried, solved = found[name]
-            found[name] = (tried + task.tried / len(names), solved + task.solved / len(names))
-    return dict(found)
-
-
-def _rate(tasks: Sequence[Played]) -> float:
-    """Return the share of all rollouts of some tasks that succeeded."""
-    return sum(task.solved for task in tasks) / sum(task.tried for task in tasks)
-
-
-def _fitting(before: Sequence[Played], after: Sequence[Played]) -> str:
-    """Return `skills` if both rounds have mostly the same combinations of skills, else `skill`."""
-    one, other = (_sums(side, SPLITS["skills"]) for side in (before, after))
-    for side, beside in ((one, other), (other, one)):
-        shared = math.fsum(tried for name, (tried, _) in side.items() if name in beside)
-        if shared < _COMMON * math.fsum(tried for tried, _ in side.values()):
-            return "skill"
-    return "skills"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """Success before and after."""
 
@@ -177,7 +87,9 @@ class Change:
         """The 95% interval of the difference, in points."""
         if math.isinf(self.error):
             return "no interval"
-        low, high = points(self.value - self.error), points(self.value + self.error)
+        ends = (self.value - self.error, self.value + self.error)
+        digits = 1 if self.is_chance or all(abs(end) >= _HALF_TENTH for end in ends) else 2
+        low, high = (points(end, digits) for end in ends)
         may_be_chance = self.is_chance and abs(self.value) >= _LEAST
         return f"95% interval {low} to {high}" + (": chance alone may explain it" if may_be_chance else "")
 
@@ -196,10 +108,10 @@ def change(before: Sequence[Played], after: Sequence[Played]) -> Change | None:
         return None
     variance = 0.0
     for side in (before, after):
-        p, n = _rate(side), len(side)
+        p, n = rate_of(side), len(side)
         squares = math.fsum((task.solved - p * task.tried) ** 2 for task in side)
         variance += math.inf if n == 1 else squares * n / (n - 1) / sum(task.tried for task in side) ** 2
-    return Change(before=_rate(before), after=_rate(after), error=_Z * math.sqrt(variance))
+    return Change(before=rate_of(before), after=rate_of(after), error=_Z * math.sqrt(variance))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,12 +136,16 @@ class Compared:
     """The earlier and the later round."""
     before: Sequence[Played]
     after: Sequence[Played]
-    by: str = "skill"
-    """A key of `SPLITS`."""
+    by: str = ""
+    """The key of a grouping; anything else: the one that predicts most."""
     is_cut: bool = False
     """Whether a round has more tasks than were read."""
+    kind: str = ""
+    """The kind whose tasks are listed."""
     asked: Mapping[str, str] = field(default_factory=dict[str, str])
     """Id of a task that is shown -> what it asks."""
+    replies: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+    """Id of a held-out task that is shown -> the last reply in the earlier and in the later evaluation."""
 
     @cached_property
     def change(self) -> Change | None:
@@ -237,14 +153,40 @@ class Compared:
         return change(self.before, self.after)
 
     @cached_property
+    def groupings(self) -> Mapping[str, Grouping]:
+        """The ways to tell its tasks apart."""
+        return groupings(self.before, self.after)
+
+    @cached_property
+    def grouping(self) -> Grouping:
+        """How its tasks are told apart."""
+        return self.groupings.get(self.by) or best(self.groupings)
+
+    @cached_property
     def kinds(self) -> list[Kind]:
         """Its parts by kind."""
-        return kinds(self.before, self.after, SPLITS[self.by])
+        return kinds(self.before, self.after, self.grouping.split)
 
     @cached_property
     def origins(self) -> list[Kind]:
         """Its parts by origin."""
-        return kinds(self.before, self.after, SPLITS["origin"])
+        return kinds(self.before, self.after, self.groupings["origin"].split)
+
+    def rest(self, found: Sequence[Kind]) -> list[Kind]:
+        """Return the kinds for which a table has no row, added up."""
+        return summed(found[SHOWN:], self.numbers)
+
+    @cached_property
+    def of_kind(self) -> list[list[Played]]:
+        """The tasks of the chosen kind in the earlier and in the later round, the hardest first."""
+        is_origin = self.kind in {kind.name for kind in self.origins}
+        split = self.groupings["origin"].split if is_origin else self.grouping.split
+        return [
+            sorted(
+                (task for task in side if self.kind in split(task)), key=lambda task: (task.rate, task.id)
+            )[:OF_KIND]
+            for side in (self.before, self.after)
+        ]
 
     @cached_property
     def both(self) -> list[Both]:
@@ -280,7 +222,7 @@ class Compared:
     @property
     def won(self) -> list[Both]:
         """Tasks whose success rate rose, the farthest first."""
-        return [one for one in reversed(self.both) if one.fall < 0]
+        return sorted((one for one in self.both if one.fall < 0), key=lambda one: (one.fall, one.id))
 
     @property
     def words(self) -> list[str]:
@@ -288,9 +230,10 @@ class Compared:
         if self.change is None:
             return []
         found = [f"Success {_moved(self.change)} ({self.change.interval})."]
-        found.append(f"By {_BY[self.by]}: {_parts(self.kinds)}.")
-        if len(self.origins) > 1:
-            found.append(f"By origin: {_parts(self.origins)}.")
+        found.append(f"By {self.grouping.name}: {_parts(self.kinds, self.numbers)}.")
+        found += why(self.groupings, self.grouping, common(self.before, self.after))
+        if len(self.origins) > 1 and self.grouping.key != "origin":
+            found.append(f"By origin: {_parts(self.origins, self.numbers)}.")
         if self.paired is not None:
             tasks = counted(len(self.both), "task")
             found.append(
@@ -303,6 +246,7 @@ class Compared:
         """What the figures of two evaluations say."""
         if self.paired is None:
             return []
+        # The tasks that flipped say more than their sum, in which lost and won ones cancel.
         flipped = f"{len(self.lost)} of {counted(len(self.both), 'task')} lost, {len(self.won)} won"
         found = [f"Held-out success {_moved(self.paired)}: {flipped} ({self.paired.interval})."]
         worst, best = min(self.kinds, key=_total), max(self.kinds, key=_total)
@@ -312,13 +256,9 @@ class Compared:
         return [*found, f"{text[:1].upper()}{text[1:]}."] if text else found
 
 
-_BY = {"skills": "combination of skills", "skill": "skill", "origin": "origin"}
-"""Key of `SPLITS` -> what the page calls it."""
-
-
-def points(value: float) -> str:
+def points(value: float, digits: int = 1) -> str:
     """Return a difference of shares in points, with its sign."""
-    text = f"{100 * value:+.1f}"
+    text = f"{100 * value:+.{digits}f}"
     return "0.0" if float(text) == 0 else text.replace("-", "−")
 
 
@@ -328,32 +268,49 @@ def percent(value: float | None) -> str:
 
 
 def _moved(found: Change) -> str:
-    size = f"{100 * abs(found.value):.1f} points, from {100 * found.before:.1f}% to {100 * found.after:.1f}%"
+    before, after = (f"{100 * rate:.1f}%" for rate in (found.before, found.after))
+    if before == after:
+        return f"is {after} in both"
     if abs(found.value) < _LEAST:
-        return f"stayed at {100 * found.after:.1f}%"
-    return f"{'fell' if found.value < 0 else 'rose'} by {size}"
+        return f"hardly changed, by {points(found.value)} points from {before} to {after}"
+    verb = "fell" if found.value < 0 else "rose"
+    return f"{verb} by {100 * abs(found.value):.1f} points, from {before} to {after}"
 
 
 def _total(kind: Kind) -> float:
     return kind.total
 
 
-def _parts(found: Sequence[Kind]) -> str:
+def _parts(found: Sequence[Kind], numbers: tuple[int, int]) -> str:
     """Say how much the mix of tasks and the success within kinds account for, each with its largest part."""
     mix, within = math.fsum(kind.mix for kind in found), math.fsum(kind.within for kind in found)
     sign = [math.copysign(1, value) for value in (mix, within)]
-    moved = max(found, key=lambda kind: sign[0] * kind.mix)
     changed = max(found, key=lambda kind: sign[1] * kind.within)
-    first = f"{points(mix)} points come from the mix of tasks"
-    if abs(moved.mix) >= _LEAST:
-        more = "more" if moved.shares[1] > moved.shares[0] else "fewer"
-        known = [rate for rate in moved.rates if rate is not None]
-        first += (
-            f" (most: {more} of {moved.name}, {percent(moved.shares[0])} → {percent(moved.shares[1])} of the "
-            f"rollouts, {percent(fmean(known))} solved)"
-        )
+    first = f"{points(mix)} points come from the mix of tasks" + _moved_most(found, numbers, sign[0])
     second = f"{points(within)} from success within kinds"
     return first + ", " + second + (f" (most at {_within(changed)})" if abs(changed.within) >= _LEAST else "")
+
+
+def _moved_most(found: Sequence[Kind], numbers: tuple[int, int], sign: float) -> str:
+    """Say what the largest part of the mix of tasks is: a kind, or all kinds that one round alone has."""
+    moved = max(found, key=lambda kind: sign * kind.mix)
+    sides = [alone(found, side) for side in (0, 1)]
+    if sign * math.fsum(one.mix for one in sides if one) > max(sign * moved.mix, _LEAST) and all(sides):
+        parts = [
+            f"{percent(one.shares[side])} of round {numbers[side]}, {percent(one.rates[side])} solved"
+            for side, one in enumerate(sides)
+            if one is not None
+        ]
+        together = points(math.fsum(one.mix for one in sides if one))
+        return f" ({together} from kinds that only one round has: {'; '.join(parts)})"
+    if abs(moved.mix) < _LEAST:
+        return ""
+    more = "more" if moved.shares[1] > moved.shares[0] else "fewer"
+    known = [rate for rate in moved.rates if rate is not None]
+    return (
+        f" (most: {more} of {moved.name}, {percent(moved.shares[0])} → {percent(moved.shares[1])} of the "
+        f"rollouts, {percent(fmean(known))} solved)"
+    )
 
 
 def _within(kind: Kind) -> str:
@@ -365,26 +322,44 @@ _OF_ROUND = """SELECT tasks.id, one.origin, one.round, tasks.skills, rates.tried
     FROM side.rates AS rates CROSS JOIN side.tasks AS one ON one.n = rates.n
          CROSS JOIN main.tasks AS tasks ON tasks.n = rates.n
     WHERE rates.round = ? ORDER BY rates.n LIMIT ?"""
+_PLAYED = f"""
+    SELECT tasks.id, tasks.origin, tasks.round, tasks.skills, count(*) AS tried, sum(success) AS solved
+    FROM traces JOIN tasks ON tasks.id = task_id
+    WHERE traces.round = ? AND {VERDICT} GROUP BY tasks.n ORDER BY tasks.n LIMIT ?"""  # noqa: S608 - a constant
+_FEW = 5000
+"""So many rollouts of two rounds are read from the store itself, without its side file."""
 _EVALUATED = """SELECT task_id, success, skills FROM evaluations CROSS JOIN tasks ON tasks.id = task_id
     WHERE evaluations.round = ? ORDER BY position LIMIT ?"""
+_REPLIES = """SELECT task_id, substr(json_extract(replies, '$[#-1]'), 1, 400) FROM evaluations
+    WHERE round = ? AND task_id IN (SELECT value FROM json_each(?)) AND json_valid(replies)"""
 _TEXTS = f"SELECT id, {ASKED} AS asked FROM tasks WHERE id IN (SELECT value FROM json_each(?))"  # noqa: S608
 
 
-def compared(db: Database, numbers: tuple[int, int], by: str) -> Compared:
+def is_small(db: Database, numbers: tuple[int, int]) -> bool:
+    """Return whether the store alone answers `compared` quickly."""
+    counted_ = "SELECT count(*) FROM (SELECT 1 FROM traces WHERE round IN (?, ?) LIMIT ?)"
+    return int(db.rows(counted_, (*numbers, _FEW + 1))[0][0]) <= _FEW
+
+
+def compared(
+    db: Database, numbers: tuple[int, int], by: str, kind: str = "", *, indexed: bool = True
+) -> Compared:
     """Return what is compared in the rollouts of two rounds.
 
     Args:
-        db: the store, with the side file as `side`.
+        db: the store, with the side file as `side` if `indexed`.
         numbers: the earlier and the later round.
-        by: a key of `SPLITS`; anything else: whichever fits the tasks.
+        by: the key of a grouping; anything else: the one that predicts most.
+        kind: the kind whose tasks are listed.
+        indexed: whether the side file is read, which is faster in a large store.
     """
-    sides = [
-        [_played(row, number) for row in db.rows(_OF_ROUND, (number, _MOST_TASKS + 1))] for number in numbers
-    ]
+    sql = _OF_ROUND if indexed else _PLAYED
+    sides = [[_played(row, number) for row in db.rows(sql, (number, _MOST_TASKS + 1))] for number in numbers]
     before, after = (side[:_MOST_TASKS] for side in sides)
-    by = by if by in SPLITS else _fitting(before, after)
     is_cut = any(len(side) > _MOST_TASKS for side in sides)
-    return _with_texts(db, Compared(numbers=numbers, before=before, after=after, by=by, is_cut=is_cut))
+    return _with_texts(
+        db, Compared(numbers=numbers, before=before, after=after, by=by, kind=kind, is_cut=is_cut)
+    )
 
 
 def _played(row: Row, number: int) -> Played:
@@ -413,12 +388,19 @@ def evaluated(db: Database, numbers: tuple[int, int]) -> Compared:
     )
     shared = [id_ for id_ in one if id_ in other]
     before, after = ([side[id_] for id_ in shared] for side in (one, other))
-    return _with_texts(db, Compared(numbers=numbers, before=before, after=after))
+    found = _with_texts(db, Compared(numbers=numbers, before=before, after=after, by="skill"))
+    shown = json.dumps([one.id for one in (*found.lost[:SHOWN], *found.won[:SHOWN])])
+    first, last = ({str(id_): reply for id_, reply in db.rows(_REPLIES, (one, shown))} for one in numbers)
+    return replace(
+        found,
+        replies={id_: (str(first.get(id_) or ""), str(reply or "")) for id_, reply in last.items()},
+    )
 
 
 def _with_texts(db: Database, found: Compared) -> Compared:
     """Add the texts of the tasks that the page shows."""
     shown = [one.id for one in (*found.hardest, *found.lost[:SHOWN], *found.won[:SHOWN])]
+    shown += [task.id for side in found.of_kind for task in side] if found.kind else []
     rows = db.rows(_TEXTS, (json.dumps(shown),))
     return replace(found, asked={str(row["id"]): str(row["asked"] or "") for row in rows})
 
@@ -528,43 +510,3 @@ def falls(run: Run) -> dict[str, list[Fall]]:
         if kept := [fall for fall in sizes[:_FALLS] if fall.size >= _LEAST]:
             found[label] = kept
     return found
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusals:
-    """How often the gate refused a generation for a reason."""
-
-    reason: str
-    count: int
-    share: float
-    """Of all refusals."""
-    early: float | None
-    late: float | None
-    """Share of the refusals in the first and in the last third of the rounds; None without any."""
-    line: Markup
-    """A small picture: refusals by round."""
-
-
-def refusals(run: Run) -> list[Refusals]:
-    """Return the refusals of a run by reason, the most frequent first; without reasons that do not occur."""
-    prefix = "simulator/rejected/"
-    names, lines = family(run, prefix)
-    rounds = sorted({number for name in names for number in lines[name]})
-    third = -(-len(rounds) // 3)
-    totals = {number: sum(lines[name].get(number, 0.0) for name in names) for number in rounds}
-
-    def share(name: str, some: Sequence[int]) -> float | None:
-        total = sum(totals[number] for number in some)
-        return sum(lines[name].get(number, 0.0) for number in some) / total if total else None
-
-    return [
-        Refusals(
-            reason=name.removeprefix(prefix),
-            count=round(sum(lines[name].values())),
-            share=share(name, rounds) or 0.0,
-            early=share(name, rounds[:third]),
-            late=share(name, rounds[-third:]),
-            line=picture(lines[name], f"refusals as {plain(name, prefix)} by round", least_span=1.0),
-        )
-        for name in names
-    ]

@@ -22,7 +22,7 @@ from genenv.http.guard import is_same, new_key
 from genenv.runs.store.database import Database
 from genenv.texts import clean
 from genenv.types import RejectReason
-from genenv.viewer import BadAddress, address, lists, number, rounds, tasks, whole
+from genenv.viewer import BadAddress, address, lists, number, refusals, rounds, tasks, whole
 from genenv.viewer.folders import NotFound, Run, Runs, reading
 from genenv.viewer.lists import Index, Indices, Wanted
 from genenv.viewer.reader import EXAMPLES, Marks, answer, state_folder
@@ -30,6 +30,8 @@ from genenv.viewer.tasks import Elsewhere, Replay, TaskPage
 
 _LONGEST_QUERY = 500
 """Characters of a text that is searched for."""
+_LONGEST_TEXT = 200_000
+"""Characters of a text that its own page shows; a longer one is whole as plain text."""
 _BOX_WIDTH, _BOX_HEIGHT, _COLUMN, _ROW, _MOST_BOXES = 220, 40, 290, 48, 14
 """Boxes of the picture of a lineage: their size, the distance of columns and of rows, and how many."""
 _ELSEWHERE_S = 0.3
@@ -95,7 +97,7 @@ class TaskPages:
             wanted=wanted,
             rows=rows,
             skills=sorted({name.split("/", 2)[2] for name in names}),
-            reasons=[one.reason for one in rounds.refusals(run)],
+            reasons=[one.reason for one in refusals.counts(run)],
             changes=list(lists.CHANGES),
             note=index.note if index else "",
             marks=marks,
@@ -198,10 +200,13 @@ class TaskPages:
         number_, before = self._two_rounds(run, whole(query, "round"), whole(query, "before"))
         index, found, held_out = None, None, None
         if before is not None:
-            index = self._index(run, needed=True)
-            numbers, by = (before, number_), query.get("by", "")
-            if index is not None and index.path is not None:
-                found = reading(run, lambda db: rounds.compared(db, numbers, by), side=index.path)
+            numbers, by, kind = (before, number_), query.get("by", ""), query.get("kind", "")
+            if reading(run, lambda db: rounds.is_small(db, numbers)):
+                found = reading(run, lambda db: rounds.compared(db, numbers, by, kind, indexed=False))
+            else:
+                index = self._index(run, needed=True)
+                if index is not None and index.path is not None:
+                    found = reading(run, lambda db: rounds.compared(db, numbers, by, kind), side=index.path)
             if (evaluations := rounds.evaluations_of(run, before, number_)) is not None:
                 held_out = reading(run, lambda db: rounds.evaluated(db, evaluations))
         known = sorted(run.rounds)
@@ -238,36 +243,51 @@ class TaskPages:
     def refused(self, request: Request) -> Response:
         """List the generations that the gate refused, with its evidence."""
         run, query = self._run(request), request.query_params
-        reason, text = query.get("reason", ""), query.get("text", "")[:_LONGEST_QUERY]
-        round_, after = whole(query, "round"), query.get("after", "")
-        index = self._index(run, needed=bool(reason or text))
-        rows, later = _listed(
-            run, index, lambda db: lists.refusals(db, reason=reason, round_=round_, text=text, after=after)
+        wanted = refusals.Wanted(
+            reason=query.get("reason", ""),
+            round=whole(query, "round"),
+            text=query.get("text", "")[:_LONGEST_QUERY],
+            same=query.get("same", ""),
+            after=query.get("after", ""),
         )
+        index = self._index(run, needed=wanted.indexed)
+        rows, later = _listed(run, index, lambda db: refusals.refused(db, wanted))
+        is_first = not (wanted.same or wanted.after)
+        found = _listed(run, index, lambda db: (refusals.repeated(db, wanted) if is_first else [], ""))
         return self._show(
             "refused.html",
             request,
             title=f"Refused tasks of {run.name}",
             run=run,
-            reason=reason,
-            round=round_,
-            text=text,
-            counts=rounds.refusals(run),
+            wanted=wanted,
+            counts=refusals.counts(run),
             rows=rows,
-            named=reading(run, lambda db: lists.named_tasks(db, rows)),
-            about=lists.REASONS,
+            repeated=found[0],
+            named=reading(run, lambda db: refusals.named(db, rows)),
+            about=refusals.REASONS,
             note=index.note if index else "",
             following=later and _changed(query, later),
-            first=_changed(query, "") if after else "",
+            first=_changed(query, "") if wanted.after else "",
         )
 
     def text(self, request: Request) -> Response:
-        """Return a whole text that a page has cut, as plain text."""
+        """Show a whole text that a page has cut; with `raw` as plain text."""
         run, query = self._run(request), request.query_params
         kind, id_, part = (query.get(name, "") for name in ("of", "id", "part"))
         place = whole(query, "place")
-        return PlainTextResponse(
-            clean(reading(run, lambda db: tasks.whole_text(db, kind, id_, part, place))).encode()
+        found = clean(reading(run, lambda db: tasks.whole_text(db, kind, id_, part, place)))
+        if query.get("raw"):
+            return PlainTextResponse(found.encode())
+        return self._show(
+            "text.html",
+            request,
+            title=f"{tasks.PARTS.get((kind, part), part)}: {kind} {id_}",
+            run=run,
+            text=found[:_LONGEST_TEXT],
+            length=len(found),
+            raw=f"?{urlencode({**query, 'raw': 'yes'})}",
+            task=id_ if kind == "task" else "",
+            trace=id_ if kind == "trace" else "",
         )
 
 

@@ -145,7 +145,9 @@ def task_page(db: Database, id_: str, round_: int | None, *, family: str | None)
               FROM traces WHERE task_id = ? AND round = ? ORDER BY n LIMIT {_MOST_TRACES}"""  # noqa: S608
     written = db.rows(
         """SELECT generations.text, generations.novelty, contexts.messages, contexts.round, batches.p_hat,
-                  batches.env_reward, batches.selected, contexts.id
+                  batches.env_reward, batches.selected, contexts.id,
+                  (SELECT count(*) FROM generations JOIN rejections ON generation_id = generations.id
+                   WHERE context_id = contexts.id) AS refused
            FROM generations JOIN contexts ON contexts.id = generations.context_id
                 LEFT JOIN batches ON batches.context_id = contexts.id WHERE generations.id = ?""",
         (task["generation_id"],),
@@ -508,6 +510,19 @@ _TEXTS = {
     "context": ("contexts", ("messages",)),
 }
 """Kinds of records -> table, and columns whose whole text has a page."""
+
+
+PARTS: Mapping[tuple[str, str], str] = {
+    ("task", "messages"): "What the agent sees",
+    ("task", "spec"): "Spec",
+    ("task", "payload"): "Data of the checker",
+    ("task", "oracle"): "A solution",
+    ("trace", "messages"): "Conversation",
+    ("trace", "explanation"): "Explanation",
+    ("generation", "text"): "What the simulator wrote",
+    ("context", "messages"): "What the simulator saw",
+}
+"""Kind of a record, and a column of it -> what it is."""
 
 
 def whole_text(db: Database, kind: str, id_: str, part: str, place: int | None) -> str:

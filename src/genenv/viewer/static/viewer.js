@@ -4,6 +4,8 @@
 (() => {
   const dashes = [[], [8, 4], [2, 3], [10, 3, 2, 3]];
   const dashOf = (at) => dashes[(at + Math.floor(at / 8)) % dashes.length]; // with eight colors: 32 different lines
+  // The style of a legend's line that looks like the dash of its curve.
+  const border = (dash) => ["solid", "dashed", "dotted", "double"][dashes.findIndex((one) => `${one}` === `${dash ?? ""}`)] ?? "solid";
   let drawn = [];
 
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -83,7 +85,7 @@
       const edge = {class: "edge", width: 0, points: {show: false}, spanGaps: true, value: () => ""};
       bands.push({series: [3 * at + 3, 3 * at + 2], fill: `${stroke}2e`});
       const mean = {
-        label: one.name, stroke, width: 2, dash: dashOf(look), spanGaps: true,
+        label: one.name.replace(/[/=+.,](?=\S)/g, "$&\u200b"), stroke, width: 2, dash: dashOf(look), spanGaps: true,
         points: {show: one.x.length < 40, size: 5}, value: told(values[3 * at]), data: values[3 * at],
       };
       return [mean, {...edge, data: values[3 * at + 1]}, {...edge, data: values[3 * at + 2]}];
@@ -107,7 +109,7 @@
     const plot = new uPlot({
       width: Math.max(240, place.clientWidth),
       height: 190,
-      legend: {live: true},
+      legend: {live: true, markers: {width: 3, dash: (u, at) => border(u.series[at].dash)}},
       cursor: {y: false, drag: {x: false, y: false}},
       scales: {
         x: {time: false, range: (_, low, high) => [low - margin, (high > low ? high : low + 1) + margin]},
