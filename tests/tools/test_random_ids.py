@@ -6,6 +6,7 @@ import asyncio
 import json
 import shutil
 import sys
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
@@ -13,7 +14,9 @@ from typing import Any, cast
 import pytest
 
 from bundles import EXAMPLES, call, made
+from genenv.backends.scripted import ScriptedSampler
 from genenv.gate.gate import base_tasks
+from genenv.rollout.driver import Sampling, roll_out
 from genenv.tools.calls import format_calls
 from genenv.tools.check import calls_of
 from genenv.tools.environment import Tools
@@ -22,6 +25,7 @@ from genenv.tools.worlds.base import Call
 from genenv.tools.worlds.importing import SessionSettings
 from genenv.tools.worlds.mcp.world import McpWorld, Running
 from genenv.tools.worlds.python import PythonWorld
+from genenv.types import Task
 
 TODO = '''
 import random, secrets, uuid
@@ -54,6 +58,21 @@ def complete_task(task_id: str) -> dict:
 def delete_task(task_id: str) -> dict:
     """Delete a task."""
     return {"deleted": TASKS.pop(task_id)["title"]}
+'''
+
+NOTES = '''
+import time
+
+NOTES = []
+
+def add_note(text: str) -> int:
+    """Add a note."""
+    NOTES.append({"id": len(NOTES) + 1, "at": time.time_ns(), "text": text})
+    return len(NOTES)
+
+def list_notes() -> str:
+    """List the notes."""
+    return ", ".join(f"#{one['id']} ({one['at']}): {one['text']}" for one in NOTES) or "no notes"
 '''
 
 
@@ -202,3 +221,27 @@ def test_a_to_do_list_with_random_ids_becomes_sound_tasks(tmp_path: Path) -> Non
             more = [*calls, call("add_task", title="something else")]
             if "add_task" in cast(Any, task.payload["tools"]):
                 assert not env.check(task, (format_calls(more, "python"), f"Done. {answers}")).success
+
+
+def test_a_solution_passes_where_a_text_has_the_time_in_it(tmp_path: Path) -> None:
+    (tmp_path / "notes.py").write_text(NOTES)
+    bundle = made(tmp_path / "notes", tmp_path / "notes.py", base=12, held_out=4).bundle
+    assert bundle.is_unsteady("list_notes")
+    env = Tools(ToolsConfig(), bundle.path)
+    with closing(env.world):
+        tasks = [
+            one for one in base_tasks(env, env.seeds(), seed=0).values() if "list_notes" in str(one.oracle)
+        ]
+        assert tasks
+        assert all(rolled_out(env, task, task.oracle) for task in tasks)
+        alone = next(one for one in tasks if "add_note" not in str(one.oracle))
+        assert not rolled_out(env, alone, ("list_notes(1)", "Done."))
+
+
+def rolled_out(env: Tools, task: Task, replies: Sequence[str]) -> bool:
+    """Whether replies succeed in a session of their own, in which time goes on."""
+    said = iter(replies)
+    policy = ScriptedSampler(lambda prompt, rng: next(said, ""), context_tokens=100_000)
+    sampling = Sampling(temperature=1.0, max_new_tokens=1000, timeout_s=60.0, seed=0)
+    (group,) = asyncio.run(roll_out(env, policy, [task], rollouts=1, sampling=sampling))
+    return group.traces[0].success

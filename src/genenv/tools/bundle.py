@@ -328,6 +328,10 @@ class Bundle:
         """Return a state without the values that the bundle declares volatile."""
         return comparable(state, frozenset(self.about.state.volatile)) if self.about.state.volatile else state
 
+    def is_unsteady(self, tool: str) -> bool:
+        """Whether nothing of a tool's results counts, as with a text that has the time in it."""
+        return f"{tool}." in self.about.state.results
+
     def found(self, tool: str, result: Json) -> Json:
         """Return a tool's result without the values that the bundle declares volatile."""
         own = (one.removeprefix(f"{tool}.") for one in self.about.state.results if one.startswith(f"{tool}."))

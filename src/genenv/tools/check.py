@@ -112,7 +112,13 @@ def check(toolbox: Toolbox, task: Task, replies: Sequence[str], executed: Played
     problem = (
         (f"It calls more than it was asked to: {len(calls)} calls, not {len(oracle)}." if extra else None)
         or _unlike(toolbox.comparable(wanted.state), toolbox.comparable(executed.state))
-        or _unread(toolbox, wanted.outcomes[len(before) :], oracle, executed.outcomes, task)
+        or _unread(
+            toolbox,
+            wanted.outcomes[len(before) :],
+            oracle,
+            list(zip(calls, executed.outcomes, strict=False)),
+            task,
+        )
         or _unsaid(cast("Sequence[Json]", task.payload["answers"]), turns[-1].words)
     )
     if problem is None:
@@ -237,20 +243,27 @@ def _unread(
     toolbox: Toolbox,
     wanted: Sequence[Outcome],
     oracle: Sequence[Call],
-    outcomes: Sequence[Outcome],
+    made: Sequence[tuple[Call, Outcome]],
     task: Task,
 ) -> str | None:
     """Return a complaint if the rollout never obtained a result that the user asks to look up, else None.
 
     Results that a later call of the solution uses are not required: the end state shows that they were found.
+    Where nothing of a result stays the same from one time to the next, the same call has to be made.
     """
     program = Program.model_validate(task.spec)
     means = {use.call for step in program.calls for use in step.uses}
-    obtained = [outcome.result for outcome in outcomes if outcome.error is None]
+    good = [(one, outcome.result) for one, outcome in made if outcome.error is None]
     for number, (call, outcome) in enumerate(zip(oracle, wanted, strict=True)):
         reads = number not in means and not toolbox.graph.recipes[call.tool].writes
-        wants = _canonical(toolbox.bundle.found(call.tool, outcome.result))
-        if reads and all(_canonical(toolbox.bundle.found(call.tool, one)) != wants for one in obtained):
+        if not reads:
+            continue
+        if toolbox.bundle.is_unsteady(call.tool):
+            is_obtained = any((one.tool, one.args) == (call.tool, call.args) for one, _ in good)
+        else:
+            wants = _canonical(toolbox.bundle.found(call.tool, outcome.result))
+            is_obtained = any(_canonical(toolbox.bundle.found(call.tool, one)) == wants for _, one in good)
+        if not is_obtained:
             return f"The result of {call.tool} was never obtained."
     return None
 
