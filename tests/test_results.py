@@ -56,3 +56,13 @@ def test_prose_is_wrapped(page: Path) -> None:
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     wide = [line for line in text.splitlines() if len(line) > 120 and not line.startswith(("|", "!["))]
     assert wide == []
+
+
+@pytest.mark.parametrize("page", [*CLAIMS, *APPENDIX], ids=lambda page: str(page.relative_to(RESULTS)))
+def test_all_rows_of_a_table_have_as_many_cells_as_its_head(page: Path) -> None:
+    wrong, cells = list[str](), 0
+    for line in page.read_text(encoding="utf-8").splitlines():
+        here = re.sub(r"`[^`]*`", "", line).replace(r"\|", "").count("|") if line.startswith("|") else 0
+        wrong += [line] if cells and here and here != cells else []
+        cells = (cells or here) if here else 0
+    assert wrong == []
