@@ -205,9 +205,7 @@ def draw_arguments(
                 del args[name]
             continue
         values = taken(tool, name, bound.get(name) or own.get(way) or held.values[way])
-        same = [
-            args[one] for one in args if _alike(chosen[one], way, args[one])
-        ]  # a task is no parent of itself
+        same = [args[one] for one in args if _alike(chosen[one], way, args[one])]
         values = [one for one in values if one not in same] or values
         is_list = tool.resolved(tool.properties[name]).get("type") == "array"
         if match := COLUMN.fullmatch(way):  # all columns come from one row
@@ -219,14 +217,7 @@ def draw_arguments(
             args[name] = list({repr(one): one for one in listed}.values())
         else:
             args[name] = _chosen(values, recipe.fails.get(name, ()), rng)
-    inner: dict[str, dict[str, str]] = {}
-    for name, way in ways.items():
-        outer, _, field = name.partition(".")
-        if name not in tool.properties and outer in args and not (way == FRESH and needed[name]):
-            is_due = way != FRESH and held.values.get(way) and field in _required(_record(tool, outer))
-            if name in chosen or is_due:  # a field that the record has in any case
-                inner.setdefault(outer, {})[field] = way
-    for outer, fields in inner.items():
+    for outer, fields in _inner(tool, ways, chosen, args, held).items():
         _place(tool, outer, args[outer], fields, held, rng)
     args |= in_order({name: args[name] for name, way in chosen.items() if way == FRESH and name in args})
     args, lost = referring(tool, args, rng), misplaced(tool, args)
@@ -236,6 +227,21 @@ def draw_arguments(
         if (value != {} or name in tool.required) and name not in lost
     }
     return args if tool.problem(args) is None else None
+
+
+def _inner(
+    tool: Tool, ways: Mapping[str, str], chosen: Collection[str], given: Collection[str], held: Held
+) -> dict[str, dict[str, str]]:
+    """Return the sources of fields of records, by the argument that is given a record, and by field."""
+    found: dict[str, dict[str, str]] = {}
+    needed = slots(tool)
+    for name, way in ways.items():
+        outer, _, field = name.partition(".")
+        if name not in tool.properties and outer in given and not (way == FRESH and needed[name]):
+            is_due = way != FRESH and held.values.get(way) and field in _required(_record(tool, outer))
+            if name in chosen or is_due:  # a field that the record has in any case
+                found.setdefault(outer, {})[field] = way
+    return found
 
 
 def _alike(way: str, other: str, value: Json) -> bool:

@@ -230,9 +230,8 @@ def _made(
         if not graph.recipes:
             reasons = "; ".join(f"{tool}: {error}" for tool, error in graph.failures.items())
             raise UsageError(
-                f"no tool of {origin.label} could be called with success ({reasons[:400]}); let the tools "
-                "begin with records, say in their schema which values they take (enum, examples), or have a "
-                "model look for values (--writer)"
+                f"no tool of {origin.label} could be called with success ({reasons[:400]}); "
+                f"{_remedy(reasons)}"
             )
         rules = StateRules(volatile=found.state, results=found.results)
         about = About(
@@ -385,6 +384,23 @@ def readme(made: Made) -> str:
         lines.append(f"| {one.tool} | {'writes' if one.writes else 'reads'} | {ways} | {one.success:.0%} |")
     lines += ["", _SOURCES, "", *_notes(made), ""]
     return "\n".join(lines)
+
+
+_DENIED = re.compile(r"EACCES|EROFS|EPERM|[Pp]ermission denied|Read-only file system")
+
+
+def _remedy(reasons: str) -> str:
+    """Return what to do if no tool succeeds, given what the tools answered."""
+    if _DENIED.search(reasons):
+        return (
+            "tools may write in their own folder only: let them keep their files there (a server gets its "
+            "path by {folder} in its command, or in a variable before it: 'mcp:FILE={folder}/data.json node "
+            "server.js'), or allow another folder with --may-write"
+        )
+    return (
+        "let the tools begin with records, say in their schema which values they take (enum, examples), or "
+        "have a model look for values (--writer)"
+    )
 
 
 _MOST_SHOWN = 16
