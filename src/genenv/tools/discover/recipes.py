@@ -206,7 +206,6 @@ def draw_arguments(
             continue
         values = taken(tool, name, bound.get(name) or own.get(way) or held.values[way])
         same = [args[one] for one in args if _alike(chosen[one], way, args[one])]
-        values = [one for one in values if one not in same] or values
         is_list = tool.resolved(tool.properties[name]).get("type") == "array"
         if match := COLUMN.fullmatch(way):  # all columns come from one row
             one = values[rows.setdefault(match[1], rng.randrange(len(values)))]
@@ -214,9 +213,12 @@ def draw_arguments(
         elif is_list:
             times = rng.randint(1, min(_LONGEST_LIST, len(values)))
             listed = [_chosen(values, recipe.fails.get(name, ()), rng) for _ in range(times)]
+            listed = [one for one in listed if one not in same] or listed
             args[name] = list({repr(one): one for one in listed}.values())
         else:
             args[name] = _chosen(values, recipe.fails.get(name, ()), rng)
+            if args[name] in same and (others := [one for one in values if one not in same]):
+                args[name] = _chosen(others, recipe.fails.get(name, ()), rng)
     for outer, fields in _inner(tool, ways, chosen, args, held).items():
         _place(tool, outer, args[outer], fields, held, rng)
     args |= in_order({name: args[name] for name, way in chosen.items() if way == FRESH and name in args})
