@@ -216,9 +216,7 @@ def draw_arguments(
             listed = [one for one in listed if one not in same] or listed
             args[name] = list({repr(one): one for one in listed}.values())
         else:
-            args[name] = _chosen(values, recipe.fails.get(name, ()), rng)
-            if args[name] in same and (others := [one for one in values if one not in same]):
-                args[name] = _chosen(others, recipe.fails.get(name, ()), rng)
+            args[name] = _chosen(values, recipe.fails.get(name, ()), rng, same)
     for outer, fields in _inner(tool, ways, chosen, args, held).items():
         _place(tool, outer, args[outer], fields, held, rng)
     args |= in_order({name: args[name] for name, way in chosen.items() if way == FRESH and name in args})
@@ -291,10 +289,17 @@ def _shares(record: Mapping[str, Sequence[Json]], way: str, values: Sequence[Jso
     return way not in record or not {*map(str, record[way])}.isdisjoint(map(str, values))
 
 
-def _chosen(values: Sequence[Json], fails: Sequence[Json], rng: random.Random) -> Json:
-    """Return a random value. Values that failed so far are seldom drawn, as the state may have changed."""
+def _chosen(
+    values: Sequence[Json], fails: Sequence[Json], rng: random.Random, same: Sequence[Json] = ()
+) -> Json:
+    """Return a random value, another than those that other arguments have, if there is one.
+
+    Values that failed so far are seldom drawn, as the state may have changed.
+    """
     better = [one for one in values if one not in fails] if fails else []
-    return rng.choice(better if better and rng.random() >= _AGAIN else values)
+    drawn = rng.choice(better if better and rng.random() >= _AGAIN else values)
+    others = [one for one in values if one not in same] if drawn in same else []
+    return _chosen(others, fails, rng) if others else drawn
 
 
 _MOST_SLOTS = 16
