@@ -221,11 +221,8 @@ def draw_arguments(
         _place(tool, outer, args[outer], fields, held, rng)
     args |= in_order({name: args[name] for name, way in chosen.items() if way == FRESH and name in args})
     args, lost = referring(tool, args, rng), misplaced(tool, args)
-    args = {
-        name: value
-        for name, value in args.items()
-        if (value != {} or name in tool.required) and name not in lost
-    }
+    lost |= {name for name, value in args.items() if value == {} and name not in tool.required}
+    args = {name: value for name, value in args.items() if name not in lost}
     return args if tool.problem(args) is None else None
 
 
@@ -246,9 +243,8 @@ def _inner(
 
 def _alike(way: str, other: str, value: Json) -> bool:
     """Whether a value of one source names a record for another one, too: a task is no parent of itself."""
-    if FRESH in (way, other):
-        return False
-    return way == other or (isinstance(value, str) and refers(way) and refers(other))
+    alike = way == other or (isinstance(value, str) and refers(way) and refers(other))
+    return alike and FRESH not in (way, other)
 
 
 def _related(
@@ -292,10 +288,7 @@ def _shares(record: Mapping[str, Sequence[Json]], way: str, values: Sequence[Jso
 def _chosen(
     values: Sequence[Json], fails: Sequence[Json], rng: random.Random, same: Sequence[Json] = ()
 ) -> Json:
-    """Return a random value, another than those that other arguments have, if there is one.
-
-    Values that failed so far are seldom drawn, as the state may have changed.
-    """
+    """Return a random value, none of `same` if there is another; those that failed are seldom drawn."""
     better = [one for one in values if one not in fails] if fails else []
     drawn = rng.choice(better if better and rng.random() >= _AGAIN else values)
     others = [one for one in values if one not in same] if drawn in same else []
