@@ -12,6 +12,7 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Generator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ from genenv.gate.gate import examined
 from genenv.progress import Silent, Stage
 from genenv.tools.bundle import Bundle
 from genenv.tools.generate.drawing import Drawn
-from genenv.tools.generate.make_bundle import Wanted, make, warnings
+from genenv.tools.generate.make_bundle import Wanted, make, readme, summary, warnings
 from genenv.tools.worlds.origins import PythonOrigin
 from typed import succeeds
 
@@ -273,3 +274,23 @@ def test_an_interrupt_says_what_is_kept(
     assert not (tmp_path / ".doors.new").exists()
     if folder.is_dir():
         assert 0 < len(Bundle.open(folder).base) < 30
+
+
+def test_the_terminal_shows_all_of_a_short_readme_and_counts_a_long_one(tmp_path: Path) -> None:
+    few = made(tmp_path / "desk", base=8, held_out=4)
+    assert summary(few) == readme(few)
+    many = replace(few, left_out={f"tool_{n}": f"reason {n}" for n in range(20)})
+    shown = summary(many)
+    assert shown.count("is no tool") == 16
+    assert "4 more of this kind" in shown
+    assert "README.md of the bundle lists all" in shown
+    assert all(one.tool in shown for one in few.graph.recipes.values())
+
+
+def test_tools_that_may_not_write_where_they_want_to_are_told_where(tmp_path: Path) -> None:
+    (tmp_path / "notes.py").write_text(
+        "def add_note(text: str) -> str:\n    'Add a note.'\n"
+        "    raise PermissionError(13, 'Permission denied: /srv/notes.txt')\n"
+    )
+    with pytest.raises(UsageError, match=r"own folder only.*--may-write"):
+        made(tmp_path / "notes", tmp_path / "notes.py", base=4, held_out=2)

@@ -112,13 +112,7 @@ def check(toolbox: Toolbox, task: Task, replies: Sequence[str], executed: Played
     problem = (
         (f"It calls more than it was asked to: {len(calls)} calls, not {len(oracle)}." if extra else None)
         or _unlike(toolbox.comparable(wanted.state), toolbox.comparable(executed.state))
-        or _unread(
-            toolbox,
-            wanted.outcomes[len(before) :],
-            oracle,
-            list(zip(calls, executed.outcomes, strict=False)),
-            task,
-        )
+        or _unread(toolbox, wanted.outcomes[len(before) :], calls, executed.outcomes, task)
         or _unsaid(cast("Sequence[Json]", task.payload["answers"]), turns[-1].words)
     )
     if problem is None:
@@ -242,8 +236,8 @@ def _short(value: Json) -> str:
 def _unread(
     toolbox: Toolbox,
     wanted: Sequence[Outcome],
-    oracle: Sequence[Call],
-    made: Sequence[tuple[Call, Outcome]],
+    calls: Sequence[Call],
+    outcomes: Sequence[Outcome],
     task: Task,
 ) -> str | None:
     """Return a complaint if the rollout never obtained a result that the user asks to look up, else None.
@@ -253,16 +247,17 @@ def _unread(
     """
     program = Program.model_validate(task.spec)
     means = {use.call for step in program.calls for use in step.uses}
-    good = [(one, outcome.result) for one, outcome in made if outcome.error is None]
-    for number, (call, outcome) in enumerate(zip(oracle, wanted, strict=True)):
+    obtained = [outcome.result for outcome in outcomes if outcome.error is None]
+    good = [call for call, outcome in zip(calls, outcomes, strict=False) if outcome.error is None]
+    for number, (call, outcome) in enumerate(zip(calls_of(task.payload, "calls"), wanted, strict=True)):
         reads = number not in means and not toolbox.graph.recipes[call.tool].writes
         if not reads:
             continue
         if toolbox.bundle.is_unsteady(call.tool):
-            is_obtained = any((one.tool, one.args) == (call.tool, call.args) for one, _ in good)
+            is_obtained = any((one.tool, one.args) == (call.tool, call.args) for one in good)
         else:
             wants = _canonical(toolbox.bundle.found(call.tool, outcome.result))
-            is_obtained = any(_canonical(toolbox.bundle.found(call.tool, one)) == wants for _, one in good)
+            is_obtained = any(_canonical(toolbox.bundle.found(call.tool, one)) == wants for one in obtained)
         if not is_obtained:
             return f"The result of {call.tool} was never obtained."
     return None

@@ -144,7 +144,7 @@ def _names(several: Sequence[Sequence[Run]]) -> list[str]:
 
 
 def _above(runs: Sequence[Run]) -> int:
-    """Return how many folders all runs are in: they tell none apart."""
+    """Return how many folders all runs are in: these distinguish no runs."""
     parts = [run.name.split("/")[:-1] for run in runs]
     return sum(1 for _ in takewhile(lambda one: len(set(one)) == 1, zip(*parts, strict=False)))
 

@@ -145,16 +145,13 @@ def agreeing(tool: Tool, given: Collection[str]) -> list[str]:
         given: names of arguments.
     """
     kept = [name for name in tool.properties if name in given]
-    waiting = list(kept)
-    while waiting:
-        name = waiting.pop(0)
-        apart = _meant(tool, name, _APART)  # "cannot be given together with" is no need
-        needed = [one for one in _meant(tool, name, _TOGETHER) if one not in (*kept, *apart)]
-        kept += needed
-        waiting += needed
-    apart = {name: _meant(tool, name, _APART) for name in kept}
+    excluded: dict[str, list[str]] = {}
+    for name in kept:  # which grows by what is needed
+        excluded[name] = _meant(tool, name, _APART)  # "cannot be given together with" is no need
+        known = {*kept, *excluded[name]}
+        kept += [one for one in _meant(tool, name, _TOGETHER) if one not in known]
     for name in [one for one in kept if one not in tool.required]:
-        if any(one in apart[name] or name in apart[one] for one in kept if one != name):
+        if any(one in excluded[name] or name in excluded[one] for one in kept if one != name):
             kept.remove(name)
     return kept
 

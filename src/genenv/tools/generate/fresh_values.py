@@ -61,7 +61,6 @@ _FORMATS = frozenset({"date-time", "time", "date", "email", "uri", "url"})
 _NUMERIC = frozenset({"int32", "int64", "integer", "number", "float", "double", "decimal"})
 """Formats of texts that are numbers."""
 _ONE_OF = frozenset({"anyOf", "oneOf"})
-_EMAIL = "email"
 _GIDS = re.compile(r"\b(?:gids?|IDs)\b")
 """What a description says of ids of records that are not known."""
 _COUNTED = frozenset({"quantity", "qty", "amount", "count", "price", "cost", "total", "age"})
@@ -179,7 +178,9 @@ def _value(
                 return rng.choice(named)
             if plain:
                 return _string(schema, name, rng, set(words_of(tool.name)))
-            form = text_format(told) or (_EMAIL if _EMAIL in told and PEOPLE & {*words_of(name)[-1:]} else "")
+            form = text_format(told) or (
+                "email" if "email" in told and PEOPLE & {*words_of(name)[-1:]} else ""
+            )
             if form and "format" not in schema and "pattern" not in schema:
                 schema = {**schema, "format": form}
             elif _GIDS.search(told) and not schema.keys() & _SHAPES:

@@ -365,9 +365,13 @@ _SOURCES = (
 
 def readme(made: Made) -> str:
     """Return the text of the bundle's README: the recipes and the findings."""
+    return "\n".join([*_head(made), *_table(made), "", _SOURCES, "", *_notes(made), ""])
+
+
+def _head(made: Made) -> list[str]:
     graph, name = made.graph, made.bundle.name
     tools = "1 tool" if len(graph.recipes) == 1 else f"{len(graph.recipes)} tools"
-    lines = [
+    return [
         f"# {name}",
         "",
         f"Made by `genenv env new` from `{made.bundle.about.source.label}`: {tools}, "
@@ -375,15 +379,16 @@ def readme(made: Made) -> str:
         "task was played: its solution leads to the same end twice, nothing and random calls do not, and no "
         "call that writes can be left out.",
         "",
-        "| tool | | its arguments come from | succeeds |",
-        "|---|---|---|---|",
     ]
-    for one in graph.recipes.values():
+
+
+def _table(made: Made) -> list[str]:
+    lines = ["| tool | | its arguments come from | succeeds |", "|---|---|---|---|"]
+    for one in made.graph.recipes.values():
         found = made.found_by[one.tool]
         ways = ", ".join(f"{slot}: {way} ({found[slot]})" for slot, way in one.ways.items())
         lines.append(f"| {one.tool} | {'writes' if one.writes else 'reads'} | {ways} | {one.success:.0%} |")
-    lines += ["", _SOURCES, "", *_notes(made), ""]
-    return "\n".join(lines)
+    return lines
 
 
 _DENIED = re.compile(r"EACCES|EROFS|EPERM|[Pp]ermission denied|Read-only file system")
@@ -409,21 +414,23 @@ _MOST_SHOWN = 16
 
 def summary(made: Made) -> str:
     """Return what a terminal shows of the README: all of it, or how many lines each long part of it has."""
-    lines = readme(made).splitlines()
-    table = [one for one in lines if one.startswith("|")]
-    tools = len(table) - 2
-    notes = [one for one in lines if one.startswith("- ")]
+    tools, notes = len(made.graph.recipes), _notes(made)
     if tools <= _MOST_SHOWN >= len(notes):
-        return "\n".join(lines)
-    parts = lines[:3]
-    parts += [*table, ""] if tools <= _MOST_SHOWN else []
-    for kind in ("never succeeded", "is no tool", "are no tools"):
-        some = [one for one in notes if kind in one]
-        parts += some[:_MOST_SHOWN] + [f"- {len(some) - _MOST_SHOWN} more of this kind"] * (
-            len(some) > _MOST_SHOWN
-        )
+        return readme(made)
+    parts = [*_head(made), *([*_table(made), ""] if tools <= _MOST_SHOWN else [])]
+    for some in ([*_failed(made)], [*_no_tools(made.left_out)]):
+        parts += some[:_MOST_SHOWN]
+        if len(some) > _MOST_SHOWN:
+            parts.append(f"- {len(some) - _MOST_SHOWN} more of this kind")
     what = f"{tools} tools with where their arguments come from, and {len(notes)} findings"
     return "\n".join([*parts, "", f"README.md of the bundle lists all: {what}.", ""])
+
+
+def _failed(made: Made) -> Iterator[str]:
+    """Yield a line for each tool that never succeeded."""
+    for tool, error in made.graph.failures.items():
+        if tool not in made.graph.recipes:
+            yield f"- `{tool}` never succeeded, and is in no task: {error}"
 
 
 def _no_tools(left_out: Mapping[str, str]) -> Iterator[str]:
@@ -447,10 +454,7 @@ def warnings(made: Made) -> list[str]:
 
 
 def _notes(made: Made) -> Sequence[str]:
-    notes: list[str] = []
-    for tool, error in made.graph.failures.items():
-        if tool not in made.graph.recipes:
-            notes.append(f"- `{tool}` never succeeded, and is in no task: {error}")
+    notes = [*_failed(made)]
     for one in made.graph.recipes.values():
         if one.unseen:
             named = ", ".join(f"`{name}`" for name in one.unseen)
