@@ -136,7 +136,7 @@ class Agent:
         if tasks and not any(task.oracle for task in tasks):
             raise UsageError(
                 f"nobody knows solutions of tasks of {env.name}, so nothing can be foretold by them; set "
-                'curriculum.foretold_by to "attempts", or curriculum.candidates to 1'
+                'curriculum.foretold_by to "attempts" or "text", or curriculum.candidates to 1'
             )
         played = await self._played(env, tasks)
         known = [

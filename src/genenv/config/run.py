@@ -150,10 +150,10 @@ class RunConfig(Settings, frozen=True):
             raise ValueError(
                 "rounds of two worlds cannot be in flight: set run.staleness to 0, or shift.round"
             )
-        if self.curriculum.predicts and self.curriculum.foretold_by != "attempts":
+        if self.curriculum.predicts and self.curriculum.foretold_by == "likelihoods":
             raise ValueError(
                 "a round in flight cannot ask weights that are learning how likely solutions are: set "
-                'run.staleness to 0, or curriculum.foretold_by to "attempts"'
+                'run.staleness to 0, or curriculum.foretold_by to "attempts" or "text"'
             )
         return self
 

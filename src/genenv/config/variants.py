@@ -205,6 +205,17 @@ VARIANTS: Mapping[str, Variant] = {
             }
         },
     ),
+    "text": Variant(
+        "joined to another: as probe, but predicted from rollouts of tasks with similar words",
+        {
+            "curriculum": {
+                "candidates": 8,
+                "candidate_choice": "foretold",
+                "foretold_by": "text",
+                "candidate_reward": "learnability",
+            }
+        },
+    ),
     "refill": Variant(
         "joined to another: for each task whose rollouts all earned the same, another one is rolled out",
         {"curriculum": {"candidates": 8, "candidate_choice": "attempted"}},

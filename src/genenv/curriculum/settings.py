@@ -86,10 +86,10 @@ class CurriculumConfig(Settings, frozen=True):
     """How candidates are chosen. `foretold`: those whose predicted success rates have the highest
     `candidate_reward`. `attempted`: by rollouts, with another candidate for each whose rollouts all earned
     the same reward (DAPO's dynamic sampling)."""
-    foretold_by: Literal["likelihoods", "attempts"] = "likelihoods"
+    foretold_by: Literal["likelihoods", "attempts", "text"] = "likelihoods"
     """What predicts success rates. `likelihoods`: the likelihood of each task's demonstration under the
     agent, which costs a forward pass. `attempts`: earlier rollouts of tasks with similar skills, which cost
-    nothing more and distinguish only kinds of tasks."""
+    nothing more and distinguish only kinds of tasks. `text`: earlier rollouts of tasks with similar words."""
     candidate_reward: EnvRewardName = "learnability"
     """The reward of a predicted success rate; `constant` and `shuffled` (`alpha`, of other tasks) are the
     controls. `progress`: the rise of that rate since `progress_rounds` rounds ago."""
@@ -138,7 +138,7 @@ class CurriculumConfig(Settings, frozen=True):
 
     @model_validator(mode="after")
     def _can_compare_versions(self) -> Self:
-        if self.compares_versions and self.foretold_by == "attempts":
+        if self.compares_versions and self.foretold_by != "likelihoods":
             raise ValueError(
                 '"progress" compares the likelihood of demonstrations under two versions of the agent: set '
                 'foretold_by to "likelihoods"'

@@ -19,7 +19,7 @@ from genenv.agent.policy import Agent
 from genenv.algorithms.advantages import agent_credit, zero_advantage_rate
 from genenv.backends.base import Backend
 from genenv.config.run import RunConfig
-from genenv.curriculum.bandit import History
+from genenv.curriculum.likelihood import Probe
 from genenv.curriculum.scoring import score_batches, scored
 from genenv.curriculum.simulator_rewards import in_round
 from genenv.curriculum.task_choice import Choice, Predicted
@@ -281,7 +281,7 @@ class Producer:
         predictor = self.pool.predictor
         if predictor is None:
             return None
-        if isinstance(predictor, History):
+        if not isinstance(predictor, Probe):
             return predictor.predict(candidates)
         agent, older = self.policies.agent, self._older(number)
         items = len(candidates) * (1 if older is None else 2)

@@ -13,6 +13,7 @@ from genenv.curriculum.seed_choice import Controller, SeedChooser, checked_choic
 from genenv.curriculum.simulator_rewards import in_round
 from genenv.curriculum.stats import SkillStats
 from genenv.curriculum.task_choice import Choice, Predicted, by_attempts, worth_most, worth_most_that_pass
+from genenv.curriculum.text_model import TextModel
 from genenv.environments.base import Environment
 from genenv.environments.wrappers import ShiftingEnvironment
 from genenv.gate.gate import Gate, base_tasks
@@ -130,12 +131,17 @@ class TaskPool:
             return {}
         return self.predictor.observe(predicted, groups)
 
-    def _predictor(self) -> Probe | History | None:
+    def _predictor(self) -> Probe | History | TextModel | None:
         """Return the predictor of success rates that the settings name; None if predictions are off."""
         if not self.config.curriculum.predicts:
             return None
-        by_attempts = self.config.curriculum.foretold_by == "attempts"
-        return History(self.config.curriculum) if by_attempts else Probe()
+        match self.config.curriculum.foretold_by:
+            case "attempts":
+                return History(self.config.curriculum)
+            case "text":
+                return TextModel(self.config.curriculum)
+            case _:
+                return Probe()
 
     @property
     def compared_rounds(self) -> int:
@@ -146,7 +152,8 @@ class TaskPool:
     @property
     def _predictor_key(self) -> str:
         """Key of the predictor's state. A branch with another predictor starts it without state."""
-        return "history" if isinstance(self.predictor, History) else "probe"
+        names = {History: "history", TextModel: "text", Probe: "probe"}
+        return names[type(self.predictor)] if self.predictor is not None else ""
 
     def _seed_chooser(self) -> SeedChooser | None:
         """Return the stateful chooser of seeds; None if `choose_seeds` chooses from the agent's profile."""
@@ -218,14 +225,14 @@ class TaskPool:
     def chooses_first(self) -> bool:
         """Whether candidates are chosen before the gate, which then checks only those that are chosen.
 
-        The task bandit predicts from a task's skills, which are known once its spec has been executed. The
-        gate's other checks take most of a round if there are many candidates. Candidates that a model wrote
-        all go through the gate: their rejections are counted, and may be trained on.
+        Task bandit and text model predict from the task alone, which exists once its spec has been executed.
+        The gate's other checks take most of a round if there are many candidates. Candidates that a model
+        wrote all go through the gate: their rejections are counted, and may be trained on.
         """
         curriculum, simulator = self.config.curriculum, self.config.simulator
         chooses = curriculum.candidates > 1 and curriculum.candidate_choice == "foretold"
         drawn = simulator.source in ("variation", "grammar", "file") and not simulator.per_seed
-        return chooses and drawn and isinstance(self.predictor, History)
+        return chooses and drawn and isinstance(self.predictor, History | TextModel)
 
     def chosen_first(
         self, number: int, built: Sequence[Proposal], rates: Mapping[str, float]

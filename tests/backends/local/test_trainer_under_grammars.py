@@ -12,6 +12,7 @@ import torch
 
 from genenv.algorithms.datum import Datum, Objective, averaged
 from genenv.algorithms.settings import OptimizerConfig
+from genenv.backends.local import next_token
 from genenv.backends.local.next_token import is_forbidden
 from genenv.backends.local.packing import Bundle, Packed
 from genenv.backends.local.trainer import LocalTrainer
@@ -48,6 +49,24 @@ def completions_of(sampler, schema) -> list[tuple[int, ...]]:
 
 def under(schema, prompt, ids, weight: float = 1.0, temperature: float = 1.0) -> Datum:
     return imitated(prompt, ids, weight, schema=schema, temperature=temperature)
+
+
+@pytest.mark.parametrize(
+    ("limits", "text", "fits"),
+    [
+        ({}, 'a \\"quoted\\" word\\nand a line', True),
+        ({"minLength": 1, "maxLength": 240}, 'a \\"quoted\\" word\\nand a line', True),
+        ({"maxLength": 3}, "abc", True),
+        ({"maxLength": 3}, "abcd", False),
+        ({"pattern": "^[ab]{2}$"}, "abab", False),
+    ],
+)
+def test_a_text_with_a_length_limit_may_hold_quotes_and_line_breaks(tiny, limits, text, fits):
+    """xgrammar allows no escape in a string with a length limit."""
+    schema = {"type": "array", "prefixItems": [{"type": "string", **limits}], "items": False, "minItems": 1}
+    matcher = tiny.player().model.grammars.matcher(schema)
+    assert matcher.accept_string(f'["{text}"]') is fits
+    assert next_token.with_free_text({"enum": [{"maxLength": 99}]}) == {"enum": [{"maxLength": 99}]}
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])

@@ -1,0 +1,269 @@
+"""The environment: a session as the interpreter shows it, and the question what its last line prints.
+
+The ground truth is what Python prints, not what anybody wrote. Base data and held-out tasks are doctests of
+the standard library, numpy, networkx, scipy and sympy (`collect`). A simulator may write any session, or set
+the parameters from which `grammar` draws one.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import ClassVar, cast
+
+from pydantic import BaseModel, Field
+
+from genenv import (
+    Lineage,
+    Message,
+    Origin,
+    Profile,
+    Rejection,
+    RejectReason,
+    Seed,
+    Task,
+    UsageError,
+    Verdict,
+)
+from genenv.environments.base import Options
+from genenv.environments.common import QuestionEnvironment, asked_for, held_out_tasks, seeds_of
+from genenv.settings import Settings
+from genenv.types import JsonObject
+from python_output.collect import Doctest
+from python_output.grammar import DEEPEST, KINDS, LARGEST, Kind, expression
+from python_output.sandbox import Sandbox
+from python_output.shape import (
+    LIBRARIES,
+    MOST_CHARS,
+    is_given_away,
+    is_short,
+    operations,
+    session,
+    shape_fault,
+    skills_of,
+)
+
+SHOWN = (
+    ("x = [3, 1, 2]\nsorted(x)", "[1, 2, 3]"),
+    ("'a'.upper()", "'A'"),
+    ("import numpy as np\nnp.array([1, 2]) + 1", "array([2, 3])"),
+    ("from sympy.abc import x\nx + x", "2*x"),
+    ("import math\nmath.gcd(12, 18)", "6"),
+)
+"""Sessions and what they print, shown before each task; without them a small chat model explains the code."""
+_GUESSES = ("0", "1", "2", "[]", "[1, 2, 3]", "'a'", "x", "1.0", "(1, 2)", "{}")
+
+
+class PythonOutputConfig(Settings, frozen=True):
+    """Settings of the environment."""
+
+    doctests: str = "runs/doctests.json"
+    """The file that `python -m python_output.collect FILE` wrote."""
+    seeds: int = Field(default=544, ge=1, le=10_000)
+    """Number of doctests in the base data, balanced over packages; the paper has 544 seeds."""
+    held_out: int = Field(default=500, ge=1, le=10_000)
+    """Number of held-out doctests, of other functions than the base data."""
+    demonstrate: str = Field(default="doctests", pattern="^(doctests|grammar)$")
+    """What `variation` returns, and the simulator's warm-up imitates: another doctest of the base data from
+    the same package, or a random session of the grammar."""
+
+
+class Session(BaseModel, frozen=True, extra="forbid"):
+    """What the simulator writes."""
+
+    code: str = Field(min_length=1, max_length=MOST_CHARS)
+    """Up to five lines of Python. The last one is an expression; the others print nothing."""
+
+
+class SessionParameters(BaseModel, frozen=True, extra="forbid"):
+    """The parameters of a session of the grammar."""
+
+    depth: int = Field(ge=1, le=DEEPEST)
+    size: int = Field(ge=1, le=LARGEST)
+    kind: Kind
+
+
+class PythonOutput(QuestionEnvironment):
+    """Sessions of Python whose output is to be predicted."""
+
+    name: ClassVar[str] = "python_output"
+    spec: ClassVar[type[BaseModel]] = Session
+    config: ClassVar[type[BaseModel]] = PythonOutputConfig
+    parameters: ClassVar[type[BaseModel]] = SessionParameters
+    job: ClassVar[str] = (
+        "Write a short Python session as JSON. Its last line is an expression with a short value, which a "
+        "reader is asked for."
+    )
+
+    def __init__(self, settings: PythonOutputConfig | None = None) -> None:
+        self.settings: PythonOutputConfig = settings or PythonOutputConfig()
+
+    @functools.cached_property
+    def _doctests(self) -> list[Doctest]:
+        path = Path(self.settings.doctests)
+        if not path.is_file():
+            raise UsageError(f"there is no {path}; write it with: python -m python_output.collect {path}")
+        found = [Doctest(**one) for one in json.loads(path.read_text(encoding="utf-8"))["doctests"]]
+        return [one for one in found if not is_given_away(one.code, one.value)]
+
+    @functools.cached_property
+    def _sandbox(self) -> Sandbox:
+        return Sandbox(LIBRARIES, {one.code: one.value for one in self._doctests})
+
+    @functools.cached_property
+    def _halves(self) -> tuple[list[Doctest], list[Doctest]]:
+        """The doctests for training and for evaluation. All doctests of one function are in one half."""
+        halves: tuple[list[Doctest], list[Doctest]] = ([], [])
+        for one in self._doctests:
+            halves[_digest(one.place) % 2].append(one)
+        return halves
+
+    @functools.cached_property
+    def _base(self) -> list[Doctest]:
+        return _balanced(self._halves[0], self.settings.seeds)
+
+    @functools.cached_property
+    def _seeds(self) -> list[Seed]:
+        values = {one.code: one.value for one in self._base}
+        specs = [(f"seed-{i:04d}", Session(code=one.code)) for i, one in enumerate(self._base)]
+        return seeds_of(self, specs, lambda spec: skills_of(spec.code, values[spec.code]))
+
+    @functools.cached_property
+    def _held_out(self) -> list[Task]:
+        chosen = _balanced(self._halves[1], self.settings.held_out)
+        return held_out_tasks(
+            self, [(f"held-out-{i:04d}", Session(code=one.code)) for i, one in enumerate(chosen)]
+        )
+
+    @functools.cached_property
+    def _reserved(self) -> frozenset[str]:
+        return frozenset(one.code for one in self._halves[1])
+
+    def seeds(self) -> Sequence[Seed]:
+        """Return doctests of the training half."""
+        return self._seeds
+
+    def held_out(self) -> Sequence[Task]:
+        """Return doctests of functions that the training half does not have."""
+        return self._held_out
+
+    def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
+        """Return another doctest of the seed's package, or a session of the grammar (`demonstrate`)."""
+        if self.settings.demonstrate == "grammar":
+            parameters = SessionParameters(
+                depth=rng.randint(1, DEEPEST), size=rng.randint(1, LARGEST), kind=rng.choice(KINDS)
+            )
+            return self.drawn(parameters, seed, rng).model_dump()
+        own = str(seed.spec["code"])
+        package = next(one.package for one in self._base if one.code == own)
+        others = [one for one in self._base if one.package == package and one.code != own]
+        return Session(code=rng.choice(others).code).model_dump()
+
+    def parameter_options(self, seed: Seed) -> Options:
+        """Return all parameters; they do not depend on the seed."""
+        return [
+            {"depth": list(range(1, DEEPEST + 1)), "size": list(range(1, LARGEST + 1)), "kind": list(KINDS)}
+        ]
+
+    def parameter_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
+        """Return the prompt of a simulator that sets depth, size and kind."""
+        return asked_for(f"{self.job} The agent should solve {target:.0%}.", profile, (), thing="session")
+
+    def drawn(self, parameters: BaseModel, seed: Seed, rng: random.Random) -> Session:
+        """Return a random session with these parameters."""
+        wanted = cast(SessionParameters, parameters)
+        while shape_fault(code := expression(wanted.kind, wanted.depth, wanted.size, rng)):
+            pass
+        return Session(code=code)
+
+    def build(
+        self, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
+    ) -> Task | Rejection:
+        """Execute the session; the task asks for what it prints."""
+        code = cast(Session, spec).code.strip("\n")
+        if fault := shape_fault(code):
+            return Rejection(RejectReason.SCHEMA, f"The session cannot be used: {fault}.")
+        if code in self._reserved and lineage.origin is not Origin.HELD_OUT:
+            return Rejection(RejectReason.HELD_OUT, "The session is a held-out doctest.")
+        found = self._sandbox.printed(code)
+        value = found.get("value", "").strip()
+        if "error" in found:
+            return Rejection(RejectReason.EXECUTION, f"The session does not run: {found['error']}.")
+        if not is_short(value):
+            return Rejection(RejectReason.INCONSISTENT, "What the session prints cannot be asked for.")
+        if is_given_away(code, value):
+            return Rejection(RejectReason.LEAK, "The last line is what it prints.")
+        return Task(
+            id=task_id,
+            environment=self.name,
+            skills=skills_of(code, value),
+            lineage=lineage,
+            messages=(*_shown(), Message(role="user", content=session(code))),
+            spec={"code": code},
+            payload={"value": value},
+            oracle=(value,),
+        )
+
+    def check(self, task: Task, replies: Sequence[str]) -> Verdict:
+        """Grade a reply: it must be the output, except for surrounding spaces."""
+        value = str(task.payload["value"])
+        said = replies[0].strip() if replies else ""
+        right = said == value
+        explanation = f"It prints {value}." if right else f"It prints {value}, not {said[:60]!r}."
+        readable = bool(said) and "\n" not in said
+        return Verdict(reward=float(right), success=right, explanation=explanation, readable=readable)
+
+    def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:
+        """Return a value that many sessions print, but not this one."""
+        value = str(task.payload["value"])
+        return (rng.choice([one for one in _GUESSES if one != value]),)
+
+    def steps(self, task: Task) -> int:
+        """Return the number of calls and operations."""
+        return operations(str(task.spec["code"]))
+
+    def surface(self, task: Task) -> str:
+        """Return the session, with spaces between its names and signs."""
+        return " ".join(_words(str(task.spec["code"])))
+
+
+def _shown() -> Iterator[Message]:
+    for code, value in SHOWN:
+        yield Message(role="user", content=session(code))
+        yield Message(role="assistant", content=value)
+
+
+def _words(code: str) -> Iterator[str]:
+    word = ""
+    for letter in code:
+        if letter.isalnum() or letter == "_":
+            word += letter
+            continue
+        if word:
+            yield word
+        word = ""
+        if not letter.isspace():
+            yield letter
+    if word:
+        yield word
+
+
+def _digest(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+
+
+def _balanced(doctests: Sequence[Doctest], most: int) -> list[Doctest]:
+    """Return up to `most` doctests, equally many of each package as far as there are, in a fixed order."""
+    by_package: dict[str, list[Doctest]] = {}
+    for one in sorted(doctests, key=lambda one: _digest(one.code)):
+        by_package.setdefault(one.package, []).append(one)
+    chosen: list[Doctest] = []
+    while len(chosen) < most and any(by_package.values()):
+        for own in by_package.values():
+            if own and len(chosen) < most:
+                chosen.append(own.pop(0))
+    return chosen
