@@ -82,6 +82,8 @@ def compare(
     if any(path.is_dir() for path in results):
         _runs(results, [pair_of(text) for text in contrast], metric, last, _amounts(at), out)
     elif contrast or metric or at or out is not None:
+        if missing := next((path for path in results if not path.exists()), None):
+            raise UsageError(f"{missing} does not exist; name folders of runs or sweeps")
         raise UsageError("--contrast, --metric, --at and --out are for runs: name folders of runs or sweeps")
     else:
         _evaluations(results)

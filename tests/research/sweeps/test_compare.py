@@ -124,6 +124,7 @@ def test_all_pairs_are_read_at_one_amount_that_is_asked_for(sweep: Path) -> None
     assert "1,000,000,000" in said
     assert said.count("less than 1,000,000,000: it is read at its end") == 9
     assert "must be BUDGET=AMOUNT" in refused("compare", sweep, "--at", "attempts=many")
+    assert "nowhere does not exist" in refused("compare", "nowhere", "--at", "attempts=9")
     assert "unknown budget" in refused("compare", sweep, "--at", "token=5")
 
 

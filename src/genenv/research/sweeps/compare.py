@@ -368,6 +368,10 @@ def _contrast_text(one: BudgetContrast) -> str:
     )
 
 
+_WIDEST_RATIO = 100.0
+"""An interval of a ratio whose ends differ by a larger factor says nothing."""
+
+
 def _reached_text(one: SampleEfficiency) -> str:
     start = f"Attempts to {one.level:.1%}, where {one.other} ends"
     missing = [
@@ -379,6 +383,8 @@ def _reached_text(one: SampleEfficiency) -> str:
     if one.ratio is None:
         return f"{start}: too few seeds in which both came there{left_out}."
     value, low, high = one.ratio
+    if high > _WIDEST_RATIO * low:
+        return f"{start}: the seeds differ too much to say{left_out}."
     took = f"{one.one} took {value:.2f} times those of {one.other} ({low:.2f} to {high:.2f})"
     return f"{start}: {took}{left_out}."
 
