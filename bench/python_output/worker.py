@@ -17,8 +17,10 @@ import json
 import os
 import resource
 import select
+import shutil
 import signal
 import sys
+import tempfile
 import warnings
 
 SECONDS = 3
@@ -56,11 +58,13 @@ def printed(code: str) -> dict[str, str]:
 
 
 def in_fork(code: str) -> dict[str, str]:
-    """Run a session in a fork of this process, for a limited time."""
+    """Run a session in a fork of this process, for a limited time, in a folder of its own."""
     reader, writer = os.pipe()
+    folder = tempfile.mkdtemp()
     child = os.fork()
     if child == 0:
         os.close(reader)
+        os.chdir(folder)
         resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
         found = json.dumps(printed(code)).encode()
         with contextlib.suppress(OSError):
@@ -72,6 +76,7 @@ def in_fork(code: str) -> dict[str, str]:
     os.close(reader)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
+    shutil.rmtree(folder, ignore_errors=True)
     return json.loads(data) if data else {"error": "it takes too long"}
 
 
