@@ -126,17 +126,19 @@ class _Writing:
         config = self.pool.config.simulator
         patience = _BARREN_ROUNDS * config.contexts * config.variations
         while len(tasks) < n and barren < patience:
-            proposals = await self._round(math.ceil((n - len(tasks)) / config.variations))
+            proposals = await self._round(
+                math.ceil((n - len(tasks)) / config.variations), f"writing tasks ({len(tasks)} of {n} so far)"
+            )
             fresh = [p.outcome for p in proposals if isinstance(p.outcome, Task)]
             tasks, written = tasks + fresh, written + len(proposals)
             barren = 0 if fresh else barren + len(proposals)
         return tasks[:n], written
 
-    async def _round(self, most: int) -> list[Proposal]:
+    async def _round(self, most: int, stage: str) -> list[Proposal]:
         self.last += 1
         asked = self.pool.contexts(self.last, most=most, purpose="generate")
         wanted = len(asked) * self.pool.config.simulator.variations
-        with staged(ConsoleReporter(), "writing tasks", items=wanted, unit="specs"):
+        with staged(ConsoleReporter(), stage, items=wanted, unit="specs"):
             generations = await self.policies.simulator.propose(self.pool.env, asked)
         return self.pool.gate.admit(asked, generations)
 
