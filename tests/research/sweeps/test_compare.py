@@ -251,6 +251,8 @@ def test_what_cannot_be_compared_is_one_sentence(sweep: Path, tmp_path: Path) ->
     assert "are both of variant base" in refused("compare", one, one)
     assert "there is no run of variant 'rl'" in refused("compare", sweep, "--contrast", "rl:base")
     assert "holds no run" in refused("compare", one, tmp_path)
+    assert "does not exist" in refused("compare", tmp_path / "a.jsonl", "--contrast", "a:b")
+    (tmp_path / "a.jsonl").touch()
     assert "are for runs" in refused("compare", tmp_path / "a.jsonl", "--contrast", "a:b")
     with pytest.raises(UsageError, match="holds no run"):
         read_run(tmp_path)
