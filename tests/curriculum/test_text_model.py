@@ -69,8 +69,8 @@ def test_it_follows_an_agent_that_learns(make) -> None:
 
 def test_it_goes_on_from_its_state(make) -> None:
     model, other = TextModel(config()), TextModel(config())
-    for n in range(700):
-        model.observe(NOTHING, [make.group(asked(make, str(n), f"x * {n % 7}"), n % 9)]) if n > 690 else None
+    for n in range(9):
+        model.observe(NOTHING, [make.group(asked(make, str(n), f"x * {n % 7}"), n)])
     other.load_state_dict(json.loads(json.dumps(model.state_dict())))
     task = asked(make, "new", "x * 3")
     assert other.predict([task]).rates == model.predict([task]).rates

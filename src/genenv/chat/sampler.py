@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from genenv.chat.format import ChatFormat
@@ -13,7 +13,12 @@ from genenv.errors import RolloutError
 from genenv.sampling import Completion, Conversation, Sampler, SampleRequest
 from genenv.seeding import stream
 from genenv.texts import clean
-from genenv.types import JsonObject, Message
+from genenv.types import Json, JsonObject, Message
+
+_SHORT_TEXT = 32
+"""Strings of at most so many characters keep their length limits in a grammar."""
+_VALUES = frozenset(("const", "enum", "default", "example", "examples"))
+"""Keywords that hold values, not schemas."""
 
 
 def encode_choices(texts: Sequence[str], sampler: Sampler, *, thinks: bool) -> tuple[tuple[int, ...], ...]:
@@ -35,6 +40,24 @@ def forced_places(reply: Sequence[int], choices: Sequence[tuple[int, ...]]) -> f
             forced.add(place)
         left = [choice for choice in left if choice[place] == token]
     return frozenset(forced)
+
+
+def with_free_text(schema: Json) -> Json:
+    """Return a schema without the length limits of strings that hold free text.
+
+    Under such a limit xgrammar allows no escape, so that no text could hold a quote or a line break. The
+    parser of the spec still checks the length. Strings of at most 32 characters keep their limits. Sampler
+    and trainer must use the same grammar, so every engine of xgrammar gets a schema in this form.
+    """
+    if isinstance(schema, Mapping):
+        most = schema.get("maxLength")
+        is_short = isinstance(most, int) and most <= _SHORT_TEXT
+        if schema.get("type") == "string" and "pattern" not in schema and not is_short:
+            schema = {name: part for name, part in schema.items() if name not in ("minLength", "maxLength")}
+        return {name: part if name in _VALUES else with_free_text(part) for name, part in schema.items()}
+    if isinstance(schema, str) or not isinstance(schema, Sequence):
+        return schema
+    return [with_free_text(one) for one in schema]
 
 
 def structural_tag(choices: Sequence[tuple[int, ...]]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,21 +123,30 @@ def fitted_skills(x_KS: Floats, counts_K2: Floats) -> tuple[float, Floats]:
         x_KS: 1 if a kind has a skill, else 0.
         counts_K2: per kind: the sum of the success rates of its tasks, and the number of tasks.
     """
+    x_KS = np.hstack([np.ones((len(x_KS), 1)), x_KS])
+    w_S = fitted_logistic(x_KS, counts_K2, np.full(x_KS.shape[1], _SKILL_PENALTY))
+    return float(w_S[0]), w_S[1:]
+
+
+def fitted_logistic(x_NF: Any, counts_N2: Floats, penalty_F: Floats) -> Floats:  # noqa: ANN401 - may be sparse
+    """Return w that maximizes the log-likelihood of logit p = x w minus sum of penalty w^2 / 2. Nats.
+
+    Args:
+        x_NF: features, dense or sparse.
+        counts_N2: per row: the successes, which need not be whole, and how much the row counts.
+        penalty_F: the weight of each w^2.
+    """
     from scipy import optimize  # takes a while to load
 
-    solved_K, tasks_K = counts_K2.T
-    x_KS = np.hstack([np.ones((len(x_KS), 1)), x_KS])
+    solved_N, tried_N = counts_N2.T
 
-    def loss(w_S: Floats) -> tuple[float, Floats]:
-        z_K = x_KS @ w_S
-        value = (tasks_K * np.logaddexp(0.0, z_K) - solved_K * z_K).sum() + _SKILL_PENALTY / 2 * (
-            w_S**2
-        ).sum()
-        excess_K = tasks_K / (1 + np.exp(-z_K)) - solved_K
-        return float(value), x_KS.T @ excess_K + _SKILL_PENALTY * w_S
+    def loss(w_F: Floats) -> tuple[float, Floats]:
+        z_N = x_NF @ w_F
+        value = (tried_N * np.logaddexp(0.0, z_N) - solved_N * z_N).sum() + (penalty_F * w_F**2).sum() / 2
+        excess_N = tried_N / (1 + np.exp(-z_N)) - solved_N
+        return float(value), x_NF.T @ excess_N + penalty_F * w_F
 
-    w_S = optimize.minimize(loss, np.zeros(x_KS.shape[1]), jac=True, method="L-BFGS-B").x
-    return float(w_S[0]), w_S[1:]
+    return optimize.minimize(loss, np.zeros(len(penalty_F)), jac=True, method="L-BFGS-B").x
 
 
 def _skills(kind: str) -> list[str]:

@@ -17,12 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field, ValidationError
 
+from genenv.curriculum.bandit import Floats, fitted_logistic
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.curriculum.task_choice import Predicted, distance
 from genenv.errors import DataError
 from genenv.types import Group, JsonObject, Task
-
-Floats = NDArray[np.float64]
 
 FEATURES = 1 << 14
 """Number of features. A word or a pair of words is one of them by its hash, so some share a feature."""
@@ -56,7 +55,7 @@ class TextModel:
         logit p = a + sum of w_f over its features, divided by the root of their number
 
     The features are words and signs, and pairs of neighbors, hashed to 16,384 numbers. |w|^2 is penalized, a
-    is not. Unlike the likelihood of a demonstration (`Probe`) it needs no solution and no model call. Unlike
+    hardly. Unlike the likelihood of a demonstration (`Probe`) it needs no solution and no model call. Unlike
     the task bandit (`History`) it distinguishes single tasks, and needs no names of skills.
 
     Args:
@@ -150,16 +149,10 @@ def fitted_words(x_NF: Any, solved_N: Floats, weights_N: Floats) -> tuple[float,
         solved_N: the success rate of each task, in [0, 1].
         weights_N: how much each task counts.
     """
-    from scipy import optimize  # takes a while to load
+    from scipy import sparse  # takes a while to load
 
-    def loss(w: Floats) -> tuple[float, Floats]:
-        z_N = w[0] + x_NF @ w[1:]
-        value = float((weights_N * (np.logaddexp(0.0, z_N) - solved_N * z_N)).sum())
-        excess_N = weights_N * (1 / (1 + np.exp(-z_N)) - solved_N)
-        gradient = np.concatenate([[excess_N.sum()], x_NF.T @ excess_N]) + penalty * w
-        return value + float(penalty @ w**2) / 2, gradient
-
-    penalty = np.full(x_NF.shape[1] + 1, _PENALTY)
-    penalty[0] = _OFFSET_PENALTY
-    found = optimize.minimize(loss, np.zeros(len(penalty)), jac=True, method="L-BFGS-B").x
-    return float(found[0]), found[1:]
+    x_NF = sparse.hstack([np.ones((x_NF.shape[0], 1)), x_NF], format="csr")
+    penalty_F = np.full(x_NF.shape[1], _PENALTY)
+    penalty_F[0] = _OFFSET_PENALTY
+    w_F = fitted_logistic(x_NF, np.stack([weights_N * solved_N, weights_N], 1), penalty_F)
+    return float(w_F[0]), w_F[1:]

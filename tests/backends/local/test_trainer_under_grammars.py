@@ -12,10 +12,10 @@ import torch
 
 from genenv.algorithms.datum import Datum, Objective, averaged
 from genenv.algorithms.settings import OptimizerConfig
-from genenv.backends.local import next_token
 from genenv.backends.local.next_token import is_forbidden
 from genenv.backends.local.packing import Bundle, Packed
 from genenv.backends.local.trainer import LocalTrainer
+from genenv.chat.sampler import with_free_text
 from genenv.simulator.settings import SimulatorConfig
 from learners import SimulatorLearner, gradients_of
 from lessons import imitated, samples
@@ -66,7 +66,7 @@ def test_a_text_with_a_length_limit_may_hold_quotes_and_line_breaks(tiny, limits
     schema = {"type": "array", "prefixItems": [{"type": "string", **limits}], "items": False, "minItems": 1}
     matcher = tiny.player().model.grammars.matcher(schema)
     assert matcher.accept_string(f'["{text}"]') is fits
-    assert next_token.with_free_text({"enum": [{"maxLength": 99}]}) == {"enum": [{"maxLength": 99}]}
+    assert with_free_text({"enum": [{"maxLength": 99}]}) == {"enum": [{"maxLength": 99}]}
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])

@@ -95,9 +95,12 @@ def test_what_servers_sample_is_what_the_trainer_published(serve: Serve) -> None
 @pytest.mark.long
 def test_a_reply_is_held_to_a_schema_and_to_choices(serve: Serve) -> None:
     found = opened(serve().url)
+    long_text = {"type": "string", "maxLength": 240}
 
     async def play() -> None:
-        sampler = found.samplers["simulator"]
+        sampler = cast(VllmSampler, found.samplers["simulator"])
+        sent = sampler.parameters(request(sampler, schema=long_text))["structured_outputs"]
+        assert sent["json"] == {"type": "string"}, "as in the trainer's grammar"
         schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"]}
         done = await sampler.sample(
             request(sampler, schema={**schema, "additionalProperties": False}, max_tokens=20)

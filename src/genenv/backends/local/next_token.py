@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
@@ -26,14 +26,10 @@ import xgrammar
 from torch import Tensor
 
 from genenv.backends.local.cpu.kernels import Kernels
+from genenv.chat.sampler import with_free_text
 from genenv.errors import UsageError, first_line
 from genenv.sampling import SamplingParams
-from genenv.types import Choices, Json, JsonObject
-
-_SHORT_TEXT = 32
-"""Strings of at most so many characters keep their length limits in a grammar."""
-_VALUES = frozenset(("const", "enum", "default", "example", "examples"))
-"""Keywords that hold values, not schemas."""
+from genenv.types import Choices, JsonObject
 
 
 class Matcher(Protocol):
@@ -68,7 +64,7 @@ class Grammars:
 
     def matcher(self, schema: JsonObject) -> Matcher:
         """Return a new matcher for one completion."""
-        return xgrammar.GrammarMatcher(self._compile(json.dumps(with_free_text(schema))))
+        return xgrammar.GrammarMatcher(self._compile(json.dumps(schema)))
 
     def allowed(self, matchers: Sequence[Matcher]) -> Tensor:
         """Return [R, ceil(V / 32)] bit masks of the tokens that each row may take next."""
@@ -112,29 +108,13 @@ class Grammars:
         self._compile.cache_clear()
 
     def _compile_text(self, schema: str) -> xgrammar.CompiledGrammar:
+        free = json.dumps(with_free_text(json.loads(schema)))
         try:
-            return self._compiler.compile_json_schema(schema, any_whitespace=False, separators=(",", ":"))
+            return self._compiler.compile_json_schema(free, any_whitespace=False, separators=(",", ":"))
         except RuntimeError as error:
             raise UsageError(
                 f"the environment's spec schema cannot be made into a grammar: {first_line(error)}"
             ) from error
-
-
-def with_free_text(schema: Json) -> Json:
-    """Return a schema without the length limits of strings that hold free text.
-
-    Under such a limit xgrammar allows no escape, so that no text could hold a quote or a line break. The
-    parser of the spec still checks the length. Strings of at most 32 characters keep their limits.
-    """
-    if isinstance(schema, Mapping):
-        most = schema.get("maxLength")
-        is_short = isinstance(most, int) and most <= _SHORT_TEXT
-        if schema.get("type") == "string" and "pattern" not in schema and not is_short:
-            schema = {name: part for name, part in schema.items() if name not in ("minLength", "maxLength")}
-        return {name: part if name in _VALUES else with_free_text(part) for name, part in schema.items()}
-    if isinstance(schema, str) or not isinstance(schema, Sequence):
-        return schema
-    return [with_free_text(one) for one in schema]
 
 
 def _follow(matcher: Matcher, token_ids: Sequence[int], mask: Tensor) -> None:

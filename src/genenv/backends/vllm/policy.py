@@ -30,7 +30,7 @@ from genenv.backends.sampler_check import (
 from genenv.backends.vllm.client import LOST, Broken, Busy, Forgot, Refused, Unfit
 from genenv.backends.vllm.fleet import Fleet, Server
 from genenv.chat.format import ChatFormat
-from genenv.chat.sampler import ChatSampler, forced_places, structural_tag
+from genenv.chat.sampler import ChatSampler, forced_places, structural_tag, with_free_text
 from genenv.errors import GenenvError, RolloutError, UsageError
 from genenv.progress import advance
 from genenv.sampling import COLDEST, Completion, SampleRequest, sampling_params
@@ -141,7 +141,8 @@ class VllmSampler(ChatSampler):
             "detokenize": False,
         }
         if request.schema is not None:
-            parameters["structured_outputs"] = {"json": request.schema, "disable_any_whitespace": True}
+            schema = with_free_text(request.schema)
+            parameters["structured_outputs"] = {"json": schema, "disable_any_whitespace": True}
         elif request.choices:
             parameters["structured_outputs"] = {"structural_tag": structural_tag(request.choices)}
         return parameters
