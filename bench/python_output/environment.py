@@ -67,9 +67,6 @@ class PythonOutputConfig(Settings, frozen=True):
     """Number of doctests in the base data, balanced over packages; the paper has 544 seeds."""
     held_out: int = Field(default=500, ge=1, le=10_000)
     """Number of held-out doctests, of other functions than the base data."""
-    demonstrate: str = Field(default="doctests", pattern="^(doctests|grammar)$")
-    """What `variation` returns, and the simulator's warm-up imitates: another doctest of the base data from
-    the same package, or a random session of the grammar."""
 
 
 class Session(BaseModel, frozen=True, extra="forbid"):
@@ -152,12 +149,7 @@ class PythonOutput(QuestionEnvironment):
         return self._held_out
 
     def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
-        """Return another doctest of the seed's package, or a session of the grammar (`demonstrate`)."""
-        if self.settings.demonstrate == "grammar":
-            parameters = SessionParameters(
-                depth=rng.randint(1, DEEPEST), size=rng.randint(1, LARGEST), kind=rng.choice(KINDS)
-            )
-            return self.drawn(parameters, seed, rng).model_dump()
+        """Return another doctest of the seed's package, which the simulator's warm-up imitates."""
         own = str(seed.spec["code"])
         package = next(one.package for one in self._base if one.code == own)
         others = [one for one in self._base if one.package == package and one.code != own]

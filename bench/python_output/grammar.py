@@ -13,6 +13,10 @@ DEEPEST, LARGEST = 4, 6
 _WORDS = ("ab", "sun", "tree", "north", "python", "Hello", "data", "x", "Zoo", "level")
 
 
+_ON_A_NAME: Mapping[Kind, str] = {"list": "sorted(x)[::-1]", "str": "x[::-1]"}
+"""Kind -> last line of a session that first gives a value the name x."""
+
+
 class _Writer:
     """Writes one expression.
 
@@ -127,7 +131,7 @@ class _Writer:
         return f"dict(zip({'abc'[: min(3, self._size)]!r}, {self.of('list', depth)}))"
 
     def _counts(self, depth: int) -> str:
-        return f"{{x: len(x) for x in {self.of('list', 0) if depth < 0 else self._split(depth)}}}"
+        return f"{{x: len(x) for x in {self._split(depth)}}}"
 
 
 def expression(kind: Kind, depth: int, size: int, rng: random.Random) -> str:
@@ -141,8 +145,7 @@ def expression(kind: Kind, depth: int, size: int, rng: random.Random) -> str:
     """
     writer = _Writer(size, rng)
     if depth > 1 and rng.random() < 0.3:
-        inner: Kind = rng.choice(("list", "str"))
-        last = {"list": "sorted(x)[::-1]", "str": "x[::-1]"}[inner] if kind in ("list", "str") else ""
-        if last and inner == kind:
-            return f"x = {writer.of(inner, depth - 1)}\n{last}"
+        inner = rng.choice(tuple(_ON_A_NAME))
+        if inner == kind:
+            return f"x = {writer.of(kind, depth - 1)}\n{_ON_A_NAME[inner]}"
     return writer.of(kind, depth)

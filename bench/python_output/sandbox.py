@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -69,5 +68,5 @@ class Sandbox:
         worker.stdin.flush()
         line = worker.stdout.readline()
         if not line:
-            raise RuntimeError(f"the process that runs sessions ended with {worker.wait()} ({os.getpid()})")
+            raise RuntimeError(f"the process that runs sessions ended with {worker.wait()}")
         return json.loads(line)

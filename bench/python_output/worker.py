@@ -3,7 +3,8 @@ r"""Runs Python sessions, each in a fork of its own: one JSON line in, one JSON 
 In:  {"code": "import math\nmath.gcd(12, 18)"}
 Out: {"value": "6"} or {"error": "NameError: ..."}
 
-The process is started by `sandbox.Sandbox` with limits: no network, no writing, two gigabytes of memory.
+The process is started by `sandbox.Sandbox` with limits: no network, two gigabytes of memory. A session
+can write only in a folder of its own, where the system has Landlock.
 """
 
 from __future__ import annotations
