@@ -14,14 +14,13 @@ Shapes: N = trajectories, T = steps, D = observed numbers, M = tokens with a wei
 
 from __future__ import annotations
 
-import asyncio
 import copy
-import functools
 import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import safetensors.torch
@@ -35,9 +34,11 @@ from genenv.backends.local.backend import open_local
 from genenv.backends.local.losses import Tokens, token_losses
 from genenv.backends.local.optimizer import Optimizer
 from genenv.backends.local.policy_weights import readable
+from genenv.backends.local.sampler import WaitingRequests
 from genenv.backends.local.trainer import STATE
 from genenv.backends.scripted import END, ScriptedSampler
-from genenv.backends.settings import PolicyConfig, PpoConfig
+from genenv.backends.settings import PolicyConfig, PpoConfig, SamplingConfig
+from genenv.chat.assistant import ChatMessage, Reply, Talk
 from genenv.environments.base import Environment
 from genenv.environments.control.simulation import (
     MOST,
@@ -45,13 +46,15 @@ from genenv.environments.control.simulation import (
     Level,
     Simulation,
     read_actions,
-    written,
+    to_unit,
 )
+from genenv.environments.control.simulation import written as text_of
 from genenv.environments.control.systems import System, find_system
 from genenv.errors import DataError, RolloutError, UpdateSkipped, UsageError
 from genenv.progress import advance
-from genenv.sampling import Completion, SampleRequest, blocking
+from genenv.sampling import COLDEST, Completion, SampleRequest, blocking, sampling_params
 from genenv.seeding import stream
+from genenv.types import JsonObject, Message
 
 FIRST = END + 1 + MOST
 """Token of the action 0; an action of k thousandths is token `FIRST` + k."""
@@ -59,7 +62,7 @@ WEIGHTS = "policy.safetensors"
 
 
 class PolicyNetwork(nn.Module):
-    """Mean of the action, its standard deviation, and the value of a state: two networks of two tanh layers."""
+    """Mean and standard deviation of the action, and value of a state, by networks of two tanh layers."""
 
     def __init__(self, observed: int, config: PpoConfig) -> None:
         super().__init__()
@@ -81,9 +84,10 @@ def _network(observed: int, hidden: int, *, gain: float) -> nn.Sequential:
     """Return a network with one output; weights are orthogonal, and `gain` is that of the last layer."""
     layers: list[nn.Module] = []
     for width_in, width, scale in ((observed, hidden, 2**0.5), (hidden, hidden, 2**0.5), (hidden, 1, gain)):
-        layers += [nn.Linear(width_in, width), nn.Tanh()]
-        nn.init.orthogonal_(layers[-2].weight, scale)
-        nn.init.zeros_(layers[-2].bias)
+        linear = nn.Linear(width_in, width)
+        nn.init.orthogonal_(linear.weight, scale)
+        nn.init.zeros_(linear.bias)
+        layers += [linear, nn.Tanh()]
     return nn.Sequential(*layers[:-1])
 
 
@@ -93,14 +97,14 @@ class ActionSampler(ScriptedSampler):
     def __init__(self, system: System, network: PolicyNetwork, *, context_tokens: int) -> None:
         super().__init__(lambda prompt, rng: "", context_tokens=context_tokens)
         self.system, self.network, self.version = system, network, 0
-        self._pending: list[tuple[SampleRequest, asyncio.Future[Completion]]] = []
+        self._waiting = WaitingRequests(self._sampled)
 
     def encode_reply(self, text: str, tools: Sequence[object] = ()) -> tuple[int, ...]:
         """Return one token for each number of a trajectory, and the end token; of other text the bytes."""
         actions = read_actions(text)
         if actions is None:
             return super().encode_reply(text)
-        return (*(FIRST + max(-MOST, min(MOST, round(one * UNIT))) for one in actions), END)
+        return (*(FIRST + to_unit(one) for one in actions), END)
 
     async def sample(self, request: SampleRequest) -> Completion:
         """Sample the trajectory of a level; requests that wait at the same time are simulated together.
@@ -108,30 +112,10 @@ class ActionSampler(ScriptedSampler):
         Raises:
             RolloutError: the prompt has no level of this system, or the network returned NaN.
         """
+        _level(self.system, request.prompt_ids)  # before it can spoil a batch
         if len(request.prompt_ids) + request.max_tokens > self.context_tokens:
             raise RolloutError("the prompt leaves no room in the context window")
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Completion] = loop.create_future()
-        self._pending.append((request, future))
-        if len(self._pending) == 1:
-            loop.call_soon(self._flush_when_quiet, 0, loop)
-        return await future
-
-    def _flush_when_quiet(self, seen: int, loop: asyncio.AbstractEventLoop) -> None:
-        """Run the batch once a full iteration of the event loop has brought no further request."""
-        if len(self._pending) != seen:
-            loop.call_soon(self._flush_when_quiet, len(self._pending), loop)
-            return
-        pending, self._pending = [one for one in self._pending if not one[1].done()], []
-        try:
-            with blocking():
-                found = self._sampled([request for request, _ in pending]) if pending else []
-        except (RolloutError, ValueError) as error:
-            for _, future in pending:
-                future.set_exception(RolloutError(str(error)))
-            return
-        for (_, future), completion in zip(pending, found, strict=True):
-            future.set_result(completion)
+        return await self._waiting.sample(request)
 
     @torch.no_grad()
     def _sampled(self, requests: Sequence[SampleRequest]) -> list[Completion]:
@@ -171,7 +155,7 @@ class ActionSampler(ScriptedSampler):
         return Completion(
             token_ids=(*(FIRST + one for one in ids), *end),
             logprobs=(*logprobs, *(0.0,) * len(end)),
-            text=written([one / UNIT for one in ids]),
+            text=text_of([one / UNIT for one in ids]),
             finished=finished,
             forced=range(len(ids), len(ids) + 1),
             version=self.version,
@@ -179,8 +163,8 @@ class ActionSampler(ScriptedSampler):
 
 
 _NOT_FINITE = (
-    "the policy network returned a number that is not finite; committed rounds are kept: continue with --resume "
-    "and a lower agent.lr"
+    "the policy network returned a number that is not finite; committed rounds are kept: continue with "
+    "--resume and a lower agent.lr"
 )
 
 
@@ -188,11 +172,14 @@ def _level(system: System, prompt_ids: Sequence[int]) -> Level:
     """Return the level of a prompt.
 
     Raises:
-        ValueError: there is none of this system.
+        RolloutError: there is none of this system.
     """
-    level = Level.read(bytes(one for one in prompt_ids if one < END).decode())
-    if level.system != system.name and find_system(level.system) is not system:
-        raise ValueError(f"the task is one of {level.system}, but the network controls {system.name}")
+    try:
+        level = Level.read(bytes(one for one in prompt_ids if one < END).decode(errors="replace"))
+    except ValueError as error:
+        raise RolloutError(f"the policy network cannot act: {error}") from error
+    if find_system(level.system) is not system or level.physics.keys() != system.parameters.keys():
+        raise RolloutError(f"the task is one of {level.system}, but the network controls {system.name}")
     return level
 
 
@@ -276,17 +263,18 @@ class PpoTrainer:
             data = [_of_actions(datum) for datum in data]
             found, values = self._trajectories(data), Tokens.of(data, torch.device("cpu"))
             temperature = data[0].temperature
-            states = torch.cat([one.states_TD[_counts(d)] for one, d in zip(found, data, strict=True)])
-            actions = torch.cat([one.actions_T[_counts(d)] for one, d in zip(found, data, strict=True)])
+            pairs = list(zip(found, data, strict=True))
+            states = torch.cat([one.states_TD[_counts(datum)] for one, datum in pairs])
+            actions = torch.cat([one.actions_T[_counts(datum)] for one, datum in pairs])
             policy = self.network.at(states, temperature)
             reference = None
             if self.reference is not None and objective.kl_coefficient:
                 reference = self.reference.logprobs(states, actions, temperature)
             entropy = policy.entropy().expand(len(actions)) if objective.entropy_coefficient else None
             loss, sums = token_losses(policy.log_prob(actions), values, objective, reference, entropy)
-            if all(one.returns_T is not None for one in found):
-                returns = torch.cat([one.returns_T[_counts(d)] for one, d in zip(found, data, strict=True)])
-                error_M = (self.network.value(states)[:, 0] - returns) ** 2
+            targets = [one.returns_T[_counts(d)] for one, d in pairs if one.returns_T is not None]
+            if len(targets) == len(pairs):
+                error_M = (self.network.value(states)[:, 0] - torch.cat(targets)) ** 2
                 loss = loss + self.config.value_coefficient * (error_M * values.weight_M).sum()
             if not math.isfinite(loss.item()):
                 self.optimizer.clear()
@@ -302,26 +290,26 @@ class PpoTrainer:
         """Make one step of AdamW. See `Trainer`."""
         return {"grad_norm": self.optimizer.step(learning_rate, keep_before=self._watched is not None)}
 
-    @torch.no_grad()
     async def watch(self, data: Sequence[Datum]) -> None:
         """Record the distributions of the actions. See `Trainer`."""
         states = torch.cat([one.states_TD for one in self._trajectories(data)])
         temperature = data[0].temperature
-        self._watched = states, self.network.at(states, temperature), temperature
+        with torch.no_grad():
+            self._watched = states, self.network.at(states, temperature), temperature
 
-    @torch.no_grad()
     async def moved(self) -> float:
         """Return the mean KL of the Gaussians. See `Trainer`."""
         if self._watched is None:
             raise RuntimeError("watch comes before moved")
         states, before, temperature = self._watched
-        return float(torch.distributions.kl_divergence(self.network.at(states, temperature), before).mean())
+        with torch.no_grad():
+            now = self.network.at(states, temperature)
+            return torch.distributions.kl_divergence(now, before).mean().item()
 
     async def shorten(self, fraction: float) -> None:
         """Undo part of the last step. See `Trainer`."""
         self.optimizer.shorten(fraction)
 
-    @torch.no_grad()
     async def logprobs(
         self, data: Sequence[Datum], *, reference: bool = False, written: Path | None = None
     ) -> list[tuple[float, ...]]:
@@ -331,12 +319,12 @@ class PpoTrainer:
             network = copy.deepcopy(self.network)
             _read(network, written / WEIGHTS)
         advance(items=len(data))
+        pairs = list(zip(self._trajectories(data), data, strict=True))
+        with torch.no_grad():
+            own = [network.logprobs(one.states_TD, one.actions_T, datum.temperature) for one, datum in pairs]
         return [
-            (
-                *network.logprobs(one.states_TD, one.actions_T, datum.temperature).tolist(),
-                *(0.0,) * (len(datum.completion_ids) - len(one.actions_T)),
-            )
-            for one, datum in zip(self._trajectories(data), data, strict=True)
+            (*row.tolist(), *(0.0,) * (len(datum.completion_ids) - len(row)))
+            for row, datum in zip(own, data, strict=True)
         ]
 
     async def anchor(self, moments: Moments) -> None:
@@ -388,7 +376,7 @@ def _read(network: nn.Module, file: Path) -> None:
 
 
 def _of_actions(datum: Datum) -> Datum:
-    """Return a datum with weight 0 on the end token, which is not sampled. Demonstrations give it weight 1."""
+    """Return a datum with weight 0 on the end token; demonstrations have a weight there."""
     if datum.completion_ids[-1:] != (END,) or not datum.weights[-1]:
         return datum
     return replace(datum, weights=(*datum.weights[:-1], 0.0))
@@ -406,27 +394,98 @@ def open_ppo(config: PolicyConfig, roles: Sequence[Role], env: Environment, seed
     Raises:
         UsageError: the environment is not `control`.
     """
-    if env.name != "control":
-        raise UsageError(
-            f"policy.backend is 'ppo', whose agent writes torques, but tasks of {env.name} are text: set "
-            "environment.name to 'control', or another backend"
-        )
     torch.set_num_threads(config.threads or 1)
-    system = find_system(Level.read(env.held_out()[0].messages[-1].content).system)
-    level = Level.read(env.held_out()[0].messages[-1].content)
-    observed = Simulation(system, [level]).observe().shape[1]
+    sampler = _sampler(config, env, seed)
     (agent,) = (role for role in roles if role.name == "agent")
-    with torch.random.fork_rng(devices=()):
-        torch.manual_seed(stream(seed, "network") % 2**31)
-        network = PolicyNetwork(observed, config.ppo)
-    sampler = ActionSampler(system, network, context_tokens=config.context_tokens)
-    trainer = PpoTrainer(sampler, agent, config.ppo)
     others = [role for role in roles if role is not agent]
     rest = open_local(config, others, env, seed) if others else Opened(samplers={}, trainers={})
     return replace(
         rest,
         samplers={**rest.samplers, "agent": sampler},
-        trainers={**rest.trainers, "agent": trainer},
+        trainers={**rest.trainers, "agent": PpoTrainer(sampler, agent, config.ppo)},
         settled=rest.settled or config,
         scores_written=True,
     )
+
+
+def _sampler(config: PolicyConfig, env: Environment, seed: int) -> ActionSampler:
+    """Return a sampler with a new network for the system of an environment."""
+    if env.name != "control":
+        raise UsageError(
+            f"policy.backend is 'ppo', whose agent writes torques, but tasks of {env.name} are text: set "
+            "environment.name to 'control', or another backend"
+        )
+    level = Level.read(env.held_out()[0].messages[-1].content)
+    system = find_system(level.system)
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(stream(seed, "network") % 2**31)
+        network = PolicyNetwork(Simulation(system, [level]).observe().shape[1], config.ppo)
+    return ActionSampler(system, network, context_tokens=config.context_tokens)
+
+
+class ActionAssistant:
+    """The policy network of a run in evaluations (implements `Assistant` and `Talk`).
+
+    Args:
+        config: settings of the run's policies.
+        env: the environment of the run.
+        folder: the agent in a checkpoint.
+        sampling: how actions are sampled.
+        name: name in results.
+        weights: describes the weights in the summary.
+
+    Raises:
+        DataError: the checkpoint is damaged.
+    """
+
+    native_tools = False
+
+    def __init__(
+        self,
+        config: PolicyConfig,
+        env: Environment,
+        folder: Path,
+        sampling: SamplingConfig,
+        *,
+        name: str,
+        weights: JsonObject,
+    ) -> None:
+        self.name, self._sampling, self._weights = name, sampling, weights
+        self._sampler = _sampler(config, env, 0)
+        _read(self._sampler.network, folder / WEIGHTS)
+
+    def concurrency(self, *, many_turns: bool) -> int:
+        """Return how many levels are simulated at once."""
+        return 1024
+
+    def talk(self, seed: int, *, many_turns: bool = False) -> Talk:
+        """Start a new conversation."""
+
+        async def reply(
+            messages: Sequence[ChatMessage],
+            *,
+            tools: Sequence[JsonObject] = (),
+            choices: Sequence[str] = (),
+            max_tokens: int | None = None,
+        ) -> Reply:
+            said = [Message(role=one["role"], content=one["content"]) for one in messages]
+            request = SampleRequest(
+                prompt_ids=self._sampler.render(said, first=True),
+                max_tokens=self._sampling.reply_limit(max_tokens),
+                stream=stream(seed, "talk"),
+                **sampling_params(self._sampling, greedy_below=COLDEST),
+            )
+            found = await self._sampler.sample(request)
+            prompt, tokens = len(request.prompt_ids), len(found.token_ids)
+            return Reply(text=found.text, finished=found.finished, prompt_tokens=prompt, tokens=tokens)
+
+        setattr(reply, "native_tools", False)  # noqa: B010 - a function is a `Talk` with it
+        return cast(Talk, reply)
+
+    def spending(self) -> JsonObject:
+        """Return an empty summary: it costs nothing."""
+        return {}
+
+    def describe(self) -> JsonObject:
+        """Return the weights, for the summary."""
+        return {"kind": "ppo", **self._weights, "context_tokens": self._sampler.context_tokens}

@@ -34,8 +34,6 @@ from genenv.types import (
     Verdict,
 )
 
-HELD_OUT = 300
-"""Number of held-out tasks with uniformly drawn parameters; the named ones come before them."""
 HELD_OUT_MULTIPLE = 7
 """Starts whose thousandths sum to a multiple of this occur in held-out tasks only."""
 _SHOWN = 1000
@@ -52,6 +50,8 @@ class ControlConfig(Settings, frozen=True):
     `{lift = [1.6, 0.4, 0.2]}`. Base tasks and held-out tasks are drawn uniformly from the same values."""
     base_tasks: int = Field(default=64, ge=1, le=10_000)
     """Number of base tasks."""
+    held_out_tasks: int = Field(default=300, ge=1, le=10_000)
+    """Number of held-out tasks with uniformly drawn parameters; the named levels come before them."""
 
     @model_validator(mode="after")
     def _values_are_physics(self) -> ControlConfig:
@@ -89,14 +89,17 @@ class Control(QuestionEnvironment):
     """The environment of mechanical systems."""
 
     name: ClassVar[str] = "control"
-    parameters, spec = _models(Pendulum)
+    parameters: ClassVar[type[BaseModel]] = _models(Pendulum)[0]
+    spec: ClassVar[type[BaseModel]] = _models(Pendulum)[1]
+    job: ClassVar[str] = Pendulum.job
     config: ClassVar[type[BaseModel]] = ControlConfig
 
     def __init__(self, settings: ControlConfig | None = None) -> None:
         self.settings: ControlConfig = settings or ControlConfig()
         self.system = find_system(self.settings.system)
-        self.job = self.system.job
-        self.parameters, self.spec = _models(type(self.system))
+        parameters, spec = _models(type(self.system))
+        for name, value in (("job", self.system.job), ("parameters", parameters), ("spec", spec)):
+            setattr(self, name, value)  # of the class they are those of the default system
         self.values: Mapping[str, tuple[float, ...]] = {
             name: tuple(self.settings.values.get(name, one.values))
             for name, one in self.system.parameters.items()
@@ -113,7 +116,9 @@ class Control(QuestionEnvironment):
             (f"held-out-{name}", self.spec.model_validate({**easiest, **physics, "start": start}))
             for name, (physics, start) in self.system.levels.items()
         ]
-        return held_out_tasks(self, [*named, *self._drawn("held-out", HELD_OUT, held_out=True)])
+        return held_out_tasks(
+            self, [*named, *self._drawn("held-out", self.settings.held_out_tasks, held_out=True)]
+        )
 
     def seeds(self) -> Sequence[Seed]:
         """Return the base data: tasks that a controller solves, with uniformly drawn parameters."""
@@ -147,7 +152,9 @@ class Control(QuestionEnvironment):
             f"{found}; add easier values"
         )
 
-    def _start(self, physics: Mapping[str, float], rng: random.Random, *, held_out: bool) -> tuple[float, ...]:
+    def _start(
+        self, physics: Mapping[str, float], rng: random.Random, *, held_out: bool
+    ) -> tuple[float, ...]:
         while True:
             start = tuple(round(one * _SHOWN) / _SHOWN for one in self.system.start(physics, rng))
             if _is_held_out(start) is held_out:
@@ -192,8 +199,8 @@ class Control(QuestionEnvironment):
             why = self.system.impossible(physics) or "none of the system's controllers does."
             return Rejection(RejectReason.ORACLE_FAILS, f"Nobody is known to solve it: {why}")
         question = (
-            f"{self.job} Reply with at most {self.system.steps} numbers, one for each time step: the torque or "
-            "force as a share of the largest, from -1 to 1."
+            f"{self.job} Reply with at most {self.system.steps} numbers, one for each time step: the torque "
+            "or force as a share of the largest, from -1 to 1."
         )
         return Task(
             id=task_id,
@@ -212,7 +219,7 @@ class Control(QuestionEnvironment):
         return self.system.start(easiest, random.Random(0))
 
     def _solution(self, level: Level) -> tuple[str, ...] | None:
-        """Return a demonstration by the first controller that solves a level, or none if it has no controller.
+        """Return a demonstration by the first controller that solves a level; empty if it has no controller.
 
         Returns:
             None if the level is not known to be solvable.
@@ -242,7 +249,9 @@ class Control(QuestionEnvironment):
 
     def surface(self, task: Task) -> str:
         """Return parameters and first state as words."""
-        return " ".join(f"{name}={value}".replace(" ", "") for name, value in task.spec.items())
+        start = cast("Sequence[float]", task.spec["start"])
+        words = [f"{name}{task.spec[name]}" for name in self.system.parameters]
+        return " ".join([*words, "".join(f"x{one}" for one in start)]).replace(".", "p").replace("-", "n")
 
     def _skills(self, spec: BaseModel) -> tuple[str, ...]:
         """Return each parameter with the place of its value among those that can be set: 1 is the easiest."""

@@ -4,8 +4,8 @@
 
 An episode ends as soon as the goal has held for `hold` steps in a row, where the state fails, or after the
 system's number of steps. Actions are shares of the largest torque or force, in thousandths, so that text
-holds them exactly. States are rounded to 1e-7 after each step: a trajectory that is computed again, in another
-batch or on another processor, does not drift away from unstable states.
+holds them exactly. States are rounded to 1e-7 after each step: a trajectory that is computed again, in
+another batch or on another processor, does not drift away from unstable states.
 
 Shapes: N = trajectories, T = steps of a trajectory, D = observed numbers.
 """
@@ -55,18 +55,24 @@ class Level:
             ValueError: there is none.
         """
         line = next((line for line in reversed(prompt.splitlines()) if line.startswith("{")), "")
-        found = cast("dict[str, Any]", json.loads(line))
         try:
+            found = cast("dict[str, Any]", json.loads(line))
             system, start = str(found.pop("system")), tuple(map(float, found.pop("start")))
-        except (KeyError, TypeError) as error:
+            physics = {name: float(value) for name, value in found.items()}
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise ValueError("the prompt describes no level") from error
-        return Level(system=system, physics={name: float(value) for name, value in found.items()}, start=start)
+        return Level(system=system, physics=physics, start=start)
 
 
 def advance(
-    system: System, state: State, held: Number, action: Number, physics: Physics, xp: Any  # noqa: ANN401
+    system: System,
+    state: State,
+    held: Number,
+    action: Number,
+    physics: Physics,
+    xp: Any,  # noqa: ANN401
 ) -> tuple[State, Number, Number]:
-    """Take one step; return the new state, the steps in a row at the goal, and the quality of the new state."""
+    """Take one step; return the new state, its steps in a row at the goal, and its quality."""
     state = system.step(state, xp.clip(action, -1.0, 1.0), physics, xp)
     state = tuple(xp.rint(one * GRID) / GRID for one in state)
     held = xp.where(system.reached(state, physics, xp), held + 1, 0)
@@ -98,7 +104,9 @@ class Simulation:
         self.system, self.t = system, 0
         names = system.parameters
         self.physics = {name: np.array([level.physics[name] for level in levels]) for name in names}
-        self.state: State = tuple(np.array(column) for column in zip(*(one.start for one in levels), strict=True))
+        self.state: State = tuple(
+            np.array(column) for column in zip(*(one.start for one in levels), strict=True)
+        )
         self.held, self.done = np.zeros(len(levels)), np.zeros(len(levels), dtype=bool)
         self._fixed = [
             _scaled(self.physics[name], min(one.values), max(one.values)) for name, one in names.items()
@@ -118,11 +126,10 @@ class Simulation:
 
     def step(self, actions_N: Floats) -> Floats:
         """Take one step; return [N] rewards, 0 for trajectories that had ended."""
-        state, held, quality_N = advance(
-            self.system, self.state, self.held, actions_N, self.physics, np
-        )
+        state, held, quality_N = advance(self.system, self.state, self.held, actions_N, self.physics, np)
         going = ~self.done
-        self.state = tuple(np.where(going, new, old) for new, old in zip(state, self.state, strict=True))
+        pairs = zip(state, self.state, strict=True)
+        self.state = tuple([np.where(going, new, old) for new, old in pairs])
         self.held = np.where(going, held, self.held)
         success_N = going & (self.held >= self.physics.get("hold", 1))
         rewards_N = np.where(going, step_reward(self.system, self.t, quality_N, success_N), 0.0)
@@ -163,7 +170,9 @@ def replay(level: Level, act: Sequence[float] | Any) -> Replayed:  # noqa: ANN40
         elif step < len(act):
             action = act[step]
         else:
-            return Replayed(reward=reward, success=False, actions=tuple(taken), why=f"It ends after {step} steps.")
+            return Replayed(
+                reward=reward, success=False, actions=tuple(taken), why=f"It ends after {step} steps."
+            )
         taken.append(action)
         state, held, quality = advance(system, state, held, action, physics, SCALARS)
         success = bool(held >= hold)

@@ -30,14 +30,16 @@ Physics: TypeAlias = Mapping[str, Number]
 Controller: TypeAlias = Callable[[State], float]
 """Maps the state of one trajectory to an action; it is clipped to [-1, 1]."""
 
-SCALARS: Any = SimpleNamespace(
-    sin=math.sin,
-    cos=math.cos,
-    exp=math.exp,
-    clip=lambda x, low, high: low if x < low else high if x > high else x,
-    rint=round,
-    where=lambda condition, yes, no: yes if condition else no,
-)
+
+def _clip(x: float, low: float, high: float) -> float:
+    return low if x < low else high if x > high else x
+
+
+def _where(condition: bool, yes: float, no: float) -> float:
+    return yes if condition else no
+
+
+SCALARS: Any = SimpleNamespace(sin=math.sin, cos=math.cos, clip=_clip, rint=round, where=_where)
 """The functions of numpy that systems use, for floats: a step of one trajectory takes microseconds."""
 
 
@@ -76,7 +78,7 @@ class System(ABC):
 
     @abstractmethod
     def reached(self, state: State, physics: Physics, xp: Any) -> Number:  # noqa: ANN401
-        """Return whether a state fulfills the goal. It must do so for `hold` steps in a row, if there is one."""
+        """Return whether a state fulfills the goal. It must do so for `hold` steps in a row."""
 
     @abstractmethod
     def quality(self, state: State, physics: Physics, xp: Any) -> Number:  # noqa: ANN401
@@ -100,8 +102,8 @@ class System(ABC):
 
 
 def _even(low: float, high: float) -> tuple[float, ...]:
-    """Return eight evenly spaced values, rounded to three decimals; from high to low if `low` is greater."""
-    return tuple(round(low + (high - low) * i / 7, 3) for i in range(8))
+    """Return eight evenly spaced values with three significant digits; descending if `low` is greater."""
+    return tuple(float(f"{low + (high - low) * i / 7:.3g}") for i in range(8))
 
 
 class Pendulum(System):
@@ -127,7 +129,10 @@ class Pendulum(System):
     levels: ClassVar = {
         "earth": ({"lift": 0.5, "gravity": 9.8, "length": 1, "tolerance": 0.2, "hold": 20}, (3.003, 0.0)),
         "mars": ({"lift": 0.5, "gravity": 3.7, "length": 1, "tolerance": 0.2, "hold": 20}, (3.003, 0.0)),
-        "weak-motor": ({"lift": 0.25, "gravity": 9.8, "length": 1, "tolerance": 0.2, "hold": 20}, (3.003, 0.0)),
+        "weak-motor": (
+            {"lift": 0.25, "gravity": 9.8, "length": 1, "tolerance": 0.2, "hold": 20},
+            (3.003, 0.0),
+        ),
         "long-hold": ({"lift": 0.5, "gravity": 9.8, "length": 1, "tolerance": 0.2, "hold": 40}, (3.003, 0.0)),
         "narrow": ({"lift": 0.5, "gravity": 9.8, "length": 1, "tolerance": 0.05, "hold": 20}, (3.003, 0.0)),
     }
@@ -219,7 +224,7 @@ class CartPole(System):
         return abs(state[0]) <= physics["width"]
 
     def failed(self, state: State, physics: Physics) -> Number:
-        """Return whether the pole has fallen by 12 degrees or the cart has left the track, as in gymnasium."""
+        """Return whether the pole leans by 12 degrees or the cart has left the track, as in gymnasium."""
         return (abs(state[0]) > 2.4) | (abs(state[2]) > 12 * 2 * math.pi / 360)
 
     def quality(self, state: State, physics: Physics, xp: Any) -> Number:  # noqa: ANN401
@@ -238,11 +243,9 @@ class CartPole(System):
             def act(state: State, rate: float = rate) -> float:
                 x, speed, theta, spin = state
                 sin, cos = math.sin(theta), math.cos(theta)
-                lean = SCALARS.clip(-(x + 1.5 * speed) * 1.5 / physics["gravity"], -0.12, 0.12)
+                lean = _clip(-(x + 1.5 * speed) * 1.5 / physics["gravity"], -0.12, 0.12)
                 turn = -(rate**2) * (theta - lean) - 2 * rate * spin
-                push = (
-                    physics["gravity"] * sin - turn * length * (4.0 / 3.0 - mass * cos**2 / total)
-                ) / cos
+                push = (physics["gravity"] * sin - turn * length * (4.0 / 3.0 - mass * cos**2 / total)) / cos
                 return (push * total - mass * length * spin**2 * sin) / physics["force"]
 
             yield act
@@ -363,7 +366,7 @@ class TwoLinkArm(System):
         return -xp.cos(state[0]) - xp.cos(state[0] + state[1])
 
     def quality(self, state: State, physics: Physics, xp: Any) -> Number:  # noqa: ANN401
-        """Return the height of the tip, as a share of the way from the lowest point to the goal, at most 1."""
+        """Return the height of the tip: its share of the way from the lowest point to the goal, at most 1."""
         return xp.clip((self._height(state, xp) + 2) / (physics["height"] + 2), 0, 1)
 
     def observe(self, state: State, physics: Physics, xp: Any) -> Sequence[Number]:  # noqa: ANN401
@@ -372,7 +375,7 @@ class TwoLinkArm(System):
         return xp.cos(one), xp.sin(one), xp.cos(two), xp.sin(two), fast / 4, faster / 8
 
     def controllers(self, physics: Physics) -> Iterator[Controller]:
-        """Yield energy pumping: torque in the direction in which the outer, or against the inner, link turns."""
+        """Yield energy pumping: torque with the turn of the outer link, or against that of the inner one."""
         yield lambda state: math.copysign(1.0, state[3])
         yield lambda state: -math.copysign(1.0, state[2])
 
