@@ -263,7 +263,7 @@ def test_a_run_is_resumed_to_the_same_numbers_and_its_agent_evaluated(tmp_path: 
         "eval", "held-out", "--policy", str(tmp_path / "whole"), "--out", str(out), "--split", "measured"
     )
     (summary,) = out.glob("*.summary.json")
-    success = json.loads(summary.read_text())["score"]
+    success = json.loads(summary.read_text())["figures"][0]["value"]
     assert success == pytest.approx(metrics(tmp_path / "whole")[-1]["agent/eval_success"])
     assert "regraded: 0 of 6 scores" in succeeds("eval", "--regrade", str(out)).stdout
     assert "not a language model" in refused("export-agent", str(tmp_path / "whole"))
