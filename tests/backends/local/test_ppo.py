@@ -106,6 +106,17 @@ def test_a_trajectory_that_reaches_the_token_limit_is_not_finished(env: Control)
     group = groups_of(env, sampler, replace(RANDOM, max_new_tokens=9))[0]
     assert {trace.stop_reason for trace in group.traces} == {"length"}
     assert group.traces[0].response_tokens == 8
+    prompt = sampler.render(group.task.messages, first=True)
+
+    async def together() -> Sequence[Any]:
+        limits = (1, 5, 121)
+        asked = [SampleRequest(prompt_ids=prompt, max_tokens=most, stream=1) for most in limits]
+        return await asyncio.gather(*map(sampler.sample, asked))
+
+    none, few, all_ = asyncio.run(together())
+    assert (len(none.token_ids), len(few.token_ids), none.finished, few.finished) == (0, 4, False, False)
+    assert all_.finished
+    assert all_.token_ids[:4] == few.token_ids
 
 
 @pytest.mark.parametrize(

@@ -206,6 +206,7 @@ def test_a_start_of_another_size_is_refused() -> None:
     [
         ({"system": "pendulun"}, "did you mean 'pendulum'"),
         ({"system": "os:path"}, "environment.system"),
+        ({"system": "collections:Counter"}, "Counter lacks parameters, steps, job"),
         ({"values": {"mass": [1.0]}}, "pendulum has no parameter 'mass'; it has lift, tolerance"),
         ({"values": {"lift": [0.5, -2.0]}}, r"lift is \[0.5, -2.0\], but takes one number or more from 0.01"),
         ({"values": {"lift": []}}, "takes one number or more"),

@@ -120,7 +120,8 @@ class ActionSampler(ScriptedSampler):
     @torch.no_grad()
     def _sampled(self, requests: Sequence[SampleRequest]) -> list[Completion]:
         simulation = Simulation(self.system, [_level(self.system, one.prompt_ids) for one in requests])
-        steps = min(self.system.steps, max(one.max_tokens for one in requests) - 1)
+        room_N = np.array([one.max_tokens - 1 for one in requests])  # the end token has a place as well
+        steps = max(1, min(self.system.steps, int(room_N.max())))
         temperature_N = np.array([one.temperature for one in requests])
         noise_NT = np.stack([np.random.default_rng(one.stream).standard_normal(steps) for one in requests])
         lengths_N, taken = np.zeros(len(requests), dtype=int), list[np.ndarray]()
@@ -143,9 +144,13 @@ class ActionSampler(ScriptedSampler):
         ids_NT, logprobs_NT = np.stack(taken, 1).tolist(), np.stack(logprobs, 1).tolist()
         advance(tokens=int(lengths_N.sum()))
         return [
-            self._completion(ids[:length], own[:length], finished=bool(done))
-            for ids, own, length, done in zip(
-                ids_NT, logprobs_NT, lengths_N.tolist(), simulation.done, strict=True
+            self._completion(ids[:length], own[:length], finished=finished)
+            for ids, own, length, finished in zip(
+                ids_NT,
+                logprobs_NT,
+                np.minimum(lengths_N, room_N).tolist(),
+                (simulation.done & (lengths_N <= room_N)).tolist(),
+                strict=True,
             )
         ]
 

@@ -36,6 +36,8 @@ from genenv.types import (
 
 HELD_OUT_MULTIPLE = 7
 """Starts whose thousandths sum to a multiple of this occur in held-out tasks only."""
+_RANDOM_TRIES = 4
+"""A task that one of so many random trajectories solves is not among base and held-out tasks."""
 _SHOWN = 1000
 """Starts are drawn in units of one over this."""
 
@@ -132,24 +134,25 @@ class Control(QuestionEnvironment):
         return self._held_out
 
     def _drawn(self, name: str, number: int, *, held_out: bool) -> Iterator[tuple[str, BaseModel]]:
-        """Yield ids and specs of solvable tasks with uniformly drawn parameters.
+        """Yield ids and specs with uniformly drawn parameters that are neither unsolved nor trivial.
 
         Raises:
-            UsageError: hardly any draw is solvable.
+            UsageError: hardly any draw is one.
         """
         found = 0
         for draw in range(50 * number):
             rng = generator(0, "control", self.settings.system, name, draw)
             physics = {name: rng.choice(values) for name, values in self.values.items()}
             start = self._start(physics, rng, held_out=held_out)
-            if self._solution(Level(system=self.settings.system, physics=physics, start=start)) is not None:
+            level = Level(system=self.settings.system, physics=physics, start=start)
+            if self._solution(level) is not None and not self._is_trivial(level, rng):
                 yield f"{name}-{found:04d}", self.spec.model_validate({**physics, "start": start})
                 found += 1
             if found == number:
                 return
         raise UsageError(
-            f"environment.values: of {50 * number} tasks drawn from these values a controller solves only "
-            f"{found}; add easier values"
+            f"environment.values: of {50 * number} tasks drawn from these values only {found} are solved by "
+            "a controller and not by random actions; add other values"
         )
 
     def _start(
@@ -241,7 +244,13 @@ class Control(QuestionEnvironment):
 
     def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:
         """Return uniformly drawn numbers, one for each step."""
-        return (written([round(rng.uniform(-1, 1), 3) for _ in range(self.system.steps)]),)
+        return (written(self._random_actions(rng)),)
+
+    def _random_actions(self, rng: random.Random) -> list[float]:
+        return [round(rng.uniform(-1, 1), 3) for _ in range(self.system.steps)]
+
+    def _is_trivial(self, level: Level, rng: random.Random) -> bool:
+        return any(replay(level, self._random_actions(rng)).success for _ in range(_RANDOM_TRIES))
 
     def steps(self, task: Task) -> int:
         """Return the number of time steps of the demonstration, or the most there are."""

@@ -395,6 +395,9 @@ SYSTEMS: Mapping[str, type[System]] = {
 """The built-in systems of `environment.system`, by name."""
 
 
+_NEEDED = ("parameters", "steps", "job", "start", "step", "reached", "quality", "observe")
+
+
 @functools.cache
 def find_system(name: str) -> System:
     """Return a system by name: one of `SYSTEMS`, or a user-defined class, `module:Class`.
@@ -403,7 +406,7 @@ def find_system(name: str) -> System:
         UsageError: there is no such system.
     """
     if is_own(name):
-        return cast(type[System], own_part("environment.system", name))()
+        return cast(type[System], own_part("environment.system", name, methods=_NEEDED))()
     if name not in SYSTEMS:
         raise unknown_name("system", name, SYSTEMS)
     return SYSTEMS[name]()
