@@ -14,12 +14,12 @@ import pytest
 from pydantic import ValidationError
 
 from genenv.environments import load_environment
-from genenv.environments.common import at_random
+from genenv.environments.common import at_random, schema_of
 from genenv.environments.control.environment import Control, ControlConfig
 from genenv.environments.control.simulation import Level, Simulation, read_actions, replay, written
 from genenv.environments.control.systems import SCALARS, SYSTEMS, Parameter, Pendulum, find_system
 from genenv.gate.gate import examined
-from genenv.types import Lineage, Origin, Rejection, RejectReason, Task
+from genenv.types import JsonObject, Lineage, Origin, Profile, Rejection, RejectReason, Task
 
 STEPS = 25_000
 """Random steps of each system; 10^5 of all four."""
@@ -100,27 +100,39 @@ def env(request: pytest.FixtureRequest) -> Control:
     )
 
 
-def built(env: Control, physics: dict[str, Any], start: tuple[float, ...] | None = None) -> Task | Rejection:
+def built(env: Control, spec: Any) -> Task | Rejection:
     lineage = Lineage(origin=Origin.GENERATED, seed_id="seed-0000", context_id="c", generation_id="g")
-    spec = env.drawn(env.parameters.model_validate(physics), env.seeds()[0], random.Random(1))
-    if start is not None:
-        spec = env.spec.model_validate({**physics, "start": start})
-    return env.build(cast(Any, spec), task_id="t", lineage=lineage, rng=random.Random(0))
+    model = env.spec.model_validate(spec) if isinstance(spec, dict) else spec
+    return env.build(model, task_id="t", lineage=lineage, rng=random.Random(0))
 
 
 def test_what_the_simulator_sets_is_a_task_that_a_controller_solves(env: Control) -> None:
     rng, reasons = random.Random(0), []
     for _ in range(10):
-        physics = at_random(env.parameter_options(env.seeds()[0]), rng)
-        task = built(env, dict(physics))
+        places = at_random(env.parameter_options(env.seeds()[0]), rng)
+        task = built(env, env.drawn(env.parameters.model_validate(places), env.seeds()[0], random.Random(1)))
         if isinstance(task, Task):
-            assert {name: task.spec[name] for name in physics} == physics
+            for name, place in cast(dict[str, int], places).items():
+                assert task.spec[name] == env.values[name][place - 1]
+                assert f"{name}:{place}" in task.skills
             assert env.check(task, task.oracle).success
             assert env.steps(task) == len(task.oracle[0].split()) <= env.system.steps
             reasons.append(examined(env, task, rng))
         else:
             assert task.reason is RejectReason.ORACLE_FAILS
     assert reasons.count(None) >= 4
+
+
+@pytest.mark.long
+def test_a_model_can_write_all_that_can_be_set(
+    env: Control, written_under: Callable[[JsonObject, JsonObject], bool]
+) -> None:
+    seed, rng = env.seeds()[0], random.Random(0)
+    options = env.parameter_options(seed)
+    for place in range(8):
+        chosen = {name: values[place % len(values)] for name, values in options[0].items()}
+        assert written_under(schema_of(options), chosen)
+        assert written_under(env.spec_schema(seed), env.variation(seed, rng))
 
 
 def test_many_trajectories_at_once_are_each_of_them_alone(env: Control) -> None:
@@ -143,8 +155,7 @@ def test_held_out_tasks_are_named_levels_and_starts_that_no_other_task_has(env: 
     assert [task.id for task in env.held_out()[:named]] == [f"held-out-{name}" for name in env.system.levels]
     assert all(env.check(task, task.oracle).success for task in env.held_out())
     task = env.held_out()[named]
-    physics = {name: value for name, value in task.spec.items() if name != "start"}
-    refused = built(env, physics, cast(Any, task.spec["start"]))
+    refused = built(env, dict(task.spec))
     assert isinstance(refused, Rejection)
     assert refused.reason is RejectReason.HELD_OUT
 
@@ -184,7 +195,7 @@ def test_a_reply_that_is_no_list_of_numbers_is_not_readable(reply: str) -> None:
 
 def test_a_pole_that_cannot_be_lifted_is_refused() -> None:
     env = Control(ControlConfig(base_tasks=1, held_out_tasks=1))
-    rejected = built(env, {**EASY, "lift": 0.02, "friction": 5.0, "tolerance": 0.01}, (3.0, 0.0))
+    rejected = built(env, {**EASY, "lift": 0.02, "friction": 5, "tolerance": 0.01, "start": (3, 0)})
     assert isinstance(rejected, Rejection)
     assert rejected.reason is RejectReason.ORACLE_FAILS
 
@@ -196,7 +207,7 @@ def test_physics_outside_their_range_are_no_spec(wrong: dict[str, Any]) -> None:
 
 
 def test_a_start_of_another_size_is_refused() -> None:
-    rejected = built(Control(ControlConfig(base_tasks=1, held_out_tasks=1)), EASY, (1.0, 0.0, 0.0))
+    rejected = built(Control(ControlConfig(base_tasks=1, held_out_tasks=1)), {**EASY, "start": (1, 0, 0)})
     assert isinstance(rejected, Rejection)
     assert rejected.explanation == "The first state has 3 numbers, not 2."
 
@@ -220,7 +231,12 @@ def test_wrong_settings_are_one_sentence(settings: dict[str, Any], sentence: str
 def test_values_of_the_settings_are_those_of_all_tasks() -> None:
     env = Control(ControlConfig(values={"lift": [0.5, 0.7]}, base_tasks=20))
     assert {seed.spec["lift"] for seed in env.seeds()} == {0.5, 0.7}
-    assert env.parameter_options(env.seeds()[0])[0]["lift"] == [0.5, 0.7]
+    assert env.parameter_options(env.seeds()[0])[0]["lift"] == [1, 2]
+    (asked,) = env.parameter_messages(env.seeds()[0], Profile(overall=0.25), 0.5)
+    assert asked.content == (
+        "It solves 25% now.\nSet lift 1-2, tolerance 1-8, hold 1-8, gravity 1-8, length 1-8, friction 1-8 "
+        "(1 is easiest) to be solved 50%."
+    )
 
 
 class Slow(Pendulum):

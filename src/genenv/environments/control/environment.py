@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, cast
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
 from genenv.environments.base import Options, failed
-from genenv.environments.common import QuestionEnvironment, asked_for, held_out_tasks, seeds_of
+from genenv.environments.common import QuestionEnvironment, held_out_tasks, profile_line, seeds_of
 from genenv.environments.control.simulation import Level, read_actions, replay, written
 from genenv.environments.control.systems import Pendulum, System, find_system
 from genenv.errors import UsageError
@@ -74,38 +74,50 @@ class ControlConfig(Settings, frozen=True):
         return self
 
 
+_STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
 @functools.cache
-def _models(system: type[System]) -> tuple[type[BaseModel], type[BaseModel]]:
-    """Return the models of a system's parameters and of its specs, which have a first state too."""
-    strict = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+def _spec_model(system: type[System]) -> type[BaseModel]:
+    """Return the model of a system's specs: parameters and first state."""
     fields: dict[str, Any] = {
         name: (Annotated[float, Field(ge=one.low, le=one.high)], ...)
         for name, one in system.parameters.items()
     }
     start = (tuple[float, ...], Field(min_length=1, max_length=16))
-    parameters = create_model("ControlParameters", __config__=strict, **fields)
-    return parameters, create_model("ControlSpec", __config__=strict, **fields, start=start)
+    return create_model("ControlSpec", __config__=_STRICT, **fields, start=start)
+
+
+@functools.cache
+def _parameter_model(sizes: tuple[tuple[str, int], ...]) -> type[BaseModel]:
+    """Return the model of the parameters that a simulator writes, from the number of values of each.
+
+    A value is written as its place, from 1: places have neighbors, and every grammar writes them alike.
+    """
+    fields: dict[str, Any] = {name: (Annotated[int, Field(ge=1, le=size)], ...) for name, size in sizes}
+    return create_model("ControlParameters", __config__=_STRICT, **fields)
 
 
 class Control(QuestionEnvironment):
     """The environment of mechanical systems."""
 
     name: ClassVar[str] = "control"
-    parameters: ClassVar[type[BaseModel]] = _models(Pendulum)[0]
-    spec: ClassVar[type[BaseModel]] = _models(Pendulum)[1]
+    parameters: ClassVar[type[BaseModel]] = _parameter_model(())
+    spec: ClassVar[type[BaseModel]] = _spec_model(Pendulum)
     job: ClassVar[str] = Pendulum.job
     config: ClassVar[type[BaseModel]] = ControlConfig
 
     def __init__(self, settings: ControlConfig | None = None) -> None:
         self.settings: ControlConfig = settings or ControlConfig()
         self.system = find_system(self.settings.system)
-        parameters, spec = _models(type(self.system))
-        for name, value in (("job", self.system.job), ("parameters", parameters), ("spec", spec)):
-            setattr(self, name, value)  # of the class they are those of the default system
         self.values: Mapping[str, tuple[float, ...]] = {
             name: tuple(self.settings.values.get(name, one.values))
             for name, one in self.system.parameters.items()
         }
+        parameters = _parameter_model(tuple((name, len(values)) for name, values in self.values.items()))
+        spec = _spec_model(type(self.system))
+        for name, value in (("job", self.system.job), ("parameters", parameters), ("spec", spec)):
+            setattr(self, name, value)  # those of the class are of the default system
 
     @functools.cached_property
     def _seeds(self) -> list[Seed]:
@@ -172,17 +184,22 @@ class Control(QuestionEnvironment):
         return {**physics, "start": list(self._start(physics, rng, held_out=False))}
 
     def parameter_options(self, seed: Seed) -> Options:
-        """Return all parameters, the same for every seed; see `HasParameters`."""
-        return [{name: list(dict.fromkeys(values)) for name, values in self.values.items()}]
+        """Return all parameters, the same for every seed; the gate refuses what nobody can solve."""
+        return [{name: list(range(1, len(values) + 1)) for name, values in self.values.items()}]
 
     def parameter_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
-        """Return the job, the target and the success rates; see `HasParameters`."""
-        system = f"{self.job} The agent should solve {target:.0%}."
-        return asked_for(system, profile, (), thing="task")
+        """Return parameters, target and success rates in about 150 characters; see `HasParameters`.
+
+        Very small simulators read it too: the tiny one has 256 tokens, of one character each.
+        """
+        ranges = ", ".join(f"{name} 1-{len(values)}" for name, values in self.values.items())
+        text = f"{profile_line(profile, ())}Set {ranges} (1 is easiest) to be solved {target:.0%}."
+        return (Message(role="user", content=text),)
 
     def drawn(self, parameters: BaseModel, seed: Seed, rng: random.Random) -> BaseModel | Rejection:
-        """Return a spec with these parameters and a random first state."""
-        physics = parameters.model_dump()
+        """Return a spec with the values at these places and a random first state."""
+        places = cast("Mapping[str, int]", parameters.model_dump())
+        physics = {name: self.values[name][place - 1] for name, place in places.items()}
         return self.spec.model_validate({**physics, "start": self._start(physics, rng, held_out=False)})
 
     def build(
