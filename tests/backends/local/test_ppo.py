@@ -200,6 +200,19 @@ def test_demonstrations_are_imitated(env: Control) -> None:
     assert sum(after) > sum(before) + 1
 
 
+def test_demonstrations_beside_rollouts_leave_the_value_loss_to_these(env: Control) -> None:
+    sampler, trainer = opened(env)
+    task = env.held_out()[0]
+    trace = asyncio.run(demonstration(env, sampler, task))
+    batch = ppo_credit(groups_of(env, sampler), {task.id: trace}, GrpoConfig(epochs=3), temperature=0.5)
+    assert {datum.temperature for datum in batch.data} == {0.5, 1.0}
+    value = [parameter.clone() for parameter in trainer.network.value.parameters()]
+    done = asyncio.run(learn(trainer, batch, player="agent", learning_rate=0.003, seed=0))
+    assert (done.steps, done.skipped) == (3, 0)
+    after = list(trainer.network.value.parameters())
+    assert not any(torch.equal(a, b) for a, b in zip(value, after, strict=True))
+
+
 def test_a_loss_that_is_not_finite_is_skipped_and_changes_nothing(env: Control) -> None:
     sampler, trainer = opened(env)
     data = [replace(one, advantages=(math.nan,) * len(one.weights)) for one in data_of(env, sampler)]

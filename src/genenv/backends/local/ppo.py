@@ -70,11 +70,11 @@ class PolicyNetwork(nn.Module):
         self.value = _network(observed, config.hidden, gain=1.0)
         self.log_std = nn.Parameter(torch.tensor(math.log(config.initial_std)))
 
-    def logprobs(self, states: Tensor, actions: Tensor, temperature: float) -> Tensor:
+    def logprobs(self, states: Tensor, actions: Tensor, temperature: float | Tensor) -> Tensor:
         """Return [M] log-densities of actions. Nats."""
         return self.at(states, temperature).log_prob(actions)
 
-    def at(self, states: Tensor, temperature: float) -> torch.distributions.Normal:
+    def at(self, states: Tensor, temperature: float | Tensor) -> torch.distributions.Normal:
         """Return the distribution of the action in each of [M] states."""
         std = self.log_std.exp() * temperature
         return torch.distributions.Normal(self.mean(states)[:, 0], std, validate_args=False)
@@ -266,21 +266,29 @@ class PpoTrainer:
             raise UpdateSkipped("there is no token to learn from")
         with blocking():
             data = [_of_actions(datum) for datum in data]
-            found, values = self._trajectories(data), Tokens.of(data, torch.device("cpu"))
-            temperature = data[0].temperature
-            pairs = list(zip(found, data, strict=True))
-            states = torch.cat([one.states_TD[_counts(datum)] for one, datum in pairs])
-            actions = torch.cat([one.actions_T[_counts(datum)] for one, datum in pairs])
+            found, tokens_M = self._trajectories(data), Tokens.of(data, torch.device("cpu"))
+            counts, lengths = [_counts(datum) for datum in data], tokens_M.lengths
+            states = torch.cat([one.states_TD[own] for one, own in zip(found, counts, strict=True)])
+            actions = torch.cat([one.actions_T[own] for one, own in zip(found, counts, strict=True)])
+            temperature = torch.tensor([one.temperature for one in data]).repeat_interleave(
+                torch.tensor(lengths)
+            )
             policy = self.network.at(states, temperature)
             reference = None
             if self.reference is not None and objective.kl_coefficient:
                 reference = self.reference.logprobs(states, actions, temperature)
-            entropy = policy.entropy().expand(len(actions)) if objective.entropy_coefficient else None
-            loss, sums = token_losses(policy.log_prob(actions), values, objective, reference, entropy)
-            targets = [one.returns_T[_counts(d)] for one, d in pairs if one.returns_T is not None]
-            if len(targets) == len(pairs):
-                error_M = (self.network.value(states)[:, 0] - torch.cat(targets)) ** 2
-                loss = loss + self.config.value_coefficient * (error_M * values.weight_M).sum()
+            entropy = policy.entropy() if objective.entropy_coefficient else None
+            loss, sums = token_losses(policy.log_prob(actions), tokens_M, objective, reference, entropy)
+            parts = zip(found, counts, states.split(lengths), tokens_M.weight_M.split(lengths), strict=True)
+            judged = [
+                (own_states, one.returns_T[own], weights)
+                for one, own, own_states, weights in parts
+                if one.returns_T is not None
+            ]
+            if judged:  # not demonstrations
+                judged_states, returns_M, weight_M = map(torch.cat, zip(*judged, strict=True))
+                error_M = (self.network.value(judged_states)[:, 0] - returns_M) ** 2
+                loss = loss + self.config.value_coefficient * (error_M * weight_M).sum()
             if not math.isfinite(loss.item()):
                 self.optimizer.clear()
                 raise UpdateSkipped("the loss is not finite")

@@ -21,7 +21,15 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from genenv.environments.control.systems import SCALARS, Number, Physics, State, System, find_system
+from genenv.environments.control.systems import (
+    SCALARS,
+    Controller,
+    Number,
+    Physics,
+    State,
+    System,
+    find_system,
+)
 
 Floats = NDArray[np.float64]
 
@@ -155,7 +163,7 @@ class Replayed:
     """How it ended, in a sentence."""
 
 
-def replay(level: Level, act: Sequence[float] | Any) -> Replayed:  # noqa: ANN401 - or a `Controller`
+def replay(level: Level, act: Sequence[float] | Controller) -> Replayed:
     """Run one trajectory, from its actions or by a controller.
 
     Args:
@@ -166,7 +174,7 @@ def replay(level: Level, act: Sequence[float] | Any) -> Replayed:  # noqa: ANN40
     hold, reward, taken = physics.get("hold", 1), 0.0, list[float]()
     for step in range(system.steps):
         if callable(act):
-            action = to_unit(cast(float, act(state))) / UNIT
+            action = to_unit(act(state)) / UNIT
         elif step < len(act):
             action = act[step]
         else:
