@@ -110,8 +110,9 @@ def registered(kind: str, name: str, known: Iterable[str]) -> str:
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
-    """Return the error for an unregistered name. It suggests the nearest name and lists all names."""
+    """Return the error for an unregistered name. It suggests one that begins so or is near; lists all."""
     names, name = sorted(known), name[:_SHOWN]
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    begun = [one for one in names if name and one.startswith(name)]
+    close = begun or difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]!r}? " if close else ""
     return UsageError(f"unknown {kind} {name!r}; {hint}known: {', '.join(names)}")

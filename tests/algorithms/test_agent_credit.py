@@ -53,6 +53,13 @@ def test_grpo_learns_from_groups_whose_attempts_differ(groups) -> None:
     assert {datum.loss for datum in found.data} == {"ppo"}
 
 
+def test_ppo_takes_all_groups_and_leaves_advantages_to_the_trainer(groups) -> None:
+    found = lesson(groups, "ppo", {"a": groups[3].traces[0]})
+    assert len(found.units) == len(lesson(groups, "grpo", {}, skip_zero_advantage=False).units) + 1
+    assert all((datum.advantages is None) for datum in found.data)
+    assert {datum.loss for datum in found.data} == {"ppo", "nll"}
+
+
 @pytest.mark.parametrize("name", ALGORITHMS)
 @pytest.mark.parametrize("size", [1, 3, 100])
 def test_steps_have_at_most_so_many_groups(groups, name: str, size: int) -> None:
@@ -64,7 +71,7 @@ def test_steps_have_at_most_so_many_groups(groups, name: str, size: int) -> None
 def test_an_algorithm_that_there_is_not_is_refused_by_name() -> None:
     with pytest.raises(
         UsageError,
-        match=r'agent.algorithm.* is "ppo"; allowed: "grpo" or "sft" or "rft" '
+        match=r'agent.algorithm.* is "dpo"; allowed: "grpo" or "ppo" or "sft" or "rft" '
         r"or module",
     ):
-        load_config(None, ["agent.algorithm=ppo"])
+        load_config(None, ["agent.algorithm=dpo"])

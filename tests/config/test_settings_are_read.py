@@ -38,6 +38,7 @@ OWNERS = {
     "logging": ("runs/sinks.py",),
     "policy": ("backends/", "training/opening.py"),
     "policy.tinker": ("backends/tinker/",),
+    "policy.ppo": ("backends/local/ppo",),
     "policy.vllm": ("backends/vllm/",),
     "run": ("training/", "cli/"),
     "shift": ("training/task_pool.py", "training/opening.py"),

@@ -31,7 +31,7 @@ def test_solutions_and_wrong_answers_are_read_and_rubbish_is_not(name: str) -> N
         assert not env.check(task, ()).readable
         assert not env.check(task, ("",)).readable
         wrong = env.check(task, env.random_replies(task, random.Random(index)))
-        assert not wrong.success
+        assert not wrong.success or name == "control"  # random actions may reach a goal, if hardly ever
         # a random call may have arguments that its tool does not take
         assert wrong.readable or name == "tool_calling"
 

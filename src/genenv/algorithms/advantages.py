@@ -104,6 +104,26 @@ def grpo_credit(
     )
 
 
+def ppo_credit(
+    groups: Sequence[Group], solutions: Mapping[str, Trace], config: GrpoConfig, *, temperature: float
+) -> UpdateBatch:
+    """`ppo`: the batch of `grpo` with all groups, whose advantages the trainer's value function computes.
+
+    Args:
+        groups: rollouts.
+        solutions: demonstrations by task id.
+        config: loss, weights and number of steps.
+        temperature: sampling temperature of the rollouts.
+    """
+    whole = config.model_copy(update={"skip_zero_advantage": False})
+    batch = grpo_credit(groups, solutions, whole, temperature=temperature)
+    units = [
+        [replace(datum, advantages=None) if datum.is_policy_gradient else datum for datum in unit]
+        for unit in batch.units
+    ]
+    return replace(batch, units=units)
+
+
 Advantage = Callable[[Sequence[float]], Sequence[float]]
 """Maps the rewards of a group, [G >= 2], to the advantage of each rollout, [G]."""
 
@@ -303,6 +323,7 @@ def readings(trace: Trace) -> Iterator[Trace]:
 
 ALGORITHMS: Mapping[str, AgentCredit] = {
     "grpo": grpo_credit,
+    "ppo": ppo_credit,
     "sft": imitation_credit,
     "rft": rejection_credit,
 }

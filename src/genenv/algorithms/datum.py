@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from genenv.algorithms.settings import Moments
 from genenv.types import Choices, JsonObject
@@ -28,6 +28,7 @@ class Datum:
     loss: str
     """Name of the loss: one of `genenv.algorithms.losses.LOSSES`, or `module:function`."""
     advantages: tuple[float, ...] | None = None  # [T] advantages A, for policy gradients
+    """None, for policy gradients: the trainer's value function computes them (`Critic`)."""
     old_logprobs: tuple[float, ...] | None = None  # [T] nats, at sampling time; for policy gradients
     """None: use the log-probabilities under the weights at the start of the update."""
     temperature: float = 1.0
@@ -197,5 +198,18 @@ class Trainer(Protocol):
 
         Raises:
             DataError: the folder is damaged or belongs to another model.
+        """
+        ...
+
+
+@runtime_checkable
+class Critic(Protocol):
+    """Extends `Trainer` for trainers with a value function, which `agent.algorithm = "ppo"` needs."""
+
+    async def advantages(self, data: Sequence[Datum]) -> list[tuple[float, ...]]:
+        """Return [T] the advantage of each token of each completion; called once, before the first step.
+
+        The trainer knows the rewards of the steps, and keeps the targets of its value function for the steps
+        of this update.
         """
         ...

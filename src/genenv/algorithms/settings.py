@@ -31,8 +31,9 @@ SIMULATOR_ALGORITHMS = ("rwr", "grpo", "hindsight")
 class GrpoConfig(Settings, frozen=True):
     """How the agent trains on its rollouts and on demonstrations."""
 
-    algorithm: Annotated[str, AfterValidator(Names(("grpo", "sft", "rft")))] = "grpo"
-    """`grpo` trains on all rollouts, `rft` only on successful rollouts, `sft` only on demonstrations."""
+    algorithm: Annotated[str, AfterValidator(Names(("grpo", "ppo", "sft", "rft")))] = "grpo"
+    """`grpo` trains on all rollouts, `ppo` too, with advantages by the value function of the backend `ppo`;
+    `rft` trains only on successful rollouts, `sft` only on demonstrations."""
     loss: Annotated[str, AfterValidator(Names(("ppo", "gspo", "cispo", "importance_sampling")))] = "ppo"
     """Under `grpo`, the loss of a sampled token: PPO's clipped ratio, GSPO's clipped ratio of the sequence,
     CISPO's clipped weight, or importance sampling without clipping."""

@@ -27,7 +27,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from genenv.algorithms.datum import Datum, Trainer, UpdateBatch, averaged
+from genenv.algorithms.datum import Critic, Datum, Trainer, UpdateBatch, averaged
 from genenv.algorithms.losses import held, k3
 from genenv.algorithms.settings import Schedule
 from genenv.errors import UpdateSkipped
@@ -244,6 +244,7 @@ async def learn(
         done.region = TrustRegion(cap=batch.cap, retries=batch.cap_retries)
         if batch.units:
             await trainer.watch(probe(batch.data))
+    batch = await _judged(trainer, batch)
     units = await _compared(trainer, batch, done.mismatch)
     done.warn()
     compares = batch.importance_cap is None and all(d.old_logprobs is not None for d in _sampled(batch))
@@ -265,6 +266,18 @@ async def learn(
                 log.warning("an update of the %s was skipped: %s", player, reason)
                 done.skipped += 1
     return done
+
+
+async def _judged(trainer: Trainer, batch: UpdateBatch) -> UpdateBatch:
+    """Return the batch with advantages of the trainer's value function where the algorithm left them out."""
+    wanting = [datum for datum in _sampled(batch) if datum.advantages is None]
+    if not wanting:
+        return batch
+    assert isinstance(trainer, Critic)  # noqa: S101 - `build_players` refuses others before a run
+    values = await trainer.advantages(wanting)
+    found = {id(datum): replace(datum, advantages=own) for datum, own in zip(wanting, values, strict=True)}
+    units = [[found.get(id(datum), datum) for datum in unit] for unit in batch.units]
+    return replace(batch, units=units)
 
 
 async def _compared(trainer: Trainer, batch: UpdateBatch, mismatch: Mismatch) -> Sequence[Sequence[Datum]]:

@@ -137,12 +137,28 @@ class VllmConfig(Settings, frozen=True):
     none."""
 
 
+class PpoConfig(Settings, frozen=True):
+    """The policy and value network of the backend `ppo`. The update is set in `[agent]`."""
+
+    hidden: int = Field(default=48, ge=1, le=4096)
+    """Width of the two hidden layers of each network."""
+    initial_std: float = Field(default=0.6, ge=0.001, le=10)
+    """Standard deviation of the actions before the first update; largest action 1."""
+    gamma: float = Field(default=0.98, ge=0, le=1)
+    """Discount of rewards per time step, under `agent.algorithm = "ppo"`."""
+    gae_lambda: float = Field(default=0.95, ge=0, le=1)
+    """Lambda of generalized advantage estimation: 0 trusts the value network, 1 the rewards."""
+    value_coefficient: float = Field(default=0.5, ge=0, le=1000)
+    """Weight of the squared error of the value network in the loss."""
+
+
 class PolicyConfig(Settings, frozen=True):
     """The models behind both policies."""
 
     backend: Annotated[str, AfterValidator(_known_backend)] = "local"
     """What samples and trains: models on this machine; Python functions, to try an environment without a
-    model; a Tinker server; or this machine trains and vLLM servers sample."""
+    model; a Tinker server; or this machine trains and vLLM servers sample. `ppo`: the agent is a policy
+    network for the environment `control`, and `model` is that of the simulator."""
     model: str = Field(default=EMBEDDED, min_length=1, json_schema_extra=PLACE)
     """Base model: a known short name, a folder, or a name on the Hugging Face hub."""
     simulator_model: str | None = Field(default=None, min_length=1, json_schema_extra=PLACE)
@@ -212,6 +228,8 @@ class PolicyConfig(Settings, frozen=True):
     """The server of the backend `tinker`."""
     vllm: VllmConfig = Field(default_factory=VllmConfig)
     """The servers of the backend `vllm`."""
+    ppo: PpoConfig = Field(default_factory=PpoConfig)
+    """The networks of the backend `ppo`."""
     max_thinking_tokens: int | None = Field(default=None, ge=0, le=1_000_000)
     """Maximum tokens of a thought between `<think>` and `</think>`; the sampler then closes it. 0: at
     once."""

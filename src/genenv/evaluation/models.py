@@ -11,6 +11,7 @@ from pathlib import Path
 from genenv.backends.settings import EndpointConfig, PolicyConfig, SamplingConfig
 from genenv.chat.assistant import Assistant
 from genenv.config.run import load_config
+from genenv.environments import load_environment
 from genenv.errors import UsageError
 from genenv.runs.checkpoint import COMMITTED
 from genenv.runs.folder import RunFolder
@@ -89,7 +90,7 @@ def named_policy(name: str) -> NamedPolicy | None:
 
 
 def check_weights(run: Path, policy: PolicyConfig) -> None:
-    """Check that a run's weights are in its folder.
+    """Check that the weights of a run's language models are in its folder.
 
     Raises:
         UsageError: the weights are on a server, or the run has none.
@@ -99,6 +100,8 @@ def check_weights(run: Path, policy: PolicyConfig) -> None:
             f"the weights of {run} are on its Tinker server; each tinker.json in {run / 'checkpoints'} names "
             "their path there, which `tinker checkpoint download` takes"
         )
+    if policy.backend == "ppo":
+        raise UsageError(f"the agent of {run} is a policy network (policy.backend), not a language model")
     if policy.backend != "local":
         raise UsageError(f"{run} was played by scripts (policy.backend): there are no weights in it")
 
@@ -152,8 +155,11 @@ def _of_run(named: NamedPolicy, policy: PolicyConfig, sampling: SamplingConfig) 
 
     run, which = named.run, named.policy
     folder = RunFolder.open(run)
-    trained = load_config(folder.config).policy
-    check_weights(run, trained)
+    config = load_config(folder.config)
+    trained = config.policy
+    controls = trained.backend == "ppo" and which == "agent"
+    if not controls:
+        check_weights(run, trained)
     checkpoint, number = folder.checkpoint(named.round)
     base = (trained.simulator_model if which == "simulator" else None) or trained.model
     kept = {"lora_rank", "lora_alpha", "lora_targets"}
@@ -166,6 +172,12 @@ def _of_run(named: NamedPolicy, policy: PolicyConfig, sampling: SamplingConfig) 
         **{"model": base, "run": run.as_posix(), "round": number, "player": which},
         "files": _digest(checkpoint),
     }
+    if controls:
+        from genenv.backends.local.ppo import ActionAssistant
+
+        env = load_environment(config.environment.name, config.environment.settings)
+        weights = {key: value for key, value in weights.items() if key != "model"}
+        return ActionAssistant(trained, env, checkpoint / which, sampling, name=name, weights=weights)
     if trained.tuning == "full":
         whole = str(checkpoint / which)
         return _whole(whole, settings, sampling, name=name, weights={**weights, "tuning": "full"})

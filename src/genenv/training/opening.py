@@ -16,6 +16,7 @@ from pydantic import BaseModel
 
 from genenv.agent.policy import Agent, AgentConfig
 from genenv.algorithms.advantages import agent_credit
+from genenv.algorithms.datum import Critic
 from genenv.algorithms.losses import find_loss
 from genenv.algorithms.reward_weighting import simulator_credit
 from genenv.backends.base import Role, open_backend
@@ -157,6 +158,11 @@ def build_players(config: RunConfig, env: Environment) -> Policies:
         raise UsageError(
             f"backend {config.policy.backend!r} cannot score tasks under an older version of the agent: set "
             'curriculum.env_reward and curriculum.candidate_reward to other rewards than "progress"'
+        )
+    if config.agent.algorithm == "ppo" and not isinstance(opened.trainers["agent"], Critic):
+        raise UsageError(
+            f"agent.algorithm is 'ppo', but backend {config.policy.backend!r} has no value function: set "
+            "policy.backend to 'ppo', or agent.algorithm to 'grpo'"
         )
     agent = Agent(opened.samplers["agent"], opened.trainers["agent"], config.agent, seed=seed)
     simulator = None

@@ -37,6 +37,50 @@ from genenv.types import JsonObject
 log = logging.getLogger(__name__)
 
 
+class WaitingRequests:
+    """Collects the requests that wait at the same time, so that a sampler answers them as one batch.
+
+    Args:
+        sample_all: samples a completion for each request of a batch.
+    """
+
+    def __init__(self, sample_all: Callable[[Sequence[SampleRequest]], list[Completion]]) -> None:
+        self._sample_all = sample_all
+        self._pending: list[tuple[SampleRequest, asyncio.Future[Completion]]] = []
+
+    async def sample(self, request: SampleRequest) -> Completion:
+        """Return the completion of a request, once its batch has been sampled."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Completion] = loop.create_future()
+        self._pending.append((request, future))
+        if len(self._pending) == 1:
+            loop.call_soon(self._flush_when_quiet, 0, loop)
+        try:
+            return await future
+        finally:  # a cancelled request must not wait in the queue of an event loop that is gone
+            self._pending = [waiting for waiting in self._pending if waiting[1] is not future]
+
+    def _flush_when_quiet(self, seen: int, loop: asyncio.AbstractEventLoop) -> None:
+        """Run the batch once a full iteration of the event loop has brought no further request."""
+        if len(self._pending) != seen:
+            loop.call_soon(self._flush_when_quiet, len(self._pending), loop)
+            return
+        pending, self._pending = self._pending, []
+        try:
+            with blocking():
+                completions = self._sample_all([request for request, _ in pending])
+        except (KeyboardInterrupt, SystemExit):
+            raise  # these end the event loop, and with it all waiting coroutines
+        except BaseException as error:  # noqa: BLE001 - handed on to every waiting coroutine
+            for _, future in pending:
+                if not future.done():
+                    future.set_exception(error)
+            return
+        for (_, future), completion in zip(pending, completions, strict=True):
+            if not future.done():
+                future.set_result(completion)
+
+
 class LocalSampler(ChatSampler):
     """Samples with the weights of one policy (implements `Sampler`)."""
 
@@ -53,7 +97,7 @@ class LocalSampler(ChatSampler):
             max_thinking_tokens=model.config.max_thinking_tokens,
         )
         self.weights = weights
-        self._pending: list[tuple[SampleRequest, asyncio.Future[Completion]]] = []
+        self._waiting = WaitingRequests(lambda requests: self.sample_all(requests))
         self._kept_caches: MutableMapping[Conversation, KeptCache] = WeakKeyDictionary()
 
     @property
@@ -62,15 +106,7 @@ class LocalSampler(ChatSampler):
         return self.weights.model
 
     async def _sample(self, request: SampleRequest) -> Completion:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Completion] = loop.create_future()
-        self._pending.append((request, future))
-        if len(self._pending) == 1:
-            loop.call_soon(self._flush_when_quiet, 0, loop)
-        try:
-            return await future
-        finally:  # a cancelled request must not wait in the queue of an event loop that is gone
-            self._pending = [waiting for waiting in self._pending if waiting[1] is not future]
+        return await self._waiting.sample(request)
 
     def sample_all(self, requests: Sequence[SampleRequest]) -> list[Completion]:
         """Sample completions; if memory runs out, try once more with half as many rows at a time."""
@@ -85,26 +121,6 @@ class LocalSampler(ChatSampler):
         log.warning("sampling ran out of memory; again with %d rows at a time", rows)
         hardware.release_memory(self.model.device)
         return self._engine(rows, prefill // 2).run(requests)
-
-    def _flush_when_quiet(self, seen: int, loop: asyncio.AbstractEventLoop) -> None:
-        """Run the batch once a full iteration of the event loop has brought no further request."""
-        if len(self._pending) != seen:
-            loop.call_soon(self._flush_when_quiet, len(self._pending), loop)
-            return
-        pending, self._pending = self._pending, []
-        try:
-            with blocking():
-                completions = self.sample_all([request for request, _ in pending])
-        except (KeyboardInterrupt, SystemExit):
-            raise  # these end the event loop, and with it all waiting coroutines
-        except BaseException as error:  # noqa: BLE001 - handed on to every waiting coroutine
-            for _, future in pending:
-                if not future.done():
-                    future.set_exception(error)
-            return
-        for (_, future), completion in zip(pending, completions, strict=True):
-            if not future.done():
-                future.set_result(completion)
 
     def _engine(self, rows: int, prefill_tokens: int) -> Engine:
         def hidden(ids: Tensor, positions: Tensor, layout: AnyLayout) -> Tensor:

@@ -1,0 +1,1 @@
+"""Control of mechanical systems whose physics a simulator sets, for policies that write torques."""

@@ -1,0 +1,214 @@
+"""Simulation of levels: many trajectories at once for a policy in closed loop, and one from its actions.
+
+    reward = 0.75 mean quality + 0.25 success, and every step after success counts with quality 1
+
+An episode ends as soon as the goal has held for `hold` steps in a row, where the state fails, or after the
+system's number of steps. Actions are shares of the largest torque or force, in thousandths, so that text
+holds them exactly. States are rounded to 1e-7 after each step: a trajectory that is computed again, in
+another batch or on another processor, does not drift away from unstable states.
+
+Shapes: N = trajectories, T = steps of a trajectory, D = observed numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from genenv.environments.control.systems import (
+    SCALARS,
+    Controller,
+    Number,
+    Physics,
+    State,
+    System,
+    find_system,
+)
+
+Floats = NDArray[np.float64]
+
+GRID = 1e7
+"""States are whole multiples of one over this."""
+UNIT = 1000
+"""Actions are whole multiples of one over this."""
+MOST = 9 * UNIT
+"""The largest action that is written; everything beyond 1 acts like 1."""
+DENSE = 0.75
+"""Weight of the mean quality in the reward; success has the rest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """What a task fixes: the system, its parameters, and the first state."""
+
+    system: str
+    physics: Mapping[str, float]
+    start: tuple[float, ...]
+
+    def text(self) -> str:
+        """Return the level as a line of JSON, from which `read` makes an equal one."""
+        return json.dumps({"system": self.system, **self.physics, "start": list(self.start)})
+
+    @staticmethod
+    def read(prompt: str) -> Level:
+        """Return the level that the last line of JSON in a prompt describes.
+
+        Raises:
+            ValueError: there is none.
+        """
+        line = next((line for line in reversed(prompt.splitlines()) if line.startswith("{")), "")
+        try:
+            found = cast("dict[str, Any]", json.loads(line))
+            system, start = str(found.pop("system")), tuple(map(float, found.pop("start")))
+            physics = {name: float(value) for name, value in found.items()}
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            raise ValueError("the prompt describes no level") from error
+        return Level(system=system, physics=physics, start=start)
+
+
+def advance(
+    system: System,
+    state: State,
+    held: Number,
+    action: Number,
+    physics: Physics,
+    xp: Any,  # noqa: ANN401
+) -> tuple[State, Number, Number]:
+    """Take one step; return the new state, its steps in a row at the goal, and its quality."""
+    state = system.step(state, xp.clip(action, -1.0, 1.0), physics, xp)
+    state = tuple(xp.rint(one * GRID) / GRID for one in state)
+    held = xp.where(system.reached(state, physics, xp), held + 1, 0)
+    return state, held, system.quality(state, physics, xp)
+
+
+def step_reward(system: System, step: int, quality: Number, success: Number) -> Number:
+    """Return the part of the reward that a step earns; the parts of a trajectory sum to its reward.
+
+    Args:
+        system: says how many steps an episode has.
+        step: index of the step.
+        quality: of the state after it, in [0, 1].
+        success: whether the step ends the episode in success; then all later steps count with quality 1.
+    """
+    left = (system.steps - 1 - step) / system.steps
+    return DENSE * quality / system.steps + success * (DENSE * left + 1 - DENSE)
+
+
+class Simulation:
+    """Steps many levels of one system at once. Trajectories that have ended stay as they are.
+
+    Args:
+        system: the system.
+        levels: [N] levels, at least one.
+    """
+
+    def __init__(self, system: System, levels: Sequence[Level]) -> None:
+        self.system, self.t = system, 0
+        names = system.parameters
+        self.physics = {name: np.array([level.physics[name] for level in levels]) for name in names}
+        self.state: State = tuple(
+            np.array(column) for column in zip(*(one.start for one in levels), strict=True)
+        )
+        self.held, self.done = np.zeros(len(levels)), np.zeros(len(levels), dtype=bool)
+        self._fixed = [
+            _scaled(self.physics[name], min(one.values), max(one.values)) for name, one in names.items()
+        ]
+
+    def observe(self) -> NDArray[np.float32]:
+        """Return [N, D] what a policy network sees: state, parameters, time, and progress at the goal."""
+        steps = self.system.steps
+        hold = self.physics.get("hold", np.ones_like(self.held))
+        columns = [
+            *self.system.observe(self.state, self.physics, np),
+            *self._fixed,
+            np.full(len(self.held), 2 * self.t / steps - 1),
+            self.held / hold,
+        ]
+        return np.stack(columns, axis=1).astype(np.float32)
+
+    def step(self, actions_N: Floats) -> Floats:
+        """Take one step; return [N] rewards, 0 for trajectories that had ended."""
+        state, held, quality_N = advance(self.system, self.state, self.held, actions_N, self.physics, np)
+        going = ~self.done
+        pairs = zip(state, self.state, strict=True)
+        self.state = tuple([np.where(going, new, old) for new, old in pairs])
+        self.held = np.where(going, held, self.held)
+        success_N = going & (self.held >= self.physics.get("hold", 1))
+        rewards_N = np.where(going, step_reward(self.system, self.t, quality_N, success_N), 0.0)
+        self.t += 1
+        self.done |= success_N | self.system.failed(self.state, self.physics) | (self.t >= self.system.steps)
+        return rewards_N
+
+
+def _scaled(value: Floats, low: float, high: float) -> Floats:
+    """Return values with [low, high] mapped to [-1, 1]."""
+    return 2 * (value - low) / (high - low) - 1 if high > low else np.zeros_like(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """What became of a trajectory."""
+
+    reward: float
+    success: bool
+    actions: tuple[float, ...]
+    """The actions up to the end of the episode."""
+    why: str
+    """How it ended, in a sentence."""
+
+
+def replay(level: Level, act: Sequence[float] | Controller) -> Replayed:
+    """Run one trajectory, from its actions or by a controller.
+
+    Args:
+        level: the level.
+        act: the actions in order, or a function of the state that gives the next one.
+    """
+    system, physics, state, held = find_system(level.system), level.physics, level.start, 0
+    hold, reward, taken = physics.get("hold", 1), 0.0, list[float]()
+    for step in range(system.steps):
+        if callable(act):
+            action = to_unit(act(state)) / UNIT
+        elif step < len(act):
+            action = act[step]
+        else:
+            return Replayed(
+                reward=reward, success=False, actions=tuple(taken), why=f"It ends after {step} steps."
+            )
+        taken.append(action)
+        state, held, quality = advance(system, state, held, action, physics, SCALARS)
+        success = bool(held >= hold)
+        reward += step_reward(system, step, float(quality), success)
+        if success:
+            why = f"The goal is reached after {step + 1} steps."
+            return Replayed(reward=min(1.0, reward), success=True, actions=tuple(taken), why=why)
+        if system.failed(state, physics):
+            why = f"It fails after {step + 1} steps."
+            return Replayed(reward=reward, success=False, actions=tuple(taken), why=why)
+    why = f"The goal is not reached in {system.steps} steps."
+    return Replayed(reward=reward, success=False, actions=tuple(taken), why=why)
+
+
+def to_unit(action: float) -> int:
+    """Return an action in thousandths, within the bounds of what is written."""
+    return max(-MOST, min(MOST, round(action * UNIT)))
+
+
+def written(actions: Sequence[float]) -> str:
+    """Return actions as text, from which `read_actions` reads the same numbers."""
+    return " ".join(f"{action:g}" for action in actions)
+
+
+def read_actions(text: str) -> list[float] | None:
+    """Return the numbers of a reply; None if it holds anything else, or a number that is not finite."""
+    try:
+        found = [float(word) for word in text.split()]
+    except ValueError:
+        return None
+    return found if found and all(map(math.isfinite, found)) else None

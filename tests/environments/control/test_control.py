@@ -1,0 +1,265 @@
+"""Mechanical systems: physics as gymnasium's, tasks that a controller solves, trajectories that replay."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any, ClassVar, cast
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from genenv.environments import load_environment
+from genenv.environments.common import at_random, schema_of
+from genenv.environments.control.environment import Control, ControlConfig
+from genenv.environments.control.simulation import Level, Simulation, read_actions, replay, written
+from genenv.environments.control.systems import SCALARS, SYSTEMS, Parameter, Pendulum, find_system
+from genenv.gate.gate import examined
+from genenv.types import JsonObject, Lineage, Origin, Profile, Rejection, RejectReason, Task
+
+STEPS = 25_000
+"""Random steps of each system; 10^5 of all four."""
+
+Step = Callable[[Any, float], Any]
+
+
+def pendulum(env: Any) -> tuple[Step, dict[str, float], list[float]]:
+    env.g, env.l, env.m, env.max_torque = 9.8, 0.7, 1.3, 0.4 * 1.3 * 9.8 * 0.7 / 2
+
+    def step(state: Any, action: float) -> Any:
+        env.state = state.copy()
+        env.step(np.array([action * env.max_torque]))
+        return env.state
+
+    return step, {"gravity": 9.8, "length": 0.7, "lift": 0.4, "friction": 0.0}, [4, 8]
+
+
+def cartpole(env: Any) -> tuple[Step, dict[str, float], list[float]]:
+    env.gravity, env.masspole, env.length, env.total_mass, env.polemass_length = 12.0, 0.4, 0.8, 1.4, 0.32
+
+    def step(state: Any, action: float) -> Any:
+        env.state, env.steps_beyond_terminated = state.copy(), 1
+        env.force_mag = 7 * np.clip(action, -1, 1)
+        env.step(1)
+        return env.state
+
+    return step, {"gravity": 12.0, "mass": 0.4, "length": 0.8, "force": 7.0}, [2, 2, 0.2, 2]
+
+
+def mountain_car(env: Any) -> tuple[Step, dict[str, float], list[float]]:
+    def step(state: Any, action: float) -> Any:
+        env.state = state.copy()
+        env.step(np.array([action]))
+        return env.state
+
+    return step, {"power": 0.0015, "gravity": 0.0025}, [0.6, 0.07]
+
+
+def arm(env: Any) -> tuple[Step, dict[str, float], list[float]]:
+    env.LINK_MASS_2 = 1.7
+
+    def step(state: Any, action: float) -> Any:
+        env.state, env.AVAIL_TORQUE = state.copy(), [2 * float(np.clip(action, -1, 1))]
+        env.step(0)
+        return env.state
+
+    return step, {"torque": 2.0, "mass": 1.7, "gravity": 9.8}, [3, 3, 8, 8]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("theirs", "setup"),
+    [
+        ("Pendulum-v1", pendulum),
+        ("CartPole-v1", cartpole),
+        ("MountainCarContinuous-v0", mountain_car),
+        ("Acrobot-v1", arm),
+    ],
+)
+def test_a_step_is_that_of_gymnasium(theirs: str, setup: Callable[[Any], Any]) -> None:
+    gym = pytest.importorskip("gymnasium", reason="needs gymnasium: pip install 'genenv[gymnasium]'")
+    gym.logger.min_level = 100
+    step, physics, width = setup(gym.make(theirs).unwrapped)
+    rng, system = np.random.default_rng(0), find_system(setup.__name__)
+    states = rng.uniform(-np.array(width), np.array(width), (STEPS, len(width)))
+    actions = rng.uniform(-1.5, 1.5, STEPS)
+    ours = system.step(tuple(states.T), np.clip(actions, -1, 1), physics, np)
+    expected = np.array([step(state, action) for state, action in zip(states, actions, strict=True)])
+    assert np.abs(np.stack(ours, 1) - expected).max() < 1e-6
+
+
+@pytest.fixture(scope="module", params=SYSTEMS)
+def env(request: pytest.FixtureRequest) -> Control:
+    return cast(
+        Control,
+        load_environment("control", ControlConfig(system=request.param, base_tasks=4, held_out_tasks=16)),
+    )
+
+
+def built(env: Control, spec: Any) -> Task | Rejection:
+    lineage = Lineage(origin=Origin.GENERATED, seed_id="seed-0000", context_id="c", generation_id="g")
+    model = env.spec.model_validate(spec) if isinstance(spec, dict) else spec
+    return env.build(model, task_id="t", lineage=lineage, rng=random.Random(0))
+
+
+def test_what_the_simulator_sets_is_a_task_that_a_controller_solves(env: Control) -> None:
+    rng, reasons = random.Random(0), []
+    for _ in range(10):
+        places = at_random(env.parameter_options(env.seeds()[0]), rng)
+        task = built(env, env.drawn(env.parameters.model_validate(places), env.seeds()[0], random.Random(1)))
+        if isinstance(task, Task):
+            for name, place in cast(dict[str, int], places).items():
+                assert task.spec[name] == env.values[name][place - 1]
+                assert f"{name}:{place}" in task.skills
+            assert env.check(task, task.oracle).success
+            assert env.steps(task) == len(task.oracle[0].split()) <= env.system.steps
+            reasons.append(examined(env, task, rng))
+        else:
+            assert task.reason is RejectReason.ORACLE_FAILS
+    assert reasons.count(None) >= 4
+
+
+@pytest.mark.long
+def test_a_model_can_write_all_that_can_be_set(
+    env: Control, written_under: Callable[[JsonObject, JsonObject], bool]
+) -> None:
+    seed, rng = env.seeds()[0], random.Random(0)
+    options = env.parameter_options(seed)
+    for place in range(8):
+        chosen = {name: values[place % len(values)] for name, values in options[0].items()}
+        assert written_under(schema_of(options), chosen)
+        assert written_under(env.spec_schema(seed), env.variation(seed, rng))
+
+
+def test_many_trajectories_at_once_are_each_of_them_alone(env: Control) -> None:
+    rng = np.random.default_rng(2)
+    levels = [Level.read(str(task.payload["level"])) for task in env.held_out()[:16]]
+    actions = np.rint(rng.normal(0, 0.7, (16, env.system.steps)) * 1000) / 1000
+    together, rewards, lengths = Simulation(env.system, levels), np.zeros(16), np.zeros(16, int)
+    for t in range(env.system.steps):
+        lengths += ~together.done
+        rewards += together.step(actions[:, t])
+    for i, level in enumerate(levels):
+        alone = replay(level, actions[i].tolist())
+        assert alone.reward == pytest.approx(rewards[i], abs=1e-6)
+        assert len(alone.actions) == lengths[i]
+        assert replay(level, cast(list[float], read_actions(written(alone.actions)))) == alone
+
+
+def test_held_out_tasks_are_named_levels_and_starts_that_no_other_task_has(env: Control) -> None:
+    named = len(env.system.levels)
+    assert [task.id for task in env.held_out()[:named]] == [f"held-out-{name}" for name in env.system.levels]
+    assert all(env.check(task, task.oracle).success for task in env.held_out())
+    task = env.held_out()[named]
+    refused = built(env, dict(task.spec))
+    assert isinstance(refused, Rejection)
+    assert refused.reason is RejectReason.HELD_OUT
+
+
+def test_a_reward_is_in_0_to_1_and_success_earns_more_than_failure(env: Control) -> None:
+    for task in env.held_out():
+        good, bad = env.check(task, task.oracle), env.check(task, env.random_replies(task, random.Random(3)))
+        assert 0 <= bad.reward <= 1
+        assert 0 <= good.reward <= 1
+        assert good.reward > bad.reward or bad.success
+
+
+EASY = {"lift": 1.6, "tolerance": 0.8, "hold": 5, "gravity": 4, "length": 1.9, "friction": 0}
+
+
+def test_a_pendulum_that_stands_upright_has_held_the_goal_after_as_many_steps() -> None:
+    level = Level(system="pendulum", physics={**EASY, "hold": 4}, start=(0.0, 0.0))
+    found = replay(level, [0.0] * 120)
+    assert (found.success, len(found.actions)) == (True, 4)
+    # qualities are 1; steps 1 to 3 earn 0.75 / 120 each, the last one the rest
+    assert found.reward == pytest.approx(1.0)
+
+
+def test_a_pendulum_that_hangs_still_stays_down() -> None:
+    state = Pendulum().step((np.pi, 0.0), 0.0, EASY, SCALARS)
+    assert state == pytest.approx((np.pi, 0.0))
+
+
+@pytest.mark.parametrize("reply", ["", "swing it", "0.1 nan", "0.1 inf 0.2", "0.1, 0.2", "1e999"])
+def test_a_reply_that_is_no_list_of_numbers_is_not_readable(reply: str) -> None:
+    env = Control(ControlConfig(base_tasks=1, held_out_tasks=1))
+    verdict = env.check(env.held_out()[0], (reply,))
+    assert not verdict.success
+    assert not verdict.readable
+    assert "finite numbers" in verdict.explanation
+
+
+def test_a_pole_that_cannot_be_lifted_is_refused() -> None:
+    env = Control(ControlConfig(base_tasks=1, held_out_tasks=1))
+    rejected = built(env, {**EASY, "lift": 0.02, "friction": 5, "tolerance": 0.01, "start": (3, 0)})
+    assert isinstance(rejected, Rejection)
+    assert rejected.reason is RejectReason.ORACLE_FAILS
+
+
+@pytest.mark.parametrize("wrong", [{"lift": -1}, {"lift": float("nan")}, {"mass": 1}, {"start": []}])
+def test_physics_outside_their_range_are_no_spec(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        Control().spec.model_validate({**EASY, "start": [1.0, 0.0], **wrong})
+
+
+def test_a_start_of_another_size_is_refused() -> None:
+    rejected = built(Control(ControlConfig(base_tasks=1, held_out_tasks=1)), {**EASY, "start": (1, 0, 0)})
+    assert isinstance(rejected, Rejection)
+    assert rejected.explanation == "The first state has 3 numbers, not 2."
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"system": "pendulun"}, "did you mean 'pendulum'"),
+        ({"system": "os:path"}, "environment.system"),
+        ({"system": "collections:Counter"}, "Counter lacks parameters, steps, job"),
+        ({"values": {"mass": [1.0]}}, "pendulum has no parameter 'mass'; it has lift, tolerance"),
+        ({"values": {"lift": [0.5, -2.0]}}, r"lift is \[0.5, -2.0\], but takes one number or more from 0.01"),
+        ({"values": {"lift": []}}, "takes one number or more"),
+    ],
+)
+def test_wrong_settings_are_one_sentence(settings: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValidationError, match=sentence):
+        ControlConfig.model_validate(settings)
+
+
+def test_values_of_the_settings_are_those_of_all_tasks() -> None:
+    env = Control(ControlConfig(values={"lift": [0.5, 0.7]}, base_tasks=20))
+    assert {seed.spec["lift"] for seed in env.seeds()} == {0.5, 0.7}
+    assert env.parameter_options(env.seeds()[0])[0]["lift"] == [1, 2]
+    (asked,) = env.parameter_messages(env.seeds()[0], Profile(overall=0.25), 0.5)
+    assert asked.content == (
+        "It solves 25% now.\nSet lift 1-2, tolerance 1-8, hold 1-8, gravity 1-8, length 1-8, friction 1-8 "
+        "(1 is easiest) to be solved 50%."
+    )
+
+
+class Slow(Pendulum):
+    """A system of one's own: a pendulum that is stopped at a lower speed."""
+
+    name = "slow"
+    top_speed = 6.0
+    parameters: ClassVar = {**Pendulum.parameters, "length": Parameter((1.0,), 0.5, 2, "m")}
+    levels: ClassVar = {}
+
+
+def test_a_system_of_ones_own_is_named_by_its_class() -> None:
+    env = Control(ControlConfig(system=f"{__name__}:Slow", base_tasks=2, held_out_tasks=1))
+    task = env.held_out()[0]
+    assert json.loads(str(task.payload["level"]))["system"] == f"{__name__}:Slow"
+    assert env.check(task, task.oracle).success
+
+
+@pytest.mark.long
+def test_the_environment_loads_neither_gymnasium_nor_torch() -> None:
+    code = (
+        "import sys; import genenv; from genenv.environments import load_environment; "
+        "load_environment('control').seeds(); print({'torch', 'gymnasium'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
