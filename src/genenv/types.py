@@ -19,6 +19,9 @@ from genenv.texts import clean
 
 Role = Literal["system", "user", "assistant", "tool"]
 
+AGENT = "agent"
+"""Name of the only agent of a run without `[agents.NAME]` sections."""
+
 
 class RejectReason(StrEnum):
     """The reasons for rejecting a generation. The list is closed: each value is also a metric."""
@@ -113,6 +116,8 @@ class Context:
     seed: Seed
     messages: tuple[Message, ...]
     """The conversation that the simulator continues with a spec."""
+    agent: str = AGENT
+    """Name of the agent for whom the task is written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,6 +262,8 @@ class Group:
 
     task: Task
     traces: tuple[Trace, ...]  # [G]
+    agent: str = AGENT
+    """Name of the agent that was rolled out."""
 
     @property
     def successes(self) -> int:
@@ -346,5 +353,7 @@ class Feedback:
     """Every spec with its individual reward, for algorithms that compare specs."""
     profile: Profile
     """The agent's profile in the contexts of the round."""
+    profiles: Mapping[str, Profile] = field(default_factory=dict[str, Profile])
+    """With several agents, the profile of each by name; `profile` is then pooled over all."""
     schemas: Mapping[str, JsonObject] = field(default_factory=dict[str, JsonObject])
     """The JSON schema of the specs of a context, by its id. Specs of other contexts are free text."""
