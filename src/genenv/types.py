@@ -339,6 +339,12 @@ class Profile:
     """Decayed number of rollouts behind each rate."""
     overall: float | None = None
     """Success rate over all recent rollouts. None before the first round."""
+    by_agent: Mapping[str, Profile] = field(default_factory=dict[str, "Profile"])
+    """With several agents, the profile of each by name; the rates above are then over all of them."""
+
+    def of(self, agent: str) -> Profile:
+        """Return the profile of one agent; of a single agent, this one."""
+        return self.by_agent.get(agent, self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -353,7 +359,5 @@ class Feedback:
     """Every spec with its individual reward, for algorithms that compare specs."""
     profile: Profile
     """The agent's profile in the contexts of the round."""
-    profiles: Mapping[str, Profile] = field(default_factory=dict[str, Profile])
-    """With several agents, the profile of each by name; `profile` is then pooled over all."""
     schemas: Mapping[str, JsonObject] = field(default_factory=dict[str, JsonObject])
     """The JSON schema of the specs of a context, by its id. Specs of other contexts are free text."""
