@@ -73,6 +73,11 @@ class AgentConfig(OptimizerConfig, GrpoConfig, RolloutConfig, frozen=True):
     warmup: AgentWarmupConfig = Field(default_factory=AgentWarmupConfig)
     """Supervised steps before the first round."""
 
+    @property
+    def warms_up(self) -> bool:
+        """Whether there are supervised steps before the first round."""
+        return self.warmup.steps > 0
+
 
 class NamedAgentConfig(AgentConfig, frozen=True):
     """One of several agents, `[agents.NAME]`. It has all settings of `[agent]`, whose values it inherits."""
@@ -82,6 +87,11 @@ class NamedAgentConfig(AgentConfig, frozen=True):
     checkpoint: str | None = Field(default=None, min_length=1)
     """First weights of this agent, those of an agent in a checkpoint of another run: `RUN`, `RUN@ROUND` or
     `RUN@ROUND:NAME`. It then has no warm-up."""
+
+    @property
+    def warms_up(self) -> bool:
+        """Whether there are supervised steps before the first round: not on the weights of another run."""
+        return self.checkpoint is None and self.warmup.steps > 0
 
 
 class Agent:

@@ -31,6 +31,7 @@ from genenv.runs.sinks import Sink, write_all
 from genenv.runs.store.records import Evaluation, RoundRecord
 from genenv.runs.store.store import PoolStore
 from genenv.simulator.source import FixedTaskSource
+from genenv.training.branching import first_weights
 from genenv.training.rounds import Ahead, Learner, Policies, Produced, Producer, evaluate, together
 from genenv.training.task_pool import TaskPool, Tasks
 
@@ -262,6 +263,8 @@ class CoEvolution:
         """Run round 0: the warm-up and its evaluation."""
         stage, warmup = Stages(self.reporter, 0, self.config.run.rounds), self.policies.warmup
         metrics: Mapping[str, float] = {}
+        for name, weights in first_weights(self.config).items():
+            await self.policies.agents[name].trainer.load(weights)
         with stage("warmup"):
             if warmup is not None:
                 metrics = await warmup(self.pool.seeds, list(self.pool.base.values()), self.reporter)
