@@ -20,7 +20,6 @@ from genenv.errors import UsageError
 from genenv.plugins import load, parts
 from genenv.sampling import Sampler
 
-
 SEVERAL_AGENTS = ("local", "scripted")
 """Backends that can open several agents."""
 

@@ -198,7 +198,7 @@ class Oracle:
 
 
 def open_scripted(config: PolicyConfig, roles: Sequence[Role], env: Environment, seed: int) -> Opened:
-    """Open an `Oracle` in place of each agent, and of the simulator's model: a whole run takes seconds, to try out an environment."""
+    """Open an `Oracle` in place of each model: a whole run takes seconds, to try out an environment."""
     agents = {role.name: Oracle(env) for role in roles if role.name != "simulator"}
     scripts = {name: oracle.solve for name, oracle in agents.items()}
     scripts["simulator"] = next(iter(agents.values())).write

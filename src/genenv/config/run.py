@@ -190,13 +190,13 @@ class RunConfig(Settings, frozen=True):
             return self
         if rates.agents_reward != "mean" and not rates.share_tasks:
             raise ValueError(
-                f'curriculum.agents_reward is "{rates.agents_reward}", which needs rollouts of several agents '
-                "on one task: set curriculum.share_tasks to true"
+                f'curriculum.agents_reward is "{rates.agents_reward}", which needs rollouts of all agents on '
+                "each task: set curriculum.share_tasks to true"
             )
         if rates.predicts or rates.compares_versions or rates.candidates > 1:
             raise ValueError(
                 "success rates of several agents are not predicted: set curriculum.candidates to 1, "
-                "curriculum.foretold_attempts to 0 and another reward than \"progress\""
+                'curriculum.foretold_attempts to 0 and another reward than "progress"'
             )
         for name, agent in self.agents.items():
             if agent.replayed != self.agent.replayed:
@@ -323,11 +323,13 @@ def _agent_tables(document: JsonObject) -> dict[str, JsonObject]:
         raise UsageError("'agents' is a section, not a value; write [agents.NAME] and its settings below")
     for name, table in tables.items():
         if not isinstance(table, Mapping):
-            raise UsageError(f"'agents.{name}' is a value; write [agents.NAME] and the agent's settings below")
+            raise UsageError(
+                f"'agents.{name}' is a value; write [agents.NAME] and the agent's settings below"
+            )
         if _AGENT_NAME.fullmatch(name) is None:
             raise UsageError(
-                f"an agent cannot be called {name!r}; a name is lower-case letters, digits and hyphens, begins "
-                "with a letter, and is not 'simulator'"
+                f"an agent cannot be called {name!r}; a name has lower-case letters, digits and hyphens, at "
+                "most 32, begins with a letter, and is not 'simulator'"
             )
     return cast(dict[str, JsonObject], dict(tables))
 

@@ -44,7 +44,8 @@ class CurriculumConfig(Settings, frozen=True):
     """With several agents, the simulator's reward for a task that all attempt: the mean of `env_reward` over
     the agents, its minimum, or the regret: success of the strong agent minus success of the weak one."""
     regret_agents: tuple[str, ...] = Field(default=(), strict=False)
-    """The strong and the weak agent of the regret, by name: `["strong", "weak"]`. It is then also a metric."""
+    """The strong and the weak agent of the regret, by name: `["strong", "weak"]`. It is then a metric, too,
+    whatever the reward."""
     share_tasks: bool = True
     """With several agents: whether each is rolled out on every task. false: a task is rolled out by the agent
     for whom it was written; base tasks and repeated ones are dealt to the trained agents in turn."""
@@ -171,7 +172,8 @@ class CurriculumConfig(Settings, frozen=True):
         names = self.regret_agents
         if (self.agents_reward == "regret" or names) and (len(names) != 2 or names[0] == names[1]):
             raise ValueError(
-                'regret_agents must name two different agents, the strong and the weak one: ["strong", "weak"]'
+                "regret_agents must name two different agents, the strong and the weak one: "
+                '["strong", "weak"]'
             )
         return self
 

@@ -259,27 +259,25 @@ def make_contexts(
     *,
     round_: int,
     target: float,
-    agent: str = AGENT,
-    first: int = 0,
+    agents: Sequence[str] = (),
 ) -> list[Context]:
     """Return one context per seed: the simulator's input for this round.
 
     Args:
         env: the environment of the tasks.
         seeds: the seeds to vary.
-        profile: success rates that the simulator is given.
+        profile: success rates that the simulator is given; of several agents, those of each.
         round_: number of the round.
         target: success rate that the tasks should have.
-        agent: for whom tasks are written.
-        first: number of the first context in the round.
+        agents: for which agent each context is; empty: for the only one.
     """
     return [
         Context(
             id=f"r{round_:04d}-c{i:02d}",
             round=round_,
             seed=seed,
-            messages=env.simulator_messages(seed, profile, target),
+            messages=env.simulator_messages(seed, profile.of(agent), target),
             agent=agent,
         )
-        for i, seed in enumerate(seeds, start=first)
+        for i, (seed, agent) in enumerate(zip(seeds, agents or [AGENT] * len(seeds), strict=True))
     ]

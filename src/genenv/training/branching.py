@@ -151,7 +151,9 @@ def first_weights(config: RunConfig) -> dict[str, Path]:
         theirs = theirs or next(iter(agents))
         setting = f"agents.{name}.checkpoint"
         if theirs not in agents:
-            raise UsageError(f"{setting}: {origin} has no agent {theirs!r}; its agents are {', '.join(agents)}")
+            raise UsageError(
+                f"{setting}: {origin} has no agent {theirs!r}; its agents are {', '.join(agents)}"
+            )
         now, then = _of_weights(config, name), _of_weights(origin.config, theirs)
         for key, value in now.items():
             if value != then[key]:

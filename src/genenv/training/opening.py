@@ -19,7 +19,6 @@ from genenv.algorithms.advantages import agent_credit
 from genenv.algorithms.losses import find_loss
 from genenv.algorithms.reward_weighting import simulator_credit
 from genenv.backends.base import Role, open_backend
-from genenv.backends.settings import PolicyConfig
 from genenv.config.resolved import ResolvedConfig, resolve
 from genenv.config.run import RunConfig, as_tables, dump_toml
 from genenv.curriculum.seed_choice import check_seeds, chooser_class

@@ -12,8 +12,8 @@ from genenv.curriculum.bandit import History
 from genenv.curriculum.likelihood import Probe
 from genenv.curriculum.replay import Replay
 from genenv.curriculum.seed_choice import Controller, SeedChooser, checked_choice, choose_seeds, own_chooser
-from genenv.curriculum.simulator_rewards import in_round
 from genenv.curriculum.settings import CurriculumConfig
+from genenv.curriculum.simulator_rewards import in_round
 from genenv.curriculum.stats import SkillStats
 from genenv.curriculum.task_choice import Choice, Predicted, by_attempts, worth_most, worth_most_that_pass
 from genenv.environments.base import Environment
@@ -41,10 +41,12 @@ class TaskPool:
         self.config, self.env, self.seed = config, env, config.run.seed
         self._settle()
         self.stats, self.replay = SkillStats(config.curriculum), Replay(config.curriculum)
-        several = config.population if len(config.population) > 1 else {}
+        several = list(config.population) if len(config.population) > 1 else []
         self.own_stats = {name: SkillStats(config.curriculum) for name in several}
         """With several agents, the statistics of each by name; `stats` are over all. Empty with one agent."""
-        self.taught = [name for name, agent in config.population.items() if agent.train] or [*config.population]
+        self.taught = [name for name, agent in config.population.items() if agent.train] or [
+            *config.population
+        ]
         """The agents for whom tasks are written: those that are trained, or all if none is."""
         self.chooser = self._seed_chooser()
         self.predictor = self._predictor()
@@ -201,17 +203,14 @@ class TaskPool:
             wanted = max(wanted, min(wanted * config.curriculum.candidates, len(self.seeds)))
         rng = generator(self.seed, purpose, number)
         curriculum = in_round(config.curriculum, number, config.run.rounds)
-        found, profile = list[Context](), self.profile
+        seeds, agents = list[Seed](), list[str]()
         for agent, share in self._dealt(wanted, number).items():
-            chosen = self._seeds_for(agent, share, rng, curriculum) if share else []
-            found += make_contexts(
-                *(self.env, chosen, profile.of(agent)),
-                round_=number,
-                target=curriculum.alpha,
-                agent=agent,
-                first=len(found),
-            )
-        return found
+            chosen = self._seeds_for(agent, share, rng, curriculum) if share else ()
+            seeds += chosen
+            agents += [agent] * len(chosen)
+        return make_contexts(
+            self.env, seeds, self.profile, round_=number, target=curriculum.alpha, agents=agents
+        )
 
     def _dealt(self, wanted: int, number: int) -> dict[str, int]:
         """Return how many contexts of a round are for each agent. The remainder goes round by round."""

@@ -80,7 +80,9 @@ class SupervisedWarmup:
         if not self.agent.config.warms_up:
             return [], []
         named, whose = self._named
-        tasks = [task for task in tasks if not config.skills or not set(config.skills).isdisjoint(task.skills)]
+        tasks = [
+            task for task in tasks if not config.skills or not set(config.skills).isdisjoint(task.skills)
+        ]
         shuffled = generator(self.seed, "agent-warmup", *named).sample(tasks, len(tasks))
         checked, taught = shuffled[: config.check_tasks], shuffled[config.check_tasks :]
         if not taught:

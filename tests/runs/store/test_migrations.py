@@ -166,7 +166,8 @@ def test_a_store_of_the_fifth_format_has_one_agent_and_then_several(tmp_path: Pa
     filled(tmp_path / "again.db", rounds=2).close()
     make_older(tmp_path / "again.db", BEFORE_AGENTS)
     groups = tuple(
-        Group(task=BASE_TASK, traces=(make_trace(name, BASE_TASK),), agent=name) for name in ("strong", "weak")
+        Group(task=BASE_TASK, traces=(make_trace(name, BASE_TASK),), agent=name)
+        for name in ("strong", "weak")
     )
     with PoolStore.open(tmp_path / "again.db", create=False) as store:
         assert store.digest() == digest

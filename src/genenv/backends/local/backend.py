@@ -48,7 +48,9 @@ def open_local(
     full = config.tuning == "full"
     weights: dict[str, PolicyWeights] = {}
     for role, model in zip(roles, models, strict=True):
-        adapter = role.name if role.name in ("agent", "simulator") else f"agent-{role.name}"  # no layer's name
+        adapter = (
+            role.name if role.name in ("agent", "simulator") else f"agent-{role.name}"
+        )  # no layer's name
         if not full:
             model.add_adapter(adapter, seed=stream(seed, "adapter", role.name) % 2**31)
         weights[role.name] = PolicyWeights(model, None if full else adapter, keep_reference=role.reference)

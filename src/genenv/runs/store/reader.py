@@ -173,7 +173,8 @@ class StoreReader:
             lambda row: Group(
                 task=codec.task_of(row), traces=tuple(traces[row["position"]]), agent=row["agent"]
             ),
-            """SELECT tasks.*, groups.position, groups.agent FROM groups JOIN tasks ON tasks.id = groups.task_id
+            """SELECT tasks.*, groups.position, groups.agent
+               FROM groups JOIN tasks ON tasks.id = groups.task_id
                WHERE groups.round = ? ORDER BY groups.position""",
             (round_,),
         )
