@@ -211,6 +211,25 @@ class RunConfig(Settings, frozen=True):
         """The settings of each agent by name: those of `agents`, or else `agent` alone."""
         return self.agents or {AGENT: self.agent}
 
+    def model_of(self, agent: str) -> str:
+        """Return the base model of an agent."""
+        own = self.agents.get(agent)
+        return self.policy.model if own is None or own.model is None else own.model
+
+    def agent_named(self, name: str) -> str:
+        """Return the name of an agent of the run. `agent` also stands for the only one, whatever its name.
+
+        Raises:
+            UsageError: there is no such agent, or several, of which none is called `agent`.
+        """
+        names = list(self.population)
+        if name in names or (name == AGENT and len(names) == 1):
+            return name if name in names else names[0]
+        raise UsageError(
+            f"the agents of {self.run.name} are {', '.join(names)}, and none is {name}; name one of them, as "
+            f"in runs/{self.run.name}:{names[0]}"
+        )
+
     def later_environment(self) -> BaseModel | None:
         """Return the environment's settings after the shift; None if there is no shift."""
         if not self.shift.round:

@@ -30,6 +30,7 @@ from genenv.runs.checkpoint import (
 from genenv.runs.folder import RunFolder, changed
 from genenv.runs.store.store import PoolStore
 from genenv.simulator.parameter_search import STATE
+from genenv.types import Json
 
 _OF_RUN = re.compile(r"(?P<run>.+?)(?:@(?P<round>\d+))?")
 
@@ -165,14 +166,12 @@ def first_weights(config: RunConfig) -> dict[str, Path]:
     return found
 
 
-def _of_weights(config: RunConfig, agent: str) -> dict[str, object]:
+def _of_weights(config: RunConfig, agent: str) -> dict[str, Json]:
     """Return the settings that decide which model an agent's weights belong to."""
-    own = config.agents.get(agent)
     policy = {key: value for key, value in by_key(anchored(config)).items() if key in WEIGHTS}
-    model = None if own is None else own.model
-    del policy["policy.model"]
+    policy |= {"policy.backend": config.policy.backend, "policy.model": config.model_of(agent)}
     policy.pop("policy.simulator_model", None)
-    return {"backend": config.policy.backend, "model": model or config.policy.model, **policy}
+    return policy
 
 
 def _shifted(config: RunConfig, number: int) -> tuple[int, BaseModel | None] | None:
