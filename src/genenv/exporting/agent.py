@@ -134,12 +134,10 @@ def facts(source: Source, made: Written, today: str) -> list[tuple[str, str]]:
     """Return the rows of the table at the top of the README."""
     config, run = source.config, source.folder.path.as_posix()
     policy, agent = config.policy, config.agent
+    whose = f", agent {source.agent}" if source.agent else ""
     found = [
         ("base model", _base(policy.model)),
-        (
-            "run",
-            f"`{run}`{source.agent and f', agent {source.agent}'}, round {source.round} of {config.run.rounds}, seed {config.run.seed}",
-        ),
+        ("run", f"`{run}`{whose}, round {source.round} of {config.run.rounds}, seed {config.run.seed}"),
         ("trained on", f"tasks of `{config.environment.name}`, by genenv"),
         ("what learned", _learned(source)),
         ("written", f"{today}, by genenv {__version__}: {made.what}"),
