@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,9 @@ from genenv.errors import UsageError
 from genenv.runs.checkpoint import COMMITTED, MANIFEST
 from genenv.runs.store.store import PoolStore
 from genenv.types import Group, TaskBatch
+from genenv.viewer import rounds, tasks
+from genenv.viewer.curves import charts
+from genenv.viewer.folders import Runs, reading
 from typed import refused, succeeds
 
 TWO = """
@@ -180,6 +184,27 @@ def test_each_agent_has_a_folder_in_the_checkpoints(whole: Path) -> None:
     }
     assert counts.keys() == {"strong", "weak", "simulator"}
     assert min(counts.values()) > 0
+
+
+def test_pages_of_the_viewer_name_the_agents(whole: Path) -> None:
+    group = groups_of(whole, 3)[-1]
+    assert group.agent == "weak"
+    run = Runs(whole).find("whole")
+    assert run.agents == ["strong", "weak"]
+    found = reading(run, lambda db: tasks.task_page(db, group.task.id, 3, family=None))
+    assert {row["agent"] for row in found.group} == {"strong", "weak"}
+    trace = reading(run, lambda db: tasks.trace_page(db, group.traces[0].id, _no_texts, run.advantage_of))
+    assert (trace.trace["agent"], trace.group) == ("weak", 4)
+    both = reading(run, lambda db: tasks.elsewhere(db, "whole", found.task))
+    assert [one.agent for one in both] == ["strong", "weak"]
+    (held_out,) = (chart for chart in charts(run) if chart["title"] == "Held-out success")
+    assert "success, weak" in held_out["said"]
+    held_out_tasks = reading(run, lambda db: rounds.evaluated(db, (1, 3))).after
+    assert {task.tried for task in held_out_tasks} == {2}
+
+
+def _no_texts(ids: Sequence[int]) -> list[str]:
+    return [""] * len(ids)
 
 
 INSTANTS = {

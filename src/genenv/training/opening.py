@@ -178,11 +178,12 @@ def build_players(config: RunConfig, env: Environment) -> Policies:
         )
         for agent in agents
     ]
+    warmup = warmups[0] if len(warmups) == 1 else PopulationWarmup(warmups)
     return Policies(
         agent=agents[0],
         simulator=source,
         others=agents[1:],
-        warmup=PopulationWarmup(warmups) if opened.warms_up else None,
+        warmup=warmup if opened.warms_up else None,
         backend=opened,
     )
 
