@@ -8,8 +8,9 @@ from pathlib import Path
 
 from genenv.runs.store.codec import sha256_of
 from genenv.runs.store.migrations import MIGRATIONS
+from genenv.runs.store.row_checksums import ROUND_PARTS
 
-BEFORE_CHECKSUMS, BEFORE_MESSAGES, BEFORE_READABLE = 1, 3, 4
+BEFORE_CHECKSUMS, BEFORE_MESSAGES, BEFORE_READABLE, BEFORE_AGENTS = 1, 3, 4, 5
 _REPLIES = """(SELECT json_group_array(json_extract(value, '$.content')) FROM json_each(messages)
     WHERE json_extract(value, '$.role') = 'assistant')"""
 
@@ -34,11 +35,12 @@ def make_older(path: Path, version: int) -> None:
             )
         if "checksums" in tables:
             for (number,) in database.execute("SELECT number FROM rounds").fetchall():
-                traces = database.execute("SELECT * FROM traces WHERE round = ? ORDER BY n", (number,))
-                database.execute(
-                    "UPDATE checksums SET sha256 = ? WHERE round = ? AND part = 'traces'",
-                    (sha256_of(traces), number),
-                )
+                for part in ("traces", "contexts", "groups", "evaluations"):  # without the newer columns
+                    rows = database.execute(ROUND_PARTS[part], (number,))
+                    database.execute(
+                        "UPDATE checksums SET sha256 = ? WHERE round = ? AND part = ?",
+                        (sha256_of(rows), number, part),
+                    )
     for file in path.parent.glob(f"{path.name}-*"):
         file.unlink()
     older.replace(path)

@@ -19,6 +19,9 @@ from genenv.texts import clean
 
 Role = Literal["system", "user", "assistant", "tool"]
 
+AGENT = "agent"
+"""Name of the only agent of a run without `[agents.NAME]` sections."""
+
 
 class RejectReason(StrEnum):
     """The reasons for rejecting a generation. The list is closed: each value is also a metric."""
@@ -113,6 +116,8 @@ class Context:
     seed: Seed
     messages: tuple[Message, ...]
     """The conversation that the simulator continues with a spec."""
+    agent: str = AGENT
+    """Name of the agent for whom the task is written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,6 +262,8 @@ class Group:
 
     task: Task
     traces: tuple[Trace, ...]  # [G]
+    agent: str = AGENT
+    """Name of the agent that was rolled out."""
 
     @property
     def successes(self) -> int:
@@ -332,6 +339,12 @@ class Profile:
     """Decayed number of rollouts behind each rate."""
     overall: float | None = None
     """Success rate over all recent rollouts. None before the first round."""
+    by_agent: Mapping[str, Profile] = field(default_factory=dict[str, "Profile"])
+    """With several agents, the profile of each by name; the rates above are then over all of them."""
+
+    def of(self, agent: str) -> Profile:
+        """Return the profile of one agent; of a single agent, this one."""
+        return self.by_agent.get(agent, self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

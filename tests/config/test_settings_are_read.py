@@ -65,9 +65,9 @@ SETTINGS = sorted(
         *(key for env in environment_names() for key, _ in all_settings(env)),
         *(key for key, _ in evaluation_settings()),
     }
-    - {"preset", "variant"}
+    - {"preset", "variant", "agents"}
 )
-"""All but the preset and the variant, which are used up where settings are put together."""
+"""All but those that are used up where settings are put together: preset, variant, sections of agents."""
 
 
 @pytest.mark.parametrize("key", SETTINGS)

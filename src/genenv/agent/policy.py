@@ -22,8 +22,8 @@ from genenv.errors import GenenvError, UsageError
 from genenv.rollout.driver import NO_ROOM, Sampling, demonstration, roll_out
 from genenv.sampling import Sampler
 from genenv.seeding import stream
-from genenv.settings import Settings
-from genenv.types import Group, Origin, Task, Trace
+from genenv.settings import PLACE, Settings
+from genenv.types import AGENT, Group, Origin, Task, Trace
 
 
 class AgentWarmupConfig(WarmupConfig, frozen=True):
@@ -39,6 +39,9 @@ class AgentWarmupConfig(WarmupConfig, frozen=True):
     """Steps between two measurements of the success rate."""
     check_tasks: int = Field(default=24, ge=1, le=100_000)
     """Base tasks per measurement. The warm-up does not train on them."""
+    skills: tuple[str, ...] = Field(default=(), strict=False)
+    """Demonstrate and measure only base tasks that need one of these skills, such as `["reverse"]`; empty:
+    all base tasks."""
 
     @model_validator(mode="after")
     def _range_is_ordered(self) -> Self:
@@ -70,12 +73,44 @@ class AgentConfig(OptimizerConfig, GrpoConfig, RolloutConfig, frozen=True):
     warmup: AgentWarmupConfig = Field(default_factory=AgentWarmupConfig)
     """Supervised steps before the first round."""
 
+    @property
+    def warms_up(self) -> bool:
+        """Whether there are supervised steps before the first round."""
+        return self.warmup.steps > 0
+
+
+class NamedAgentConfig(AgentConfig, frozen=True):
+    """One of several agents, `[agents.NAME]`. It has all settings of `[agent]`, whose values it inherits."""
+
+    model: str | None = Field(default=None, min_length=1, json_schema_extra=PLACE)
+    """Base model of this agent; default: `policy.model`."""
+    checkpoint: str | None = Field(default=None, min_length=1)
+    """First weights of this agent, those of an agent in a checkpoint of another run: `RUN`, `RUN@ROUND` or
+    `RUN@ROUND:NAME`. It then has no warm-up."""
+
+    @property
+    def warms_up(self) -> bool:
+        """Whether there are supervised steps before the first round: not on the weights of another run."""
+        return self.checkpoint is None and self.warmup.steps > 0
+
 
 class Agent:
-    """The agent policy with its sampler and the trainer of its weights."""
+    """An agent policy with its sampler and the trainer of its weights."""
 
-    def __init__(self, sampler: Sampler, trainer: Trainer, config: AgentConfig, *, seed: int) -> None:
+    def __init__(
+        self, sampler: Sampler, trainer: Trainer, config: AgentConfig, *, seed: int, name: str = AGENT
+    ) -> None:
+        """Wrap a sampler and a trainer.
+
+        Args:
+            sampler: samples with the agent's weights.
+            trainer: trains these weights.
+            config: settings of the agent.
+            seed: of the run.
+            name: of the agent. Agents of one run with different names have different random streams.
+        """
         self.sampler, self.trainer, self.config, self.seed = sampler, trainer, config, seed
+        self.name, self._own = name, () if name == AGENT else (name,)
         self._guided = dict[str, Trace]()
         """Demonstrations of base tasks, by id. They are cached because base tasks are repeated."""
         self._replied_in = 0
@@ -87,8 +122,8 @@ class Agent:
         Raises:
             GenenvError: there are tasks, but no token was sampled in this round.
         """
-        sampling = self._sampling(self.config.temperature, stream(self.seed, "rollout", round_))
-        groups = await roll_out(env, self.sampler, tasks, rollouts=self.config.rollouts, sampling=sampling)
+        sampling = self._sampling(self.config.temperature, stream(self.seed, "rollout", round_, *self._own))
+        groups = await self._rolled_out(env, tasks, rollouts=self.config.rollouts, sampling=sampling)
         if any(trace.response_tokens for group in groups for trace in group.traces):
             self._replied_in = round_
         return groups if self._replied_in == round_ else self._some_sampled(groups)
@@ -96,7 +131,14 @@ class Agent:
     async def solve(self, env: Environment, tasks: Sequence[Task]) -> list[Group]:
         """Roll out each task once, greedily, to measure success. Raises as `roll_out` does."""
         sampling = self._sampling(0.0, 0)
-        return self._some_sampled(await roll_out(env, self.sampler, tasks, rollouts=1, sampling=sampling))
+        groups = await self._rolled_out(env, tasks, rollouts=1, sampling=sampling)
+        return self._some_sampled(groups)
+
+    async def _rolled_out(
+        self, env: Environment, tasks: Sequence[Task], *, rollouts: int, sampling: Sampling
+    ) -> list[Group]:
+        groups = await roll_out(env, self.sampler, tasks, rollouts=rollouts, sampling=sampling)
+        return [replace(group, agent=self.name) for group in groups]
 
     async def solutions(
         self, env: Environment, groups: Sequence[Group], others: Sequence[Task] = ()
@@ -168,7 +210,7 @@ class Agent:
             Metrics of the update, and `tokens/trained`.
         """
         rate = self.config.lr * lr_scale(self.config.lr_schedule, round_, rounds)
-        seed = stream(self.seed, "agent-update", round_)
+        seed = stream(self.seed, "agent-update", round_, *self._own)
         done = await learn(self.trainer, batch, player="agent", learning_rate=rate, seed=seed)
         return done.metrics()
 

@@ -20,19 +20,24 @@ from genenv.errors import UsageError
 from genenv.plugins import load, parts
 from genenv.sampling import Sampler
 
+SEVERAL_AGENTS = ("local", "ppo", "scripted")
+"""Backends that can open several agents."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role:
     """The settings of one policy that a backend needs to open it."""
 
     name: str
-    """`agent` or `simulator`; names the policy's adapter and its folder in a checkpoint."""
+    """`simulator`, or the name of an agent; names the policy's adapter and its folder in a checkpoint."""
     optimizer: OptimizerConfig
     reference: bool
     """Whether the policy has a KL term to its initial weights, so that a reference model is needed."""
     ramped: bool
     """Whether the first steps after the warm-up are scaled by 1 - beta1^t, because AdamW's moments were
     reset."""
+    model: str | None = None
+    """Base model of the policy; None: the one that the settings of the policies name."""
     ahead: bool = False
     """Whether the policy samples future rounds while it trains on earlier ones (off-policy)."""
 
@@ -84,6 +89,12 @@ def open_backend(config: PolicyConfig, roles: Sequence[Role], env: Environment, 
         raise UsageError(
             f"policy.backend is {config.backend!r}, and {torchrun.size()} processes train together while "
             "servers sample: set policy.backend='vllm', or start one process without torchrun"
+        )
+    agents = [role.name for role in roles if role.name != "simulator"]
+    if len(agents) > 1 and config.backend not in SEVERAL_AGENTS:
+        raise UsageError(
+            f"backend {config.backend!r} has one agent: leave out the sections [agents.NAME], or set "
+            "policy.backend to 'local'"
         )
     if config.backend == "tinker" and importlib.util.find_spec("tinker") is None:
         raise UsageError("a Tinker server is asked by the package tinker: pip install 'genenv[tinker]'")

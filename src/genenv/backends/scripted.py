@@ -198,12 +198,14 @@ class Oracle:
 
 
 def open_scripted(config: PolicyConfig, roles: Sequence[Role], env: Environment, seed: int) -> Opened:
-    """Open an `Oracle` in place of both models: a whole run takes seconds, to try out an environment."""
-    oracle = Oracle(env)
-    scripts = {"agent": oracle.solve, "simulator": oracle.write}
+    """Open an `Oracle` in place of each model: a whole run takes seconds, to try out an environment."""
+    agents = {role.name: Oracle(env) for role in roles if role.name != "simulator"}
+    scripts = {name: oracle.solve for name, oracle in agents.items()}
+    scripts["simulator"] = next(iter(agents.values())).write
     samplers = {role.name: ScriptedSampler(scripts[role.name], bytes_a_token=BYTES_A_TOKEN) for role in roles}
     trainers = {role.name: ScriptedTrainer() for role in roles}
-    trainers["agent"].on_update = oracle.learn
+    for name, oracle in agents.items():
+        trainers[name].on_update = oracle.learn
     return Opened(samplers=samplers, trainers=trainers, settled=config, warms_up=False, scores_written=True)
 
 

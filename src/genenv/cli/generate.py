@@ -55,7 +55,7 @@ def generate(
         raise UsageError("simulator.source is 'none': nothing writes tasks; set it to 'model' or 'variation'")
     if out is not None:
         _check_out(out)
-    opening.check_models(settings.policy)
+    opening.check_models(settings)
     env = opening.open_environment(settings)
     policies = opening.load_players(settings, env, ConsoleReporter())
     writing = _Writing(pool=TaskPool(settings, env), policies=policies)

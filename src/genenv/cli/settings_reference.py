@@ -12,6 +12,7 @@ from itertools import groupby
 
 from pydantic.fields import FieldInfo
 
+from genenv.agent.policy import AgentConfig, NamedAgentConfig
 from genenv.config.resolved import ARITHMETIC, FREE
 from genenv.config.run import RunConfig, all_settings
 from genenv.config.tables import flat
@@ -47,6 +48,9 @@ decides anew what is not there, lets `--set` change the rest, and the change is 
 A relative path to a model or a file is read from the folder where the command is typed, and kept whole.
 """
 
+_SEVERAL = """One of several agents, with one simulator. It has all settings of `[agent]`, whose values it
+inherits, and these:"""
+
 _EVALUATION = """## Evaluation
 
 Settings of `genenv eval`, set on its command line alone: `--set bfcl.protocol=genenv`. Which model, and which
@@ -63,6 +67,8 @@ def render_reference() -> str:
     parts = [_INTRODUCTION, _presets()]
     for section, pairs in groupby(common, key=lambda pair: pair[0].rpartition(".")[0]):
         parts.append(_section(section, pairs))
+    own = [(f"agents.NAME.{key}", field) for key, field in _of_named_agents()]
+    parts.append(f"## `[agents.NAME]`\n\n{_SEVERAL}\n\n{_rows(own)}")
     for name in (*environment_names(), "path/to/bundle", "openenv:http://HOST:PORT", "verifiers:TASKSET"):
         own = [pair for pair in all_settings(name) if pair[0].startswith("environment.")]
         parts.append(_section("environment", own, f' with name = "{name}"'))
@@ -74,6 +80,12 @@ def render_reference() -> str:
             about = (model.__doc__ or "").partition("\n")[0]
             parts.append(f"### `{section}`\n\n{about}\n\n{_rows(pairs, evaluation_default)}")
     return "\n".join(parts)
+
+
+def _of_named_agents() -> list[tuple[str, FieldInfo]]:
+    """Return the settings that `[agents.NAME]` has beside those of `[agent]`."""
+    shared = AgentConfig.model_fields
+    return [(key, field) for key, field in NamedAgentConfig.model_fields.items() if key not in shared]
 
 
 def _continuing() -> str:

@@ -72,6 +72,8 @@ def _anchored_value(value: object, field: FieldInfo | None) -> object:
         return value
     if (section := section_of(field)) is not None:
         return _anchored(cast(Mapping[str, object], value), section.model_fields)
+    if isinstance(value, Mapping):  # the agents by name
+        return {name: _anchored_value(one, None) for name, one in cast(Mapping[str, object], value).items()}
     if is_place(field) and isinstance(value, str) and value not in ("", *BUILT_IN):
         file, code, name = value.partition(".py:")  # a function of a file
         place = Path(file + code.rstrip(":")).expanduser()

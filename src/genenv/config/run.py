@@ -6,6 +6,7 @@ one sentence.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, cast
@@ -13,7 +14,7 @@ from typing import Literal, cast
 from pydantic import BaseModel, Field, JsonValue, SerializeAsAny, model_validator
 from pydantic.fields import FieldInfo
 
-from genenv.agent.policy import AgentConfig
+from genenv.agent.policy import AgentConfig, NamedAgentConfig
 from genenv.backends.settings import PolicyConfig
 from genenv.config.tables import (
     apply_override,
@@ -31,7 +32,10 @@ from genenv.environments import environment_config, environment_name
 from genenv.errors import UsageError
 from genenv.settings import Settings, may_change, walk
 from genenv.simulator.settings import SimulatorConfig
-from genenv.types import Json, JsonObject
+from genenv.types import AGENT, Json, JsonObject
+
+_AGENT_NAME = re.compile(r"(?!simulator$)[a-z][a-z0-9-]{0,31}")
+"""Names of agents. They become names of folders, metrics and adapters."""
 
 
 class RunSettings(Settings, frozen=True):
@@ -114,6 +118,9 @@ class RunConfig(Settings, frozen=True):
     """Defaults of the settings that you leave out: `paper` as published, `robust` with corrections."""
     variant: str = ""
     """Named overrides, as with `--variant`; the run keeps their name."""
+    agents: dict[str, NamedAgentConfig] = Field(default_factory=dict)
+    """Several agents with one simulator: a section `[agents.NAME]` for each, with the settings of `[agent]`
+    that are others for it. Left out: one agent."""
     run: RunSettings = Field(default_factory=RunSettings)
     """Settings of the run as a whole."""
     environment: EnvironmentConfig = Field(default_factory=EnvironmentConfig)
@@ -137,9 +144,8 @@ class RunConfig(Settings, frozen=True):
         """Fill in the preset's values for missing keys; a section given as an object is unchanged."""
         if not isinstance(values, Mapping):
             return values
-        given = cast(Mapping[str, Json], values)
-        chosen = given.get("preset", cls.model_fields["preset"].default)
-        return merged(preset(chosen), given) if isinstance(chosen, str) else given
+        found = _with_preset(cast(Mapping[str, Json], values))
+        return {**found, "agents": _inherited(found)} if found.get("agents") else found
 
     @model_validator(mode="after")
     def _may_be_ahead(self) -> RunConfig:
@@ -165,6 +171,64 @@ class RunConfig(Settings, frozen=True):
                 'a frozen agent makes no progress: set agent.train to true, or another reward than "progress"'
             )
         return self
+
+    @model_validator(mode="after")
+    def _agents_fit_together(self) -> RunConfig:
+        """Refuse settings that several agents cannot have, and rewards of agents that there are not."""
+        rates, names = self.curriculum, list(self.agents)
+        if strange := [name for name in rates.regret_agents if name not in names]:
+            raise ValueError(
+                f"curriculum.regret_agents names {strange[0]!r}, but the agents are "
+                f"{', '.join(names) or 'one without a name'}; add a section [agents.{strange[0]}]"
+            )
+        if len(names) < 2:
+            if rates.agents_reward != "mean":
+                raise ValueError(
+                    f'curriculum.agents_reward is "{rates.agents_reward}", which compares several agents: '
+                    "add sections [agents.NAME], or leave it out"
+                )
+            return self
+        if rates.agents_reward != "mean" and not rates.share_tasks:
+            raise ValueError(
+                f'curriculum.agents_reward is "{rates.agents_reward}", which needs rollouts of all agents on '
+                "each task: set curriculum.share_tasks to true"
+            )
+        if rates.predicts or rates.compares_versions or rates.candidates > 1:
+            raise ValueError(
+                "success rates of several agents are not predicted: set curriculum.candidates to 1, "
+                'curriculum.foretold_attempts to 0 and another reward than "progress"'
+            )
+        for name, agent in self.agents.items():
+            if agent.replayed != self.agent.replayed:
+                raise ValueError(
+                    f"agents.{name}.replayed is {agent.replayed}, but all agents train on the same replayed "
+                    f"demonstrations: set agent.replayed to {agent.replayed}"
+                )
+        return self
+
+    @property
+    def population(self) -> Mapping[str, AgentConfig]:
+        """The settings of each agent by name: those of `agents`, or else `agent` alone."""
+        return self.agents or {AGENT: self.agent}
+
+    def model_of(self, agent: str) -> str:
+        """Return the base model of an agent."""
+        own = self.agents.get(agent)
+        return self.policy.model if own is None or own.model is None else own.model
+
+    def agent_named(self, name: str) -> str:
+        """Return the name of an agent of the run. `agent` also stands for the only one, whatever its name.
+
+        Raises:
+            UsageError: there is no such agent, or several, of which none is called `agent`.
+        """
+        names = list(self.population)
+        if name in names or (name == AGENT and len(names) == 1):
+            return name if name in names else names[0]
+        raise UsageError(
+            f"the agents of {self.run.name} are {', '.join(names)}, and none is {name}; name one of them, as "
+            f"in runs/{self.run.name}:{names[0]}"
+        )
 
     def later_environment(self) -> BaseModel | None:
         """Return the environment's settings after the shift; None if there is no shift."""
@@ -216,7 +280,8 @@ def parse_config(document: JsonObject) -> RunConfig:
     Raises:
         UsageError: a key is unknown or a value is not allowed.
     """
-    document = renamed(document, warn=True)
+    agents = _agent_tables(document)
+    document = {key: value for key, value in renamed(document, warn=True).items() if key != "agents"}
     field = EnvironmentConfig.model_fields["name"]
     section = document.get("environment", {})
     env: JsonObject = section if isinstance(section, Mapping) else {}
@@ -224,11 +289,16 @@ def parse_config(document: JsonObject) -> RunConfig:
     if not isinstance(name, str):
         raise UsageError(not_allowed("environment.name", name, field))
     name = environment_name(name)
-    check_keys(document, [key for key, _ in all_settings(name)])
+    known = [key for key, _ in all_settings(name) if key != "agents"]
+    of_agents = [f"agents.{agent}.{key}" for agent in agents for key, _ in walk(NamedAgentConfig)]
+    check_keys({**document, **({"agents": agents} if agents else {})}, [*known, *of_agents])
     own = {key: value for key, value in env.items() if key != "name"}
     settings = validated(environment_config(name), own, "environment.")
+    several = _named_agents(document, agents) if agents else {}
     config = validated(
-        RunConfig, {**document, "environment": EnvironmentConfig(name=name, settings=settings)}, ""
+        RunConfig,
+        {**document, "agents": several, "environment": EnvironmentConfig(name=name, settings=settings)},
+        "",
     )
     if config.later_environment() == settings:
         raise UsageError(
@@ -236,6 +306,51 @@ def parse_config(document: JsonObject) -> RunConfig:
             "settings of [environment] are others from then on, or set shift.round to 0"
         )
     return config
+
+
+def _with_preset(given: Mapping[str, Json]) -> Mapping[str, Json]:
+    """Return settings with the values of their preset for missing keys."""
+    chosen = given.get("preset", RunConfig.model_fields["preset"].default)
+    return merged(preset(chosen), given) if isinstance(chosen, str) else given
+
+
+def _inherited(found: Mapping[str, Json]) -> Json:
+    """Return the sections `[agents.NAME]` with the values of `[agent]` for missing keys."""
+    agents, agent = found["agents"], cast(object, found.get("agent", {}))
+    if not isinstance(agents, Mapping):
+        return agents
+    base = cast(JsonObject, agent.model_dump() if isinstance(agent, BaseModel) else agent)
+    return {name: merged(base, own) if isinstance(own, Mapping) else own for name, own in agents.items()}
+
+
+def _named_agents(document: JsonObject, tables: Mapping[str, JsonObject]) -> dict[str, NamedAgentConfig]:
+    """Return the agents of a file; a value that is not allowed is named by its section."""
+    found = _with_preset({**document, "agents": tables})
+    _ = validated(AgentConfig, cast(JsonObject, found.get("agent", {})), "agent.")
+    inherited = cast(Mapping[str, JsonObject], _inherited(found))
+    return {name: validated(NamedAgentConfig, own, f"agents.{name}.") for name, own in inherited.items()}
+
+
+def _agent_tables(document: JsonObject) -> dict[str, JsonObject]:
+    """Return the sections `[agents.NAME]` by name.
+
+    Raises:
+        UsageError: one is no section, or its name is not allowed.
+    """
+    tables = document.get("agents", {})
+    if not isinstance(tables, Mapping):
+        raise UsageError("'agents' is a section, not a value; write [agents.NAME] and its settings below")
+    for name, table in tables.items():
+        if not isinstance(table, Mapping):
+            raise UsageError(
+                f"'agents.{name}' is a value; write [agents.NAME] and the agent's settings below"
+            )
+        if _AGENT_NAME.fullmatch(name) is None:
+            raise UsageError(
+                f"an agent cannot be called {name!r}; a name has lower-case letters, digits and hyphens, at "
+                "most 32, begins with a letter, and is not 'simulator'"
+            )
+    return cast(dict[str, JsonObject], dict(tables))
 
 
 def all_settings(environment_name: str) -> Iterator[tuple[str, FieldInfo]]:
@@ -252,6 +367,8 @@ def as_tables(config: RunConfig) -> dict[str, Json]:
     tables = cast(dict[str, Json], config.model_dump(mode="json", exclude_none=True))
     env = cast(dict[str, Json], tables["environment"])
     tables["environment"] = {"name": env["name"], **cast(JsonObject, env["settings"])}
+    if not config.agents:
+        del tables["agents"]
     if not config.shift.environment:  # an environment may have no settings that could be written there
         del cast(dict[str, Json], tables["shift"])["environment"]
     return tables

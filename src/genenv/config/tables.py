@@ -306,7 +306,8 @@ def _sentence(model: type[BaseModel], values: Mapping[str, object], error: Error
                 return f"setting {key!r}: {error['msg'].removeprefix('Value error, ')}"
             return not_allowed(key, value, holder.model_fields[name])
         holder, key = inner, f"{key}."
-    return f"section {key.rstrip('.')!r}: {error['msg'].removeprefix('Value error, ')}"
+    where = f"section {key.rstrip('.')!r}: " if key else ""
+    return where + error["msg"].removeprefix("Value error, ")
 
 
 def not_allowed(key: str, value: object, field: FieldInfo) -> str:

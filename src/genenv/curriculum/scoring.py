@@ -7,12 +7,12 @@ variations written for one context, or one task (`curriculum.p_hat_scope`).
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import fmean
 
 from genenv.curriculum.settings import CurriculumConfig
-from genenv.curriculum.simulator_rewards import find_env_reward, handed_out, progress_reward
+from genenv.curriculum.simulator_rewards import find_env_reward, handed_out, progress_reward, regret_reward
 from genenv.curriculum.stats import BetaPosterior
 from genenv.types import (
     Context,
@@ -44,6 +44,8 @@ class Unit:
     """The predicted success rate; None if there is none or it does not count."""
     progress: float = 0.0
     """Mean rise of the predicted success rates since an older version of the agent; 0 if unknown."""
+    by_agent: Mapping[str, Unit] = field(default_factory=dict[str, "Unit"])
+    """With rollouts of several agents, those of each by name; empty with one agent."""
 
     @property
     def is_known(self) -> bool:
@@ -56,8 +58,24 @@ class Unit:
             return 0.0
         if config.env_reward == "progress":
             return progress_reward(self.progress)
+        if self.by_agent:
+            return self._of_several(config)
         name = config.env_reward if self.attempts or config.env_reward != "variance" else "learnability"
         return find_env_reward(name)(self.successes, self.attempts, self.rewards, self._informed(config))
+
+    def _of_several(self, config: CurriculumConfig) -> float:
+        """Return the mean or the minimum of the agents' rewards, or the regret of two agents."""
+        if config.agents_reward == "regret":
+            regret = self.regret(config)
+            return 0.0 if regret is None else regret_reward(regret)
+        rewards = [unit.reward(config) for unit in self.by_agent.values() if unit.is_known]
+        return fmean(rewards) if config.agents_reward == "mean" else min(rewards)
+
+    def regret(self, config: CurriculumConfig) -> float | None:
+        """Return p_strong - p_weak, of posterior means with `posterior`; None if one has no rollout."""
+        units = [self.by_agent.get(name) for name in config.regret_agents]
+        rates = [_mean_rate(unit, config) for unit in units if unit is not None and unit.attempts]
+        return rates[0] - rates[1] if len(rates) == 2 else None
 
     def rate(self, config: CurriculumConfig) -> float:
         """Return the share of successes; a prediction counts as `foretold_attempts` rollouts."""
@@ -72,10 +90,7 @@ class Unit:
         """
         if not self.is_known:
             return False
-        config = self._informed(config)
-        posterior = BetaPosterior.of(self.successes, self.attempts, config.prior)
-        rate = posterior.mean if config.posterior else self.successes / self.attempts
-        return in_band(rate, config.alpha, config.k_min)
+        return in_band(_mean_rate(self, self._informed(config)), config.alpha, config.k_min)
 
     def _informed(self, config: CurriculumConfig) -> CurriculumConfig:
         """Return settings whose prior contains the prediction as `foretold_attempts` rollouts."""
@@ -99,9 +114,10 @@ def score_batches(
         proposals: everything it wrote for them; rejected ones have no rollouts.
         groups: rollouts, of which those of tasks that were written for a context count. Rollouts that ended
             in an error or a timeout do not count.
-        config: `env_reward` names the reward; `posterior` decides between that of p_hat and its expectation.
+        config: `env_reward` names the reward; `posterior` decides between that of p_hat and its expectation;
+            `agents_reward` combines the rewards of several agents. p_hat is over all of them.
     """
-    attempted = {group.task.id: group for group in groups}
+    attempted = _by_task(groups)
     written: dict[str, list[Proposal]] = {context.id: [] for context in contexts}
     for proposal in proposals:
         if (own := written.get(proposal.generation.context_id)) is not None:
@@ -110,8 +126,8 @@ def score_batches(
     for context in contexts:
         own = written[context.id]
         tasks = {p.outcome.id: p for p in own if isinstance(p.outcome, Task)}
-        tried = [attempted[name] for name in tasks if name in attempted]
-        unit = _unit(tried, [tasks[group.task.id] for group in tried if group.valid])
+        tried = [group for name in tasks for group in attempted.get(name, ())]
+        unit = _unit(tried, [tasks[name] for name in _valid_tasks(tried)])
         batches.append(
             TaskBatch(
                 context=context,
@@ -138,6 +154,12 @@ def scored(batches: Sequence[TaskBatch], config: CurriculumConfig, rng: random.R
     paid = [unit.reward(config) for unit in handed_out(known, config, rng)]
     rewards = {unit.generations[0].id: reward for unit, reward in zip(known, paid, strict=True)}
     rates = {unit.generations[0].id: unit.rate(config) for unit in known}
+    rates |= {
+        unit.generations[0].id: own.rate(config)  # of the agent for whom the task was written
+        for batch in batches
+        for unit in tasks_of(batch, config)
+        if (own := unit.by_agent.get(batch.context.agent)) is not None and own.is_known
+    }
     for batch in batches:
         rewards |= {p.generation.id: 0.0 for p in batch.proposals if isinstance(p.outcome, Rejection)}
     return [
@@ -156,21 +178,38 @@ def units_of(batch: TaskBatch, config: CurriculumConfig) -> list[Unit]:
 def whole(batch: TaskBatch) -> Unit:
     """Return a batch as one unit, with all its rollouts."""
     written = {p.outcome.id: p for p in batch.proposals if isinstance(p.outcome, Task)}
-    tried = [group for group in batch.groups if group.valid]
-    return _unit(tried, [written[group.task.id] for group in tried])
+    return _unit(batch.groups, [written[name] for name in _valid_tasks(batch.groups)])
 
 
 def tasks_of(batch: TaskBatch, config: CurriculumConfig) -> list[Unit]:
     """Return one unit for each task of a batch."""
-    tried = {group.task.id: [group] for group in batch.groups}
+    tried = _by_task(batch.groups)
     return [
-        _unit(tried.get(p.outcome.id, []), [p], p.predicted_rate if config.foretold_attempts else None)
+        _unit(tried.get(p.outcome.id, ()), [p], p.predicted_rate if config.foretold_attempts else None)
         for p in batch.proposals
         if isinstance(p.outcome, Task)
     ]
 
 
+def _by_task(groups: Sequence[Group]) -> dict[str, list[Group]]:
+    found: dict[str, list[Group]] = {}
+    for group in groups:
+        found.setdefault(group.task.id, []).append(group)
+    return found
+
+
+def _valid_tasks(groups: Sequence[Group]) -> list[str]:
+    """Return the ids of the tasks that have a valid rollout, each once."""
+    return list(dict.fromkeys(group.task.id for group in groups if group.valid))
+
+
+def _mean_rate(unit: Unit, config: CurriculumConfig) -> float:
+    posterior = BetaPosterior.of(unit.successes, unit.attempts, config.prior)
+    return posterior.mean if config.posterior else unit.successes / unit.attempts
+
+
 def _unit(tried: Sequence[Group], proposals: Sequence[Proposal], predicted_rate: float | None = None) -> Unit:
+    agents = dict.fromkeys(group.agent for group in tried)
     valid = [trace for group in tried for trace in group.valid]
     risen = [one.progress for one in proposals if one.progress is not None]
     return Unit(
@@ -180,6 +219,9 @@ def _unit(tried: Sequence[Group], proposals: Sequence[Proposal], predicted_rate:
         generations=tuple([one.generation for one in proposals]),
         predicted_rate=predicted_rate,
         progress=fmean(risen) if risen else 0.0,
+        by_agent={name: _unit([one for one in tried if one.agent == name], proposals) for name in agents}
+        if len(agents) > 1
+        else {},
     )
 
 

@@ -40,6 +40,18 @@ class CurriculumConfig(Settings, frozen=True):
     shuffle_rewards: bool = False
     """The shuffled-reward control of whatever the simulator is paid: each task (or batch) gets the reward of
     another, with that one's filter and novelty. `env_reward = "shuffled"` is this with `alpha`."""
+    agents_reward: Literal["mean", "minimum", "regret"] = "mean"
+    """With several agents, the simulator's reward for a task that all attempt: the mean of `env_reward` over
+    the agents, its minimum, or the regret: success of the strong agent minus success of the weak one."""
+    regret_agents: tuple[str, ...] = Field(default=(), strict=False)
+    """The strong and the weak agent of the regret, by name: `["strong", "weak"]`. It is then a metric, too,
+    whatever the reward."""
+    share_tasks: bool = True
+    """With several agents: whether each is rolled out on every task. false: a task is rolled out by the agent
+    for whom it was written; base tasks and repeated ones are dealt to the trained agents in turn."""
+    profile_of: Literal["agent", "all"] = "agent"
+    """With several agents, whose success rates the simulator is given: those of the agent for whom it writes,
+    or the rates over all agents, which do not tell for whom it writes."""
     alpha: float = Field(default=0.5, ge=0.001, le=0.999)
     """Target success rate: the share of rollouts that the agent should solve."""
     alpha_last: float = Field(default=0.0, ge=0, le=0.999)
@@ -152,6 +164,16 @@ class CurriculumConfig(Settings, frozen=True):
             raise ValueError(
                 'seed_choice is "bandit", which needs the reward of a single success rate: set env_reward to '
                 'another one than "progress"'
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _regret_is_of_two(self) -> Self:
+        names = self.regret_agents
+        if (self.agents_reward == "regret" or names) and (len(names) != 2 or names[0] == names[1]):
+            raise ValueError(
+                "regret_agents must name two different agents, the strong and the weak one: "
+                '["strong", "weak"]'
             )
         return self
 

@@ -157,6 +157,20 @@ def progress_reward(progress: float) -> float:
     return (1 + progress) / 2
 
 
+def regret_reward(regret: float) -> float:
+    """Return the reward `regret`: success of a strong agent minus that of a weak one, mapped to [0, 1].
+
+    R = (1 + p_strong - p_weak) / 2. PAIRED (Dennis et al., arXiv:2012.02096) rewards the writer of tasks for
+    this difference, so that it writes tasks that can be solved and that the weak agent does not solve yet.
+    It is signed: 0.5 if both solve a task equally often. If the weak agent is the strong one of an earlier
+    checkpoint, the regret is its progress p_now - p_then, measured by rollouts.
+
+    Args:
+        regret: p_strong - p_weak, in [-1, 1].
+    """
+    return (1 + regret) / 2
+
+
 def find_env_reward(name: str) -> EnvReward:
     """Return a reward by name: one of `ENV_REWARDS`, or a user-defined function, `module:function`.
 

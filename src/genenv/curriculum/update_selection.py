@@ -217,6 +217,7 @@ def curriculum_metrics(
     reasons = Counter(p.outcome.reason for p in proposals if isinstance(p.outcome, Rejection))
     by_batch = [unit for batch in batches if (unit := whole(batch)).attempts]
     by_task = [unit for batch in batches for unit in tasks_of(batch, config) if unit.attempts]
+    counted = config.model_copy(update={"posterior": False})
     return {
         "tasks/checked": float(len(proposals)),
         **_mean_of("simulator/valid_rate", (isinstance(p.outcome, Task) for p in proposals)),
@@ -235,6 +236,7 @@ def curriculum_metrics(
         **_mean_of("curriculum/p_hat_mean", (unit.successes / unit.attempts for unit in by_batch)),
         "curriculum/p_hat_batches": float(len(by_batch)),
         **_mean_of("curriculum/p_hat_task_agree", (unit.successes in (0, unit.attempts) for unit in by_task)),
+        **_mean_of("curriculum/regret", (r for one in by_task if (r := one.regret(counted)) is not None)),
         **_spread("curriculum/p_hat_spread", [unit.successes / unit.attempts for unit in by_batch]),
         **_spread("curriculum/p_hat_task_spread", [unit.successes / unit.attempts for unit in by_task]),
         **_skill_shares(tasks),

@@ -15,23 +15,23 @@ from genenv.environments import load_environment
 from genenv.errors import UsageError
 from genenv.runs.checkpoint import COMMITTED
 from genenv.runs.folder import RunFolder
-from genenv.types import JsonObject
+from genenv.types import AGENT, JsonObject
 
 ENDPOINT = "openai:"
 _SMALL = 1_000_000
 """JSON files below this size in bytes are hashed with their contents: configurations, manifests."""
-_OF_RUN = re.compile(r"(?P<run>.+?)(?:@(?P<round>\d+))?(?::(?P<policy>agent|simulator))?")
+_OF_RUN = re.compile(r"(?P<run>.+?)(?:@(?P<round>\d+))?(?::(?P<policy>[a-z][a-z0-9-]*))?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedPolicy:
-    """The agent or simulator policy of a run, as named by `runs/demo@12:agent`."""
+    """An agent or the simulator of a run, as named by `runs/demo@12:agent`."""
 
     run: Path
     round: int | None
     """The round of the checkpoint; None: the last round with a checkpoint."""
     policy: str
-    """`agent` or `simulator`."""
+    """`simulator`, or the name of an agent; `agent` also stands for the only one."""
 
 
 def assistant(
@@ -153,15 +153,15 @@ def _of_run(named: NamedPolicy, policy: PolicyConfig, sampling: SamplingConfig) 
     from genenv.backends.local.policy_weights import PolicyWeights
     from genenv.backends.local.sampler import LocalAssistant, LocalSampler
 
-    run, which = named.run, named.policy
-    folder = RunFolder.open(run)
+    run, folder = named.run, RunFolder.open(named.run)
     config = load_config(folder.config)
-    trained = config.policy
-    controls = trained.backend == "ppo" and which == "agent"
+    trained, simulates = config.policy, named.policy == "simulator"
+    which = named.policy if simulates else config.agent_named(named.policy)
+    controls = trained.backend == "ppo" and not simulates
     if not controls:
         check_weights(run, trained)
     checkpoint, number = folder.checkpoint(named.round)
-    base = (trained.simulator_model if which == "simulator" else None) or trained.model
+    base = (trained.simulator_model or trained.model) if simulates else config.model_of(which)
     kept = {"lora_rank", "lora_alpha", "lora_targets"}
     kept |= {"chat_template_kwargs", "max_thinking_tokens"} - policy.model_fields_set  # as in training
     settings = policy.model_copy(
@@ -182,8 +182,9 @@ def _of_run(named: NamedPolicy, policy: PolicyConfig, sampling: SamplingConfig) 
         whole = str(checkpoint / which)
         return _whole(whole, settings, sampling, name=name, weights={**weights, "tuning": "full"})
     model = LocalModel(base, settings)
-    model.add_adapter(which, seed=0)
-    own = PolicyWeights(model, which)
+    adapter = "simulator" if simulates else AGENT
+    model.add_adapter(adapter, seed=0)
+    own = PolicyWeights(model, adapter)
     own.load(checkpoint / which)
     return LocalAssistant(LocalSampler(own), sampling, name=name, weights=weights)
 

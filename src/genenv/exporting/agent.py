@@ -115,12 +115,14 @@ class Source:
     config: RunConfig
     round: int
     weights: Path
+    agent: str = ""
+    """Its name, if the run has several agents."""
 
     @property
     def name(self) -> str:
         """The name of the exported agent."""
         plain = re.sub(r"[^A-Za-z0-9._-]+", "-", self.folder.path.resolve().name)
-        return f"{plain.strip('.-') or 'agent'}-{self.round}"
+        return "-".join(filter(None, [plain.strip(".-") or "agent", self.agent, str(self.round)]))
 
     @property
     def offers_tools(self) -> bool:
@@ -132,15 +134,17 @@ def facts(source: Source, made: Written, today: str) -> list[tuple[str, str]]:
     """Return the rows of the table at the top of the README."""
     config, run = source.config, source.folder.path.as_posix()
     policy, agent = config.policy, config.agent
+    whose = f", agent {source.agent}" if source.agent else ""
     found = [
         ("base model", _base(policy.model)),
-        ("run", f"`{run}`, round {source.round} of {config.run.rounds}, seed {config.run.seed}"),
+        ("run", f"`{run}`{whose}, round {source.round} of {config.run.rounds}, seed {config.run.seed}"),
         ("trained on", f"tasks of `{config.environment.name}`, by genenv"),
         ("what learned", _learned(source)),
         ("written", f"{today}, by genenv {__version__}: {made.what}"),
         ("window", f"{policy.context_tokens} tokens, of which a reply had at most {agent.max_new_tokens}"),
     ]
-    measured = last_measured(source.folder.pool, "agent/eval_success", source.round)
+    metric = f"agents/{source.agent}/eval_success" if source.agent else "agent/eval_success"
+    measured = last_measured(source.folder.pool, metric, source.round)
     if measured is not None:
         number, success = measured
         found.insert(
@@ -274,14 +278,27 @@ def _source(name: str) -> Source:
     if named is None:
         RunFolder.open(Path(name))  # raises an error with the reason
         raise UsageError(f"{name} is no run; name the folder of one, such as runs/demo")
-    if named.policy != "agent":
+    if named.policy == "simulator":
         raise UsageError(f"{name} is the simulator, which stays in its run; name {named.run} for the agent")
     folder = RunFolder.open(named.run)
     config = load_config(folder.config)
+    which, several = config.agent_named(named.policy), len(config.population) > 1
+    config = config.model_copy(
+        update={
+            "agent": config.population[which],
+            "policy": config.policy.model_copy(update={"model": config.model_of(which)}),
+        }
+    )
     check_weights(named.run, config.policy)
     number = _round(named, read_last_round(folder.pool))
     checkpoint, number = folder.checkpoint(number)
-    return Source(folder=folder, config=config, round=number, weights=checkpoint / "agent")
+    return Source(
+        folder=folder,
+        config=config,
+        round=number,
+        weights=checkpoint / which,
+        agent=which if several else "",
+    )
 
 
 def _round(named: NamedPolicy, last: int | None) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import math
 import re
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence, Set
@@ -157,6 +158,11 @@ _METRICS = (
     Metric("curriculum/p_hat_spread", "share", "Standard deviation of the success rate between batches."),
     Metric("curriculum/p_hat_task_spread", "share", "Standard deviation of the success rate between tasks."),
     Metric("curriculum/p_hat_task_agree", "share", "New tasks whose rollouts all agree."),
+    Metric(
+        "curriculum/regret",
+        "share",
+        "Mean success of the strong agent minus that of the weak one, over new tasks that both attempted.",
+    ),
     Metric("curriculum/p_hat_batches", "count", "Batches that have a success rate."),
     Metric("curriculum/skill_share_max", "share", "Share of new tasks that exercise the commonest skill."),
     Metric("tasks/checked", "count", "Specs that the gate examined."),
@@ -243,6 +249,8 @@ FAMILIES: Mapping[str, Metric] = {
 }
 """Metrics whose names end in a name that the environment chose, by prefix."""
 
+_OF_AGENT = re.compile(r"agents/(?P<agent>[a-z][a-z0-9-]*)/(?P<rest>.+)")
+"""Metrics of one of several agents."""
 _SKILL = re.compile(r"[A-Za-z0-9_.:+=-]{1,64}")
 
 
@@ -254,6 +262,10 @@ def describe(name: str) -> Metric:
     """
     if name in METRICS:
         return METRICS[name]
+    if (of_one := _OF_AGENT.fullmatch(name)) is not None:
+        tokens, rest = of_one["rest"].startswith("tokens_"), of_one["rest"].removeprefix("tokens_")
+        whole = describe(f"tokens/agent_{rest}" if tokens else f"agent/{rest}")
+        return Metric(name, whole.unit, f"{whole.about} Of the agent {of_one['agent']}.")
     for prefix, family in FAMILIES.items():
         if name.startswith(prefix) and _SKILL.fullmatch(name.removeprefix(prefix)):
             return Metric(name, family.unit, family.about)
@@ -271,6 +283,41 @@ def check_names(names: Iterable[str]) -> None:
     """
     for name in names:
         describe(name)
+
+
+def by_agent(found: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Return the metrics of several agents' updates, each by its own name and together.
+
+    Together, counts and tokens are sums, and other values means. With one agent its metrics are unchanged.
+
+    Args:
+        found: metrics by agent, as those of the only agent of a run: `agent/loss`, `tokens/agent_trained`.
+
+    Returns:
+        `agents/NAME/loss` and `agents/NAME/tokens_trained` of each, and `agent/loss` and
+        `tokens/agent_trained` of all.
+    """
+    if len(found) == 1:
+        return dict(*found.values())
+    together: dict[str, list[float]] = {}
+    for metrics in found.values():
+        for name, value in metrics.items():
+            together.setdefault(name, []).append(value)
+    summed = {name for name in together if describe(name).unit in ("count", "tokens")}
+    return {
+        **{name: math.fsum(own) if name in summed else fmean(own) for name, own in together.items()},
+        **named_by_agent(found),
+    }
+
+
+def named_by_agent(found: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Return each agent's own metrics by its name; those that no agent has are left out."""
+    return {
+        f"agents/{agent}/{name.replace('tokens/agent_', 'tokens_').removeprefix('agent/')}": value
+        for agent, metrics in found.items()
+        for name, value in metrics.items()
+        if name.startswith(("agent/", "tokens/agent_"))
+    }
 
 
 _TRUNCATED = (StopReason.LENGTH, StopReason.CONTEXT, StopReason.MAX_TURNS)
@@ -293,39 +340,56 @@ def rollout_metrics(
         env: counts the steps of a demonstration.
         elsewhere: tokens that an endpoint sampled to write the tasks.
     """
-    traces = [trace for group in groups for trace in group.valid]
-    everything = [trace for group in groups for trace in group.traces]
     written = [p for batch in batches for p in batch.proposals]
     new = [p.outcome for p in written if isinstance(p.outcome, Task)]
     new_ids = {task.id for task in new}
-    answered = sum(trace.response_tokens for trace in everything)
     wrote = sum(len(p.generation.token_ids) for p in written if not p.generation.drawn) + elsewhere
+    agents = list(dict.fromkeys(group.agent for group in groups))
+    own = {name: [group for group in groups if group.agent == name] for name in agents}
+    of_all = _agents_rollouts(groups, new_ids)
     metrics = {
-        "agent/attempts": float(len(everything)),
-        "agent/failed_traces": float(len(everything) - len(traces)),
-        "tokens/agent_sampled": float(answered),
+        **{name: of_all.pop(name) for name in ("agent/attempts", "agent/failed_traces")},
+        "tokens/agent_sampled": (answered := of_all.pop("tokens/agent_sampled")),
         "tokens/simulator_sampled": float(wrote),
-        "tokens/sampled": float(answered + wrote),
+        "tokens/sampled": answered + wrote,
         **_outcomes([group for group in groups if group.task.id in new_ids]),
     }
     for kind, chosen in _kinds(groups, new_ids).items():
-        metrics[f"tasks/{kind}"] = float(len(chosen))
-        if tried := [trace.success for group in chosen for trace in group.valid]:
-            metrics[f"agent/{kind}_success"] = fmean(tried)
+        metrics[f"tasks/{kind}"] = float(len({group.task.id for group in chosen}))
+        if (success := of_all.pop(f"agent/{kind}_success", None)) is not None:
+            metrics[f"agent/{kind}_success"] = success
     if written:
         metrics["simulator/response_tokens"] = fmean(len(p.generation.token_ids) for p in written)
-    if traces:
-        metrics["agent/truncated_rate"] = fmean(trace.stop_reason in _TRUNCATED for trace in traces)
-        metrics["agent/success_rate"] = fmean(trace.success for trace in traces)
-        metrics["agent/readable_rate"] = fmean(bool(trace.readable) for trace in traces)
-        metrics["agent/reward"] = fmean(trace.reward for trace in traces)
-        metrics["agent/response_tokens"] = fmean(trace.response_tokens for trace in traces)
+    metrics |= of_all
+    if len(own) > 1:
+        metrics |= named_by_agent({name: _agents_rollouts(some, new_ids) for name, some in own.items()})
     if new:
         lengths = [sum(len(sampler.encode_reply(reply)) for reply in task.oracle) for task in new]
         metrics["tasks/required_response_tokens"] = fmean(lengths)
         asked = [len(sampler.encode_reply(task.messages[-1].content)) for task in new]
         metrics["tasks/text_tokens"] = fmean(asked)
         metrics["tasks/steps_mean"] = fmean(env.steps(task) for task in new)
+    return metrics
+
+
+def _agents_rollouts(groups: Sequence[Group], new_ids: Set[str]) -> dict[str, float]:
+    """Return the metrics of rollouts that belong to the agent: of one of several agents, or of all."""
+    traces = [trace for group in groups for trace in group.valid]
+    everything = [trace for group in groups for trace in group.traces]
+    metrics = {
+        "agent/attempts": float(len(everything)),
+        "agent/failed_traces": float(len(everything) - len(traces)),
+        "tokens/agent_sampled": float(sum(trace.response_tokens for trace in everything)),
+    }
+    for kind, chosen in _kinds(groups, new_ids).items():
+        if tried := [trace.success for group in chosen for trace in group.valid]:
+            metrics[f"agent/{kind}_success"] = fmean(tried)
+    if traces:
+        metrics["agent/truncated_rate"] = fmean(trace.stop_reason in _TRUNCATED for trace in traces)
+        metrics["agent/success_rate"] = fmean(trace.success for trace in traces)
+        metrics["agent/readable_rate"] = fmean(bool(trace.readable) for trace in traces)
+        metrics["agent/reward"] = fmean(trace.reward for trace in traces)
+        metrics["agent/response_tokens"] = fmean(trace.response_tokens for trace in traces)
     return metrics
 
 

@@ -21,7 +21,7 @@ from genenv.progress import advance
 from genenv.sampling import Completion, Sampler, SampleRequest
 from genenv.seeding import generator, stream
 from genenv.simulator.settings import SimulatorConfig
-from genenv.types import Context, Feedback, Generation, JsonObject, Message, Profile, Scored, Seed
+from genenv.types import AGENT, Context, Feedback, Generation, JsonObject, Message, Profile, Scored, Seed
 
 log = logging.getLogger(__name__)
 
@@ -192,10 +192,10 @@ class Simulator:
         """
         earned = feedback.scored
         if self.config.algorithm == "hindsight":
-            seeds = {batch.context.id: batch.context.seed for batch in feedback.batches}
+            contexts = {batch.context.id: batch.context for batch in feedback.batches}
+            profile = feedback.profile
             earned = [
-                self._in_hindsight(env, seeds[one.generation.context_id], feedback.profile, one)
-                for one in earned
+                self._in_hindsight(env, contexts[one.generation.context_id], profile, one) for one in earned
             ]
         batch = simulator_credit(self.config)(
             feedback.samples,
@@ -209,11 +209,11 @@ class Simulator:
         done = await learn(self.trainer, batch, player="simulator", learning_rate=rate, seed=seed)
         return done.metrics()
 
-    def _in_hindsight(self, env: Environment, seed: Seed, profile: Profile, one: Scored) -> Scored:
+    def _in_hindsight(self, env: Environment, context: Context, profile: Profile, one: Scored) -> Scored:
         """Return the generation with a prompt that requests its success rate, rounded to a tenth."""
         if one.rate is None:
             return one
-        messages = env.simulator_messages(seed, profile, round(one.rate, 1))
+        messages = env.simulator_messages(context.seed, profile.of(context.agent), round(one.rate, 1))
         return replace(one, prompt_ids=simulator_prompt(self.sampler, messages))
 
     async def publish(self) -> None:
@@ -253,15 +253,31 @@ def spec_schemas(env: Environment, contexts: Sequence[Context]) -> dict[str, Jso
 
 
 def make_contexts(
-    env: Environment, seeds: Sequence[Seed], profile: Profile, *, round_: int, target: float
+    env: Environment,
+    seeds: Sequence[Seed],
+    profile: Profile,
+    *,
+    round_: int,
+    target: float,
+    agents: Sequence[str] = (),
 ) -> list[Context]:
-    """Return one context per seed: the simulator's input for this round."""
+    """Return one context per seed: the simulator's input for this round.
+
+    Args:
+        env: the environment of the tasks.
+        seeds: the seeds to vary.
+        profile: success rates that the simulator is given; of several agents, those of each.
+        round_: number of the round.
+        target: success rate that the tasks should have.
+        agents: for which agent each context is; empty: for the only one.
+    """
     return [
         Context(
             id=f"r{round_:04d}-c{i:02d}",
             round=round_,
             seed=seed,
-            messages=env.simulator_messages(seed, profile, target),
+            messages=env.simulator_messages(seed, profile.of(agent), target),
+            agent=agent,
         )
-        for i, seed in enumerate(seeds)
+        for i, (seed, agent) in enumerate(zip(seeds, agents or [AGENT] * len(seeds), strict=True))
     ]

@@ -30,8 +30,12 @@ from genenv.runs.checkpoint import (
 from genenv.runs.folder import RunFolder, changed
 from genenv.runs.store.store import PoolStore
 from genenv.simulator.parameter_search import STATE
+from genenv.types import Json
 
 _OF_RUN = re.compile(r"(?P<run>.+?)(?:@(?P<round>\d+))?")
+
+
+_OF_AGENT = re.compile(r"(?P<of>.+?)(?::(?P<agent>[a-z][a-z0-9-]*))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +80,7 @@ class Origin:
             )
         now, then = by_key(config), by_key(self.config)
         fixed = [key for key in now.keys() | then.keys() if key.startswith("environment.")]
-        fixed += [*WEIGHTS, "policy.backend"]
+        fixed += [*WEIGHTS, "policy.backend", *(f"agents.{name}.model" for name in config.agents)]
         for key in sorted(fixed):
             if now.get(key) != then.get(key):
                 raise UsageError(
@@ -87,6 +91,10 @@ class Origin:
             raise UsageError(
                 f"by round {self.round} [shift] would have made another world than it is in {self}; keep its "
                 "shift, or let yours begin later"
+            )
+        if (now := list(config.population)) != (then := list(self.config.population)):
+            raise UsageError(
+                f"the agents are {', '.join(now)}, but {', '.join(then)} in {self}; a branch keeps them"
             )
         if config.simulator.source == "model" and not self._has_simulator():
             raise UsageError(f"{self} has no simulator's weights to go on with; set simulator.source")
@@ -124,6 +132,46 @@ class Origin:
 
     def __str__(self) -> str:
         return f"{self.folder.path}@{self.round}"
+
+
+def first_weights(config: RunConfig) -> dict[str, Path]:
+    """Return the folders of the first weights of agents that begin with those of another run, by agent.
+
+    Raises:
+        UsageError: there is no such run, checkpoint or agent, or it has another model or kind of adapter.
+        DataError: a checkpoint is damaged.
+    """
+    found: dict[str, Path] = {}
+    for name, agent in config.agents.items():
+        if agent.checkpoint is None:
+            continue
+        named = _OF_AGENT.fullmatch(agent.checkpoint)
+        assert named is not None  # noqa: S101 - anything matches, but nothing at all, which no setting is
+        origin, theirs = Origin.named(named["of"]), named["agent"]
+        agents = origin.config.population
+        theirs = theirs or next(iter(agents))
+        setting = f"agents.{name}.checkpoint"
+        if theirs not in agents:
+            raise UsageError(
+                f"{setting}: {origin} has no agent {theirs!r}; its agents are {', '.join(agents)}"
+            )
+        now, then = _of_weights(config, name), _of_weights(origin.config, theirs)
+        for key, value in now.items():
+            if value != then[key]:
+                raise UsageError(
+                    f"{setting}: {key} is {value!r} here, but {then[key]!r} in {origin}; an agent keeps the "
+                    "model and the kind of adapter of its weights"
+                )
+        found[name] = origin.checkpoint / theirs
+    return found
+
+
+def _of_weights(config: RunConfig, agent: str) -> dict[str, Json]:
+    """Return the settings that decide which model an agent's weights belong to."""
+    policy = {key: value for key, value in by_key(anchored(config)).items() if key in WEIGHTS}
+    policy |= {"policy.backend": config.policy.backend, "policy.model": config.model_of(agent)}
+    policy.pop("policy.simulator_model", None)
+    return policy
 
 
 def _shifted(config: RunConfig, number: int) -> tuple[int, BaseModel | None] | None:

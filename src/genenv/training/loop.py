@@ -26,11 +26,12 @@ from genenv.errors import DataError, GenenvError
 from genenv.progress import LiveFile, Reporter, Silent
 from genenv.runs.checkpoint import checkpoint_path, checkpoints
 from genenv.runs.folder import RunFolder, parts_reread
-from genenv.runs.metrics import Stages, check_names, evaluation_metrics
+from genenv.runs.metrics import Stages, check_names, evaluation_metrics, named_by_agent
 from genenv.runs.sinks import Sink, write_all
 from genenv.runs.store.records import Evaluation, RoundRecord
 from genenv.runs.store.store import PoolStore
 from genenv.simulator.source import FixedTaskSource
+from genenv.training.branching import first_weights
 from genenv.training.rounds import Ahead, Learner, Policies, Produced, Producer, evaluate, together
 from genenv.training.task_pool import TaskPool, Tasks
 
@@ -171,7 +172,8 @@ class CoEvolution:
                 with self.folder.committing(store, record, keep=keep) as empty:
                     await self.policies.save(empty)
                 write_all(self.sinks, number, record.metrics)
-                self.policies.agent.sampler.end_round()
+                for agent in self.policies.agents.values():
+                    agent.sampler.end_round()
                 self.policies.simulator.end_round()
                 self.reporter.round(number, self.config.run.rounds, record.metrics)
             self._check_attempted(store)
@@ -195,7 +197,7 @@ class CoEvolution:
                 f"round {number} measures progress since round {oldest}, as the checkpoint of round {wanted} "
                 "is not here"
             )
-        return None if oldest == newest else self.folder.checkpoint(oldest)[0] / "agent"
+        return None if oldest == newest else self.folder.checkpoint(oldest)[0] / self.policies.agent.name
 
     def _check_attempted(self, store: PoolStore) -> None:
         """Refuse to finish a run in which no task was rolled out.
@@ -261,6 +263,8 @@ class CoEvolution:
         """Run round 0: the warm-up and its evaluation."""
         stage, warmup = Stages(self.reporter, 0, self.config.run.rounds), self.policies.warmup
         metrics: Mapping[str, float] = {}
+        for name, weights in first_weights(self.config).items():
+            await self.policies.agents[name].trainer.load(weights)
         with stage("warmup"):
             if warmup is not None:
                 metrics = await warmup(self.pool.seeds, list(self.pool.base.values()), self.reporter)
@@ -293,9 +297,12 @@ class CoEvolution:
         """Return the record with evaluation results, if due, and timings; all metric names are checked."""
         found: list[Evaluation] = []
         if self.pool.measures(record.number):
-            found = await evaluate(self.policies.agent, self.env, self.pool.held_out, stage)
+            found = await evaluate(self.policies.agents.values(), self.env, self.pool.held_out, stage)
         await self.policies.check_samples()
         columns = {task.id: column for task in self.pool.held_out if (column := member_of(task)) is not None}
         metrics = {**record.metrics, **evaluation_metrics(found, columns), **stage.metrics()}
+        if self.policies.others:
+            own = {name: [one for one in found if one.agent == name] for name in self.policies.agents}
+            metrics |= named_by_agent({name: evaluation_metrics(some, columns) for name, some in own.items()})
         check_names(metrics)
         return replace(record, metrics=metrics, evaluations=[*record.evaluations, *found])

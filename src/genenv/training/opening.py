@@ -14,13 +14,12 @@ from typing import cast
 
 from pydantic import BaseModel
 
-from genenv.agent.policy import Agent, AgentConfig
+from genenv.agent.policy import Agent, AgentConfig, NamedAgentConfig
 from genenv.algorithms.advantages import agent_credit
 from genenv.algorithms.datum import Critic
 from genenv.algorithms.losses import find_loss
 from genenv.algorithms.reward_weighting import simulator_credit
 from genenv.backends.base import Role, open_backend
-from genenv.backends.settings import PolicyConfig
 from genenv.config.resolved import ResolvedConfig, resolve
 from genenv.config.run import RunConfig, as_tables, dump_toml
 from genenv.curriculum.seed_choice import check_seeds, chooser_class
@@ -49,24 +48,25 @@ from genenv.simulator.source import (
     TaskSource,
     VariationSource,
 )
-from genenv.training.branching import Origin
+from genenv.training.branching import Origin, first_weights
 from genenv.training.loop import CoEvolution
 from genenv.training.resuming import check_length, for_training, possible, record, remember
 from genenv.training.rounds import Policies
-from genenv.training.warmup import SupervisedWarmup
+from genenv.training.warmup import PopulationWarmup, SupervisedWarmup
 
 
-def check_models(policy: PolicyConfig) -> None:
+def check_models(config: RunConfig) -> None:
     """Refuse model names that do not exist, before anything is loaded.
 
     Raises:
         UsageError: a model does not exist. The message suggests the most similar name.
     """
+    policy = config.policy
     if policy.backend != "local":
         return
     from genenv.backends.local import hub
 
-    for name in (policy.model, policy.simulator_model):
+    for name in (policy.model, policy.simulator_model, *(agent.model for agent in config.agents.values())):
         if name is not None:
             hub.check(name)
 
@@ -78,8 +78,10 @@ def check_own_parts(config: RunConfig) -> None:
         UsageError: one cannot be found, or cannot be called as its protocol says; names the setting.
     """
     agent, simulator, curriculum = config.agent, config.simulator, config.curriculum
-    _ = agent_credit(agent), simulator_credit(simulator), find_loss(agent.loss)
-    for setting, name in (("agent.advantage", agent.advantage), ("simulator.advantage", simulator.advantage)):
+    agents = [agent, *config.agents.values()]
+    _ = simulator_credit(simulator), [(agent_credit(one), find_loss(one.loss)) for one in agents]
+    advantages = [("agent.advantage", one.advantage) for one in agents]
+    for setting, name in (*advantages, ("simulator.advantage", simulator.advantage)):
         if is_own(name):
             _ = own_part(setting, name, takes=("rewards",))
     for setting in ("env_reward", "candidate_reward"):
@@ -147,33 +149,50 @@ def build_players(config: RunConfig, env: Environment) -> Policies:
     """
     seed = config.run.seed
     ahead = config.run.staleness > 0
-    roles = [_role("agent", config.agent, ahead=ahead)]
-    if config.simulator.source == "model":
+    roles = [_role(name, agent, ahead=ahead) for name, agent in config.population.items()]
+    written = config.simulator.source == "model"
+    if written:
         roles.append(_role("simulator", config.simulator, ahead=ahead))
-    source = (
-        None if len(roles) == 2 else _source(config.simulator, seed)
-    )  # a wrong setting is refused before loading
+    source = None if written else _source(config.simulator, seed)  # a wrong setting is refused before loading
     opened = open_backend(config.policy, roles, env, seed=seed)
     if config.curriculum.compares_versions and not opened.scores_written:
         raise UsageError(
             f"backend {config.policy.backend!r} cannot score tasks under an older version of the agent: set "
             'curriculum.env_reward and curriculum.candidate_reward to other rewards than "progress"'
         )
-    if config.agent.algorithm == "ppo" and not isinstance(opened.trainers["agent"], Critic):
-        raise UsageError(
-            f"agent.algorithm is 'ppo', but backend {config.policy.backend!r} has no value function: set "
-            "policy.backend to 'ppo', or agent.algorithm to 'grpo'"
-        )
-    agent = Agent(opened.samplers["agent"], opened.trainers["agent"], config.agent, seed=seed)
+    for name, own in config.population.items():
+        if own.algorithm == "ppo" and not isinstance(opened.trainers[name], Critic):
+            raise UsageError(
+                f"agent.algorithm is 'ppo', but backend {config.policy.backend!r} has no value function: set "
+                "policy.backend to 'ppo', or agent.algorithm to 'grpo'"
+            )
+    agents = [
+        Agent(opened.samplers[name], opened.trainers[name], own, seed=seed, name=name)
+        for name, own in config.population.items()
+    ]
     simulator = None
     if source is None:
         writing = _of_one(config.simulator) if config.simulator.per_seed else config.simulator
         simulator = Simulator(opened.samplers["simulator"], opened.trainers["simulator"], writing, seed=seed)
         source = _once(simulator, config.simulator, seed)
-    warmup = SupervisedWarmup(
-        env=env, agent=agent, simulator=simulator, target=config.curriculum.alpha, seed=seed
+    warmups = [
+        SupervisedWarmup(
+            env=env,
+            agent=agent,
+            simulator=simulator if agent is agents[0] else None,
+            target=config.curriculum.alpha,
+            seed=seed,
+        )
+        for agent in agents
+    ]
+    warmup = warmups[0] if len(warmups) == 1 else PopulationWarmup(warmups)
+    return Policies(
+        agent=agents[0],
+        simulator=source,
+        others=agents[1:],
+        warmup=warmup if opened.warms_up else None,
+        backend=opened,
     )
-    return Policies(agent=agent, simulator=source, warmup=warmup if opened.warms_up else None, backend=opened)
 
 
 def _source(writing: SimulatorConfig, seed: int) -> TaskSource:
@@ -215,11 +234,16 @@ def _of_one(config: SimulatorConfig) -> SimulatorConfig:
 def _role(name: str, config: AgentConfig | SimulatorConfig, *, ahead: bool) -> Role:
     return Role(
         name=name,
+        model=config.model if isinstance(config, NamedAgentConfig) else None,
         optimizer=config,
         reference=config.kl_coefficient > 0,
-        ramped=config.warmup.steps > 0 and config.warmup.kept_moments == "none",
+        ramped=_warms_up(config) and config.warmup.kept_moments == "none",
         ahead=ahead,
     )
+
+
+def _warms_up(config: AgentConfig | SimulatorConfig) -> bool:
+    return config.warms_up if isinstance(config, AgentConfig) else config.warmup.steps > 0
 
 
 SERVER = "server.jsonl"
@@ -249,12 +273,14 @@ def start(
         GenenvError: the run cannot start or cannot continue. The message says why.
     """
     folder = RunFolder.vacant(path)
-    check_models(config.policy)
+    check_models(config)
     check_simulator(config.simulator)
     check_own_parts(config)
     resolved = resolve(config)
     if origin is not None:
         origin.check(resolved)
+    else:
+        _ = first_weights(resolved)
     with _opened(resolved, folder, reporter) as loop:
         path.mkdir(parents=True, exist_ok=True)
         remember(folder, file)

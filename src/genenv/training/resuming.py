@@ -156,7 +156,7 @@ def for_writing(folder: RunFolder | None, config_path: Path | None, overrides: S
         return anchored(load_config(config_path, overrides))
 
     def may_change(key: str) -> bool:
-        return key not in WEIGHTS and not key.startswith(("environment.", "shift."))
+        return key not in WEIGHTS and not key.startswith(("environment.", "shift.", "agents."))
 
     change = continued(folder, config_path, overrides, may_change=may_change)
     if change.refused:
@@ -249,7 +249,8 @@ def check_length(folder: RunFolder, change: Continued) -> str | None:
             f"{folder.path} is a run of {before} rounds, which cannot become {after}; "
             f"add --set run.rounds={before}, or more"
         )
-    falling = "linear" in (change.saved.agent.lr_schedule, change.saved.simulator.lr_schedule)
+    learning = (*change.saved.population.values(), change.saved.simulator)
+    falling = any(one.lr_schedule == "linear" for one in learning)
     if falling and after > before:
         return (
             f"note: a learning rate of {folder.path} falls over {before} rounds; with "

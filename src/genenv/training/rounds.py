@@ -9,7 +9,7 @@ ahead too, so a `Produced` round holds everything that its commit needs.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
@@ -26,7 +26,7 @@ from genenv.curriculum.task_choice import Choice, Predicted
 from genenv.curriculum.update_selection import Selection, curriculum_metrics, select, trained_groups
 from genenv.environments.base import Environment
 from genenv.progress import Reporter
-from genenv.runs.metrics import Stages, rollout_metrics
+from genenv.runs.metrics import Stages, by_agent, named_by_agent, rollout_metrics
 from genenv.runs.store.records import Evaluation
 from genenv.runs.store.store import PoolStore
 from genenv.seeding import generator
@@ -34,6 +34,7 @@ from genenv.simulator.policy import spec_schemas
 from genenv.simulator.source import TaskSource
 from genenv.training.task_pool import TaskPool, Tasks
 from genenv.types import (
+    AGENT,
     Context,
     Feedback,
     Generation,
@@ -62,13 +63,21 @@ class Warmup(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policies:
-    """The two policies of a run and the properties of their backend."""
+    """The policies of a run, its agents and its simulator, and the properties of their backend."""
 
     agent: Agent
+    """The agent; the first one of several."""
     simulator: TaskSource
+    others: Sequence[Agent] = ()
+    """Further agents, in the order of the settings."""
     warmup: Warmup | None = None
     backend: Backend = field(default_factory=Backend)
     """What they run on."""
+
+    @property
+    def agents(self) -> Mapping[str, Agent]:
+        """All agents by name, in the order of the settings."""
+        return {agent.name: agent for agent in (self.agent, *self.others)}
 
     async def check_samples(self) -> None:
         """Refuse samples of wrong weights before they are trained on.
@@ -80,20 +89,23 @@ class Policies:
             await self.backend.check()
 
     async def publish(self) -> None:
-        """Use the updated weights of both policies for sampling."""
-        if self.agent.config.train:
-            await self.agent.trainer.publish()
+        """Use the updated weights of all policies for sampling."""
+        for agent in self.agents.values():
+            if agent.config.train:
+                await agent.trainer.publish()
         if self.simulator.learns:
             await self.simulator.publish()
 
     async def save(self, folder: Path) -> None:
-        """Write both policies into a checkpoint."""
-        await self.agent.trainer.save(folder / "agent")
+        """Write all policies into a checkpoint, each agent into the folder of its name."""
+        for name, agent in self.agents.items():
+            await agent.trainer.save(folder / name)
         await self.simulator.save(folder / "simulator")
 
     async def load(self, folder: Path) -> None:
-        """Restore both policies."""
-        await self.agent.trainer.load(folder / "agent")
+        """Restore all policies."""
+        for name, agent in self.agents.items():
+            await agent.trainer.load(folder / name)
         await self.simulator.load(folder / "simulator")
 
 
@@ -109,10 +121,17 @@ async def together(*wanted: Coroutine[Any, Any, T]) -> list[T]:
 
 
 async def evaluate(
+    agents: Iterable[Agent], env: Environment, held_out: Sequence[Task], stage: Stages
+) -> list[Evaluation]:
+    """Have each agent roll out each held-out task once, greedily, and return the results."""
+    return [one for agent in agents for one in await _evaluate(agent, env, held_out, stage)]
+
+
+async def _evaluate(
     agent: Agent, env: Environment, held_out: Sequence[Task], stage: Stages
 ) -> list[Evaluation]:
-    """Roll out each held-out task once, greedily, and return the results."""
-    with stage("eval", "evaluation", items=len(held_out), unit="held-out tasks"):
+    whose = "" if agent.name == AGENT else f" of {agent.name}"
+    with stage("eval", f"evaluation{whose}", items=len(held_out), unit="held-out tasks"):
         groups = await agent.solve(env, held_out)
     return [
         Evaluation(
@@ -121,6 +140,7 @@ async def evaluate(
             reward=trace.reward,
             replies=trace.replies,
             explanation=trace.explanation,
+            agent=group.agent,
         )
         for group in groups
         for trace in group.traces
@@ -138,7 +158,7 @@ class Produced:
     groups: Sequence[Group]
     """All rollouts of the round, by task."""
     trained: Sequence[Group]
-    """The rollouts that the agent trains on."""
+    """The rollouts that the agents train on, each on its own."""
     selection: Selection
     """The generations that the simulator trains on with `rwr`."""
     replayed: Sequence[Task]
@@ -156,6 +176,10 @@ class Produced:
 
 def _tasks(proposals: Sequence[Proposal]) -> list[Task]:
     return [proposal.outcome for proposal in proposals if isinstance(proposal.outcome, Task)]
+
+
+def _skills(profile: Profile) -> dict[str, float]:
+    return {f"agent/skill/{name}": rate for name, rate in profile.success.items()}
 
 
 class Ahead:
@@ -212,7 +236,7 @@ class Producer:
         told = {one.context_id for one in generations}
         contexts = [context for context in contexts if context.id in told]
         chosen = pool.chosen(number, written, base, predicted)
-        groups = await self._attempted(number, chosen, back, stage)
+        groups = await self._attempted(number, chosen, back, contexts, stage)
         new = pool.joined(groups, written)
         wanted = in_round(config.curriculum, number, config.run.rounds)
         batches = score_batches(contexts, proposals, groups, wanted)
@@ -236,7 +260,8 @@ class Producer:
                 **curriculum_metrics(batches, selection, wanted),
                 **rollout_metrics(groups, batches, sampler, env, elsewhere=elsewhere),
                 **probed,
-                **{f"agent/skill/{name}": rate for name, rate in pool.stats.profile().success.items()},
+                **_skills(pool.stats.profile()),
+                **named_by_agent({name: _skills(own.profile()) for name, own in pool.own_stats.items()}),
                 **({"agent/eval_at_shift": fmean(one.success for one in entered)} if entered else {}),
             },
             seconds=stage.seconds,
@@ -244,10 +269,10 @@ class Producer:
         )
 
     async def _entered(self, number: int, stage: Stages) -> list[Evaluation]:
-        """Evaluate the agent in another environment, if this is the first round in it."""
+        """Evaluate the agents in another environment, if this is the first round in it."""
         if not self.pool.enter(number) or not self.pool.config.run.eval_every:
             return []
-        return await evaluate(self.policies.agent, self.pool.env, self.pool.held_out, stage)
+        return await evaluate(self.policies.agents.values(), self.pool.env, self.pool.held_out, stage)
 
     async def _gated(
         self,
@@ -289,14 +314,22 @@ class Producer:
             return predictor.predict(*await agent.likelihoods(self.pool.env, candidates, older))
 
     async def _attempted(
-        self, number: int, chosen: Choice, back: Sequence[Task], stage: Stages
+        self,
+        number: int,
+        chosen: Choice,
+        back: Sequence[Task],
+        contexts: Sequence[Context],
+        stage: Stages,
     ) -> list[Group]:
         """Roll out the tasks of a round, and substitutes for candidates whose rewards all agree."""
-        groups, tasks = list[Group](), [*chosen.new, *chosen.base, *back]
+        groups, tasks, agents = list[Group](), [*chosen.new, *chosen.base, *back], self.policies.agents
         while tasks:
-            items = len(tasks) * self.policies.agent.config.rollouts
+            assigned, found = self.pool.assigned(number, tasks, contexts), list[Group]()
+            items = sum(len(own) * agents[name].config.rollouts for name, own in assigned.items())
             with stage("rollout", "rollouts", items=items, unit="rollouts"):
-                found = await self.policies.agent.roll_out(self.pool.env, tasks, round_=number)
+                for name, own in assigned.items():
+                    if own:
+                        found += await agents[name].roll_out(self.pool.env, own, round_=number)
             groups += found
             tasks = chosen.instead_of(found)
         await self.policies.check_samples()
@@ -358,21 +391,31 @@ class Learner:
     async def agent_learns(
         self, number: int, groups: Sequence[Group], replayed: Sequence[Task], stage: Stages
     ) -> Mapping[str, float]:
-        """Update the agent and return metrics.
+        """Update each agent from its own rollouts, one after another, and return metrics.
 
         Args:
             number: number of the round.
-            groups: rollouts to train on.
+            groups: rollouts to train on, of all agents.
             replayed: other tasks whose demonstrations are trained on again.
-            stage: times the update.
+            stage: times the updates.
         """
-        agent, config = self.policies.agent, self.policies.agent.config
+        found: dict[str, Mapping[str, float]] = {}
+        for name, agent in self.policies.agents.items():
+            own = [group for group in groups if group.agent == name]
+            found[name] = await self._learns(agent, number, own, replayed, stage)
+        return by_agent(found)
+
+    async def _learns(
+        self, agent: Agent, number: int, groups: Sequence[Group], replayed: Sequence[Task], stage: Stages
+    ) -> Mapping[str, float]:
+        config = agent.config
         if not config.train:
             return {"agent/zero_advantage_rate": zero_advantage_rate(groups, config)}
         known = await agent.solutions(self.env, groups, replayed)
         batch = agent_credit(config)(groups, known, config, temperature=config.temperature)
         sequences = len(batch.data) * config.epochs  # groups without an advantage are left out
-        with stage("agent_update", "update of the agent", items=sequences, unit="sequences"):
+        whom = "the agent" if agent.name == AGENT else agent.name
+        with stage("agent_update", f"update of {whom}", items=sequences, unit="sequences"):
             metrics = await agent.learn(batch, round_=number, rounds=self.config.run.rounds)
         guided = sum(group.task.id in known for group in groups)
         return {

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from genenv.config.run import RunConfig
@@ -10,6 +12,7 @@ from genenv.curriculum.bandit import History
 from genenv.curriculum.likelihood import Probe
 from genenv.curriculum.replay import Replay
 from genenv.curriculum.seed_choice import Controller, SeedChooser, checked_choice, choose_seeds, own_chooser
+from genenv.curriculum.settings import CurriculumConfig
 from genenv.curriculum.simulator_rewards import in_round
 from genenv.curriculum.stats import SkillStats
 from genenv.curriculum.task_choice import Choice, Predicted, by_attempts, worth_most, worth_most_that_pass
@@ -39,6 +42,13 @@ class TaskPool:
         self.config, self.env, self.seed = config, env, config.run.seed
         self._settle()
         self.stats, self.replay = SkillStats(config.curriculum), Replay(config.curriculum)
+        several = list(config.population) if len(config.population) > 1 else []
+        self.own_stats = {name: SkillStats(config.curriculum) for name in several}
+        """With several agents, the statistics of each by name; `stats` are over all. Empty with one agent."""
+        self.taught = [name for name, agent in config.population.items() if agent.train] or [
+            *config.population
+        ]
+        """The agents for whom tasks are written: those that are trained, or all if none is."""
         self.chooser = self._seed_chooser()
         self.predictor = self._predictor()
         self.gate = Gate(env, config.curriculum, seed=self.seed)
@@ -92,6 +102,8 @@ class TaskPool:
         state = store.state(last)
         since = self.config.shift.round if self.config.shift.round <= last else 0
         self.stats.load_state_dict(_part(state, "stats"))
+        for name, stats in self.own_stats.items():
+            stats.load_state_dict(_part(_part(state, "agents"), name))
         self.replay.load_state_dict(_part(state, "replay"))
         if self.chooser is not None and self._chooser_key in state:  # a branch may start with a chooser
             self.chooser.load_state_dict(_part(state, self._chooser_key))
@@ -107,7 +119,11 @@ class TaskPool:
         """Return the state that `recall` needs besides the tasks, as JSON."""
         steered = {} if self.chooser is None else {self._chooser_key: self.chooser.state_dict()}
         predicted = {} if self.predictor is None else {self._predictor_key: self.predictor.state_dict()}
-        return {"stats": self.stats.state_dict(), "replay": self.replay.state_dict(), **steered, **predicted}
+        own = {name: stats.state_dict() for name, stats in self.own_stats.items()}
+        return {
+            **{"stats": self.stats.state_dict(), "replay": self.replay.state_dict(), **steered, **predicted},
+            **({"agents": own} if own else {}),
+        }
 
     def observe(
         self, number: int, groups: Sequence[Group], new: Container[str], predicted: Predicted | None = None
@@ -124,6 +140,8 @@ class TaskPool:
             Metrics of the predictions' error.
         """
         self.stats.observe(groups)
+        for name, stats in self.own_stats.items():
+            stats.observe([group for group in groups if group.agent == name])
         self.replay.observe(number, groups)
         if self.chooser is not None:
             self.chooser.observe([group for group in groups if group.task.id in new])
@@ -192,20 +210,68 @@ class TaskPool:
             wanted = max(wanted, min(wanted * config.curriculum.candidates, len(self.seeds)))
         rng = generator(self.seed, purpose, number)
         curriculum = in_round(config.curriculum, number, config.run.rounds)
+        seeds, agents = list[Seed](), list[str]()
+        for agent, share in self._dealt(wanted, number).items():
+            chosen = self._seeds_for(agent, share, rng, curriculum) if share else ()
+            seeds += chosen
+            agents += [agent] * len(chosen)
+        return make_contexts(
+            self.env, seeds, self.profile, round_=number, target=curriculum.alpha, agents=agents
+        )
+
+    def _dealt(self, wanted: int, number: int) -> dict[str, int]:
+        """Return how many contexts of a round are for each agent. The remainder goes round by round."""
+        n = len(self.taught)
+        return {
+            name: wanted // n + ((place - number) % n < wanted % n) for place, name in enumerate(self.taught)
+        }
+
+    def _seeds_for(
+        self, agent: str, wanted: int, rng: random.Random, curriculum: CurriculumConfig
+    ) -> Sequence[Seed]:
+        """Choose the seeds of an agent's contexts, by its own statistics."""
         if isinstance(self.chooser, Controller):
+            return self.chooser.choose(self.seeds, wanted, rng)
+        if self.chooser is not None:
             chosen = self.chooser.choose(self.seeds, wanted, rng)
-        elif self.chooser is not None:
-            chosen = checked_choice(
-                self.chooser.choose(self.seeds, wanted, rng), wanted, curriculum.seed_choice
-            )
-        else:
-            chosen = choose_seeds(self.seeds, self.stats, wanted, rng, curriculum)
-        return make_contexts(self.env, chosen, self.profile, round_=number, target=curriculum.alpha)
+            return checked_choice(chosen, wanted, curriculum.seed_choice)
+        return choose_seeds(self.seeds, self.own_stats.get(agent, self.stats), wanted, rng, curriculum)
 
     @property
     def profile(self) -> Profile:
-        """The agent's profile for the simulator: success by skill before this round's rollouts."""
-        return Profile() if self.config.simulator.per_seed else self.stats.profile()
+        """The agent's profile for the simulator: success by skill before this round's rollouts.
+
+        With several agents it has the profile of each, unless the simulator is given the rates over all.
+        """
+        if self.config.simulator.per_seed:
+            return Profile()
+        if self.config.curriculum.profile_of == "all":
+            return self.stats.profile()
+        own = {name: stats.profile() for name, stats in self.own_stats.items()}
+        return replace(self.stats.profile(), by_agent=own)
+
+    def assigned(
+        self, number: int, tasks: Sequence[Task], contexts: Sequence[Context]
+    ) -> Mapping[str, Sequence[Task]]:
+        """Return the tasks of a round that each agent attempts, by its name.
+
+        Args:
+            number: number of the round.
+            tasks: all tasks of the round.
+            contexts: contexts of its new tasks, which say for whom each was written.
+        """
+        names = list(self.config.population)
+        if len(names) == 1 or self.config.curriculum.share_tasks:
+            return dict.fromkeys(names, tasks)
+        written_for = {context.id: context.agent for context in contexts}
+        others = [task for task in tasks if task.lineage.context_id not in written_for]
+        owner = {task.id: self.taught[(i + number) % len(self.taught)] for i, task in enumerate(others)}
+        owner |= {
+            task.id: written_for[task.lineage.context_id]
+            for task in tasks
+            if task.lineage.context_id in written_for
+        }
+        return {name: [task for task in tasks if owner[task.id] == name] for name in names}
 
     def revisited(self, number: int, tasks: Tasks) -> tuple[list[Task], list[Task]]:
         """Return the base tasks of a round (or candidates for them), and the generated tasks to repeat."""

@@ -26,10 +26,11 @@ from genenv.environments.base import Environment
 from genenv.errors import EnvironmentCodeError, UpdateSkipped, UsageError
 from genenv.progress import Reporter, aside, staged
 from genenv.rollout.driver import GRADED, NO_ROOM, NO_ROOM_FOR_SOLUTION, demonstration
+from genenv.runs.metrics import by_agent
 from genenv.sampling import Sampler
 from genenv.seeding import generator
 from genenv.simulator.policy import Simulator, simulator_prompt
-from genenv.types import Profile, Seed, Task
+from genenv.types import AGENT, Profile, Seed, Task
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ _IMITATION = Objective()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupervisedWarmup:
-    """The `Warmup` that trains both policies on demonstrations."""
+    """The `Warmup` that trains an agent and the simulator on demonstrations."""
 
     env: Environment
     agent: Agent
@@ -67,23 +68,28 @@ class SupervisedWarmup:
             **await self._warm_agent(checked, solved, reporter),
             **await self._warm_simulator(written, reporter),
         }
-        for player in (self.agent, self.simulator):
-            if player is not None and player.config.warmup.steps:
-                await player.trainer.anchor(player.config.warmup.kept_moments)
+        if self.agent.config.warms_up:
+            await self.agent.trainer.anchor(self.agent.config.warmup.kept_moments)
+        if self.simulator is not None and self.simulator.config.warmup.steps:
+            await self.simulator.trainer.anchor(self.simulator.config.warmup.kept_moments)
         return metrics
 
     async def _solved(self, tasks: Sequence[Task]) -> tuple[Sequence[Task], Sequence[Datum]]:
         """Return the tasks that measure the agent, and the demonstrations of other tasks for training."""
         config = self.agent.config.warmup
-        if not config.steps:
+        if not self.agent.config.warms_up:
             return [], []
-        shuffled = generator(self.seed, "agent-warmup").sample(list(tasks), len(tasks))
+        named, whose = self._named
+        tasks = [
+            task for task in tasks if not config.skills or not set(config.skills).isdisjoint(task.skills)
+        ]
+        shuffled = generator(self.seed, "agent-warmup", *named).sample(tasks, len(tasks))
         checked, taught = shuffled[: config.check_tasks], shuffled[config.check_tasks :]
         if not taught:
             raise UsageError(
-                f"agent.warmup.check_tasks is {config.check_tasks}, but the environment has {len(tasks)} "
-                f"base "
-                "tasks, and some must be left to learn from; set it lower, or agent.warmup.steps to 0"
+                f"{whose}.warmup.check_tasks is {config.check_tasks}, but the environment has {len(tasks)} "
+                f"base tasks{' with these skills' if config.skills else ''}, and some must be left to learn "
+                f"from; set it lower, or {whose}.warmup.steps to 0"
             )
         taught = taught[: config.steps * config.batch]  # later ones are in no step
         sampler = self.agent.sampler
@@ -92,11 +98,21 @@ class SupervisedWarmup:
         _tell_left_out("agent", reasons, len(taught), sampler.context_tokens)
         return checked, [datum for one in given if not isinstance(one, str) for datum in one]
 
+    @property
+    def _whom(self) -> str:
+        return "the agent" if self.agent.name == AGENT else self.agent.name
+
+    @property
+    def _named(self) -> tuple[tuple[str, ...], str]:
+        """Names of the agent's random streams, and the section of its settings."""
+        name = self.agent.name
+        return ((), AGENT) if name == AGENT else ((name,), f"agents.{name}")
+
     async def _warm_agent(
         self, checked: Sequence[Task], solved: Sequence[Datum], reporter: Reporter
     ) -> Mapping[str, float]:
         config = self.agent.config.warmup
-        if not config.steps:
+        if not self.agent.config.warms_up:
             return {}
         success = 0.0
 
@@ -114,10 +130,10 @@ class SupervisedWarmup:
             [solved[(step * config.batch + i) % len(solved)] for i in range(config.batch)]
             for step in range(config.steps)
         ]
-        wanted = config.steps * config.batch
-        with staged(reporter, "warm-up of the agent", items=wanted, unit="demonstrations"):
+        wanted, whom = config.steps * config.batch, self._whom
+        with staged(reporter, f"warm-up of {whom}", items=wanted, unit="demonstrations"):
             losses = await teach(self.agent.trainer, batches, config, until=solves_enough)
-        reporter.note(_verdict(len(losses), success, config))
+        reporter.note(_verdict(whom, self._named[1], len(losses), success, config))
         return {
             "agent/warmup_steps": float(len(losses)),
             "agent/warmup_success": success,
@@ -173,6 +189,19 @@ class SupervisedWarmup:
             weights=(1.0,) * len(written),
             loss="nll",
         )
+
+
+@dataclass(frozen=True, slots=True)
+class PopulationWarmup:
+    """The `Warmup` of a run: that of each agent, one after another. The first one warms the simulator up."""
+
+    warmups: Sequence[SupervisedWarmup]
+
+    async def __call__(
+        self, seeds: Sequence[Seed], tasks: Sequence[Task], reporter: Reporter
+    ) -> Mapping[str, float]:
+        """Train all policies that begin with initial weights. Returns the metrics of `SupervisedWarmup`."""
+        return by_agent({one.agent.name: await one(seeds, tasks, reporter) for one in self.warmups})
 
 
 async def teach(
@@ -271,10 +300,10 @@ def _tell_left_out(player: str, reasons: Sequence[str], total: int, context_toke
         )
 
 
-def _verdict(step: int, success: float, config: AgentWarmupConfig) -> str:
-    text = f"the agent solves {success:.0%} of {config.check_tasks} base tasks after {step} warm-up steps"
+def _verdict(whom: str, section: str, step: int, success: float, config: AgentWarmupConfig) -> str:
+    text = f"{whom} solves {success:.0%} of {config.check_tasks} base tasks after {step} warm-up steps"
     if success > config.target_high:
-        return f"{text}: more than agent.warmup.target_high; lower agent.warmup.lr or check_every"
+        return f"{text}: more than {section}.warmup.target_high; lower {section}.warmup.lr or check_every"
     if success < config.target_low:
-        return f"{text}: less than agent.warmup.target_low; raise agent.warmup.steps or lr"
+        return f"{text}: less than {section}.warmup.target_low; raise {section}.warmup.steps or lr"
     return text

@@ -19,6 +19,7 @@ from genenv.statistics import Contrast, Difference, counted, difference, mean_in
 from genenv.types import Json, JsonObject
 from genenv.viewer.curves import described, short
 from genenv.viewer.folders import Run, reading, state_of
+from genenv.viewer.lists import LAST_EVALUATIONS
 
 _NOT_COMPARED = frozenset({"run.name", "run.seed", "policy.threads"})
 """Settings in which runs of one configuration may differ."""
@@ -332,11 +333,11 @@ _KEPT: dict[tuple[Path, int], tuple[object, Mapping[str, float]]] = {}
 
 
 def _scores(run: Run, number: int) -> Mapping[str, float]:
-    """Return the score of each held-out task in the evaluation of a round."""
+    """Return the score of each held-out task in the evaluation of a round, the mean over its agents."""
     state, key = state_of(RunFolder(run.path).pool), (run.path, number)
     known, scores = _KEPT.get(key, (None, {}))
     if known != state or not state:
-        sql = "SELECT task_id, success FROM evaluations WHERE round = ? ORDER BY position"
+        sql = f"SELECT task_id, avg(success) FROM {LAST_EVALUATIONS} GROUP BY task_id ORDER BY min(place)"  # noqa: S608
         scores = reading(run, lambda db: {str(row[0]): float(row[1]) for row in db.rows(sql, (number,))})
         if len(_KEPT) >= _MOST_KEPT:
             _KEPT.clear()

@@ -24,6 +24,8 @@ _MOST_POINTS = 60
 _BARS = 20
 """Bars of the histogram of rewards; empty ones at its ends are left out."""
 
+_BY_AGENT = ("agent/eval_success", "agent/success_rate", "agent/kl", "agent/entropy", "agent/mismatch_kl")
+"""Metrics with a line for each of several agents, beside that of all."""
 Lines = Mapping[str, str]
 """Metric -> what its line is called. A metric that ends in a slash is a family of metrics."""
 _CHARTS: Mapping[str, Sequence[tuple[str, str, str, Lines]]] = {
@@ -223,7 +225,15 @@ def _series(run: Run, names: Lines) -> list[tuple[str, Mapping[int, float]]]:
                 )
         else:
             found.append((label, run.series(metric)))
+            found += [(f"{label}, {name}", run.series(own)) for name, own in _of_agents(run, metric)]
     return found
+
+
+def _of_agents(run: Run, metric: str) -> list[tuple[str, str]]:
+    """Return the name of each of several agents, with its own metric, if that has a line for each."""
+    if metric not in _BY_AGENT:
+        return []
+    return [(name, metric.replace("agent/", f"agents/{name}/", 1)) for name in run.agents]
 
 
 def _merged(series: Sequence[tuple[str, Mapping[int, float]]]) -> list[tuple[str, Mapping[int, float]]]:

@@ -79,6 +79,20 @@ class Run:
     """Sentences about parts that cannot be read."""
 
     @property
+    def agents(self) -> list[str]:
+        """The names of its agents, if it has several."""
+        prefix = "agents."
+        found = [name.removeprefix(prefix) for name in self.settings if name.startswith(prefix)]
+        return found if len(found) > 1 else []
+
+    def advantage_of(self, agent: str) -> str:
+        """Return the setting `advantage` of an agent."""
+        own = self.settings.get(f"agents.{agent}")
+        if isinstance(own, Mapping):
+            return str(cast(Mapping[str, object], own).get("advantage", ""))
+        return self.text("agent.advantage")
+
+    @property
     def done(self) -> int:
         """The last round with metrics; 0 before the first."""
         return max(self.rounds, default=0)

@@ -36,6 +36,9 @@ CHANGES = {"unlearned": "last < (held > 0)", "learned": "last > first"}
 
 VERDICT = "stop_reason NOT IN ('error', 'timeout')"
 """The condition that a rollout counts."""
+LAST_EVALUATIONS = """(SELECT task_id, agent, success, max(position) AS place FROM evaluations
+    WHERE round = ? GROUP BY task_id, agent)"""
+"""The evaluations of a round: for each task the last one of each agent."""
 
 
 def _rates(more: str = "") -> tuple[str, str]:
@@ -238,7 +241,9 @@ _RATES_OF = f"""SELECT one.round, tasks.n, count(*), sum(success) FROM
         (SELECT round, task_id, success FROM traces WHERE round = ? AND {VERDICT}) AS one
     JOIN tasks ON tasks.id = task_id GROUP BY task_id"""  # noqa: S608 - constants
 _EVALUATIONS = """SELECT tasks.n, success FROM evaluations JOIN tasks ON tasks.id = task_id
-    WHERE evaluations.round = ? ORDER BY position"""
+    WHERE evaluations.round = ? AND agent = (SELECT agent FROM evaluations ORDER BY round, position LIMIT 1)
+    ORDER BY position"""
+"""Of the first agent alone: outcomes of one agent are compared from round to round."""
 _REFUSED = f"""SELECT generations.n, reason, contexts.round,
             substr(generations.id || char(10) || generations.text || char(10) || explanation, 1, {_LONGEST})
     FROM contexts JOIN generations ON context_id = contexts.id

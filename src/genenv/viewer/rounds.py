@@ -28,7 +28,7 @@ from genenv.viewer.kinds import (
     summed,
     why,
 )
-from genenv.viewer.lists import ASKED, VERDICT
+from genenv.viewer.lists import ASKED, LAST_EVALUATIONS, VERDICT
 from genenv.viewer.tasks import strings
 
 _MOST_TASKS = 20_000
@@ -328,8 +328,9 @@ _PLAYED = f"""
     WHERE traces.round = ? AND {VERDICT} GROUP BY tasks.n ORDER BY tasks.n LIMIT ?"""  # noqa: S608 - a constant
 _FEW = 5000
 """So many rollouts of two rounds are read from the store itself, without its side file."""
-_EVALUATED = """SELECT task_id, success, skills FROM evaluations CROSS JOIN tasks ON tasks.id = task_id
-    WHERE evaluations.round = ? ORDER BY position LIMIT ?"""
+_EVALUATED = f"""SELECT task_id, count(*), sum(success), skills
+    FROM {LAST_EVALUATIONS} CROSS JOIN tasks ON tasks.id = task_id
+    GROUP BY task_id ORDER BY min(place) LIMIT ?"""  # noqa: S608 - a constant
 _REPLIES = """SELECT task_id, substr(json_extract(replies, '$[#-1]'), 1, 400) FROM evaluations
     WHERE round = ? AND task_id IN (SELECT value FROM json_each(?)) AND json_valid(replies)"""
 _TEXTS = f"SELECT id, {ASKED} AS asked FROM tasks WHERE id IN (SELECT value FROM json_each(?))"  # noqa: S608
@@ -380,9 +381,9 @@ def evaluated(db: Database, numbers: tuple[int, int]) -> Compared:
     one, other = (
         {
             str(id_): Played(
-                id=str(id_), origin="held_out", skills=_skills(skills), tried=1, solved=int(bool(solved))
+                id=str(id_), origin="held_out", skills=_skills(skills), tried=tried, solved=solved
             )
-            for id_, solved, skills in db.rows(_EVALUATED, (number, _MOST_TASKS))
+            for id_, tried, solved, skills in db.rows(_EVALUATED, (number, _MOST_TASKS))
         }
         for number in numbers
     )

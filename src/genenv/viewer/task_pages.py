@@ -145,8 +145,7 @@ class TaskPages:
             if time.monotonic() > until:
                 return found, True
             with contextlib.suppress(DataError):
-                one = reading(other, lambda db, name=other.name: tasks.elsewhere(db, name, task))
-                found += [] if one is None else [one]
+                found += reading(other, lambda db, name=other.name: tasks.elsewhere(db, name, task))
         return found, False
 
     async def mark(self, request: Request) -> Response:
@@ -187,8 +186,7 @@ class TaskPages:
         run, id_ = self._run(request), request.query_params.get("id", "")
         hub = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface") / "hub"
         texts = tasks.texts_of(run.text("policy.backend"), run.text("policy.model"), (cache_folder(), hub))
-        advantage = run.text("agent.advantage")
-        found = reading(run, lambda db: tasks.trace_page(db, id_, texts, advantage))
+        found = reading(run, lambda db: tasks.trace_page(db, id_, texts, run.advantage_of))
         calls, why = tasks.changes(found, run.settings, self.replay)
         return self._show(
             "trace.html", request, title=f"Trajectory {id_}", run=run, it=found, calls=calls, why=why

@@ -122,6 +122,10 @@ class TaskPage:
     """The newest generated tasks of the same seed."""
 
 
+_AGENT = "(SELECT agent FROM groups WHERE groups.round = traces.round AND position = group_position)"
+"""The agent of a trajectory."""
+
+
 def task_page(db: Database, id_: str, round_: int | None, *, family: str | None) -> TaskPage:
     """Return everything about a task.
 
@@ -139,13 +143,13 @@ def task_page(db: Database, id_: str, round_: int | None, *, family: str | None)
     rounds = _rounds(db, id_)
     known = [int(row["round"]) for row in rounds]
     shown = round_ if round_ in known else (known[-1] if known else None)
-    sql = f"""SELECT id, reward, success, explanation, stop_reason, version, prompt_tokens,
+    sql = f"""SELECT id, {_AGENT} AS agent, reward, success, explanation, stop_reason, version, prompt_tokens,
                      length(sampled) - prompt_tokens AS tokens,
                      CASE WHEN length(messages) <= {_MOST_CHARS} THEN messages END AS messages
               FROM traces WHERE task_id = ? AND round = ? ORDER BY n LIMIT {_MOST_TRACES}"""  # noqa: S608
     written = db.rows(
-        """SELECT generations.text, generations.novelty, contexts.messages, contexts.round, batches.p_hat,
-                  batches.env_reward, batches.selected, contexts.id,
+        """SELECT generations.text, generations.novelty, contexts.messages, contexts.round, contexts.agent,
+                  batches.p_hat, batches.env_reward, batches.selected, contexts.id,
                   (SELECT count(*) FROM generations JOIN rejections ON generation_id = generations.id
                    WHERE context_id = contexts.id) AS refused
            FROM generations JOIN contexts ON contexts.id = generations.context_id
@@ -153,7 +157,9 @@ def task_page(db: Database, id_: str, round_: int | None, *, family: str | None)
         (task["generation_id"],),
     )
     evaluations = db.rows(
-        "SELECT round, success, reward, explanation FROM evaluations WHERE task_id = ? ORDER BY round", (id_,)
+        """SELECT round, agent, success, reward, explanation FROM evaluations WHERE task_id = ?
+           ORDER BY round, position""",
+        (id_,),
     )
     group = db.rows(sql, (id_, shown))
     siblings = relatives(db, f"tasks.context_id = ? ORDER BY n LIMIT {_MOST_FAMILY}", task["context_id"])
@@ -179,12 +185,13 @@ def task_page(db: Database, id_: str, round_: int | None, *, family: str | None)
     )
 
 
-def _rounds(db: Database, id_: str) -> list[Row]:
-    """Return `round`, `tried` and `solved` of each round in which a task was rolled out."""
+def _rounds(db: Database, id_: str, agent: str = "") -> list[Row]:
+    """Return `round`, `tried` and `solved` of each round in which a task, or one agent, was rolled out."""
+    own = f"AND {_AGENT} = ?2" if agent else ""
     return db.rows(
         f"""SELECT round, count(*) AS tried, sum(success) AS solved FROM traces
-            WHERE task_id = ? AND {VERDICT} GROUP BY round ORDER BY round""",  # noqa: S608 - a constant
-        (id_,),
+            WHERE task_id = ?1 AND {VERDICT} {own} GROUP BY round ORDER BY round""",  # noqa: S608 - constants
+        (id_, agent) if agent else (id_,),
     )
 
 
@@ -193,6 +200,8 @@ class Elsewhere:
     """What became of a task in a run: the outcomes of its evaluations, and its rollouts by round."""
 
     run: str
+    agent: str
+    """Whose outcomes they are; empty of a run with one agent."""
     outcomes: str
     """1 and 0 by evaluation."""
     rounds: list[Row]
@@ -204,17 +213,31 @@ class Elsewhere:
         return sum(one != other for one, other in pairwise(self.outcomes))
 
 
-def elsewhere(db: Database, run: str, task: Row) -> Elsewhere | None:
-    """Return what became of a task in another run; None if that run has no such task with the same text."""
+def elsewhere(db: Database, run: str, task: Row) -> list[Elsewhere]:
+    """Return what became of a task in another run, for each of its agents.
+
+    Empty if that run has no such task with the same text.
+    """
     found = db.rows("SELECT messages, spec FROM tasks WHERE id = ?", (task["id"],))
     if not found or (found[0]["messages"], found[0]["spec"]) != (task["messages"], task["spec"]):
-        return None
-    outcomes = "SELECT success FROM evaluations WHERE task_id = ? ORDER BY round, position"
-    return Elsewhere(
-        run=run,
-        outcomes="".join(str(int(bool(row[0]))) for row in db.rows(outcomes, (task["id"],))),
-        rounds=_rounds(db, task["id"]),
-    )
+        return []
+    id_ = task["id"]
+    known = """SELECT agent FROM groups WHERE task_id = ?1 UNION
+               SELECT agent FROM evaluations WHERE task_id = ?1"""
+    names = [str(row[0]) for row in db.rows(known, (id_,))]
+    if len(names) < 2:
+        return [Elsewhere(run=run, agent="", outcomes=_outcomes(db, id_), rounds=_rounds(db, id_))]
+    return [
+        Elsewhere(run=run, agent=name, outcomes=_outcomes(db, id_, name), rounds=_rounds(db, id_, name))
+        for name in names
+    ]
+
+
+def _outcomes(db: Database, id_: str, agent: str = "") -> str:
+    """Return 1 and 0 by evaluation of a task, of one agent if it is named."""
+    sql = """SELECT success FROM evaluations WHERE task_id = ?1 AND ?2 IN ('', agent)
+             ORDER BY round, position"""
+    return "".join(str(int(bool(row[0]))) for row in db.rows(sql, (id_, agent)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -337,19 +360,20 @@ Texts = Callable[[Sequence[int]], list[str]]
 """Token ids -> the text of each."""
 
 
-def trace_page(db: Database, id_: str, texts: Texts, advantage: str) -> TracePage:
+def trace_page(db: Database, id_: str, texts: Texts, advantage: Callable[[str], str]) -> TracePage:
     """Return everything about a trajectory.
 
     Args:
         db: the store.
         id_: the id of the trajectory.
         texts: gives the texts of tokens.
-        advantage: the setting `agent.advantage` of the run.
+        advantage: returns the setting `advantage` of an agent, by its name.
 
     Raises:
         NotFound: there is no such trajectory.
     """
-    trace = _one(db.rows("SELECT * FROM traces WHERE id = ?", (id_,)), f"trajectory {id_!r}")
+    sql = f"SELECT traces.*, {_AGENT} AS agent FROM traces WHERE id = ?"  # noqa: S608 - a constant
+    trace = _one(db.rows(sql, (id_,)), f"trajectory {id_!r}")
     task = _one(db.rows("SELECT * FROM tasks WHERE id = ?", (trace["task_id"],)), "task of this trajectory")
     neighbors = [
         db.rows(f"SELECT id FROM traces WHERE n {sign} ? ORDER BY n {order} LIMIT 1", (trace["n"],))  # noqa: S608
@@ -360,8 +384,9 @@ def trace_page(db: Database, id_: str, texts: Texts, advantage: str) -> TracePag
     rows = db.rows(of_group, (trace["round"], trace["group_position"]))
     valid = [row for row in rows if row["stop_reason"] not in ("error", "timeout")]
     values = dict[int, float]()
-    if advantage in ADVANTAGES and len(valid) > 1:
-        found = ADVANTAGES[advantage]([float(row["reward"]) for row in valid])
+    name = advantage(str(trace["agent"]))
+    if name in ADVANTAGES and len(valid) > 1:
+        found = ADVANTAGES[name]([float(row["reward"]) for row in valid])
         values = {int(row["n"]): value for row, value in zip(valid, found, strict=True)}
     messages, group = conversation(trace["messages"]), [int(row["n"]) for row in rows]
     oracle = strings(task["oracle"])

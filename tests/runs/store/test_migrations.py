@@ -16,7 +16,7 @@ from genenv.runs.store import migrations
 from genenv.runs.store.records import RoundRecord
 from genenv.runs.store.store import PoolStore
 from genenv.types import Group, Message
-from older_stores import BEFORE_MESSAGES, BEFORE_READABLE, make_older
+from older_stores import BEFORE_AGENTS, BEFORE_MESSAGES, BEFORE_READABLE, make_older
 from runs.store.test_store import BASE_TASK, filled, make_record, make_trace
 from talk import said
 
@@ -61,18 +61,18 @@ def test_replies_of_a_store_of_the_third_format_become_conversations_and_nothing
 
 
 def test_a_store_of_the_third_format_keeps_its_identity_and_its_checksums(path: Path) -> None:
+    unchanged = """SELECT round || part, sha256 FROM checksums
+                   WHERE part NOT IN ('traces', 'contexts', 'groups', 'evaluations')"""
     with closing(sqlite3.connect(path)) as database:
         before = database.execute("SELECT id, legacy_until FROM run").fetchone()
-        kept = dict(database.execute("SELECT round || part, sha256 FROM checksums WHERE part != 'traces'"))
+        kept = dict(database.execute(unchanged))
     with PoolStore.open(path, create=False) as store:
         assert (store.identity().id, store.identity().legacy_until) == before
         assert store.has_checksums()
         assert store.damage(whole=True) == []
         assert not store.seal_legacy(), "nothing is left to be sealed"
     with closing(sqlite3.connect(path)) as database:
-        assert kept == dict(
-            database.execute("SELECT round || part, sha256 FROM checksums WHERE part != 'traces'")
-        )
+        assert kept == dict(database.execute(unchanged))
     spoil(path, "UPDATE traces SET messages = '[]' WHERE round = 1")
     with PoolStore.open(path, create=False) as store:
         assert store.damage(whole=True) == ["traces of round 1"]
@@ -150,6 +150,29 @@ def test_of_traces_of_the_fourth_format_it_is_not_known_whether_they_could_be_re
             RoundRecord(number=3, metrics={}, state={}, groups=(Group(task=BASE_TASK, traces=(read,)),))
         )
         assert store.groups(3)[0].traces == (read,)
+        assert store.damage(whole=True) == []
+
+
+def test_a_store_of_the_fifth_format_has_one_agent_and_then_several(tmp_path: Path) -> None:
+    with filled(tmp_path / "new.db", rounds=2) as new:
+        digest = new.digest()
+    filled(tmp_path / "pool.db", rounds=2).close()
+    make_older(tmp_path / "pool.db", BEFORE_AGENTS)
+    spoil(tmp_path / "pool.db", "UPDATE groups SET batch_position = 7 WHERE round = 2")
+    spoil(tmp_path / "pool.db", "UPDATE contexts SET messages = '[]' WHERE round = 1")
+    with PoolStore.open(tmp_path / "pool.db", create=False) as store:
+        assert {group.agent for number in store.rounds() for group in store.groups(number)} == {"agent"}
+        assert store.damage(whole=True) == ["contexts of round 1", "groups of round 2"]
+    filled(tmp_path / "again.db", rounds=2).close()
+    make_older(tmp_path / "again.db", BEFORE_AGENTS)
+    groups = tuple(
+        Group(task=BASE_TASK, traces=(make_trace(name, BASE_TASK),), agent=name)
+        for name in ("strong", "weak")
+    )
+    with PoolStore.open(tmp_path / "again.db", create=False) as store:
+        assert store.digest() == digest
+        store.commit_round(RoundRecord(number=3, metrics={}, state={}, groups=groups))
+        assert store.groups(3) == groups
         assert store.damage(whole=True) == []
 
 

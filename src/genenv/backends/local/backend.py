@@ -48,9 +48,12 @@ def open_local(
     full = config.tuning == "full"
     weights: dict[str, PolicyWeights] = {}
     for role, model in zip(roles, models, strict=True):
+        adapter = (
+            role.name if role.name in ("agent", "simulator") else f"agent-{role.name}"
+        )  # no layer's name
         if not full:
-            model.add_adapter(role.name, seed=stream(seed, "adapter", role.name) % 2**31)
-        weights[role.name] = PolicyWeights(model, None if full else role.name, keep_reference=role.reference)
+            model.add_adapter(adapter, seed=stream(seed, "adapter", role.name) % 2**31)
+        weights[role.name] = PolicyWeights(model, None if full else adapter, keep_reference=role.reference)
     return Opened(
         samplers={name: LocalSampler(own) for name, own in weights.items()},
         trainers={
@@ -65,15 +68,20 @@ def open_local(
 
 
 def _models(config: PolicyConfig, roles: Sequence[Role], processes: Processes) -> list[LocalModel]:
-    """Return each role's model: one for all, unless the simulator has another base or tuning is full."""
-    base = LocalModel(config.model, config, processes.size)
-    other = config.simulator_model
-    if other is None and config.tuning == "lora":
-        return [base] * len(roles)
-    return [
-        base if role.name != "simulator" else LocalModel(other or config.model, config, processes.size)
-        for role in roles
-    ]
+    """Return each role's model: one for all with one base, but one of its own for each if tuning is full.
+
+    A simulator whose base is named has one of its own, too.
+    """
+    found: list[LocalModel] = []
+    bases: dict[str, LocalModel] = {}
+    for role in roles:
+        other = config.simulator_model if role.name == "simulator" else role.model
+        name = other or config.model
+        shared = config.tuning == "lora" and (other is None or role.name != "simulator")
+        if not shared or name not in bases:
+            bases[name] = LocalModel(name, config, processes.size)
+        found.append(bases[name])
+    return found
 
 
 def open_on_all_ranks(config: PolicyConfig, roles: Sequence[Role], env: Environment, seed: int) -> Opened:

@@ -402,27 +402,30 @@ def _counts(datum: Datum) -> Tensor:
 
 
 def open_ppo(config: PolicyConfig, roles: Sequence[Role], env: Environment, seed: int) -> Opened:
-    """Open a policy network as the agent. A simulator that is a model is opened on the backend `local`.
+    """Open a policy network for each agent. A simulator that is a model is opened on the backend `local`.
 
     Raises:
         UsageError: the environment is not `control`.
     """
     torch.set_num_threads(config.threads or 1)
-    sampler = _sampler(config, env, seed)
-    (agent,) = (role for role in roles if role.name == "agent")
-    others = [role for role in roles if role is not agent]
+    agents = [role for role in roles if role.name != "simulator"]
+    others = [role for role in roles if role.name == "simulator"]
+    samplers = {role.name: _sampler(config, env, seed, role.name) for role in agents}
     rest = open_local(config, others, env, seed) if others else Opened(samplers={}, trainers={})
     return replace(
         rest,
-        samplers={**rest.samplers, "agent": sampler},
-        trainers={**rest.trainers, "agent": PpoTrainer(sampler, agent, config.ppo)},
+        samplers={**rest.samplers, **samplers},
+        trainers={
+            **rest.trainers,
+            **{role.name: PpoTrainer(samplers[role.name], role, config.ppo) for role in agents},
+        },
         settled=rest.settled or config,
         scores_written=True,
     )
 
 
-def _sampler(config: PolicyConfig, env: Environment, seed: int) -> ActionSampler:
-    """Return a sampler with a new network for the system of an environment."""
+def _sampler(config: PolicyConfig, env: Environment, seed: int, agent: str) -> ActionSampler:
+    """Return a sampler with a new network of an agent for the system of an environment."""
     if env.name != "control":
         raise UsageError(
             f"policy.backend is 'ppo', whose agent writes torques, but tasks of {env.name} are text: set "
@@ -431,7 +434,8 @@ def _sampler(config: PolicyConfig, env: Environment, seed: int) -> ActionSampler
     level = Level.read(env.held_out()[0].messages[-1].content)
     system = find_system(level.system)
     with torch.random.fork_rng(devices=()):
-        torch.manual_seed(stream(seed, "network") % 2**31)
+        of_agent = () if agent == "agent" else (agent,)
+        torch.manual_seed(stream(seed, "network", *of_agent) % 2**31)
         network = PolicyNetwork(Simulation(system, [level]).observe().shape[1], config.ppo)
     return ActionSampler(system, network, context_tokens=config.context_tokens)
 
@@ -464,7 +468,7 @@ class ActionAssistant:
         weights: JsonObject,
     ) -> None:
         self.name, self._sampling, self._weights = name, sampling, weights
-        self._sampler = _sampler(config, env, 0)
+        self._sampler = _sampler(config, env, 0, "agent")
         _read(self._sampler.network, folder / WEIGHTS)
 
     def concurrency(self, *, many_turns: bool) -> int:

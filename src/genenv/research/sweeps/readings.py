@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 from genenv.config.run import RunConfig, load_config
 from genenv.errors import GenenvError, UsageError
@@ -141,8 +142,12 @@ def read_run(path: Path, variant: str | None = None) -> MeasuredRun:
 
 
 def _scores(evaluations: Iterable[Evaluation]) -> dict[str, float]:
-    """Return the scores by task; if a task has several rollouts, the last counts."""
-    return {one.task_id: float(one.success) for one in evaluations}
+    """Return the scores by task; of several rollouts the last counts, of several agents the mean."""
+    last = {(one.task_id, one.agent): float(one.success) for one in evaluations}
+    by_task: dict[str, list[float]] = {}
+    for (task, _), score in last.items():
+        by_task.setdefault(task, []).append(score)
+    return {task: fmean(scores) for task, scores in by_task.items()}
 
 
 def read_all(paths: Iterable[Path]) -> tuple[list[MeasuredRun], list[tuple[str, str]], list[str]]:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from genenv.errors import DataError
 from genenv.runs.store.codec import sha256_of, strings_from_json, to_json
+from genenv.types import AGENT
 
 APPLICATION_ID = 0x47456E56  # "GEnV"
 
@@ -209,7 +210,14 @@ _MESSAGES = (
     "CREATE INDEX traces_by_task ON traces (task_id)",
 )
 _READABLE = ("ALTER TABLE traces ADD COLUMN readable INTEGER",)
-_TRACES_OF = "SELECT * FROM traces WHERE round = ? ORDER BY n"
+_ROWS_OF = {
+    "traces": "SELECT * FROM traces WHERE round = ? ORDER BY n",
+    "contexts": "SELECT * FROM contexts WHERE round = ? ORDER BY n",
+    "groups": "SELECT * FROM groups WHERE round = ? ORDER BY position",
+    "evaluations": "SELECT * FROM evaluations WHERE round = ? ORDER BY position",
+}
+"""The rows of a round in the tables that steps change, as `row_checksums.ROUND_PARTS` reads them."""
+_AGENTS = ("contexts", "groups", "evaluations")
 
 
 def _keep_messages(connection: sqlite3.Connection) -> None:
@@ -218,31 +226,37 @@ def _keep_messages(connection: sqlite3.Connection) -> None:
     For older traces, the environment's messages and the version are unknown.
     """
     connection.create_function("as_messages", 1, _as_messages, deterministic=True)
-    _change_traces(connection, _MESSAGES)
+    _change(connection, "traces", _MESSAGES)
 
 
 def _keep_readable(connection: sqlite3.Connection) -> None:
     """Store whether a trace could be parsed and graded. For older traces this is unknown."""
-    _change_traces(connection, _READABLE)
+    _change(connection, "traces", _READABLE)
 
 
-def _change_traces(connection: sqlite3.Connection, statements: Sequence[str]) -> None:
-    """Change the table of traces, and recompute the checksums that matched before."""
-    kept = connection.execute("SELECT round, sha256 FROM checksums WHERE part = 'traces'").fetchall()
-    whole = [round_ for round_, sha256 in kept if _traces_sha256(connection, round_) == sha256]
+def _keep_agents(connection: sqlite3.Connection) -> None:
+    """Store for which agent a context is, and which agent was rolled out. In older runs there is one."""
+    for table in _AGENTS:
+        _change(connection, table, (f"ALTER TABLE {table} ADD COLUMN agent TEXT NOT NULL DEFAULT '{AGENT}'",))
+
+
+def _change(connection: sqlite3.Connection, table: str, statements: Sequence[str]) -> None:
+    """Change a table, and recompute the checksums of its rows that matched before."""
+    kept = connection.execute("SELECT round, sha256 FROM checksums WHERE part = ?", (table,)).fetchall()
+    whole = [round_ for round_, sha256 in kept if _sha256(connection, table, round_) == sha256]
     for statement in statements:
         connection.execute(statement)
     for round_ in whole:
         connection.execute(
-            "UPDATE checksums SET sha256 = ? WHERE round = ? AND part = 'traces'",
-            (_traces_sha256(connection, round_), round_),
+            "UPDATE checksums SET sha256 = ? WHERE round = ? AND part = ?",
+            (_sha256(connection, table, round_), round_, table),
         )
 
 
-def _traces_sha256(connection: sqlite3.Connection, round_: int) -> bytes | None:
-    """Return the checksum of a round's traces; None if SQLite cannot read them."""
+def _sha256(connection: sqlite3.Connection, table: str, round_: int) -> bytes | None:
+    """Return the checksum of a round's rows; None if SQLite cannot read them."""
     try:
-        return sha256_of(connection.execute(_TRACES_OF, (round_,)))
+        return sha256_of(connection.execute(_ROWS_OF[table], (round_,)))
     except sqlite3.Error:
         return None
 
@@ -259,7 +273,10 @@ def _as_messages(replies: bytes) -> bytes:
 Step = tuple[str | Callable[[sqlite3.Connection], None], ...]
 """SQL statements, and functions if SQL is not enough. A step is applied in one transaction."""
 
-MIGRATIONS: tuple[Step, ...] = (_FIRST_TABLES, _NO_GROWTH, _CHECKSUMS, (_keep_messages,), (_keep_readable,))
+MIGRATIONS: tuple[Step, ...] = (
+    *(_FIRST_TABLES, _NO_GROWTH, _CHECKSUMS, (_keep_messages,)),
+    *((_keep_readable,), (_keep_agents,)),
+)
 """Item N-1 of the list creates version N."""
 
 

@@ -15,6 +15,7 @@ from genenv.runs.store.codec import SqlValue, from_text, messages_from_json, obj
 from genenv.runs.store.database import Database
 from genenv.runs.store.records import Evaluation, Identity, Provenance, RoundOverview
 from genenv.types import (
+    AGENT,
     Context,
     Group,
     JsonObject,
@@ -169,8 +170,11 @@ class StoreReader:
             (round_,),
         )
         found = self._db.read(
-            lambda row: Group(task=codec.task_of(row), traces=tuple(traces[row["position"]])),
-            """SELECT tasks.*, groups.position FROM groups JOIN tasks ON tasks.id = groups.task_id
+            lambda row: Group(
+                task=codec.task_of(row), traces=tuple(traces[row["position"]]), agent=row["agent"]
+            ),
+            """SELECT tasks.*, groups.position, groups.agent
+               FROM groups JOIN tasks ON tasks.id = groups.task_id
                WHERE groups.round = ? ORDER BY groups.position""",
             (round_,),
         )
@@ -285,7 +289,7 @@ class StoreReader:
         # if a task was evaluated before and after a round, only the latter counts
         sql = """SELECT round, sum(success), count(*) FROM evaluations
                  WHERE (round, position) IN
-                     (SELECT round, max(position) FROM evaluations GROUP BY round, task_id)
+                     (SELECT round, max(position) FROM evaluations GROUP BY round, agent, task_id)
                  GROUP BY round"""
         held_out = {round_: (solved, tried) for round_, solved, tried in self._db.rows(sql)}
         batches = self._grouped(
@@ -322,11 +326,14 @@ class StoreReader:
         )
 
     def digest(self) -> str:
-        """Return the SHA-256 of all but wall-clock values and insertion order; equal for equal runs."""
+        """Return the SHA-256 of all but wall-clock values and insertion order; equal for equal runs.
+
+        The name of a run's only agent is left out, as older formats lack it.
+        """
         sha = hashlib.sha256()
         for table, order in _COMPARED.items():
             for row in self._db.each(f"SELECT * FROM {table} ORDER BY {order}"):  # noqa: S608 - constants
-                kept = tuple(row[name] for name in row.keys() if name not in _NOT_COMPARED)  # noqa: SIM118
+                kept = tuple(row[name] for name in row.keys() if not _is_left_out(name, row[name]))  # noqa: SIM118
                 sha.update(repr(kept).encode())
         return sha.hexdigest()
 
@@ -371,6 +378,10 @@ class StoreReader:
 
         sql = "SELECT * FROM generations WHERE context_id = ? ORDER BY n"
         return tuple(self._db.read(proposal_of, sql, (context_id,)))
+
+
+def _is_left_out(column: str, value: SqlValue) -> bool:
+    return column in _NOT_COMPARED or (column == "agent" and value == AGENT)
 
 
 def _metrics_of(row: sqlite3.Row) -> Mapping[str, float]:

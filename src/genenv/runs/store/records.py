@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from genenv.types import (
+    AGENT,
     Context,
     Generation,
     Group,
@@ -43,6 +44,8 @@ class Evaluation:
     """In [0, 1], from the environment's checker."""
     replies: tuple[str, ...]
     explanation: str
+    agent: str = AGENT
+    """Name of the agent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +95,8 @@ class RoundOverview:
     """Number of the simulator's generations, including rejected ones."""
     rejected: Counter[RejectReason]
     held_out: tuple[int, int] | None
-    """(held-out tasks solved, held-out tasks evaluated); None if there was no evaluation."""
+    """(held-out tasks solved, held-out tasks evaluated), each counted once per agent; None if there was no
+    evaluation."""
     task_skills: tuple[frozenset[str], ...]
     """The skills of each generated task of the round."""
 

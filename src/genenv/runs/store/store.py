@@ -270,7 +270,7 @@ def _write_groups(db: Database, record: RoundRecord) -> None:
         task_id, place = group.task.id, {"round": record.number, "group_position": position}
         _write_task(db, group.task, round_=record.number, surface=record.surfaces.get(task_id))
         context_id, batch_position = places.get(position, (None, None))
-        row = {"round": record.number, "position": position, "task_id": task_id}
+        row = {"round": record.number, "position": position, "task_id": task_id, "agent": group.agent}
         _insert(db, "groups", {**row, "batch_context_id": context_id, "batch_position": batch_position})
         for trace in group.traces:
             if trace.task_id != task_id:
