@@ -63,11 +63,11 @@ context_tokens = 4096
 """Both learn, and each attempts each task."""
 
 
-def train(out: Path, *more: str, text: str = TWO) -> str:
+def train(out: Path, *more: str, text: str = TWO, resume: bool = False) -> str:
     file = out.parent / f"{out.name}.toml"
     file.write_text(text, encoding="utf-8")
     words = [word for one in more for word in ("--set", one)]
-    return succeeds("train", file, *words, "--out", out).stderr
+    return succeeds("train", file, *words, "--out", out, *(["--resume"] if resume else [])).stderr
 
 
 def metrics(path: Path) -> list[dict[str, float]]:
@@ -302,6 +302,43 @@ def test_a_name_of_the_only_agent_changes_nothing_if_it_is_agent(tmp_path: Path)
     assert contents(tmp_path / "named") == contents(tmp_path / "plain")
 
 
+APART = TWO.replace('agents_reward = "regret"\nregret_agents = ["strong", "weak"]', "share_tasks = false")
+
+
+@pytest.mark.parametrize(
+    "predicted",
+    [
+        ("curriculum.foretold_attempts=4",),
+        ("curriculum.candidates=3", "curriculum.foretold_by=likelihoods"),
+        ("curriculum.candidates=3", "curriculum.foretold_by=attempts", "simulator.source=variation"),
+        ("curriculum.candidates=3", "curriculum.candidate_choice=attempted"),
+    ],
+)
+def test_success_is_predicted_for_each_agent_by_its_own_rollouts(
+    tmp_path: Path, predicted: Sequence[str]
+) -> None:
+    """A run in pieces equals one that was never interrupted, so each agent's predictor is restored."""
+    train(tmp_path / "whole", *predicted, text=APART)
+    train(tmp_path / "pieces", *predicted, "run.rounds=2", text=APART)
+    train(tmp_path / "pieces", *predicted, "run.rounds=3", text=APART, resume=True)
+    assert contents(tmp_path / "pieces") == contents(tmp_path / "whole")
+    whose = Counter[str]()
+    for number in (1, 2, 3):
+        batches, groups = batches_of(tmp_path / "whole", number), groups_of(tmp_path / "whole", number)
+        assert len({group.task.id for group in groups}) == len(groups)
+        assert all(group.agent == batch.context.agent for batch in batches for group in batch.groups)
+        whose.update(group.agent for group in groups)
+    assert abs(whose["strong"] - whose["weak"]) <= (6 if "candidate_choice" in predicted[-1] else 3)
+    with PoolStore.open(tmp_path / "whole" / "pool.db", create=False) as store:
+        states = [value for name, value in store.state(3).items() if name in ("history", "probe")]
+    if not predicted[-1].endswith("=attempted"):
+        (state,) = states
+        assert isinstance(state, dict)
+        assert state.keys() == {"strong", "weak"}
+        assert state["strong"] != state["weak"]
+        assert metrics(tmp_path / "whole")[3]["probe/error"] >= 0
+
+
 def test_agents_inherit_the_settings_of_agent_and_are_written_whole(whole: Path) -> None:
     config = load_config(whole / "config.toml")
     assert list(config.agents) == ["strong", "weak"]
@@ -325,7 +362,7 @@ def test_agents_inherit_the_settings_of_agent_and_are_written_whole(whole: Path)
             TWO.replace("[simulator]", "share_tasks = false\n[simulator]"),
             "set curriculum.share_tasks to true",
         ),
-        (TWO.replace("[simulator]", "candidates = 4\n[simulator]"), "of several agents are not predicted"),
+        (TWO.replace("[simulator]", "candidates = 4\n[simulator]"), "only if each task is for one of them"),
         (TWO.replace('"scripted"', '"vllm"'), "backend 'vllm' has one agent"),
         ("agents = 3\n", "'agents' is a section, not a value"),
         ("[agents]\nstrong = 3\n", "'agents.strong' is a value"),

@@ -193,9 +193,10 @@ class RunConfig(Settings, frozen=True):
                 f'curriculum.agents_reward is "{rates.agents_reward}", which needs rollouts of all agents on '
                 "each task: set curriculum.share_tasks to true"
             )
-        if rates.predicts or rates.compares_versions or rates.candidates > 1:
+        if rates.share_tasks and (rates.predicts or rates.compares_versions or rates.candidates > 1):
             raise ValueError(
-                "success rates of several agents are not predicted: set curriculum.candidates to 1, "
+                "success rates of several agents are predicted only if each task is for one of them: set "
+                "curriculum.share_tasks to false; or curriculum.candidates to 1, "
                 'curriculum.foretold_attempts to 0 and another reward than "progress"'
             )
         for name, agent in self.agents.items():

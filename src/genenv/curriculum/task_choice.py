@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections import deque
+from collections import ChainMap, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
@@ -77,6 +77,19 @@ class Predicted:
                 if own := [risen[task.id] for task in tasks if task.id in risen]:
                     found[name] = fmean(own)
         return found
+
+
+def joined(found: Sequence[Predicted]) -> Predicted:
+    """Return the predictions for the tasks of several agents as one."""
+    if len(found) == 1:
+        return found[0]
+    return Predicted(
+        rates=ChainMap(*[dict(one.rates) for one in found]),
+        likelihoods=ChainMap(*[dict(one.likelihoods) for one in found]),
+        earlier=ChainMap(*[dict(one.earlier) for one in found]),
+        tokens=sum(one.tokens for one in found),
+        read=sum(one.read for one in found),
+    )
 
 
 def distance(predicted: Predicted, tried: Sequence[Group]) -> dict[str, float]:
@@ -191,18 +204,20 @@ class Choice:
         return [spare.popleft() for name in alike if (spare := self._spare.get(name))]
 
 
-def by_attempts(places: Sequence[tuple[Sequence[Task], int]], rng: random.Random) -> Choice:
+def by_attempts(kinds: Sequence[Sequence[tuple[Sequence[Task], int]]], rng: random.Random) -> Choice:
     """Choose candidates at random and keep the others as substitutes (DAPO's dynamic sampling).
 
     Args:
-        places: new tasks, then base tasks, each with the planned number.
+        kinds: new tasks, then base tasks: those of each agent with the planned number, or all with one.
         rng: source of randomness; the same state gives the same choice.
     """
     spare: dict[str, deque[Task]] = {}
-    first: list[Sequence[Task]] = []
-    for tasks, most in places:
-        mixed = rng.sample(tasks, len(tasks))
-        others = deque(mixed[most:])
-        spare |= dict.fromkeys((task.id for task in mixed), others)
-        first.append(mixed[:most])
+    first: list[list[Task]] = []
+    for places in kinds:
+        first.append([])
+        for tasks, most in places:
+            mixed = rng.sample(tasks, len(tasks))
+            others = deque(mixed[most:])
+            spare |= dict.fromkeys((task.id for task in mixed), others)
+            first[-1] += mixed[:most]
     return Choice(new=first[0], base=first[1], _spare=spare)

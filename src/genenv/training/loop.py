@@ -197,7 +197,7 @@ class CoEvolution:
                 f"round {number} measures progress since round {oldest}, as the checkpoint of round {wanted} "
                 "is not here"
             )
-        return None if oldest == newest else self.folder.checkpoint(oldest)[0] / self.policies.agent.name
+        return None if oldest == newest else self.folder.checkpoint(oldest)[0]
 
     def _check_attempted(self, store: PoolStore) -> None:
         """Refuse to finish a run in which no task was rolled out.

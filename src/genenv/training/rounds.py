@@ -22,7 +22,7 @@ from genenv.config.run import RunConfig
 from genenv.curriculum.likelihood import Probe
 from genenv.curriculum.scoring import score_batches, scored
 from genenv.curriculum.simulator_rewards import in_round
-from genenv.curriculum.task_choice import Choice, Predicted
+from genenv.curriculum.task_choice import Choice, Predicted, joined
 from genenv.curriculum.update_selection import Selection, curriculum_metrics, select, trained_groups
 from genenv.environments.base import Environment
 from genenv.progress import Reporter
@@ -210,7 +210,7 @@ class Producer:
             policies: the policies that sample.
             pool: the state of the run without weights.
             reporter: shows the progress.
-            older: returns the folder with the older version of the agent to which a round's progress refers.
+            older: returns the checkpoint with the older agents to which a round's progress refers.
         """
         self.policies, self.pool, self.reporter, self._older = policies, pool, reporter, older
 
@@ -236,7 +236,7 @@ class Producer:
         told = {one.context_id for one in generations}
         contexts = [context for context in contexts if context.id in told]
         chosen = pool.chosen(number, written, base, predicted)
-        groups = await self._attempted(number, chosen, back, contexts, stage)
+        groups = await self._attempted(number, chosen, back, stage)
         new = pool.joined(groups, written)
         wanted = in_round(config.curriculum, number, config.run.rounds)
         batches = score_batches(contexts, proposals, groups, wanted)
@@ -303,28 +303,31 @@ class Producer:
 
     async def _predicted(self, number: int, candidates: Sequence[Task], stage: Stages) -> Predicted | None:
         """Return predicted success rates of candidates; None if predictions are off."""
-        predictor = self.pool.predictor
-        if predictor is None:
+        if not self.pool.predictors:
             return None
-        if not isinstance(predictor, Probe):
-            return predictor.predict(candidates)
-        agent, older = self.policies.agent, self._older(number)
-        items = len(candidates) * (1 if older is None else 2)
-        with stage("probe", "likelihood scoring", items=items, unit="tasks"):
-            return predictor.predict(*await agent.likelihoods(self.pool.env, candidates, older))
+        assigned, older = self.pool.assigned(candidates), self._older(number)
+        found = list[Predicted]()
+        for name, predictor in self.pool.predictors.items():
+            if not isinstance(predictor, Probe):
+                found.append(predictor.predict(assigned[name]))
+                continue
+            agent, then = self.policies.agents[name], older and older / name
+            items = len(assigned[name]) * (1 if then is None else 2)
+            with stage("probe", "likelihood scoring", items=items, unit="tasks"):
+                found.append(predictor.predict(*await agent.likelihoods(self.pool.env, assigned[name], then)))
+        return joined(found)
 
     async def _attempted(
         self,
         number: int,
         chosen: Choice,
         back: Sequence[Task],
-        contexts: Sequence[Context],
         stage: Stages,
     ) -> list[Group]:
         """Roll out the tasks of a round, and substitutes for candidates whose rewards all agree."""
         groups, tasks, agents = list[Group](), [*chosen.new, *chosen.base, *back], self.policies.agents
         while tasks:
-            assigned, found = self.pool.assigned(number, tasks, contexts), list[Group]()
+            assigned, found = self.pool.assigned(tasks), list[Group]()
             items = sum(len(own) * agents[name].config.rollouts for name, own in assigned.items())
             with stage("rollout", "rollouts", items=items, unit="rollouts"):
                 for name, own in assigned.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import Protocol
 
 from genenv.config.run import RunConfig
@@ -50,7 +51,10 @@ class TaskPool:
         ]
         """The agents for whom tasks are written: those that are trained, or all if none is."""
         self.chooser = self._seed_chooser()
-        self.predictor = self._predictor()
+        self.predictors = {name: one for name in several or config.population if (one := self._predictor())}
+        """What predicts the success rates of each agent, by name; empty if predictions are off."""
+        self._owners = dict[str, str]()
+        """For which agent each context and each repeated task of the present round is, by id."""
         self.gate = Gate(env, config.curriculum, seed=self.seed)
         self.gate.enter(self.base.values(), env.held_out())
 
@@ -107,8 +111,10 @@ class TaskPool:
         self.replay.load_state_dict(_part(state, "replay"))
         if self.chooser is not None and self._chooser_key in state:  # a branch may start with a chooser
             self.chooser.load_state_dict(_part(state, self._chooser_key))
-        if self.predictor is not None and self._predictor_key in state:
-            self.predictor.load_state_dict(_part(state, self._predictor_key))
+        if self.predictors and self._predictor_key in state:
+            known = _part(state, self._predictor_key)
+            for name, predictor in self.predictors.items():
+                predictor.load_state_dict(_part(known, name) if self.own_stats else known)
         if self.config.agent.replayed:
             self.replay.recall(store.last_seen(since=since))
         if self.config.curriculum.replay_share:
@@ -118,7 +124,9 @@ class TaskPool:
     def state(self) -> JsonObject:
         """Return the state that `recall` needs besides the tasks, as JSON."""
         steered = {} if self.chooser is None else {self._chooser_key: self.chooser.state_dict()}
-        predicted = {} if self.predictor is None else {self._predictor_key: self.predictor.state_dict()}
+        learned = {name: predictor.state_dict() for name, predictor in self.predictors.items()}
+        known = learned if self.own_stats else next(iter(learned.values()), None)
+        predicted = {self._predictor_key: known} if known else {}
         own = {name: stats.state_dict() for name, stats in self.own_stats.items()}
         return {
             **{"stats": self.stats.state_dict(), "replay": self.replay.state_dict(), **steered, **predicted},
@@ -145,9 +153,14 @@ class TaskPool:
         self.replay.observe(number, groups)
         if self.chooser is not None:
             self.chooser.observe([group for group in groups if group.task.id in new])
-        if self.predictor is None or predicted is None:
+        if predicted is None:
             return {}
-        return self.predictor.observe(predicted, groups)
+        errors = dict[str, list[float]]()
+        for name, predictor in self.predictors.items():
+            own = [group for group in groups if group.agent == name]
+            for metric, value in predictor.observe(predicted, own).items():
+                errors.setdefault(metric, []).append(value)
+        return {metric: fmean(values) for metric, values in errors.items()}
 
     def _predictor(self) -> Probe | History | TextModel | None:
         """Return the predictor of success rates that the settings name; None if predictions are off."""
@@ -170,8 +183,8 @@ class TaskPool:
     @property
     def _predictor_key(self) -> str:
         """Key of the predictor's state. A branch with another predictor starts it without state."""
-        names = {History: "history", TextModel: "text", Probe: "probe"}
-        return names[type(self.predictor)] if self.predictor is not None else ""
+        names = {"attempts": "history", "text": "text", "likelihoods": "probe"}
+        return names[self.config.curriculum.foretold_by]
 
     def _seed_chooser(self) -> SeedChooser | None:
         """Return the stateful chooser of seeds; None if `choose_seeds` chooses from the agent's profile."""
@@ -215,12 +228,14 @@ class TaskPool:
             chosen = self._seeds_for(agent, share, rng, curriculum) if share else ()
             seeds += chosen
             agents += [agent] * len(chosen)
-        return make_contexts(
+        contexts = make_contexts(
             self.env, seeds, self.profile, round_=number, target=curriculum.alpha, agents=agents
         )
+        self._owners = {context.id: context.agent for context in contexts}
+        return contexts
 
     def _dealt(self, wanted: int, number: int) -> dict[str, int]:
-        """Return how many contexts of a round are for each agent. The remainder goes round by round."""
+        """Return how many contexts or tasks of a round are for each agent. The rest goes round by round."""
         n = len(self.taught)
         return {
             name: wanted // n + ((place - number) % n < wanted % n) for place, name in enumerate(self.taught)
@@ -250,28 +265,25 @@ class TaskPool:
         own = {name: stats.profile() for name, stats in self.own_stats.items()}
         return replace(self.stats.profile(), by_agent=own)
 
-    def assigned(
-        self, number: int, tasks: Sequence[Task], contexts: Sequence[Context]
-    ) -> Mapping[str, Sequence[Task]]:
-        """Return the tasks of a round that each agent attempts, by its name.
+    def assigned(self, tasks: Sequence[Task]) -> Mapping[str, Sequence[Task]]:
+        """Return those of a round's tasks that each agent attempts, by its name.
 
-        Args:
-            number: number of the round.
-            tasks: all tasks of the round.
-            contexts: contexts of its new tasks, which say for whom each was written.
+        A new task is for the agent for whom it was written; repeated tasks were dealt to the agents in turn.
         """
         names = list(self.config.population)
         if len(names) == 1 or self.config.curriculum.share_tasks:
             return dict.fromkeys(names, tasks)
-        written_for = {context.id: context.agent for context in contexts}
-        others = [task for task in tasks if task.lineage.context_id not in written_for]
-        owner = {task.id: self.taught[(i + number) % len(self.taught)] for i, task in enumerate(others)}
-        owner |= {
-            task.id: written_for[task.lineage.context_id]
-            for task in tasks
-            if task.lineage.context_id in written_for
+        owners = [self._owners.get(task.lineage.context_id or "") or self._owners[task.id] for task in tasks]
+        return {
+            name: [task for task, owner in zip(tasks, owners, strict=True) if owner == name] for name in names
         }
-        return {name: [task for task in tasks if owner[task.id] == name] for name in names}
+
+    def _places(self, tasks: Sequence[Task], most: int, number: int) -> list[tuple[Sequence[Task], int]]:
+        """Return the candidates of each agent and how many of them it attempts; one item if all share."""
+        if not self.own_stats or self.config.curriculum.share_tasks:
+            return [(tasks, most)]
+        dealt = self._dealt(most, number)
+        return [(own, dealt.get(name, 0)) for name, own in self.assigned(tasks).items()]
 
     def revisited(self, number: int, tasks: Tasks) -> tuple[list[Task], list[Task]]:
         """Return the base tasks of a round (or candidates for them), and the generated tasks to repeat."""
@@ -285,7 +297,12 @@ class TaskPool:
             candidates=self.config.curriculum.candidates,
         )
         base = [self.base[seed.id] for seed in back.seeds if seed.id in self.base]
-        return base, [tasks.task(name) for name in back.task_ids]
+        found = [tasks.task(name) for name in back.task_ids]
+        repeated = [task.id for task in (*base, *found)]
+        self._owners |= {
+            name: self.taught[(place + number) % len(self.taught)] for place, name in enumerate(repeated)
+        }
+        return base, found
 
     @property
     def chooses_first(self) -> bool:
@@ -298,7 +315,7 @@ class TaskPool:
         curriculum, simulator = self.config.curriculum, self.config.simulator
         chooses = curriculum.candidates > 1 and curriculum.candidate_choice == "foretold"
         drawn = simulator.source in ("variation", "grammar", "file") and not simulator.per_seed
-        return chooses and drawn and isinstance(self.predictor, History | TextModel)
+        return chooses and drawn and curriculum.foretold_by != "likelihoods"
 
     def chosen_first(
         self, number: int, built: Sequence[Proposal], rates: Mapping[str, float]
@@ -326,9 +343,11 @@ class TaskPool:
             examined[name] = self.gate.examine(by_id[name])
             return isinstance(examined[name].outcome, Task)
 
-        own = {name: rates[name] for name in by_id}
+        tasks = [one.outcome for one in by_id.values() if isinstance(one.outcome, Task)]
         rng = generator(self.seed, "candidates-new", number)
-        worth_most_that_pass(own, self._planned, rng, self.config.curriculum, passes)
+        for candidates, most in self._places(tasks, self._planned, number):
+            own = {task.id: rates[task.id] for task in candidates}
+            worth_most_that_pass(own, most, rng, self.config.curriculum, passes)
         return [examined[name] for name in by_id if name in examined]
 
     def chosen(
@@ -350,15 +369,16 @@ class TaskPool:
         if each == 1:
             return Choice(new=new, base=base)
         most_base, _, _ = self.replay.sizes(self._planned, base_alone=self._base_alone)
-        places = ((new, self._planned), (base, most_base))
+        places = [self._places(*kind, number) for kind in ((new, self._planned), (base, most_base))]
         if predicted is None or curriculum.candidate_choice == "attempted":
             return by_attempts(places, generator(self.seed, "candidates", number))
         rates, progress, kept = predicted.rates, predicted.progress, list[list[Task]]()
-        for kind, (tasks, most) in zip(("new", "base"), places, strict=True):
-            own = {task.id: rates[task.id] for task in tasks if task.id in rates}
-            rng = generator(self.seed, f"candidates-{kind}", number)
-            names = worth_most(own, most, rng, curriculum, progress)
-            kept.append([task for task in tasks if task.id in names])
+        for kind, by_agent in zip(("new", "base"), places, strict=True):
+            rng, names = generator(self.seed, f"candidates-{kind}", number), set[str]()
+            for tasks, most in by_agent:
+                own = {task.id: rates[task.id] for task in tasks if task.id in rates}
+                names |= worth_most(own, most, rng, curriculum, progress)
+            kept.append([task for tasks, _ in by_agent for task in tasks if task.id in names])
         return Choice(new=kept[0], base=kept[1])
 
     def joined(self, groups: Sequence[Group], written: Sequence[Task]) -> list[Task]:
