@@ -32,6 +32,7 @@ TABLES = {"interval_size", "stated_intervals"}
 """Those of SLOW that print a table of Markdown; the others print JSON."""
 FAST = {
     "agent_only",
+    "agents",
     "contrast_picture",
     "environments",
     "picture",

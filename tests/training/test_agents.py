@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from genenv.viewer.curves import charts
 from genenv.viewer.folders import Runs, reading
 from typed import refused, succeeds
 
+ROOT = Path(__file__).parents[2]
 TWO = """
 [run]
 rounds = 3
@@ -337,6 +339,23 @@ def test_success_is_predicted_for_each_agent_by_its_own_rollouts(
         assert state.keys() == {"strong", "weak"}
         assert state["strong"] != state["weak"]
         assert metrics(tmp_path / "whole")[3]["probe/error"] >= 0
+
+
+def test_how_much_tasks_differ_by_agent_is_printed_in_bits(tmp_path: Path) -> None:
+    train(tmp_path / "run", "run.seed=3", text=APART)
+    done = subprocess.run(
+        [sys.executable, ROOT / "bench/agents.py", tmp_path / "run", "--rounds", "2"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "| variant | seeds | bits (95% CI) |" in done.stdout
+    spec = importlib.util.spec_from_file_location("agents", ROOT / "bench/agents.py")
+    assert spec is not None
+    assert spec.loader is not None
+    spec.loader.exec_module(bench := importlib.util.module_from_spec(spec))
+    assert bench.entropy("aabb" * 1000) == pytest.approx(1, abs=1e-3)
+    assert bench.entropy("a" * 9) == 0
 
 
 def test_agents_inherit_the_settings_of_agent_and_are_written_whole(whole: Path) -> None:
