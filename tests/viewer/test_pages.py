@@ -23,6 +23,7 @@ from genenv.viewer.curves import heats
 from genenv.viewer.folders import NotFound, Runs, reading
 from genenv.viewer.pages import Viewer, address
 from older_stores import make_older
+from typed import succeeds
 from viewer_runs import HOSTILE, Reader, Tags, commit, ids_of, text_of, write_run
 
 DEEP = "sweep/rl/seed-0"
@@ -250,6 +251,20 @@ def test_the_shares_of_a_map_are_those_of_the_tasks_that_they_open(trained: Path
             assert len(listed) == round(new * (row.shares[place] or 0.0)), (number, row.label)
             seen += len(listed)
     assert seen == sum(values.get("tasks/new", 0) for values in run.rounds.values()) > 5
+
+
+def test_trajectories_of_control_are_drawn(tmp_path: Path, serve: Any) -> None:
+    smaller = ("run.rounds=1", "simulator.contexts=2", "agent.rollouts=2", "run.eval_every=0")
+    words = [word for one in smaller for word in ("--set", one)]
+    succeeds("train", "pendulum", *words, "--out", tmp_path / "run")
+    with PoolStore.open(tmp_path / "run" / "pool.db", create=False) as store:
+        trace = store.groups(1)[0].traces[0]
+    reader = serve(tmp_path)
+    page = reader.page(address("run", "trace", id=trace.id))
+    assert "<h2>Film strip</h2>" in page
+    assert page.count('role="img" aria-label="12 states') == 1
+    page = reader.page(address("run", "task", id=trace.task_id))
+    assert page.count('role="img" aria-label="3 states of a trajectory') == 2
 
 
 def crawled(reader: Reader, start: str) -> dict[str, str]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from sqlite3 import Row
 from urllib.parse import parse_qsl, urlencode
 
+from markupsafe import Markup
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -21,12 +22,12 @@ from genenv.files import cache_folder
 from genenv.http.guard import is_same, new_key
 from genenv.runs.store.database import Database
 from genenv.texts import clean
-from genenv.types import RejectReason
+from genenv.types import Json, RejectReason
 from genenv.viewer import BadAddress, address, lists, number, refusals, rounds, tasks, whole
 from genenv.viewer.folders import NotFound, Run, Runs, reading
 from genenv.viewer.lists import Index, Indices, Wanted
 from genenv.viewer.reader import EXAMPLES, Marks, answer, state_folder
-from genenv.viewer.tasks import Elsewhere, Replay, TaskPage
+from genenv.viewer.tasks import Elsewhere, Replay, TaskPage, Told
 
 _LONGEST_QUERY = 500
 """Characters of a text that is searched for."""
@@ -120,7 +121,8 @@ class TaskPages:
                 index = Index(path=None, note=f"{error}.")
             side = "side" if index.path else None
         found = reading(run, lambda db: tasks.task_page(db, id_, round_, family=side), side=index.path)
-        attempts = [(row, tasks.conversation(row["messages"])) for row in found.group]
+        told = [(row, tasks.conversation(row["messages"])) for row in found.group]
+        attempts = [(row, messages, film(run, found.payload, messages, frames=3)) for row, messages in told]
         others, left_out = self._elsewhere(run, found.task)
         return self._show(
             "task.html",
@@ -189,7 +191,14 @@ class TaskPages:
         found = reading(run, lambda db: tasks.trace_page(db, id_, texts, run.advantage_of))
         calls, why = tasks.changes(found, run.settings, self.replay)
         return self._show(
-            "trace.html", request, title=f"Trajectory {id_}", run=run, it=found, calls=calls, why=why
+            "trace.html",
+            request,
+            title=f"Trajectory {id_}",
+            run=run,
+            it=found,
+            strip=film(run, tasks.parsed(found.task["payload"]), found.messages),
+            calls=calls,
+            why=why,
         )
 
     def rounds(self, request: Request) -> Response:
@@ -287,6 +296,17 @@ class TaskPages:
             task=id_ if kind == "task" else "",
             trace=id_ if kind == "trace" else "",
         )
+
+
+def film(run: Run, payload: Json, messages: Sequence[Told], *, frames: int = 12) -> Markup:
+    """Return the film strip of a trajectory of the environment `control`; "" for any other."""
+    if run.text("environment.name") != "control" or not isinstance(payload, Mapping):
+        return Markup()
+    from genenv.environments.control.simulation import film_of  # imports numpy, and few pages need it
+
+    replies = [one.content for one in messages if one.role == "assistant"]
+    found = film_of(str(payload.get("level", "")), *replies[:1], frames=frames)
+    return Markup(found)  # noqa: S704 - numbers and words of ours
 
 
 def _listed(

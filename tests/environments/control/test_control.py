@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,7 +17,14 @@ from pydantic import ValidationError
 from genenv.environments import load_environment
 from genenv.environments.common import at_random, schema_of
 from genenv.environments.control.environment import Control, ControlConfig
-from genenv.environments.control.simulation import Level, Simulation, read_actions, replay, written
+from genenv.environments.control.simulation import (
+    Level,
+    Simulation,
+    film_of,
+    read_actions,
+    replay,
+    written,
+)
 from genenv.environments.control.systems import SCALARS, SYSTEMS, Parameter, Pendulum, find_system
 from genenv.gate.gate import examined
 from genenv.types import JsonObject, Lineage, Origin, Profile, Rejection, RejectReason, Task
@@ -263,3 +271,29 @@ def test_the_environment_loads_neither_gymnasium_nor_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_a_trajectory_is_drawn_as_a_film_strip(name: str) -> None:
+    task = load_environment("control", ControlConfig(system=name)).held_out()[0]
+    image = film_of(str(task.payload["level"]), task.oracle[0], frames=5)
+    assert image.count("<g ") == 5
+    assert f"5 states of a trajectory of {len(task.oracle[0].split())} steps. The goal is reached" in image
+    points = [float(one) for one in re.findall(r"-?\d+\.\d", image)]
+    assert all(-40 <= one <= 400 for one in points)
+
+
+@pytest.mark.parametrize(
+    ("line", "reply"),
+    [
+        ("no level", "0.1 0.2"),
+        ('{"system": "pendulum", "start": [1.0, 0.0]}', "0.1 0.2"),
+        ('{"system": "pendulum", "lift": 1, "gravity": 9, "length": 0, "start": [1.0, 0.0]}', "0.1"),
+        ('{"system": "unknown", "start": [1.0, 0.0]}', "0.1"),
+        ('{"system": "os:system", "start": [1.0, 0.0]}', "0.1"),
+        ("{level}", "swing it up"),
+    ],
+)
+def test_nothing_is_drawn_of_what_cannot_be_read_or_is_not_ours(line: str, reply: str) -> None:
+    task = load_environment("control", ControlConfig()).held_out()[0]
+    assert film_of(line.replace("{level}", str(task.payload["level"])), reply) == ""

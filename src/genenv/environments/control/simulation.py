@@ -24,12 +24,15 @@ from numpy.typing import NDArray
 from genenv.environments.control.systems import (
     SCALARS,
     Controller,
+    Line,
     Number,
     Physics,
     State,
     System,
     find_system,
 )
+from genenv.errors import GenenvError
+from genenv.settings import is_own
 
 Floats = NDArray[np.float64]
 
@@ -161,6 +164,8 @@ class Replayed:
     """The actions up to the end of the episode."""
     why: str
     """How it ended, in a sentence."""
+    states: tuple[State, ...]
+    """The first state, and the state after each action."""
 
 
 def replay(level: Level, act: Sequence[float] | Controller) -> Replayed:
@@ -171,28 +176,96 @@ def replay(level: Level, act: Sequence[float] | Controller) -> Replayed:
         act: the actions in order, or a function of the state that gives the next one.
     """
     system, physics, state, held = find_system(level.system), level.physics, level.start, 0
-    hold, reward, taken = physics.get("hold", 1), 0.0, list[float]()
+    hold, reward, taken, states = physics.get("hold", 1), 0.0, list[float](), [state]
+    success, why = False, f"The goal is not reached in {system.steps} steps."
     for step in range(system.steps):
         if callable(act):
             action = to_unit(act(state)) / UNIT
         elif step < len(act):
             action = act[step]
         else:
-            return Replayed(
-                reward=reward, success=False, actions=tuple(taken), why=f"It ends after {step} steps."
-            )
-        taken.append(action)
+            why = f"It ends after {step} steps."
+            break
         state, held, quality = advance(system, state, held, action, physics, SCALARS)
+        taken.append(action)
+        states.append(state)
         success = bool(held >= hold)
         reward += step_reward(system, step, float(quality), success)
         if success:
-            why = f"The goal is reached after {step + 1} steps."
-            return Replayed(reward=min(1.0, reward), success=True, actions=tuple(taken), why=why)
+            reward, why = min(1.0, reward), f"The goal is reached after {step + 1} steps."
+            break
         if system.failed(state, physics):
             why = f"It fails after {step + 1} steps."
-            return Replayed(reward=reward, success=False, actions=tuple(taken), why=why)
-    why = f"The goal is not reached in {system.steps} steps."
-    return Replayed(reward=reward, success=False, actions=tuple(taken), why=why)
+            break
+    return Replayed(reward=reward, success=success, actions=tuple(taken), why=why, states=tuple(states))
+
+
+def film_of(line: str, reply: str = "", *, frames: int = 12) -> str:
+    """Return the film strip of a stored trajectory; "" if its level or its actions cannot be read.
+
+    Systems of users are not executed: their code may do anything.
+    """
+    actions = read_actions(reply)
+    try:
+        level = Level.read(line)
+        return "" if actions is None or is_own(level.system) else film_strip(level, actions, frames=frames)
+    except (ArithmeticError, GenenvError, KeyError, TypeError, ValueError):
+        return ""
+
+
+def film_strip(level: Level, actions: Sequence[float], *, frames: int) -> str:
+    """Return a trajectory as an SVG image: its states at even distances, and below them its actions.
+
+    Args:
+        level: the level.
+        actions: the actions in order.
+        frames: the most states that are drawn.
+
+    Returns:
+        The image; "" for a system that draws nothing.
+    """
+    system, found = find_system(level.system), replay(level, actions)
+    last = len(found.states) - 1
+    shown = sorted({round(last * i / max(1, frames - 1)) for i in range(frames)})
+    pictures = [system.drawn(found.states[step], level.physics) for step in shown]
+    if not any(pictures):
+        return ""
+    size, width = 80, 80 * len(shown)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} 140" width="{width}" height="140" '
+        f'role="img" aria-label="{len(shown)} states of a trajectory of {last} steps. {found.why}">'
+    ]
+    for place, (step, lines) in enumerate(zip(shown, pictures, strict=True)):
+        parts.append(
+            f'<g transform="translate({size * place + size / 2:g} {size / 2})">{_svg(lines, size / 2 - 4)}'
+        )
+        parts.append(
+            f'<text y="{size / 2 + 12:g}" text-anchor="middle" font-size="11" fill="currentColor">{step}'
+        )
+        parts.append("</text></g>")
+    each = (width - size) / max(1, last)
+    points = " ".join(
+        f"{size / 2 + each * (i + 0.5):.1f},{118 - 14 * max(-1.0, min(1.0, action)):.1f}"
+        for i, action in enumerate(found.actions)
+    )
+    parts.append(f'<path d="M{size / 2:g} 118H{width - size / 2:g}" stroke="currentColor" opacity="0.3"/>')
+    parts.append(f'<polyline points="{points}" fill="none" stroke="currentColor"/></svg>')
+    return "".join(parts)
+
+
+def _svg(lines: Sequence[Line], scale: float) -> str:
+    """Return lines from -1 to 1 as elements of an SVG image; one point is a dot."""
+    parts = list[str]()
+    for line in lines:
+        points = [f"{scale * x:.1f},{-scale * y:.1f}" for x, y in line]
+        if len(points) == 1:
+            x, y = points[0].split(",")
+            parts.append(f'<circle cx="{x}" cy="{y}" r="4" fill="currentColor"/>')
+        else:
+            parts.append(
+                f'<polyline points="{" ".join(points)}" fill="none" stroke="currentColor" stroke-width="2"/>'
+            )
+    return "".join(parts)
 
 
 def to_unit(action: float) -> int:

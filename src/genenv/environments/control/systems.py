@@ -55,6 +55,10 @@ class Parameter(NamedTuple):
     """What it is, with its unit, for prompts and documentation."""
 
 
+Line: TypeAlias = Sequence[tuple[float, float]]
+"""Points (x, y) of a line in a picture from -1 to 1; y points up. One point is a dot."""
+
+
 class System(ABC):
     """One mechanical system. A task gives its parameters and the state in which it starts."""
 
@@ -91,6 +95,10 @@ class System(ABC):
     def failed(self, state: State, physics: Physics) -> Number:
         """Return whether an episode ends without success in a state."""
         return state[0] != state[0]
+
+    def drawn(self, state: State, physics: Physics) -> Sequence[Line]:
+        """Return a picture of a state, for the film strips of the viewer; none by default."""
+        return ()
 
     def controllers(self, physics: Physics) -> Iterator[Controller]:
         """Yield controllers; the gate accepts a task that one of them solves."""
@@ -162,6 +170,11 @@ class Pendulum(System):
     def observe(self, state: State, physics: Physics, xp: Any) -> Sequence[Number]:  # noqa: ANN401
         """See `System`."""
         return xp.cos(state[0]), xp.sin(state[0]), state[1] / self.top_speed
+
+    def drawn(self, state: State, physics: Physics) -> Sequence[Line]:
+        """Return the pole and the bounds of the goal."""
+        bounds = [_ray(0, 0, sign * physics["tolerance"], 1) for sign in (-1, 1)]
+        return [_ray(0, 0, state[0], 0.8), [(0, 0)], *[[(x * 0.9, y * 0.9), (x, y)] for _, (x, y) in bounds]]
 
     def controllers(self, physics: Physics) -> Iterator[Controller]:
         """Yield energy pumping with a linear controller near the top, at three gains of the latter."""
@@ -235,6 +248,13 @@ class CartPole(System):
         """See `System`."""
         return state[0] / 2.4, state[1] / 2, state[2] / 0.2, state[3] / 2
 
+    def drawn(self, state: State, physics: Physics) -> Sequence[Line]:
+        """Return track, bounds of the goal, cart, and pole, which leans five times as much as it does."""
+        x, goal = state[0] / 2.4, physics["width"] / 2.4
+        cart = [(x - 0.15, -0.7), (x + 0.15, -0.7), (x + 0.15, -0.5), (x - 0.15, -0.5), (x - 0.15, -0.7)]
+        marks = [[(sign * goal, -0.8), (sign * goal, -0.65)] for sign in (-1, 1)]
+        return [[(-1, -0.7), (1, -0.7)], *marks, cart, _ray(x, -0.5, 5 * state[2], 1.2)]
+
     def controllers(self, physics: Physics) -> Iterator[Controller]:
         """Yield a controller that leans the pole towards the middle, at three speeds."""
         mass, length, total = physics["mass"], physics["length"], physics["mass"] + 1.0
@@ -295,6 +315,16 @@ class MountainCar(System):
     def observe(self, state: State, physics: Physics, xp: Any) -> Sequence[Number]:  # noqa: ANN401
         """See `System`."""
         return (state[0] + 0.3) / 0.9, state[1] / 0.07, xp.cos(3 * state[0])
+
+    def drawn(self, state: State, physics: Physics) -> Sequence[Line]:
+        """Return the hill, the car and the goal."""
+
+        def at(x: float) -> tuple[float, float]:
+            return (x + 0.3) / 0.9, 0.6 * math.sin(3 * x) - 0.2
+
+        goal = at(physics["goal"])
+        hill = [at(-1.2 + 1.8 * i / 24) for i in range(25)]
+        return [hill, [at(state[0])], [goal, (goal[0], goal[1] + 0.35)]]
 
     def controllers(self, physics: Physics) -> Iterator[Controller]:
         """Yield full power in the direction of travel."""
@@ -374,6 +404,13 @@ class TwoLinkArm(System):
         one, two, fast, faster = state
         return xp.cos(one), xp.sin(one), xp.cos(two), xp.sin(two), fast / 4, faster / 8
 
+    def drawn(self, state: State, physics: Physics) -> Sequence[Line]:
+        """Return both links and the height of the goal."""
+        inner = _ray(0, 0, math.pi - state[0], 0.48)
+        outer = _ray(*inner[1], math.pi - state[0] - state[1], 0.48)
+        height = 0.48 * physics["height"]
+        return [[*inner, outer[1]], [(0, 0)], [(-1, height), (1, height)]]
+
     def controllers(self, physics: Physics) -> Iterator[Controller]:
         """Yield energy pumping: torque with the turn of the outer link, or against that of the inner one."""
         yield lambda state: math.copysign(1.0, state[3])
@@ -383,6 +420,11 @@ class TwoLinkArm(System):
 def _wrapped(angle: Number) -> Number:
     """Return an angle in [-pi, pi)."""
     return (angle + math.pi) % (2 * math.pi) - math.pi
+
+
+def _ray(x: float, y: float, angle: float, length: float) -> list[tuple[float, float]]:
+    """Return a line from a point; angle 0 points up."""
+    return [(x, y), (x + length * math.sin(angle), y + length * math.cos(angle))]
 
 
 def _moved(state: State, change: State, by: float) -> State:
