@@ -238,7 +238,7 @@ def test_wrong_settings_are_one_sentence(settings: dict[str, Any], sentence: str
 
 def test_values_of_the_settings_are_those_of_all_tasks() -> None:
     env = Control(ControlConfig(values={"lift": [0.5, 0.7]}, base_tasks=20))
-    assert {seed.spec["lift"] for seed in env.seeds()} == {0.5, 0.7}
+    assert {cast(float, seed.spec["lift"]) for seed in env.seeds()} == {0.5, 0.7}
     assert env.parameter_options(env.seeds()[0])[0]["lift"] == [1, 2]
     (asked,) = env.parameter_messages(env.seeds()[0], Profile(overall=0.25), 0.5)
     assert asked.content == (
