@@ -7,7 +7,7 @@ import linecache
 import re
 import runpy
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -62,11 +62,11 @@ def place(page: Path, line: int) -> str:
     return f"{page.relative_to(ROOT)}:{line}"
 
 
-def python_blocks() -> dict[str, str]:
-    """Every Python example of the guides, by its place."""
+def python_blocks(pages: Iterable[Path] = GUIDES) -> dict[str, str]:
+    """Every Python example of the guides, or of other pages, by its place."""
     return {
         place(page, block.line): "\n".join(block.lines)
-        for page in GUIDES
+        for page in pages
         for block in split_page(page.read_text(encoding="utf-8"))[0]
         if block.language == "python"
     }
@@ -173,11 +173,24 @@ def test_every_command_line_in_the_docs_exists(where: str, command_line: str) ->
     assert complaint is None, f"{where}: `genenv {command_line}`: {complaint}"
 
 
+@pytest.fixture(scope="module")
+def own_modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The modules that the pages have readers save, which begin with their name."""
+    folder = tmp_path_factory.mktemp("modules")
+    for source in python_blocks(PAGES).values():
+        if named := re.match(r'"""(\w+\.py): ', source):
+            (folder / named[1]).write_text(source, encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        yield
+
+
+@pytest.mark.usefixtures("own_modules")
 @pytest.mark.parametrize(("where", "command_line"), all_commands("genenv"))
 def test_every_setting_in_the_docs_is_one(where: str, command_line: str) -> None:
     overrides = re.findall(r"--set[ =]'?(\w+\.[\w.]+=(?:\[.*?\]|[^\s']+))", command_line)
-    config = re.search(r"configs/[\w-]+\.toml", command_line)
-    path = None if config is None else ROOT / config[0]
+    named = [ROOT / "configs" / f"{Path(word).stem}.toml" for word in command_line.split()[1:2]]
+    path = next((one for one in named if one.exists()), None)
     load = load_evaluation_config if command_line.startswith("eval ") else partial(load_config, path)
     load(overrides)  # raises a UsageError that names the wrong one
 
@@ -306,6 +319,18 @@ def test_the_tools_of_the_tutorial_become_an_environment(
     assert not re.search("poor|broken", checked)
     quick = ("run.rounds=1", "run.eval_tasks=4", "simulator.contexts=2", "agent.rollouts=2")
     succeeds(*dry.split()[1:], *(word for one in quick for word in ("--set", one)))
+
+
+@pytest.mark.long
+def test_the_system_of_the_tutorial_is_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (code,), commands = tutorial("control.md", "python"), tutorial("control.md", "sh")
+    Path("hover.py").write_text(code, encoding="utf-8")
+    _, words = commands[-1].replace("\\\n", "").split("genenv ")
+    said = succeeds(*words.split())
+    (end,) = re.findall(r"held-out success: [\d.]+% -> ([\d.]+)%", said.stdout + said.stderr)
+    assert float(end) > 40
 
 
 @pytest.mark.long
