@@ -35,6 +35,7 @@ FAST = {
     "agents",
     "contrast_picture",
     "environments",
+    "physics_picture",
     "picture",
     "viewer_pictures",
     "portability",
