@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from genenv.environments.programs.environment import Programs
-from genenv.environments.programs.settings import ProgramsConfig
 from genenv.environments.programs.spec import (
     CHANGES,
     OPERATIONS,
     OTHER_LETTERS,
     PICKS,
+    ProgramsConfig,
     ProgramSpec,
     holds,
     is_held_out,

@@ -17,11 +17,14 @@ from pydantic import BaseModel, Field
 
 from genenv.environments.base import Options
 from genenv.environments.common import QuestionEnvironment, held_out_tasks, seeds_of
-from genenv.environments.programs.settings import LEAST_LENGTH, MOST_DEPTH, MOST_LENGTH, ProgramsConfig
 from genenv.environments.programs.spec import (
     DIGITS,
+    LEAST_LENGTH,
+    MOST_DEPTH,
+    MOST_LENGTH,
     OPERATIONS,
     Language,
+    ProgramsConfig,
     ProgramSpec,
     any_program,
     held_out_specs,
