@@ -10,7 +10,7 @@ import pytest
 
 from genenv.environments import environment_names, load_environment
 from genenv.environments.base import Environment
-from genenv.environments.household.settings import HouseholdConfig
+from genenv.environments.household.spec import HouseholdConfig
 from genenv.gate.gate import base_tasks
 from genenv.tools.tool_calling.environment import ToolCallingConfig
 from genenv.types import Task

@@ -25,8 +25,14 @@ from genenv.environments.household.environment import Household
 from genenv.environments.household.layout import LAMPS
 from genenv.environments.household.planning import askable_steps
 from genenv.environments.household.seeds import held_out_specs, offered_for
-from genenv.environments.household.settings import HouseholdConfig
-from genenv.environments.household.spec import HouseholdSpec, lines, read_place, wording_pattern, write_place
+from genenv.environments.household.spec import (
+    HouseholdConfig,
+    HouseholdSpec,
+    lines,
+    read_place,
+    wording_pattern,
+    write_place,
+)
 from genenv.gate.gate import Gate, base_tasks
 from genenv.rollout.driver import Sampling, roll_out
 from genenv.types import Lineage, Message, Origin, Profile, Rejection, RejectReason, Task

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("alfworld", reason="alfworld is not installed: pip install --no-deps alfworld")
 
 from genenv.environments.household.environment import Household
-from genenv.environments.household.settings import HouseholdConfig
+from genenv.environments.household.spec import HouseholdConfig
 from genenv.runs.store.store import PoolStore
 from genenv.types import Group
 from typed import stopped_in_round_two, succeeds

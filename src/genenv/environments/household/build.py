@@ -11,12 +11,12 @@ from typing import cast
 from genenv.environments.household.engine import Game, Play
 from genenv.environments.household.layout import ABLE, all_places, compile_layout, is_held_out
 from genenv.environments.household.planning import askable_steps, good_commands, plan
-from genenv.environments.household.settings import HouseholdConfig
 from genenv.environments.household.spec import (
     BLANK,
     MAX_WORDING,
     MIN_WORDING,
     SIZES,
+    HouseholdConfig,
     HouseholdSpec,
     filled,
     goal_of,

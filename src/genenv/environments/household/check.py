@@ -13,8 +13,7 @@ from genenv.environments.household.build import game_of, possible
 from genenv.environments.household.engine import NOTHING, Game, World, read_command
 from genenv.environments.household.layout import pddl_problem
 from genenv.environments.household.planning import plan_from
-from genenv.environments.household.settings import HouseholdConfig
-from genenv.environments.household.spec import HouseholdSpec, goal_of, problem_with
+from genenv.environments.household.spec import HouseholdConfig, HouseholdSpec, goal_of, problem_with
 from genenv.types import Message, Rejection, RejectReason, Task, Verdict
 
 Expression = str | list["Expression"]

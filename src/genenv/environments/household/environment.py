@@ -28,8 +28,15 @@ from genenv.environments.household.seeds import (
     variation,
     ways,
 )
-from genenv.environments.household.settings import HouseholdConfig
-from genenv.environments.household.spec import SIZES, HouseholdSpec, Size, TaskName, lines, spec_schema
+from genenv.environments.household.spec import (
+    SIZES,
+    HouseholdConfig,
+    HouseholdSpec,
+    Size,
+    TaskName,
+    lines,
+    spec_schema,
+)
 from genenv.types import JsonObject, Lineage, Message, Profile, Rejection, RejectReason, Seed, Task, Verdict
 
 
