@@ -71,8 +71,8 @@ def words(folder: Path, variant: str, *more: str) -> list[object]:
     return ["train", file, "--variant", variant, *(word for one in more for word in ("--set", one))]
 
 
-def weights(path: Path, number: int) -> bytes:
-    return (path / "checkpoints" / f"round-{number:04d}" / "agent" / "policy.safetensors").read_bytes()
+def weights(path: Path, number: int, agent: str = "agent") -> bytes:
+    return (path / "checkpoints" / f"round-{number:04d}" / agent / "policy.safetensors").read_bytes()
 
 
 def scored_only(path: Path, number: int) -> set[str | None]:
@@ -122,8 +122,9 @@ def test_a_round_that_only_scores_changes_no_weight(tmp_path: Path) -> None:
     assert weights(tmp_path / "run", 3) != weights(tmp_path / "run", 1)
 
 
-@pytest.mark.parametrize("variant", SOURCES)
-@pytest.mark.parametrize("staleness", [0, 1])
+@pytest.mark.parametrize(
+    ("variant", "staleness"), [*((name, lag) for name in SOURCES for lag in (0, 1)), ("paired", 0)]
+)
 def test_a_killed_run_is_equal_to_one_that_was_not(variant: str, staleness: int, tmp_path: Path) -> None:
     said = words(tmp_path, variant, f"run.staleness={staleness}")
     succeeds(*said, "--out", tmp_path / "whole")
@@ -135,13 +136,15 @@ def test_a_killed_run_is_equal_to_one_that_was_not(variant: str, staleness: int,
     ):
         assert whole.digest() == run.digest()
         assert run.damage(whole=True) == []
-    assert weights(tmp_path / "whole", 3) == weights(tmp_path / "run", 3)
+    for name in ("protagonist", "antagonist") if variant == "paired" else ("agent",):
+        assert weights(tmp_path / "whole", 3, name) == weights(tmp_path / "run", 3, name)
+        assert weights(tmp_path / "whole", 3, name) != weights(tmp_path / "whole", 0, name)
     states = [
         (tmp_path / name / "checkpoints" / "round-0003" / "simulator" / "search.json").read_text()
         for name in ("whole", "run")
     ]
     assert states[0] == states[1]
-    assert json.loads(states[0])["levels"]
+    assert json.loads(states[0])["logits" if variant == "paired" else "levels"]
 
 
 def test_the_viewer_says_that_a_rollout_only_scored_its_task(tmp_path: Path) -> None:

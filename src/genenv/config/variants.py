@@ -32,7 +32,13 @@ _FIXED: JsonObject = {
 }
 """One base task per five variations, and the same tasks in every round."""
 _PARAMETERS: JsonObject = {"writes": "parameters"}
-_SEARCH: JsonObject = {**_PARAMETERS, "train": True, "per_seed": 0, "algorithm": "rwr"}
+_SEARCH: JsonObject = {
+    **_PARAMETERS,
+    "train": True,
+    "per_seed": 0,
+    "algorithm": "rwr",
+    "search": {"train_on_new": True},
+}
 _PREDICTED: JsonObject = {
     "band_filter": False,
     "p_hat_scope": "task",
