@@ -328,7 +328,7 @@ class StoreReader:
     def digest(self) -> str:
         """Return the SHA-256 of all but wall-clock values and insertion order; equal for equal runs.
 
-        What older formats lack is left out: the name of a run's only agent, and that a spec is not only scored.
+        What older formats lack is left out: the name of a run's only agent, and `scored_only` if it is 0.
         """
         sha = hashlib.sha256()
         for table, order in _COMPARED.items():
