@@ -10,7 +10,7 @@ from genenv.runs.store.codec import sha256_of
 from genenv.runs.store.migrations import MIGRATIONS
 from genenv.runs.store.row_checksums import ROUND_PARTS
 
-BEFORE_CHECKSUMS, BEFORE_MESSAGES, BEFORE_READABLE, BEFORE_AGENTS = 1, 3, 4, 5
+BEFORE_CHECKSUMS, BEFORE_MESSAGES, BEFORE_READABLE, BEFORE_AGENTS, BEFORE_SCORED_ONLY = 1, 3, 4, 5, 6
 _REPLIES = """(SELECT json_group_array(json_extract(value, '$.content')) FROM json_each(messages)
     WHERE json_extract(value, '$.role') = 'assistant')"""
 
@@ -35,7 +35,13 @@ def make_older(path: Path, version: int) -> None:
             )
         if "checksums" in tables:
             for (number,) in database.execute("SELECT number FROM rounds").fetchall():
-                for part in ("traces", "contexts", "groups", "evaluations"):  # without the newer columns
+                for part in (
+                    "traces",
+                    "contexts",
+                    "groups",
+                    "evaluations",
+                    "generations",
+                ):  # without the newer columns
                     rows = database.execute(ROUND_PARTS[part], (number,))
                     database.execute(
                         "UPDATE checksums SET sha256 = ? WHERE round = ? AND part = ?",

@@ -34,6 +34,7 @@ FAST = {
     "agent_only",
     "agents",
     "contrast_picture",
+    "control",
     "environments",
     "physics_picture",
     "picture",
@@ -161,6 +162,82 @@ def test_all_spoiled_programs_of_own_tools_are_refused(
     }
     assert (said["mutations"], said["refused"]) == (60, 60)
     assert said["tasks"] == 24
+
+
+SMALL_CONTROL = """
+[run]
+rounds = 2
+eval_every = 1
+eval_tasks = 9
+keep_checkpoints = 3
+
+[environment]
+name = "control"
+base_tasks = 4
+held_out_tasks = 12
+
+[environment.values]
+lift = [1.2, 1.0]
+tolerance = [0.8, 0.6]
+hold = [6, 8]
+
+[curriculum]
+band_filter = false
+base_share = 0.0
+review_share = 0.0
+gate = "executes"
+novelty_threshold = 0.0
+
+[simulator]
+writes = "parameters"
+contexts = 3
+variations = 1
+
+[agent]
+algorithm = "ppo"
+rollouts = 4
+max_new_tokens = 121
+
+[policy]
+backend = "ppo"
+context_tokens = 1024
+ppo = { hidden = 8, initial_std = 1.0 }
+"""
+
+
+@pytest.mark.long
+def test_variants_of_control_are_read_at_equal_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    control, config, out = bench("control", monkeypatch), tmp_path / "small.toml", tmp_path / "sweep"
+    config.write_text(SMALL_CONTROL, encoding="utf-8")
+    variants = "variation,paired+agent.rollouts=4"
+    words = ("sweep", config, "--variants", variants, "--seeds", 1, "--set", "agent.rollouts=8", "--out", out)
+    done = program("-m", "genenv", *words)
+    assert done.returncode == 0, done.stderr
+    control.main(["measure", str(out), "--attempts", "2"])
+    title, _, head, _, *rows = capsys.readouterr().out.strip().splitlines()
+    assert title.startswith("sweep, at ")
+    assert head == "| variant | runs | uniform | CVaR 10% | named | steps to 50% |"
+    assert [row.split(" | ")[:2] for row in rows] == [["| domain randomization", "1"], ["| PAIRED", "1"]]
+    runs = [control.read(out / name / "seed-0", name, 0) for name in variants.split(",")]
+    steps = min(run.spent[-1] for run in runs)
+    assert 2 in [run.round_at(steps) for run in runs]
+    kept = (out / "control.jsonl").read_text(encoding="utf-8")
+    control.main(["measure", str(out), str(out), "--attempts", "2"])  # nothing is rolled out again
+    assert (out / "control.jsonl").read_text(encoding="utf-8") == kept
+    with pytest.raises(SystemExit):
+        control.main(["measure", str(out), "--attempts", "0"])
+    assert "--attempts is 0, but must be at least 1" in capsys.readouterr().err
+
+
+def test_steps_to_a_level_are_read_between_evaluations(monkeypatch: pytest.MonkeyPatch) -> None:
+    control = bench("control", monkeypatch)
+    assert control.steps_to(0.5, [(0.0, 0.1), (100.0, 0.3), (200.0, 0.7), (300.0, 0.2)]) == pytest.approx(150)
+    assert control.steps_to(0.5, [(0.0, 0.1), (100.0, 0.3)]) == float("inf")
+    assert control.steps_to(0.5, [(0.0, 0.6)]) == 0.0
+    assert control.half_text([100.0, float("inf"), float("inf")]) == "not reached (1 of 3)"
+    assert [control.is_drawn(f"held-out-{name}") for name in ("0012", "earth")] == [True, False]
 
 
 AGENT_ONLY = """

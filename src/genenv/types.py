@@ -137,6 +137,9 @@ class Generation:
     text: str
     finished: bool
     """False if the token limit cut the generation off."""
+    scored_only: bool = False
+    """Whether the rollouts of its task in this round only score it: the agent does not train on them. They
+    count in everything else, such as tokens, success rates and rewards."""
 
     @property
     def drawn(self) -> bool:

@@ -257,6 +257,55 @@ def test_accel_writes_a_replay_then_its_edit_and_else_uniform_draws(toy):
     assert counted(never.propose()[1], "depth")[2] < 30
 
 
+def test_plr_replays_levels_as_they_are_and_a_robust_one_only_scores_the_others(toy):
+    for source, train_on_new in (("plr", True), ("plr", False), ("accel", False)):
+        search = {"replay_probability": 0.5, "train_on_new": train_on_new}
+        toyed = Toy(toy, source, search=search)
+        assert all(one.scored_only is not train_on_new for one in toyed.propose()[1])
+        toyed.learn([(spec(2, "r"), 0.9, 4)])
+        _, written = toyed.propose()
+        trained = [one.text for one in written if not one.scored_only]
+        assert len(trained) == 40 if train_on_new else 5 < len(trained) < 35
+        if not train_on_new:
+            assert set(trained) == {spec(2, "r")}
+        if source == "plr":
+            assert 15 < sum(one.text == spec(2, "r") for one in written) < 35
+    always = Toy(toy, "plr", search={"replay_probability": 1.0})
+    always.learn([(spec(2, "r"), 0.9, 4), (spec(3, "s"), 0.9, 8)])
+    assert {one.text for one in always.propose()[1]} == {spec(2, "r")}
+
+
+def test_sfl_scores_uniform_levels_first_and_then_trains_on_the_best_of_them(toy):
+    search = {"period": 4, "scored_rounds": 2, "elite_share": 0.5, "buffer_share": 0.75}
+    sfl = Toy(toy, "sfl", search=search)
+    assert all(one.scored_only for one in sfl.propose()[1])
+    sfl.number = 0
+    sfl.learn([(spec(1, "i"), 0.0, 8), (spec(2, "r"), 0.9, 4), (spec(3, "s"), 0.0, REJECTED)])
+    assert not sfl.search._learned.levels  # of its two rounds one is left
+    assert all(one.scored_only for one in sfl.propose()[1])
+    sfl.number = 1
+    sfl.learn(
+        [(spec(2, "r"), 0.5, 1), (spec(2, "s"), 0.6, 2), (spec(3, "r"), 0.0, 0), (spec(1, "i"), 0.0, 0)]
+    )
+    assert list(sfl.search._learned.levels) == [
+        spec(2, "r"),
+        spec(2, "s"),
+    ]  # half of four, the rejected apart
+    assert sfl.search._learned.levels[spec(2, "r")].score == pytest.approx(0.7)
+    _, written = sfl.propose()
+    assert not any(one.scored_only for one in written)
+    kept = Counter(one.text in (spec(2, "r"), spec(2, "s")) for one in written)
+    assert 25 < kept[True] < 40
+    sfl.number = 2
+    sfl.learn([(spec(3, "s"), 1.0, 4)])  # a round that trains changes nothing
+    assert list(sfl.search._learned.levels) == [spec(2, "r"), spec(2, "s")]
+    sfl.number = 4
+    sfl.learn([(spec(3, "s"), 0.4, 1)])
+    assert list(sfl.search._learned.scored) == [spec(3, "s")]
+    sfl.learn([])
+    assert list(sfl.search._learned.levels) == [spec(3, "s")]
+
+
 def test_an_edit_changes_one_parameter_by_one_step_and_repairs_the_later_ones() -> None:
     options = [{"size": [1, 2, 3, 4], "kind": ["a", "b", "c"]}]
     found = Counter(
@@ -274,7 +323,8 @@ def test_an_edit_changes_one_parameter_by_one_step_and_repairs_the_later_ones() 
 @pytest.mark.parametrize("source", SEARCHING)
 def test_a_state_comes_back_and_a_damaged_one_is_one_sentence(toy, source, tmp_path):
     one, other = Toy(toy, source, lr=0.3), Toy(toy, source, lr=0.3)
-    one.learn([(spec(1, "i"), 0.9, 4), (spec(2, "r"), 0.1, 1)])
+    for _ in range(5):
+        one.learn([(spec(1, "i"), 0.9, 4), (spec(2, "r"), 0.1, 1)])
     asyncio.run(other.search.load(tmp_path / "none"))  # the branch of a run without this search
     asyncio.run(one.search.save(tmp_path / "state"))
     asyncio.run(other.search.load(tmp_path / "state"))
@@ -307,7 +357,8 @@ def test_a_killed_run_goes_on_as_if_it_had_not_been(source: str, tmp_path: Path)
         next((tmp_path / name / "checkpoints").glob(f"*3/simulator/{STATE}")) for name in ("whole", "run")
     ]
     assert states[0].read_text() == states[1].read_text()
-    assert json.loads(states[0].read_text())["levels" if source == "accel" else "logits"]  # it did learn
+    part = {"plr": "levels", "accel": "levels", "sfl": "scored"}.get(source, "logits")
+    assert json.loads(states[0].read_text())[part]  # it did learn
 
 
 @pytest.mark.parametrize("source", SEARCHING)
@@ -319,6 +370,14 @@ def test_what_a_search_cannot_do_is_refused_in_a_sentence(source: str, tmp_path:
     assert f"source is '{source}', which sets parameters" in sentence("simulator.writes=spec")
     assert f"source is '{source}', which learns from round to round" in sentence("simulator.per_seed=9")
     assert "elite_share" in sentence("simulator.search.elite_share=0")
+    alone = sentence("simulator.search.train_on_new=false", "simulator.train=false")
+    if source in ("plr", "accel"):
+        assert "train is false, so none is ever replayed" in alone
+    else:
+        assert f"a setting of 'plr' and 'accel', but source is '{source}'" in alone
+    never = ("simulator.search.train_on_new=false", "simulator.search.replay_probability=0")
+    assert "but replay_probability is 0" in sentence(*never)
+    assert "no round is left to train in" in sentence("simulator.search.scored_rounds=10")
     if source == "table":
         assert "so algorithm must be 'rwr'" in sentence("simulator.algorithm=grpo")
     assert not (tmp_path / "run").exists()

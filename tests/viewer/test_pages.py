@@ -707,6 +707,23 @@ def test_a_trajectory_shows_its_difference_and_its_advantage(tmp_path: Path, ser
     assert "advantage" not in text_of(reader.page(address("demo", "trace", id="task-1 plain/0")))
 
 
+def test_rollouts_that_only_scored_a_task_have_no_advantage(tmp_path: Path, serve: Any) -> None:
+    folder = write_run(tmp_path / "demo", rounds=2)
+    folder.config.write_text(
+        folder.config.read_text(encoding="utf-8") + '[agent]\nadvantage = "centred"\n', encoding="utf-8"
+    )
+    pages = [address("demo", "task", id="task-1 plain"), address("demo", "trace", id="task-1 plain/0")]
+    said = "only scored the task: the agent did not train on"
+    assert not any(said in text_of(serve(tmp_path).page(page)) for page in pages)
+    with closing(sqlite3.connect(folder.pool)) as db:
+        db.execute("UPDATE generations SET scored_only = 1")
+        db.commit()
+    task, trace = (text_of(serve(tmp_path).page(page)) for page in pages)
+    assert said in task
+    assert said in trace
+    assert "Every token has advantage" not in trace
+
+
 def test_a_refusal_leads_to_the_task_that_it_names(tmp_path: Path, serve: Any) -> None:
     folder = write_run(tmp_path / "demo", rounds=2, text="x")
     with closing(sqlite3.connect(folder.pool)) as db:

@@ -32,6 +32,13 @@ _FIXED: JsonObject = {
 }
 """One base task per five variations, and the same tasks in every round."""
 _PARAMETERS: JsonObject = {"writes": "parameters"}
+_SEARCH: JsonObject = {
+    **_PARAMETERS,
+    "train": True,
+    "per_seed": 0,
+    "algorithm": "rwr",
+    "search": {"train_on_new": True},
+}
 _PREDICTED: JsonObject = {
     "band_filter": False,
     "p_hat_scope": "task",
@@ -164,6 +171,52 @@ VARIANTS: Mapping[str, Variant] = {
         {
             "simulator": {"source": "variation", **_UNTRAINED},
             "curriculum": {**_UNIFORM, "seed_choice": "bandit", "env_reward": "learnability"},
+        },
+    ),
+    "table": Variant(
+        "softmaxes over parameters, trained by their rewards: a simulator without a model",
+        {"simulator": {**_SEARCH, "source": "table"}, "curriculum": _UNIFORM},
+    ),
+    "plr": Variant(
+        "Prioritized Level Replay: uniformly drawn parameters, and replays of those with mixed outcomes",
+        {"simulator": {**_SEARCH, "source": "plr"}, "curriculum": _UNIFORM},
+    ),
+    "robust-plr": Variant(
+        "robust PLR: the agent trains on replayed parameters alone; rollouts of others only score them",
+        {
+            "simulator": {**_SEARCH, "source": "plr", "search": {"train_on_new": False}},
+            "curriculum": _UNIFORM,
+        },
+    ),
+    "accel": Variant(
+        "ACCEL: PLR, and edits of replayed parameters; the agent trains on all of them",
+        {"simulator": {**_SEARCH, "source": "accel"}, "curriculum": _UNIFORM},
+    ),
+    "robust-accel": Variant(
+        "ACCEL as published: the agent trains on replayed parameters alone",
+        {
+            "simulator": {**_SEARCH, "source": "accel", "search": {"train_on_new": False}},
+            "curriculum": _UNIFORM,
+        },
+    ),
+    "sfl": Variant(
+        "Sampling for Learnability: parameters with the highest p (1 - p) of many that are only scored",
+        {
+            "simulator": {**_SEARCH, "source": "sfl"},
+            "curriculum": {**_UNIFORM, "env_reward": "learnability", "p_hat_scope": "task"},
+        },
+    ),
+    "paired": Variant(
+        "PAIRED: a table is paid the success of an antagonist minus that of the protagonist",
+        {
+            "simulator": {**_SEARCH, "source": "table"},
+            "curriculum": {
+                **_UNIFORM,
+                "p_hat_scope": "task",
+                "agents_reward": "regret",
+                "regret_agents": ["antagonist", "protagonist"],
+            },
+            "agents": {"protagonist": {}, "antagonist": {}},
         },
     ),
     "frozen": Variant(

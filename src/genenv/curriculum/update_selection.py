@@ -19,6 +19,7 @@ from genenv.curriculum.scoring import Unit, in_band, tasks_of, units_of, whole
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.curriculum.simulator_rewards import handed_out
 from genenv.types import (
+    Generation,
     Group,
     Rejection,
     RejectReason,
@@ -121,8 +122,23 @@ def _newness(novelty: float | None, config: CurriculumConfig) -> float:
     return min(1.0, novelty / config.full_novelty)
 
 
-def trained_groups(groups: Sequence[Group], new: Sequence[Task], config: CurriculumConfig) -> Sequence[Group]:
-    """Return the groups that the agent trains on: all, or with `agent_band` no new tasks outside the band."""
+def trained_groups(
+    groups: Sequence[Group],
+    new: Sequence[Task],
+    config: CurriculumConfig,
+    generations: Sequence[Generation] = (),
+) -> Sequence[Group]:
+    """Return the groups that the agent trains on.
+
+    Args:
+        groups: all rollouts of a round.
+        new: its new tasks; with `agent_band` those outside the band are left out.
+        config: `agent_band` and the band.
+        generations: the round's generations; tasks of those that are only scored are left out.
+    """
+    scored = {one.id for one in generations if one.scored_only}
+    if scored:
+        groups = [group for group in groups if group.task.lineage.generation_id not in scored]
     if not config.agent_band:
         return groups
     names = {task.id for task in new}

@@ -174,6 +174,7 @@ _METRICS = (
         "steps",
         "Mean length of the new tasks' solutions, in the environment's own steps.",
     ),
+    Metric("tasks/scored_only", "count", "New tasks whose rollouts only score them; nobody trains on these."),
     Metric("tasks/mixed", "share", "New tasks that some rollouts solved, and some did not."),
     Metric("tasks/solved", "share", "New tasks that all rollouts solved."),
     Metric("tasks/unsolved", "share", "New tasks that no rollout solved."),

@@ -1,4 +1,4 @@
-"""Searches over task parameters without a network: a table, the cross-entropy method, and ACCEL.
+"""Searches over task parameters without a network: a table, the cross-entropy method, PLR, ACCEL and SFL.
 
 They take the place of the model that writes parameters (`simulator.writes = "parameters"`), as baselines for
 a trained simulator. Rewards, gate and rollouts are the same. No search samples a token.
@@ -6,8 +6,10 @@ a trained simulator. Rewards, gate and rollouts are the same. No search samples 
 `table`: one softmax for each parameter and set of values that the earlier parameters allow. It is trained by
 the loss of `rwr_credit`, with the same weights and the same KL to its initial distribution, which is uniform.
 `cem`: the same softmaxes, set by the cross-entropy method (Rubinstein 1999; de Boer et al. 2005).
-`accel`: a buffer of parameters whose tasks had mixed outcomes, replayed and edited (Parker-Holder et al.,
-arXiv:2203.01302).
+`plr`: a buffer of parameters whose tasks had mixed outcomes, replayed (Jiang et al., arXiv:2010.03934).
+`accel`: the same, and replayed parameters are edited as well (Parker-Holder et al., arXiv:2203.01302).
+`sfl`: a buffer of the parameters with the highest rewards among many that are rolled out only to score them
+(Rutherford et al., arXiv:2408.15099).
 """
 
 from __future__ import annotations
@@ -42,6 +44,8 @@ Floats = NDArray[np.float64]
 StateT = TypeVar("StateT", bound=BaseModel)
 Slot = tuple[Options, random.Random]
 """What a spec may be, and its source of randomness."""
+Draw = tuple[JsonObject, bool]
+"""Parameters, and whether rollouts only score them (`Generation.scored_only`)."""
 
 
 class ParameterSearch(UntrainedSource, Generic[StateT]):
@@ -54,7 +58,7 @@ class ParameterSearch(UntrainedSource, Generic[StateT]):
         self.config, self.seed = config, seed
         self._learned, self._published = state, state.model_copy(deep=True)
 
-    def _written(self, slots: Sequence[Slot], number: int) -> Iterator[JsonObject]:
+    def _written(self, slots: Sequence[Slot], number: int) -> Iterator[Draw]:
         """Yield the parameters of each slot of a round, by the published state."""
         raise NotImplementedError
 
@@ -64,7 +68,10 @@ class ParameterSearch(UntrainedSource, Generic[StateT]):
         wanted = list(names(contexts, self.config.variations))
         slots = [(options[context.id], generator(self.seed, self.name, name)) for context, name in wanted]
         written = self._written(slots, contexts[0].round if contexts else 0)
-        return [given(context, name, spec) for (context, name), spec in zip(wanted, written, strict=True)]
+        return [
+            given(context, name, spec, scored_only=scored_only)
+            for (context, name), (spec, scored_only) in zip(wanted, written, strict=True)
+        ]
 
     async def publish(self) -> None:
         """Write by what was learned from now on."""
@@ -142,10 +149,10 @@ SoftmaxesT = TypeVar("SoftmaxesT", bound=_Softmaxes)
 class _FromSoftmaxes(ParameterSearch[SoftmaxesT]):
     """A search that draws from softmaxes, and with the chance `simulator.explore` uniformly."""
 
-    def _written(self, slots: Sequence[Slot], number: int) -> Iterator[JsonObject]:
+    def _written(self, slots: Sequence[Slot], number: int) -> Iterator[Draw]:
         for options, rng in slots:
             uniform = rng.random() < self.config.explore
-            yield at_random(options, rng) if uniform else self._published.drawn(options, rng)
+            yield (at_random(options, rng) if uniform else self._published.drawn(options, rng)), False
 
     async def decision_metrics(
         self, generations: Sequence[Generation], schemas: Mapping[str, JsonObject]
@@ -301,53 +308,89 @@ def elite(rewards: Sequence[float], share: float) -> list[float]:
 
 
 class _Level(BaseModel, extra="forbid"):
-    """Parameters whose tasks had mixed outcomes when they were last rolled out."""
+    """Parameters in a buffer."""
 
     score: float = Field(ge=0, allow_inf_nan=False)
-    """Mean reward of their specs, in [0, 1]; 0 for one that the gate rejected."""
+    """Mean reward of their specs, in [0, 1]; with `plr` and `accel` 0 for one that the gate rejected."""
     round: int
     """The round of these rollouts."""
 
 
 class BufferState(BaseModel, extra="forbid"):
-    """The buffer of ACCEL: levels by their parameters, as JSON."""
+    """The buffer of a search: levels by their parameters, as JSON."""
 
     levels: dict[str, _Level] = Field(default_factory=dict)
 
 
-class EditedLevels(ParameterSearch[BufferState]):
-    """`accel`: replays parameters whose tasks had mixed outcomes, and edits them.
+BufferT = TypeVar("BufferT", bound=BufferState)
 
-    ACCEL (Parker-Holder et al., arXiv:2203.01302) with the authors' values for mazes. With the chance
-    `replay_probability` a level of the buffer is replayed, and an edit of it takes the next place of the
-    round; otherwise parameters are drawn uniformly. The chance of a level is
+
+class _Buffered(ParameterSearch[BufferT]):
+    """A search that keeps levels in a buffer, as sets of parameters. Each replay draws the task's text anew.
+
+    The score of a level is the reward of its tasks: with `curriculum.env_reward = "learnability"` that is
+    4 p (1 - p) of their success rate p.
+    """
+
+    def _earned(self, feedback: Feedback) -> dict[str, list[tuple[float, bool | None]]]:
+        """Return the reward of each task by its parameters, and whether its outcomes were mixed.
+
+        None instead: the gate rejected it. Tasks without a valid rollout are left out.
+        """
+        mixed: dict[str | None, bool | None] = {}
+        for batch in feedback.batches:
+            for proposal in batch.proposals:
+                if isinstance(proposal.outcome, Rejection):
+                    mixed[proposal.generation.id] = None
+            for group in batch.groups:
+                if group.valid:
+                    mixed[group.task.lineage.generation_id] = 0 < group.successes < len(group.valid)
+        found: dict[str, list[tuple[float, bool | None]]] = {}
+        for one in feedback.scored:
+            if one.generation.id in mixed:
+                found.setdefault(one.generation.text, []).append((one.reward, mixed[one.generation.id]))
+        return found
+
+
+class ReplayedLevels(_Buffered[BufferState]):
+    """`plr`: replays parameters whose tasks had mixed outcomes.
+
+    Prioritized Level Replay (Jiang et al., arXiv:2010.03934), with the values that ACCEL's authors use for
+    mazes, which are those of JaxUED (examples/maze_plr.py). With the chance `replay_probability` a level of
+    the buffer is replayed; otherwise parameters are drawn uniformly. The chance of a level is
 
         P = (1 - staleness) P_S + staleness P_C    P_S ~ rank(score)^(-1 / rank_temperature), P_C ~ its age
 
+    With `train_on_new = false` rollouts of parameters that are not replayed only score them: robust PLR
+    (Jiang et al., arXiv:2110.02439).
+
     Differences: a level is a set of parameters, whose text is drawn anew each time, because the gate rejects
     copies. Its score is the reward of its tasks instead of the positive value loss, and only levels with
-    mixed outcomes are kept. An edit changes one parameter, and replays begin with the first level, not with a
-    half-filled buffer. The agent also trains on new and edited levels, as it does on all tasks of a round.
+    mixed outcomes are kept. Each place of a round is drawn by itself, not the round as a whole, and replays
+    begin with the first level, not with a half-filled buffer.
     """
 
-    name = "accel"
+    name = "plr"
+    edits: ClassVar[bool] = False
+    """Whether an edit of each replayed level takes the next place of the round."""
 
     def __init__(self, config: SimulatorConfig, *, seed: int) -> None:
         super().__init__(BufferState(), config, seed=seed)
 
-    def _written(self, slots: Sequence[Slot], number: int) -> Iterator[JsonObject]:
+    def _written(self, slots: Sequence[Slot], number: int) -> Iterator[Draw]:
         search, levels = self.config.search, list(self._published.levels)
-        weights = self._chances(self._published.levels, number)
+        weights, scored_only = self._chances(self._published.levels, number), not search.train_on_new
         parent: JsonObject | None = None
         for options, rng in slots:
             if parent is not None:
-                yield edited(parent, options, rng)
+                yield edited(parent, options, rng), scored_only
                 parent = None
             elif levels and rng.random() < search.replay_probability:
-                parent = fitted(json.loads(rng.choices(levels, weights)[0]), options, rng)
-                yield parent
+                level = fitted(json.loads(rng.choices(levels, weights)[0]), options, rng)
+                yield level, False
+                parent = level if self.edits else None
             else:
-                yield at_random(options, rng)
+                yield at_random(options, rng), scored_only
 
     def _chances(self, levels: Mapping[str, _Level], number: int) -> list[float]:
         """Return the chance of each level to be replayed in a round, in order."""
@@ -366,21 +409,9 @@ class EditedLevels(ParameterSearch[BufferState]):
         self, env: Environment, feedback: Feedback, *, round_: int, rounds: int
     ) -> Mapping[str, float]:
         """Add and update levels whose tasks had mixed outcomes; drop those whose specs all had none."""
-        mixed: dict[str | None, bool] = {}
-        for batch in feedback.batches:
-            for proposal in batch.proposals:
-                if isinstance(proposal.outcome, Rejection):
-                    mixed[proposal.generation.id] = False
-            for group in batch.groups:
-                if group.valid:
-                    mixed[group.task.lineage.generation_id] = 0 < group.successes < len(group.valid)
-        found: dict[str, list[tuple[float, bool]]] = {}
-        for one in feedback.scored:
-            if (outcome := mixed.get(one.generation.id)) is not None:
-                found.setdefault(one.generation.text, []).append((one.reward, outcome))
         levels = self._learned.levels
-        for name, earned in found.items():
-            if any(outcome for _, outcome in earned):
+        for name, earned in self._earned(feedback).items():
+            if any(mixed for _, mixed in earned):
                 levels[name] = _Level(score=fmean(reward for reward, _ in earned), round=round_)
             else:
                 levels.pop(name, None)
@@ -388,6 +419,79 @@ class EditedLevels(ParameterSearch[BufferState]):
         for name in sorted(chances, key=lambda name: -chances[name])[self.config.search.buffer_size :]:
             del levels[name]
         return {}
+
+
+class EditedLevels(ReplayedLevels):
+    """`accel`: replays parameters whose tasks had mixed outcomes, and edits them.
+
+    ACCEL (Parker-Holder et al., arXiv:2203.01302) with the authors' values for mazes: PLR, and an edit of
+    each replayed level takes the next place of the round. As published, rollouts of new and edited levels
+    only score them; that is `train_on_new = false`. By default the agent trains on them too.
+
+    Differences: those of `plr`, and an edit changes one parameter.
+    """
+
+    name = "accel"
+    edits = True
+
+
+class LearnableState(BufferState):
+    """The buffer of SFL, and the levels that are being scored for the next one."""
+
+    scored: dict[str, list[float]] = Field(default_factory=dict)
+    """Rewards by parameters, since the first round of this period."""
+
+
+class LearnableLevels(_Buffered[LearnableState]):
+    """`sfl`: trains on the parameters with the highest rewards among many that it has rolled out for this.
+
+    Sampling for Learnability (Rutherford et al., arXiv:2408.15099). The first `scored_rounds` of every
+    `period` rounds draw parameters uniformly, and their rollouts only score them. The share `elite_share`
+    with the highest scores is the new buffer. In the other rounds a task has parameters of the buffer, each
+    with the same chance, with the chance `buffer_share`, and otherwise uniformly drawn ones.
+
+    As published, a level is kept even if none or all of its rollouts succeeded, if there are not enough
+    others. Rejected specs have no score. The authors score 5,000 levels (JaxNav) before every 50 updates,
+    43% of all environment steps, and keep 100. Here the scoring rollouts are a fixed share of the rounds, so
+    that a run has as many rollouts as one of another source.
+    """
+
+    name = "sfl"
+
+    def __init__(self, config: SimulatorConfig, *, seed: int) -> None:
+        super().__init__(LearnableState(), config, seed=seed)
+
+    def _written(self, slots: Sequence[Slot], number: int) -> Iterator[Draw]:
+        search, levels = self.config.search, list(self._published.levels)
+        scores = self._place(number) < search.scored_rounds
+        for options, rng in slots:
+            if not scores and levels and rng.random() < search.buffer_share:
+                yield fitted(json.loads(rng.choice(levels)), options, rng), False
+            else:
+                yield at_random(options, rng), scores
+
+    async def learn(
+        self, env: Environment, feedback: Feedback, *, round_: int, rounds: int
+    ) -> Mapping[str, float]:
+        """Keep the scores of a round that only scores; after the last one of a period, make the buffer."""
+        search, state, place = self.config.search, self._learned, self._place(round_)
+        if place == 0:
+            state.scored = {}
+        if place >= search.scored_rounds:
+            return {}
+        for name, earned in self._earned(feedback).items():
+            if rewards := [reward for reward, mixed in earned if mixed is not None]:
+                state.scored.setdefault(name, []).extend(rewards)
+        if place == search.scored_rounds - 1:
+            means = {name: fmean(rewards) for name, rewards in state.scored.items()}
+            best = sorted(means, key=lambda name: -means[name])[: math.ceil(search.elite_share * len(means))]
+            state.levels = {name: _Level(score=means[name], round=round_) for name in best}
+            state.scored = {}
+        return {}
+
+    def _place(self, number: int) -> int:
+        """Return the place of a round in its period, from 0."""
+        return (number - 1) % self.config.search.period
 
 
 def fitted(parameters: JsonObject, options: Options, rng: random.Random) -> JsonObject:
@@ -434,7 +538,8 @@ def _entropy(row_V: Floats) -> float:
     return -float(np.exp(row_V) @ row_V)
 
 
-SEARCHES: Mapping[str, type[ParameterTable | CrossEntropy | EditedLevels]] = {
-    search.name: search for search in (ParameterTable, CrossEntropy, EditedLevels)
+SEARCHES: Mapping[str, type[ParameterTable | CrossEntropy | ReplayedLevels | LearnableLevels]] = {
+    search.name: search
+    for search in (ParameterTable, CrossEntropy, ReplayedLevels, EditedLevels, LearnableLevels)
 }
 """The searches of `simulator.source`, by name."""

@@ -17,25 +17,51 @@ from genenv.backends.settings import EndpointConfig
 from genenv.errors import UsageError
 from genenv.settings import PLACE, Address, Settings
 
-SEARCHING = ("table", "cem", "accel")
+SEARCHING = ("table", "cem", "plr", "accel", "sfl")
 """The sources that search over task parameters: the names of `genenv.simulator.parameter_search.SEARCHES`."""
 
 
 class SearchConfig(Settings, frozen=True):
-    """The searches `cem` and `accel` of `simulator.source`. The defaults of `accel` are its authors'."""
+    """The searches of `simulator.source` but `table`. `plr` and `accel` have ACCEL's values for mazes."""
 
     elite_share: float = Field(default=0.2, ge=0.001, le=1)
-    """`cem`: share of a round's specs, those with the highest rewards, to which the probabilities move."""
+    """`cem`: share of a round's specs, those with the highest rewards, to which the probabilities move.
+    `sfl`: share of the scored levels that are kept."""
     smoothing: float = Field(default=0.7, ge=0.01, le=0.99)
     """`cem`: how far they move: at 0.7, to 0.3 of the old probability plus 0.7 of the share in the elite."""
     replay_probability: float = Field(default=0.8, ge=0, le=1)
-    """`accel`: chance that a level of the buffer is replayed and edited, and not drawn anew."""
+    """`plr`, `accel`: chance that a level of the buffer is replayed (`accel`: and edited), and not drawn
+    anew."""
     buffer_size: int = Field(default=4000, ge=1, le=1_000_000)
-    """`accel`: maximum number of levels in the buffer."""
+    """`plr`, `accel`: maximum number of levels in the buffer."""
     staleness: float = Field(default=0.3, ge=0, le=1)
-    """`accel`: weight of a level's age, against its score, in the chance to be replayed."""
+    """`plr`, `accel`: weight of a level's age, against its score, in the chance to be replayed."""
     rank_temperature: float = Field(default=0.3, ge=0.01, le=100)
-    """`accel`: the chance falls with the rank of the score, as rank^(-1 / rank_temperature)."""
+    """`plr`, `accel`: the chance falls with the rank of the score, as rank^(-1 / rank_temperature)."""
+    train_on_new: bool = True
+    """`plr`, `accel`: whether the agent trains on new (`accel`: and edited) levels too. false: their rollouts
+    only score them, and the agent trains on replayed levels alone: robust PLR, and ACCEL as published."""
+    period: int = Field(default=10, ge=1, le=1_000_000)
+    """`sfl`: rounds after which the buffer is made anew."""
+    scored_rounds: int = Field(default=4, ge=1, le=1_000_000)
+    """`sfl`: the first rounds of a period, whose rollouts only score uniformly drawn levels. By default these
+    are 40% of all rollouts; the authors spend 43% of all steps on it (JaxNav)."""
+    buffer_share: float = Field(default=0.5, ge=0, le=1)
+    """`sfl`: chance that a task of another round has a level of the buffer, and not a uniformly drawn one."""
+
+    @model_validator(mode="after")
+    def _trains_on_something(self) -> Self:
+        if self.scored_rounds >= self.period:
+            raise ValueError(
+                f"scored_rounds is {self.scored_rounds} of a period of {self.period} rounds, so no round is "
+                "left to train in: set scored_rounds lower, or period higher"
+            )
+        if not self.train_on_new and not self.replay_probability:
+            raise ValueError(
+                "train_on_new is false, so the agent trains on replayed levels alone, but replay_probability "
+                "is 0: set it above 0"
+            )
+        return self
 
 
 class SimulatorWarmupConfig(WarmupConfig, frozen=True):
@@ -48,12 +74,12 @@ class SimulatorWarmupConfig(WarmupConfig, frozen=True):
 class WritingConfig(Settings, frozen=True):
     """Where tasks come from and how they are written."""
 
-    source: Literal["model", "variation", "grammar", "file", "endpoint", "none", "table", "cem", "accel"] = (
-        "model"
-    )
+    source: Literal[
+        "model", "variation", "grammar", "file", "endpoint", "none", "table", "cem", "plr", "accel", "sfl"
+    ] = "model"
     """A model, the environment's random variations, random specs, a file, an endpoint; `none`: only base
-    tasks. `table`, `cem` and `accel` search over task parameters without a model: baselines for a trained
-    simulator."""
+    tasks. `table`, `cem`, `plr`, `accel` and `sfl` search over task parameters without a model: baselines for
+    a trained simulator."""
     writes: Literal["spec", "parameters"] = "spec"
     """What the simulator writes: the whole spec, or only its parameters; the environment draws the rest."""
     per_seed: int = Field(default=0, ge=0, le=100_000)
@@ -123,6 +149,27 @@ class SimulatorConfig(OptimizerConfig, SimulatorLearningConfig, WritingConfig, f
                 "source is 'table', which learns by reward-weighted regression, so algorithm must be 'rwr'"
             )
         return self
+
+    @model_validator(mode="after")
+    def _scores_what_it_replays(self) -> Self:
+        if self.search.train_on_new:
+            return self
+        if self.source not in ("plr", "accel"):
+            raise ValueError(
+                f"search.train_on_new is false, which is a setting of 'plr' and 'accel', but source is "
+                f"{self.source!r}: leave it out, or set source to one of them"
+            )
+        if not self.train:
+            raise ValueError(
+                "search.train_on_new is false, so the agent trains on replayed levels alone, but train is "
+                "false, so none is ever replayed: set one of them to true"
+            )
+        return self
+
+    @property
+    def scores_without_training(self) -> bool:
+        """Whether some rollouts only score their tasks (`Generation.scored_only`)."""
+        return self.source == "sfl" or not self.search.train_on_new
 
 
 def check_simulator(simulator: SimulatorConfig) -> None:

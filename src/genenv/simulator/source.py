@@ -208,11 +208,11 @@ def read_specs(path: Path) -> list[JsonObject]:
     return specs
 
 
-def given(context: Context, name: str, spec: Json) -> Generation:
+def given(context: Context, name: str, spec: Json, *, scored_only: bool = False) -> Generation:
     """Return a spec that was not sampled by a model as a generation, and count it as progress."""
     advance(items=1)
     text = json.dumps(spec, ensure_ascii=False, separators=(",", ":"))
-    return Generation(id=name, context_id=context.id, text=text, finished=True)
+    return Generation(id=name, context_id=context.id, text=text, finished=True, scored_only=scored_only)
 
 
 Spec = tuple[str, bool]

@@ -178,6 +178,11 @@ def _tasks(proposals: Sequence[Proposal]) -> list[Task]:
     return [proposal.outcome for proposal in proposals if isinstance(proposal.outcome, Task)]
 
 
+def _scored_only(generations: Sequence[Generation], new: Sequence[Task]) -> dict[str, float]:
+    marked = {one.id for one in generations if one.scored_only}
+    return {"tasks/scored_only": float(sum(task.lineage.generation_id in marked for task in new))}
+
+
 def _skills(profile: Profile) -> dict[str, float]:
     return {f"agent/skill/{name}": rate for name, rate in profile.success.items()}
 
@@ -251,7 +256,7 @@ class Producer:
             generations=generations,
             batches=batches,
             groups=groups,
-            trained=trained_groups(groups, new, wanted),
+            trained=trained_groups(groups, new, wanted, generations),
             selection=selection,
             replayed=replayed,
             profile=profile,
@@ -263,6 +268,7 @@ class Producer:
                 **_skills(pool.stats.profile()),
                 **named_by_agent({name: _skills(own.profile()) for name, own in pool.own_stats.items()}),
                 **({"agent/eval_at_shift": fmean(one.success for one in entered)} if entered else {}),
+                **(_scored_only(generations, new) if config.simulator.scores_without_training else {}),
             },
             seconds=stage.seconds,
             state=pool.state(),

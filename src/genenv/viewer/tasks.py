@@ -148,7 +148,8 @@ def task_page(db: Database, id_: str, round_: int | None, *, family: str | None)
                      CASE WHEN length(messages) <= {_MOST_CHARS} THEN messages END AS messages
               FROM traces WHERE task_id = ? AND round = ? ORDER BY n LIMIT {_MOST_TRACES}"""  # noqa: S608
     written = db.rows(
-        """SELECT generations.text, generations.novelty, contexts.messages, contexts.round, contexts.agent,
+        """SELECT generations.text, generations.novelty, generations.scored_only, contexts.messages,
+                  contexts.round, contexts.agent,
                   batches.p_hat, batches.env_reward, batches.selected, contexts.id,
                   (SELECT count(*) FROM generations JOIN rejections ON generation_id = generations.id
                    WHERE context_id = contexts.id) AS refused
@@ -338,7 +339,9 @@ class TracePage:
     differences: list[Difference]
     """From the demonstration; empty if none is known."""
     advantage: float | None
-    """Of each of its tokens; None if the run computes advantages by a function of its own."""
+    """Of each of its tokens; None if there is none, or the run computes advantages by its own function."""
+    scored_only: bool
+    """Whether it only scored the task, so that the agent did not train on it."""
 
     @property
     def shows_forced(self) -> bool:
@@ -385,7 +388,10 @@ def trace_page(db: Database, id_: str, texts: Texts, advantage: Callable[[str], 
     valid = [row for row in rows if row["stop_reason"] not in ("error", "timeout")]
     values = dict[int, float]()
     name = advantage(str(trace["agent"]))
-    if name in ADVANTAGES and len(valid) > 1:
+    sql = """SELECT 1 FROM generations JOIN contexts ON contexts.id = context_id
+             WHERE generations.id = ? AND round = ? AND scored_only"""
+    scored_only = bool(db.rows(sql, (task["generation_id"], trace["round"])))
+    if name in ADVANTAGES and len(valid) > 1 and not scored_only:
         found = ADVANTAGES[name]([float(row["reward"]) for row in valid])
         values = {int(row["n"]): value for row, value in zip(valid, found, strict=True)}
     messages, group = conversation(trace["messages"]), [int(row["n"]) for row in rows]
@@ -403,6 +409,7 @@ def trace_page(db: Database, id_: str, texts: Texts, advantage: Callable[[str], 
         group=len(group),
         differences=differences(oracle, replies) if oracle else [],
         advantage=values.get(int(trace["n"])),
+        scored_only=scored_only,
     )
 
 

@@ -16,7 +16,13 @@ from genenv.runs.store import migrations
 from genenv.runs.store.records import RoundRecord
 from genenv.runs.store.store import PoolStore
 from genenv.types import Group, Message
-from older_stores import BEFORE_AGENTS, BEFORE_MESSAGES, BEFORE_READABLE, make_older
+from older_stores import (
+    BEFORE_AGENTS,
+    BEFORE_MESSAGES,
+    BEFORE_READABLE,
+    BEFORE_SCORED_ONLY,
+    make_older,
+)
 from runs.store.test_store import BASE_TASK, filled, make_record, make_trace
 from talk import said
 
@@ -62,7 +68,7 @@ def test_replies_of_a_store_of_the_third_format_become_conversations_and_nothing
 
 def test_a_store_of_the_third_format_keeps_its_identity_and_its_checksums(path: Path) -> None:
     unchanged = """SELECT round || part, sha256 FROM checksums
-                   WHERE part NOT IN ('traces', 'contexts', 'groups', 'evaluations')"""
+                   WHERE part NOT IN ('traces', 'contexts', 'groups', 'evaluations', 'generations')"""
     with closing(sqlite3.connect(path)) as database:
         before = database.execute("SELECT id, legacy_until FROM run").fetchone()
         kept = dict(database.execute(unchanged))
@@ -173,6 +179,27 @@ def test_a_store_of_the_fifth_format_has_one_agent_and_then_several(tmp_path: Pa
         assert store.digest() == digest
         store.commit_round(RoundRecord(number=3, metrics={}, state={}, groups=groups))
         assert store.groups(3) == groups
+        assert store.damage(whole=True) == []
+
+
+def test_in_a_store_of_the_sixth_format_the_agent_trained_on_every_task(tmp_path: Path) -> None:
+    with filled(tmp_path / "new.db", rounds=2) as new:
+        digest = new.digest()
+    filled(tmp_path / "pool.db", rounds=2).close()
+    make_older(tmp_path / "pool.db", BEFORE_SCORED_ONLY)
+    record = make_record(3)
+    (batch,) = record.batches
+    first, *others = batch.proposals
+    marked = replace(first, generation=replace(first.generation, scored_only=True))
+    record = replace(record, batches=(replace(batch, proposals=(marked, *others)),))
+    with PoolStore.open(tmp_path / "pool.db", create=False) as store:
+        assert store.digest() == digest
+        assert not any(p.generation.scored_only for batch in store.batches(2) for p in batch.proposals)
+        store.commit_round(record)
+        assert [p.generation.scored_only for p in store.batches(3)[0].proposals] == [
+            True,
+            *(False for _ in others),
+        ]
         assert store.damage(whole=True) == []
 
 

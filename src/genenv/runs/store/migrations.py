@@ -213,11 +213,14 @@ _READABLE = ("ALTER TABLE traces ADD COLUMN readable INTEGER",)
 _ROWS_OF = {
     "traces": "SELECT * FROM traces WHERE round = ? ORDER BY n",
     "contexts": "SELECT * FROM contexts WHERE round = ? ORDER BY n",
+    "generations": """SELECT generations.* FROM contexts
+        JOIN generations ON generations.context_id = contexts.id WHERE round = ? ORDER BY generations.n""",
     "groups": "SELECT * FROM groups WHERE round = ? ORDER BY position",
     "evaluations": "SELECT * FROM evaluations WHERE round = ? ORDER BY position",
 }
 """The rows of a round in the tables that steps change, as `row_checksums.ROUND_PARTS` reads them."""
 _AGENTS = ("contexts", "groups", "evaluations")
+_SCORED_ONLY = ("ALTER TABLE generations ADD COLUMN scored_only INTEGER NOT NULL DEFAULT 0",)
 
 
 def _keep_messages(connection: sqlite3.Connection) -> None:
@@ -238,6 +241,11 @@ def _keep_agents(connection: sqlite3.Connection) -> None:
     """Store for which agent a context is, and which agent was rolled out. In older runs there is one."""
     for table in _AGENTS:
         _change(connection, table, (f"ALTER TABLE {table} ADD COLUMN agent TEXT NOT NULL DEFAULT '{AGENT}'",))
+
+
+def _keep_scored_only(connection: sqlite3.Connection) -> None:
+    """Store whether rollouts only scored a task. In older runs the agent trained on all tasks."""
+    _change(connection, "generations", _SCORED_ONLY)
 
 
 def _change(connection: sqlite3.Connection, table: str, statements: Sequence[str]) -> None:
@@ -275,7 +283,7 @@ Step = tuple[str | Callable[[sqlite3.Connection], None], ...]
 
 MIGRATIONS: tuple[Step, ...] = (
     *(_FIRST_TABLES, _NO_GROWTH, _CHECKSUMS, (_keep_messages,)),
-    *((_keep_readable,), (_keep_agents,)),
+    *((_keep_readable,), (_keep_agents,), (_keep_scored_only,)),
 )
 """Item N-1 of the list creates version N."""
 

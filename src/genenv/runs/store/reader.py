@@ -328,7 +328,7 @@ class StoreReader:
     def digest(self) -> str:
         """Return the SHA-256 of all but wall-clock values and insertion order; equal for equal runs.
 
-        The name of a run's only agent is left out, as older formats lack it.
+        What older formats lack is left out: the name of a run's only agent, and `scored_only` if it is 0.
         """
         sha = hashlib.sha256()
         for table, order in _COMPARED.items():
@@ -381,7 +381,7 @@ class StoreReader:
 
 
 def _is_left_out(column: str, value: SqlValue) -> bool:
-    return column in _NOT_COMPARED or (column == "agent" and value == AGENT)
+    return column in _NOT_COMPARED or (column, value) in (("agent", AGENT), ("scored_only", 0))
 
 
 def _metrics_of(row: sqlite3.Row) -> Mapping[str, float]:
