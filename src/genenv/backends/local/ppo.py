@@ -241,12 +241,14 @@ class PpoTrainer:
         with blocking():
             found = self._trajectories(data)
             gamma, decay = self.config.gamma, self.config.gamma * self.config.gae_lambda
+            steps = self.sampler.system.steps
+            scale = steps / math.fsum(gamma**t for t in range(steps))
             with torch.no_grad():
                 values = self.network.value(torch.cat([one.states_TD for one in found]))[:, 0]
             parts: list[np.ndarray] = []
             for one, value in zip(found, values.split([len(one.actions_T) for one in found]), strict=True):
                 value_T = value.numpy()
-                error_T = one.rewards_T - value_T
+                error_T = scale * one.rewards_T - value_T
                 error_T[:-1] += gamma * value_T[1:]
                 for t in range(len(error_T) - 2, -1, -1):
                     error_T[t] += decay * error_T[t + 1]
