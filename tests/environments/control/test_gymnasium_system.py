@@ -18,6 +18,7 @@ from genenv.environments.control.simulation import Level, Simulation, replay, to
 from genenv.environments.control.systems import SCALARS, Parameter, find_system
 from genenv.gate.gate import examined
 from genenv.types import Lineage, Origin, Task
+from typed import succeeds
 
 gymnasium = pytest.importorskip("gymnasium", reason="needs gymnasium: pip install 'genenv[mujoco]'")
 gymnasium.logger.min_level = 100
@@ -60,10 +61,23 @@ class Swing(GymnasiumSystem):
         return xp.cos(state[0]), xp.sin(state[0]), state[1] / 8
 
 
-class Walker(Swing):
-    """Has several actions."""
+class Discrete(Swing):
+    """Has two actions."""
 
-    env_id = "BipedalWalker-v3"
+    env_id = "CartPole-v1"
+
+
+class Unset(GymnasiumSystem):
+    """Does not say how a state is set."""
+
+    env_id, steps, job, parameters = Swing.env_id, 5, "", Swing.parameters
+    set_physics, first, reached, observe = Swing.set_physics, Swing.first, Swing.reached, Swing.observe
+
+
+class Unfinished(GymnasiumSystem):
+    """Lacks methods."""
+
+    env_id, steps, job, parameters = Swing.env_id, 5, "", Swing.parameters
 
 
 class Nowhere(Swing):
@@ -186,13 +200,9 @@ def test_a_class_of_ones_own_earns_the_rewards_of_its_environment() -> None:
     ("name", "sentence"),
     [
         ("Nowhere", "gymnasium cannot make Pendulum-v99"),
-        pytest.param(
-            "Walker",
-            "BipedalWalker-v3 has 4 actions per step",
-            marks=pytest.mark.skipif(
-                not __import__("importlib.util").util.find_spec("Box2D"), reason="needs Box2D"
-            ),
-        ),
+        ("Discrete", "CartPole-v1 takes actions of Discrete"),
+        ("Unset", "Pendulum-v1 is not simulated by MuJoCo, so Unset needs `read` and `write`"),
+        ("Unfinished", "Unfinished', which cannot be used: .*abstract"),
     ],
 )
 def test_an_environment_that_cannot_be_used_is_refused(name: str, sentence: str) -> None:
@@ -222,3 +232,35 @@ def test_the_systems_without_gymnasium_do_not_import_it() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+RUN = """
+[environment]
+name = "control"
+system = "inverted_pendulum"
+base_tasks = 2
+held_out_tasks = 1
+[simulator]
+source = "table"
+writes = "parameters"
+contexts = 2
+variations = 1
+[agent]
+algorithm = "ppo"
+rollouts = 2
+max_new_tokens = 201
+[policy]
+backend = "ppo"
+context_tokens = 1024
+"""
+
+
+@pytest.mark.long
+def test_a_run_on_a_task_of_mujoco_ends(tmp_path: Path) -> None:
+    pytest.importorskip("mujoco", reason="needs mujoco: pip install 'genenv[mujoco]'")
+    config = tmp_path / "mujoco.toml"
+    config.write_text(RUN, encoding="utf-8")
+    said = succeeds(
+        "train", config, "--set", "run.rounds=1", "--set", "run.eval_tasks=2", "--out", tmp_path / "run"
+    )
+    assert "held-out" in said.stdout

@@ -2,7 +2,8 @@
 """The backend `ppo`: the agent is a policy network with a value network, for the environment `control`.
 
     action ~ N(mean(s), (temperature * std)^2)
-    A_t = sum_k (gamma * gae_lambda)^k (r_{t+k} + gamma V(s_{t+k+1}) - V(s_{t+k}))          (arXiv:1506.02438)
+    A_t = sum_k (gamma * gae_lambda)^k (c r_{t+k} + gamma V(s_{t+k+1}) - V(s_{t+k}))        (arXiv:1506.02438)
+    c = T_max / (1 + gamma + ... + gamma^(T_max - 1)): discounted returns are near 1, as the first values are
     loss = loss of `agent.loss` (PPO's clipped ratio, arXiv:1707.06347) + value_coefficient (V(s_t) - R_t)^2
 
 The sampler steps all requests that wait at the same time in one simulation. A completion has one token per

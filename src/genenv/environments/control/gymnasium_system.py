@@ -43,7 +43,8 @@ class GymnasiumSystem(System):
     episode, otherwise 0. Actions in [-1, 1] are scaled to the environment's action space.
 
     Raises:
-        UsageError: gymnasium or mujoco is missing, there is no such environment, or it has several actions.
+        UsageError: gymnasium or mujoco is missing, there is no such environment, its actions are not one
+            bounded number, or its state cannot be set.
     """
 
     env_id: ClassVar[str]
@@ -55,12 +56,18 @@ class GymnasiumSystem(System):
 
     def __init__(self) -> None:
         self._env, self._lock = opened(self.env_id, self.options), threading.Lock()
-        low, high = self._env.action_space.low, self._env.action_space.high
-        if low.shape != (1,):
+        space = self._env.action_space
+        if getattr(space, "shape", None) != (1,) or not (hasattr(space, "low") and space.is_bounded()):
             raise UsageError(
-                f"environment.system: {self.env_id} has {low.size} actions per step, but the environment "
-                "control writes one number per step"
+                f"environment.system: {self.env_id} takes actions of {space}, but the environment control "
+                "writes one bounded number per step"
             )
+        if not hasattr(self._env, "model") and type(self).write is GymnasiumSystem.write:
+            raise UsageError(
+                f"environment.system: {self.env_id} is not simulated by MuJoCo, so {type(self).__name__} "
+                "needs `read` and `write`, which read and set its state"
+            )
+        low, high = space.low, space.high
         self._middle, self._half = float(low[0] + high[0]) / 2, float(high[0] - low[0]) / 2
         self._physics: Mapping[str, float] | None = None
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple, TypeAlias, cast
 
-from genenv.errors import unknown_name
+from genenv.errors import UsageError, unknown_name
 from genenv.plugins import load, own_part
 from genenv.settings import is_own
 
@@ -413,7 +413,11 @@ def find_system(name: str) -> System:
     if name in _MUJOCO:
         return cast(type[System], load(_MUJOCO[name]))()
     if is_own(name):
-        return cast(type[System], own_part("environment.system", name, methods=_NEEDED))()
+        own = cast(type[System], own_part("environment.system", name, methods=_NEEDED))
+        try:
+            return own()
+        except (TypeError, AttributeError) as error:  # a method of a base class is missing, or `env_id`
+            raise UsageError(f"environment.system is {name!r}, which cannot be used: {error}") from error
     if name not in SYSTEMS:
         raise unknown_name("system", name, [*SYSTEMS, *_MUJOCO])
     return SYSTEMS[name]()
