@@ -50,7 +50,7 @@ FAST = {
     "one_file_picture",
 }
 """Those whose small run is one of the tests below, or of another file."""
-BY_HAND = {"parity_travelplanner", "travelplanner_worker"}
+BY_HAND = {"cleanrl_worker", "parity_travelplanner", "travelplanner_worker"}
 """Those whose smallest run takes minutes, and what they start."""
 SLOW: dict[str, tuple[str, ...]] = {
     "generate": (*SIZES, "--model", "{tiny}", "--prompts", "2", "--length", "24", "--new", "4"),
@@ -77,6 +77,7 @@ SLOW: dict[str, tuple[str, ...]] = {
     "gpu_update": ("--model", "{tiny}", "--work", "1x2x8+8", "--repeats", "1"),
     "interval_size": ("--draws", "20"),
     "stated_intervals": (),
+    "cleanrl_ppo": ("ours", "Pendulum-v1", "--steps", "800", "--batch", "800", "--epochs", "1"),
     "random_models": ("smollm2-135m", "--layers", "1", "--tokenizer", "{tiny}", "--out", "{out}"),
 }  # fmt: skip
 """Small runs of the others: the words after the script's name."""

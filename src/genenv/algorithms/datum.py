@@ -80,7 +80,8 @@ class UpdateBatch:
     """Groups of data that stay together in one optimizer step, such as the rollouts of one task."""
     objective: Objective
     steps: int = 1
-    """Optimizer steps per epoch. The units are divided evenly among them, in random order."""
+    """Optimizer steps per epoch. The units are divided evenly among them, in random order; if there are fewer
+    units, and a `Critic` computes the advantages, the tokens of all units are."""
     epochs: int = 1
     """Number of passes over all units."""
     coefficients: Mapping[str, float] | None = None

@@ -83,7 +83,8 @@ class GrpoConfig(Settings, frozen=True):
     epochs: Epochs = 1
     """Passes over the rollouts of a round."""
     updates_per_epoch: int = Field(default=1, ge=1, le=100_000)
-    """Optimizer steps per pass; the groups are divided evenly among them."""
+    """Optimizer steps per pass; the groups are divided evenly among them. Under `ppo`, with more steps than
+    groups, the tokens of all groups are."""
     groups_per_step: int = Field(default=0, ge=0, le=100_000)
     """Maximum number of groups per step; a pass then takes as many steps as needed. 0:
     `updates_per_epoch`."""

@@ -244,12 +244,14 @@ async def learn(
         done.region = TrustRegion(cap=batch.cap, retries=batch.cap_retries)
         if batch.units:
             await trainer.watch(probe(batch.data))
+    scatters = len(batch.units) < batch.steps and any(d.advantages is None for d in _sampled(batch))
     batch = await _judged(trainer, batch)
     units = await _compared(trainer, batch, done.mismatch)
     done.warn()
     compares = batch.importance_cap is None and all(d.old_logprobs is not None for d in _sampled(batch))
     for _ in range(batch.epochs):
-        for part in evenly(order.sample(units, len(units)), batch.steps):
+        parts = evenly(order.sample(units, len(units)), batch.steps)
+        for part in _scattered(units, batch.steps, order) if scatters else parts:
             data = [datum for unit in part for datum in unit]
             if batch.coefficients is not None:
                 data = averaged(data, batch.coefficients, batch.loss_tokens)
@@ -278,6 +280,20 @@ async def _judged(trainer: Trainer, batch: UpdateBatch) -> UpdateBatch:
     found = {id(datum): replace(datum, advantages=own) for datum, own in zip(wanting, values, strict=True)}
     units = [[found.get(id(datum), datum) for datum in unit] for unit in batch.units]
     return replace(batch, units=units)
+
+
+def _scattered(units: Sequence[Sequence[Datum]], steps: int, order: random.Random) -> list[list[list[Datum]]]:
+    """Divide the tokens of all units evenly among steps, in random order: PPO's minibatches of time steps."""
+    data = [datum for unit in units for datum in unit]
+    places = [(i, t) for i, datum in enumerate(data) for t, weight in enumerate(datum.weights) if weight > 0]
+    order.shuffle(places)
+    parts = list[list[list[Datum]]]()
+    for some in evenly(places, steps):
+        weights = {i: [0.0] * len(data[i].weights) for i, _ in some}
+        for i, t in some:
+            weights[i][t] = data[i].weights[t]
+        parts.append([[replace(data[i], weights=tuple(own)) for i, own in weights.items()]])
+    return parts
 
 
 async def _compared(trainer: Trainer, batch: UpdateBatch, mismatch: Mismatch) -> Sequence[Sequence[Datum]]:

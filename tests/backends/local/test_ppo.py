@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -146,10 +147,11 @@ def test_advantages_are_those_of_gae(env: Control) -> None:
     data = data_of(env, sampler)
     found = asyncio.run(trainer.advantages(data))
     gamma, decay = CONFIG.ppo.gamma, CONFIG.ppo.gamma * CONFIG.ppo.gae_lambda
+    scale = 120 * (1 - gamma) / (1 - gamma**120)  # returns are near 1, whatever the discount
     raw: list[float] = []
     for one in trainer._trajectories(data):
         values = [*trainer.network.value(one.states_TD)[:, 0].tolist(), 0.0]
-        rewards = one.rewards_T.tolist()
+        rewards = (scale * one.rewards_T).tolist()
         errors = [r + gamma * values[t + 1] - values[t] for t, r in enumerate(rewards)]
         raw += [sum(decay**k * error for k, error in enumerate(errors[t:])) for t in range(len(errors))]
     mean = sum(raw) / len(raw)
@@ -185,6 +187,36 @@ def test_an_update_raises_the_value_estimate_towards_the_returns_and_publishes(e
     assert asyncio.run(trainer.publish()) == 1
     assert sampler.network.log_std.item() == trainer.network.log_std.item()
     assert groups_of(env, sampler)[0].traces[0].version == 1
+
+
+def test_with_more_steps_than_groups_each_step_has_its_own_time_steps(env: Control) -> None:
+    sampler, trainer = opened(env)
+    batch = ppo_credit(
+        groups_of(env, sampler), {}, GrpoConfig(epochs=2, updates_per_epoch=16), temperature=1.0
+    )
+    seen = list[list[Datum]]()
+    forward_backward = trainer.forward_backward
+
+    async def noted(data: Sequence[Datum], objective: Objective) -> Any:
+        seen.append(list(data))
+        return await forward_backward(data, objective)
+
+    cast(Any, trainer).forward_backward = noted
+    done = asyncio.run(learn(trainer, batch, player="agent", learning_rate=0.001, seed=0))
+    assert (done.steps, done.skipped) == (32, 0)
+    tokens = [sum(datum.tokens for datum in data) for data in seen]
+    assert max(tokens) - min(tokens) <= 1
+    for epoch in (seen[:16], seen[16:]):
+        own = Counter(
+            (datum.prompt_ids, datum.completion_ids, t)
+            for data in epoch
+            for datum in data
+            for t, weight in enumerate(datum.weights)
+            if weight > 0
+        )
+        assert set(own.values()) == {1}
+        assert len(own) == sum(datum.tokens for datum in batch.data)
+    assert seen[0] != seen[16]
 
 
 def test_demonstrations_are_imitated(env: Control) -> None:

@@ -2,7 +2,8 @@
 """The backend `ppo`: the agent is a policy network with a value network, for the environment `control`.
 
     action ~ N(mean(s), (temperature * std)^2)
-    A_t = sum_k (gamma * gae_lambda)^k (r_{t+k} + gamma V(s_{t+k+1}) - V(s_{t+k}))          (arXiv:1506.02438)
+    A_t = sum_k (gamma * gae_lambda)^k (c r_{t+k} + gamma V(s_{t+k+1}) - V(s_{t+k}))        (arXiv:1506.02438)
+    c = T_max / (1 + gamma + ... + gamma^(T_max - 1)): discounted returns are near 1, as the first values are
     loss = loss of `agent.loss` (PPO's clipped ratio, arXiv:1707.06347) + value_coefficient (V(s_t) - R_t)^2
 
 The sampler steps all requests that wait at the same time in one simulation. A completion has one token per
@@ -241,12 +242,14 @@ class PpoTrainer:
         with blocking():
             found = self._trajectories(data)
             gamma, decay = self.config.gamma, self.config.gamma * self.config.gae_lambda
+            steps = self.sampler.system.steps
+            scale = steps / math.fsum(gamma**t for t in range(steps))
             with torch.no_grad():
                 values = self.network.value(torch.cat([one.states_TD for one in found]))[:, 0]
             parts: list[np.ndarray] = []
             for one, value in zip(found, values.split([len(one.actions_T) for one in found]), strict=True):
                 value_T = value.numpy()
-                error_T = one.rewards_T - value_T
+                error_T = scale * one.rewards_T - value_T
                 error_T[:-1] += gamma * value_T[1:]
                 for t in range(len(error_T) - 2, -1, -1):
                     error_T[t] += decay * error_T[t + 1]

@@ -46,7 +46,8 @@ class ControlConfig(Settings, frozen=True):
     """Settings of the environment of mechanical systems."""
 
     system: str = Field(default="pendulum", min_length=1)
-    """`pendulum`, `cartpole`, `mountain_car` or `arm`; or a class of your own, `module:Class` (`System`)."""
+    """`pendulum`, `cartpole`, `mountain_car` or `arm`; by MuJoCo `inverted_pendulum` or
+    `inverted_double_pendulum`; or a class of your own, `module:Class` (`System`, `GymnasiumSystem`)."""
     values: dict[str, list[Annotated[float, Field(ge=-1e6, le=1e6)]]] = Field(default_factory=dict)
     """Values that a simulator may set, by parameter, easiest first, where they differ from the system's:
     `{lift = [1.6, 0.4, 0.2]}`. Base tasks and held-out tasks are drawn uniformly from the same values."""

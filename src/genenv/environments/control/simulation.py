@@ -116,7 +116,7 @@ class Simulation:
         names = system.parameters
         self.physics = {name: np.array([level.physics[name] for level in levels]) for name in names}
         self.state: State = tuple(
-            np.array(column) for column in zip(*(one.start for one in levels), strict=True)
+            np.array(column, dtype=float) for column in zip(*(one.start for one in levels), strict=True)
         )
         self.held, self.done = np.zeros(len(levels)), np.zeros(len(levels), dtype=bool)
         self._fixed = [
@@ -137,15 +137,24 @@ class Simulation:
 
     def step(self, actions_N: Floats) -> Floats:
         """Take one step; return [N] rewards, 0 for trajectories that had ended."""
-        state, held, quality_N = advance(self.system, self.state, self.held, actions_N, self.physics, np)
-        going = ~self.done
-        pairs = zip(state, self.state, strict=True)
-        self.state = tuple([np.where(going, new, old) for new, old in pairs])
-        self.held = np.where(going, held, self.held)
-        success_N = going & (self.held >= self.physics.get("hold", 1))
-        rewards_N = np.where(going, step_reward(self.system, self.t, quality_N, success_N), 0.0)
+        going = ~self.done  # the others are not stepped: a step of another simulator may take long
+        if not going.any():
+            return np.zeros(len(going))
+        own = {name: value[going] for name, value in self.physics.items()}
+        state, held, quality = advance(
+            self.system,
+            tuple([one[going] for one in self.state]),
+            self.held[going],
+            actions_N[going],
+            own,
+            np,
+        )
+        success, rewards_N = held >= own.get("hold", 1), np.zeros(len(going))
+        rewards_N[going] = step_reward(self.system, self.t, quality, success)
+        ended = success | self.system.failed(state, own) | (self.t + 1 >= self.system.steps)
+        for column, new in zip((*self.state, self.held, self.done), (*state, held, ended), strict=True):
+            column[going] = new
         self.t += 1
-        self.done |= success_N | self.system.failed(self.state, self.physics) | (self.t >= self.system.steps)
         return rewards_N
 
 

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple, TypeAlias, cast
 
-from genenv.errors import unknown_name
-from genenv.plugins import own_part
+from genenv.errors import UsageError, unknown_name
+from genenv.plugins import load, own_part
 from genenv.settings import is_own
 
 Number: TypeAlias = Any
@@ -109,7 +109,7 @@ class System(ABC):
         return None
 
 
-def _even(low: float, high: float) -> tuple[float, ...]:
+def even(low: float, high: float) -> tuple[float, ...]:
     """Return eight evenly spaced values with three significant digits; descending if `low` is greater."""
     return tuple(float(f"{low + (high - low) * i / 7:.3g}") for i in range(8))
 
@@ -127,12 +127,12 @@ class Pendulum(System):
     dt = 0.05
     top_speed = 8.0
     parameters: ClassVar = {
-        "lift": Parameter(_even(1.6, 0.2), 0.01, 10, "largest torque, share of what lifts the pole"),
-        "tolerance": Parameter(_even(0.8, 0.1), 0.001, 3, "largest angle from upright at the goal, rad"),
+        "lift": Parameter(even(1.6, 0.2), 0.01, 10, "largest torque, share of what lifts the pole"),
+        "tolerance": Parameter(even(0.8, 0.1), 0.001, 3, "largest angle from upright at the goal, rad"),
         "hold": Parameter(tuple(range(5, 41, 5)), 1, 110, "steps in a row at the goal"),
-        "gravity": Parameter(_even(4, 18), 0.1, 50, "m/s^2"),
-        "length": Parameter(_even(1.9, 0.5), 0.1, 10, "length of the pole, m"),
-        "friction": Parameter(_even(0, 0.35), 0, 10, "1/s"),
+        "gravity": Parameter(even(4, 18), 0.1, 50, "m/s^2"),
+        "length": Parameter(even(1.9, 0.5), 0.1, 10, "length of the pole, m"),
+        "friction": Parameter(even(0, 0.35), 0, 10, "1/s"),
     }
     levels: ClassVar = {
         "earth": ({"lift": 0.5, "gravity": 9.8, "length": 1, "tolerance": 0.2, "hold": 20}, (3.003, 0.0)),
@@ -202,12 +202,12 @@ class CartPole(System):
     tau = 0.02
     parameters: ClassVar = {
         "hold": Parameter(tuple(range(30, 171, 20)), 1, 190, "steps in a row at the goal"),
-        "width": Parameter(_even(1.2, 0.15), 0.01, 2.4, "largest distance from the middle at the goal, m"),
-        "tilt": Parameter(_even(0.02, 0.16), 0.01, 0.2, "largest angle at the start, rad"),
-        "force": Parameter(_even(16, 2), 0.1, 100, "largest force, N"),
-        "length": Parameter(_even(1.2, 0.15), 0.05, 5, "half of the pole's length, m"),
-        "mass": Parameter(_even(0.1, 1.5), 0.01, 10, "mass of the pole, kg; the cart has 1 kg"),
-        "gravity": Parameter(_even(6, 20), 0.1, 50, "m/s^2"),
+        "width": Parameter(even(1.2, 0.15), 0.01, 2.4, "largest distance from the middle at the goal, m"),
+        "tilt": Parameter(even(0.02, 0.16), 0.01, 0.2, "largest angle at the start, rad"),
+        "force": Parameter(even(16, 2), 0.1, 100, "largest force, N"),
+        "length": Parameter(even(1.2, 0.15), 0.05, 5, "half of the pole's length, m"),
+        "mass": Parameter(even(0.1, 1.5), 0.01, 10, "mass of the pole, kg; the cart has 1 kg"),
+        "gravity": Parameter(even(6, 20), 0.1, 50, "m/s^2"),
     }
     levels: ClassVar = {
         "earth": ({"hold": 110, "force": 10, "length": 0.5, "gravity": 9.8}, (0.0, 0.0, 0.049, 0.0)),
@@ -278,11 +278,11 @@ class MountainCar(System):
     job = "Drive the car up the right hill."
     steps = 200
     parameters: ClassVar = {
-        "power": Parameter(_even(0.0025, 0.0004), 0.0001, 0.1, "largest change of speed per step"),
-        "goal": Parameter(_even(0.1, 0.55), -0.4, 0.599, "position of the goal, between -1.2 and 0.6"),
-        "speed": Parameter(_even(0.0, 0.035), 0, 0.069, "least speed at the goal"),
-        "gravity": Parameter(_even(0.0018, 0.0032), 0.0001, 0.1, "pull of the hill per step"),
-        "spread": Parameter(_even(0.1, 0.02), 0.01, 0.3, "largest distance of the start from -0.5"),
+        "power": Parameter(even(0.0025, 0.0004), 0.0001, 0.1, "largest change of speed per step"),
+        "goal": Parameter(even(0.1, 0.55), -0.4, 0.599, "position of the goal, between -1.2 and 0.6"),
+        "speed": Parameter(even(0.0, 0.035), 0, 0.069, "least speed at the goal"),
+        "gravity": Parameter(even(0.0018, 0.0032), 0.0001, 0.1, "pull of the hill per step"),
+        "spread": Parameter(even(0.1, 0.02), 0.01, 0.3, "largest distance of the start from -0.5"),
     }
     levels: ClassVar = {
         "gymnasium": ({"power": 0.0015, "goal": 0.45, "gravity": 0.0025}, (-0.497, 0.0)),
@@ -339,11 +339,11 @@ class TwoLinkArm(System):
     steps = 100
     dt = 0.2
     parameters: ClassVar = {
-        "torque": Parameter(_even(4, 0.5), 0.05, 50, "largest torque, N m"),
-        "height": Parameter(_even(-0.5, 1.6), -1.9, 1.95, "height of the goal over the fixed joint, m"),
+        "torque": Parameter(even(4, 0.5), 0.05, 50, "largest torque, N m"),
+        "height": Parameter(even(-0.5, 1.6), -1.9, 1.95, "height of the goal over the fixed joint, m"),
         "hold": Parameter((1, 2, 3, 4), 1, 90, "steps in a row at the goal"),
-        "mass": Parameter(_even(0.6, 2), 0.1, 10, "mass of the outer link, kg; the inner one has 1 kg"),
-        "gravity": Parameter(_even(4, 18), 0.1, 50, "m/s^2"),
+        "mass": Parameter(even(0.6, 2), 0.1, 10, "mass of the outer link, kg; the inner one has 1 kg"),
+        "gravity": Parameter(even(4, 18), 0.1, 50, "m/s^2"),
     }
     levels: ClassVar = {
         "gymnasium": ({"torque": 1, "height": 1, "mass": 1, "gravity": 9.8}, (0.049, -0.049, 0.0, 0.0)),
@@ -435,6 +435,11 @@ SYSTEMS: Mapping[str, type[System]] = {
     system.name: system for system in (Pendulum, CartPole, MountainCar, TwoLinkArm)
 }
 """The built-in systems of `environment.system`, by name."""
+_MUJOCO = {
+    "inverted_pendulum": "genenv.environments.control.gymnasium_system:InvertedPendulum",
+    "inverted_double_pendulum": "genenv.environments.control.gymnasium_system:InvertedDoublePendulum",
+}
+"""Those of MuJoCo. Their module is imported when one is used."""
 
 
 _NEEDED = ("parameters", "steps", "job", "start", "step", "reached", "quality", "observe")
@@ -442,13 +447,19 @@ _NEEDED = ("parameters", "steps", "job", "start", "step", "reached", "quality", 
 
 @functools.cache
 def find_system(name: str) -> System:
-    """Return a system by name: one of `SYSTEMS`, or a user-defined class, `module:Class`.
+    """Return a system by name: one of `SYSTEMS`, one of MuJoCo, or a user-defined class, `module:Class`.
 
     Raises:
-        UsageError: there is no such system.
+        UsageError: there is no such system, or it needs a package that is missing.
     """
+    if name in _MUJOCO:
+        return cast(type[System], load(_MUJOCO[name]))()
     if is_own(name):
-        return cast(type[System], own_part("environment.system", name, methods=_NEEDED))()
+        own = cast(type[System], own_part("environment.system", name, methods=_NEEDED))
+        try:
+            return own()
+        except (TypeError, AttributeError) as error:  # a method of a base class is missing, or `env_id`
+            raise UsageError(f"environment.system is {name!r}, which cannot be used: {error}") from error
     if name not in SYSTEMS:
-        raise unknown_name("system", name, SYSTEMS)
+        raise unknown_name("system", name, [*SYSTEMS, *_MUJOCO])
     return SYSTEMS[name]()
