@@ -358,6 +358,15 @@ def test_how_much_tasks_differ_by_agent_is_printed_in_bits(tmp_path: Path) -> No
     assert bench.entropy("a" * 9) == 0
 
 
+def test_a_sweep_keeps_agents_without_settings_of_their_own(tmp_path: Path) -> None:
+    one, other = "[agents.strong]\nlr = 1e-3\n", "[agents.weak]\n"
+    (tmp_path / "two.toml").write_text(TWO.replace(f"{one}\n{other}", f"{other}\n{one}"), encoding="utf-8")
+    words = ["--variants", "variation", "--seeds", "1", "--set", "run.rounds=1", "--out", tmp_path / "sweep"]
+    succeeds("sweep", tmp_path / "two.toml", *words)
+    config = load_config(tmp_path / "sweep" / "variation" / "seed-0" / "config.toml")
+    assert list(config.agents) == ["weak", "strong"]
+
+
 def test_agents_inherit_the_settings_of_agent_and_are_written_whole(whole: Path) -> None:
     config = load_config(whole / "config.toml")
     assert list(config.agents) == ["strong", "weak"]

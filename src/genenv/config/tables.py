@@ -223,6 +223,11 @@ def renamed(tables: Mapping[str, Json], *, warn: bool = False) -> dict[str, Json
         if old is not None:
             seen[old] = RENAMED[old]
         put(found, key if old is None else RENAMED[old] + key.removeprefix(old), value)
+    agents, own = tables.get("agents"), found.get("agents", {})
+    if isinstance(agents, Mapping) and isinstance(own, Mapping):
+        found["agents"] = {
+            name: own.get(name, {}) for name in agents
+        }  # one without settings is an agent, too
     for old, new in seen.items() if warn else ():
         _LOG.warning("%r is now called %r in settings; the old name works until the next release", old, new)
     return found
