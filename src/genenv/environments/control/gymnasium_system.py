@@ -101,7 +101,7 @@ class GymnasiumSystem(System):
     def step(self, state: State, action: Number, physics: Physics, xp: Any) -> State:  # noqa: ANN401
         """Take one step of the environment; with arrays, one of each trajectory after the other."""
         with self._lock:
-            if xp is SCALARS:
+            if not isinstance(state[0], np.ndarray):
                 return self._stepped(state, action, physics)
             columns = np.broadcast_arrays(*state, action, *physics.values())
             rows = [
@@ -113,7 +113,7 @@ class GymnasiumSystem(System):
         return tuple(np.array(rows).T)
 
     def _stepped(self, state: Sequence[float], action: float, physics: Mapping[str, float]) -> State:
-        if not all(abs(one) <= LARGEST for one in state):
+        if not all(abs(one) <= LARGEST for one in state[:-2]):
             return *(0.0 for _ in state[:-2]), self.rewards[0], 1.0
         env = self._env
         if physics != self._physics:
@@ -126,10 +126,10 @@ class GymnasiumSystem(System):
         _, reward, terminated, _, _ = env.step(
             np.array([self._middle + action * self._half], dtype=np.float32)
         )
-        found = [*self.read(env), float(reward)]
-        if not all(abs(one) <= LARGEST for one in found):
+        found = self.read(env)
+        if not (all(abs(one) <= LARGEST for one in found) and math.isfinite(reward)):
             return *state[:-2], self.rewards[0], 1.0
-        return *found, float(terminated)
+        return *found, float(reward), float(terminated)
 
     def failed(self, state: State, physics: Physics) -> Number:
         """Return whether the environment terminated the episode."""
