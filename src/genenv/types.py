@@ -225,10 +225,10 @@ class Trace:
     sampled: tuple[bool, ...]  # [T] True where the policy chose the token
     logprobs: tuple[float, ...]  # [T] nats at the sampling temperature; 0.0 where the token was not sampled
     prompt_tokens: int
-    """Length of the prompt. All traces of a task have the same prompt."""
+    """Length of the prompt. All traces of a task have the same prompt; not so at a later seat of several."""
     messages: tuple[Message, ...]
     """The messages after the prompt, in order: the agent's replies and the environment's messages between
-    them."""
+    them. At a later seat of several they begin with its own prompt, and so not with a reply."""
     reward: float
     """In [0, 1], from the environment's checker."""
     success: bool
@@ -264,6 +264,8 @@ class Group:
     traces: tuple[Trace, ...]  # [G]
     agent: str = AGENT
     """Name of the agent that was rolled out."""
+    seat: str = field(default="", compare=False)
+    """Seat of the agent; empty in an environment without seats. Not stored, except in the ids of traces."""
 
     @property
     def successes(self) -> int:
@@ -274,6 +276,16 @@ class Group:
     def valid(self) -> tuple[Trace, ...]:
         """The traces of episodes that ran to a verdict. Only these count as rollouts."""
         return tuple([trace for trace in self.traces if trace.stop_reason not in _BROKEN])
+
+
+def leading(groups: Sequence[Group]) -> Sequence[Group]:
+    """Return the groups that count as a task's success rate: with seats those of the leading one, else all.
+
+    The leading seat is the first one that a trained agent plays; its groups come first.
+    """
+    if not groups or not groups[0].seat:
+        return groups
+    return [group for group in groups if group.seat == groups[0].seat]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ from genenv.runs.store.store import PoolStore
 from genenv.seeding import generator
 from genenv.settings import is_own
 from genenv.simulator.policy import make_contexts
-from genenv.types import Context, Group, JsonObject, Profile, Proposal, Seed, Task
+from genenv.types import Context, Group, JsonObject, Profile, Proposal, Seed, Task, leading
 
 
 class Tasks(Protocol):
@@ -48,7 +48,9 @@ class TaskPool:
         self.taught = [name for name, agent in config.population.items() if agent.train] or [
             *config.population
         ]
-        """The agents for whom tasks are written: those that are trained, or all if none is."""
+        """The agents for whom tasks are written: those that are trained, or all if none is. With seats it is
+        the leading one, whose success is that of the task."""
+        self.taught = list(config.seated.values())[:1] or self.taught
         self.chooser = self._seed_chooser()
         self.predictor = self._predictor()
         self.gate = Gate(env, config.curriculum, seed=self.seed)
@@ -139,15 +141,16 @@ class TaskPool:
         Returns:
             Metrics of the predictions' error.
         """
-        self.stats.observe(groups)
+        counted = leading(groups)
+        self.stats.observe(counted)
         for name, stats in self.own_stats.items():
             stats.observe([group for group in groups if group.agent == name])
-        self.replay.observe(number, groups)
+        self.replay.observe(number, counted)
         if self.chooser is not None:
-            self.chooser.observe([group for group in groups if group.task.id in new])
+            self.chooser.observe([group for group in counted if group.task.id in new])
         if self.predictor is None or predicted is None:
             return {}
-        return self.predictor.observe(predicted, groups)
+        return self.predictor.observe(predicted, counted)
 
     def _predictor(self) -> Probe | History | TextModel | None:
         """Return the predictor of success rates that the settings name; None if predictions are off."""
