@@ -11,7 +11,8 @@ Each of several persons has or lacks some features. The `answerer` alone knows w
     answerer   (share of true answers + 1 if the asker names the right person) / 2; success: all are true
 
 So both seats earn more if the asker finds the person, and the asker more if it needs few questions.
-Difficulty depends on the numbers of persons, features and turns. With `brief` a prompt has about twenty characters.
+Difficulty depends on the numbers of persons, features and turns. With `brief` a prompt has about twenty
+characters.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ NAMES = tuple(
 )
 FEATURES = ("glasses", "hat", "beard", "scarf", "earrings", "mustache", "freckles", "necklace", "tie")
 LETTERS, DIGITS = tuple("abcdefghijklmnopqrstuvwxyz"), tuple("123456789")
+_ENOUGH = 300
+"""A search for another game stops after this many draws in vain."""
 MOST_PERSONS, MOST_FEATURES, MOST_TURNS = len(NAMES), len(FEATURES), 10
 
 _Persons = Annotated[int, Field(ge=2, le=MOST_PERSONS)]
@@ -106,9 +109,15 @@ class GuessWhoParameters(BaseModel, frozen=True, extra="forbid"):
     """The number of the asker's replies."""
 
 
-class GuessWhoSpec(GuessWhoParameters, frozen=True, extra="forbid"):
+class GuessWhoSpec(BaseModel, frozen=True, extra="forbid"):
     """A game. Names are short because a character-level simulator writes them too."""
 
+    n: _Persons
+    """The number of persons."""
+    k: _Features
+    """The number of features."""
+    t: _Turns
+    """The number of the asker's replies."""
     s: int = Field(ge=0, lt=MOST_PERSONS)
     """Index of the person that was chosen, from 0."""
     p: str = Field(pattern=r"^[01]+(,[01]+)*$", max_length=MOST_PERSONS * (MOST_FEATURES + 1))
@@ -137,8 +146,8 @@ def questions(rows: Sequence[str], secret: int) -> list[int]:
 
 
 def is_held_out(rows: Sequence[str]) -> bool:
-    """Return whether a table is one of held-out games: as a binary number it is a multiple of 7."""
-    return int("".join(rows), 2) % 7 == 0
+    """Return whether a table is one of held-out games: as a binary number it is a multiple of 11."""
+    return int("".join(rows), 2) % 11 == 0
 
 
 class _Game(SeatedEpisode):
@@ -206,7 +215,7 @@ class _Game(SeatedEpisode):
     def _told_the_answerer(self) -> str:
         row = self._rows[self._secret]
         if self._brief:
-            return f"{row} "
+            return f"{_yes_no(row)} "
         has = list(itertools.compress(self._features, map(int, row)))
         return (
             f"You are {self._persons[self._secret]}. Of {', '.join(self._features)} you have: "
@@ -288,17 +297,24 @@ class GuessWho(QuestionEnvironment):
         return self._held_out
 
     def _different(self, name: str, number: int, *, held_out: bool) -> Iterator[tuple[str, GuessWhoSpec]]:
-        rng, sizes, seen = random.Random(name), self.settings.sizes(), set[tuple[str, int]]()
-        for _ in range(20 * number):
-            found = self._drawn(*rng.choice(sizes), rng, held_out=held_out)
-            if len(seen) < number and found is not None and (found.p, found.s) not in seen:
+        rng, sizes, seen, vain = random.Random(name), self.settings.sizes(), set[tuple[str, int]](), 0
+        while len(seen) < number and vain < _ENOUGH:
+            found, vain = self._drawn(*rng.choice(sizes), rng, held_out=held_out), vain + 1
+            if found is not None and (found.p, found.s) not in seen:
                 yield f"{name}-{len(seen):04d}", found
                 seen.add((found.p, found.s))
+                vain = 0
 
     def _drawn(self, n: int, k: int, t: int, rng: random.Random, *, held_out: bool) -> GuessWhoSpec | None:
         """Return a random game of these sizes that questions can solve; None if many draws give none."""
-        for _ in range(1000):
-            rows = [f"{row:0{k}b}" for row in rng.sample(range(2**k), n)]
+        for _ in range(_ENOUGH):
+            telling = rng.sample(range(k), min(k, t - 1))  # these features tell all persons apart
+            rows: list[str] = []
+            for code in rng.sample(range(2 ** len(telling)), n):
+                row = rng.choices("01", k=k)
+                for place, one in enumerate(telling):
+                    row[one] = str(code >> place & 1)
+                rows.append("".join(row))
             secret = rng.randrange(n)
             if is_held_out(rows) is held_out and len(questions(rows, secret)) < t:
                 return GuessWhoSpec(n=n, k=k, t=t, s=secret, p=",".join(rows))
@@ -430,6 +446,10 @@ def _skills(spec: GuessWhoSpec) -> tuple[str, ...]:
     return f"persons:{spec.n}", f"features:{spec.k}", f"turns:{spec.t}"
 
 
+def _yes_no(row: str) -> str:
+    return row.translate(str.maketrans("10", "yn"))
+
+
 def _plain(reply: str) -> str:
     return caseless(reply).strip(" .?!")
 
@@ -438,11 +458,8 @@ def _told_the_asker(
     spec: GuessWhoSpec, persons: Sequence[str], features: Sequence[str], settings: GuessWhoConfig
 ) -> str:
     if settings.brief:
-        who = [
-            "".join(itertools.compress(persons, map(int, column))) for column in zip(*spec.rows, strict=True)
-        ]
-        have = [f" {one}{has}" for one, has in zip(features, who, strict=True)]
-        return f"{spec.t}{''.join(persons)}{''.join(have)}"
+        told = (f" {name}{_yes_no(row)}" for name, row in zip(persons, spec.rows, strict=True))
+        return f"{spec.t}{''.join(told)}"
     lines = [
         f"- {name}: {', '.join(itertools.compress(features, map(int, row))) or 'nothing'}"
         for name, row in zip(persons, spec.rows, strict=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -324,6 +325,8 @@ class TracePage:
     """What the page of a trajectory shows."""
 
     trace: Row
+    seat: str
+    """The agent's seat, as the id has it; empty without seats."""
     task: Row
     asked: list[Told]
     messages: list[Told]
@@ -389,12 +392,14 @@ def trace_page(db: Database, id_: str, texts: Texts, advantage: Callable[[str], 
         found = ADVANTAGES[name]([float(row["reward"]) for row in valid])
         values = {int(row["n"]): value for row, value in zip(valid, found, strict=True)}
     messages, group = conversation(trace["messages"]), [int(row["n"]) for row in rows]
-    oracle = strings(task["oracle"])
+    first_seat = not messages or messages[0].role == "assistant"  # a later seat has a prompt of its own
+    oracle = strings(task["oracle"]) if first_seat else []
     replies = [one.content for one in messages if one.role == "assistant"]
     return TracePage(
         trace=trace,
+        seat=seat_of(id_),
         task=task,
-        asked=conversation(task["messages"]),
+        asked=conversation(task["messages"]) if first_seat else [],
         messages=messages,
         replies=_replies(trace, texts, messages),
         before=before,
@@ -404,6 +409,12 @@ def trace_page(db: Database, id_: str, texts: Texts, advantage: Callable[[str], 
         differences=differences(oracle, replies) if oracle else [],
         advantage=values.get(int(trace["n"])),
     )
+
+
+def seat_of(trace_id: str) -> str:
+    """Return the seat in the id of a trajectory, `TASK/NUMBER/SEAT@SEED`; empty if it has none."""
+    found = re.search(r"/\d+/([a-z][a-z0-9_-]*)@[0-9a-f]{16}$", trace_id)
+    return "" if found is None else found[1]
 
 
 def _is_one_reply(messages: Sequence[Told]) -> bool:
