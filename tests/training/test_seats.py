@@ -40,7 +40,7 @@ def told(text: str) -> str:
 def answers(text: str, rng: random.Random) -> str:
     """True answers, read from the answerer's own prompt."""
     row = text.partition("[user] ")[2].partition(" ")[0]
-    return row[int(told(text)[-1]) - 1]
+    return row[row.index(told(text)[-1]) + 1]
 
 
 def asks(text: str, rng: random.Random) -> str:
@@ -51,7 +51,7 @@ def asks(text: str, rng: random.Random) -> str:
     if len(said) < 2:
         return str(len(said) + 1)
     persons = prompt.split()[1:]
-    left = [one for one in persons if one[1:].startswith("".join(said))]
+    left = [one for one in persons if all(answer in one for answer in said)]
     return rng.choice(left or persons)[0]
 
 
@@ -78,10 +78,11 @@ def test_each_seat_has_a_trace_of_its_own_view_and_its_own_reward() -> None:
     assert [message.role for message in asker.messages] == ["assistant", "user"] * 2 + ["assistant"]
     assert [message.role for message in answerer.messages] == ["user", "assistant"] * 2
     row = str(groups[0].task.spec["p"]).split(",")[int(str(groups[0].task.spec["s"]))]
-    row = row.translate(str.maketrans("10", "yn"))
-    assert [one.content for one in answerer.messages] == [f"{row} 1", row[0], "2", row[1]]
+    first, second = row.translate(str.maketrans("10", "yn"))
+    told_ = [one.content for one in answerer.messages]
+    assert told_ == [f"1{first}2{second} 1", first, "2", second]
     assert asker.replies[:2] == ("1", "2")
-    assert [one.content for one in asker.messages if one.role == "user"] == list(answerer.replies)
+    assert [one.content for one in asker.messages if one.role == "user"] == [f"1{first}", f"2{second}"]
     assert (asker.success, asker.reward) == (True, 1 - 2 / 8)
     assert (answerer.success, answerer.reward) == (True, 1.0)
     for trace in (asker, answerer):
@@ -267,7 +268,7 @@ def test_the_success_of_a_task_is_that_of_the_leading_seat(whole: Path) -> None:
             for trace, of_other in zip(mine.traces, other.traces, strict=True):
                 assert trace.id.split("/asker@")[0] == of_other.id.split("/answerer@")[0]
                 told_ = [one.content for one in trace.messages if one.role == "user"]
-                assert [one for one in told_ if one != "?"] == list(of_other.replies)
+                assert [one[-1] for one in told_ if one != "?"] == list(of_other.replies)
         for name, some in own.items():
             valid = [trace for one in some for trace in one.valid]
             assert line[f"agents/{name}/success_rate"] == sum(t.success for t in valid) / len(valid)

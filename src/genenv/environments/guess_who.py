@@ -210,7 +210,8 @@ class _Game(SeatedEpisode):
         answer = {"yes": True, "y": True, "no": False, "n": False}.get(said)
         self._heard.append((feature, answer))
         unclear = "?" if self._brief else "There is no clear answer."
-        return Message(role="user", content=unclear if answer is None else yes if answer else no)
+        told = unclear if answer is None else yes if answer else no
+        return Message(role="user", content=f"{question}{told}" if self._brief else told)
 
     def _told_the_answerer(self) -> str:
         row = self._rows[self._secret]
@@ -435,7 +436,7 @@ class GuessWho(QuestionEnvironment):
 
     def surface(self, task: Task) -> str:
         """Return the table and the chosen person as one word: games differ, or they are the same."""
-        return f"{str(task.spec['p']).replace(',', '_')}_{task.spec['s']}"
+        return f"{str(task.spec['p']).replace(',', 'x')}x{task.spec['s']}"
 
 
 def _features(number: int, settings: GuessWhoConfig) -> Sequence[str]:
@@ -447,7 +448,8 @@ def _skills(spec: GuessWhoSpec) -> tuple[str, ...]:
 
 
 def _yes_no(row: str) -> str:
-    return row.translate(str.maketrans("10", "yn"))
+    """Return the features of a person in brief: `1y2n` has the first one, and not the second."""
+    return "".join(f"{digit}{'ny'[int(flag)]}" for digit, flag in zip(DIGITS, row, strict=False))
 
 
 def _plain(reply: str) -> str:
