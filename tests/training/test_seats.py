@@ -213,7 +213,7 @@ context_tokens = 4096
 TINY = (
     *("policy.backend=local", "policy.model=tiny", "policy.tuning=full", "policy.dtype=float32"),
     *("policy.device=cpu", "policy.threads=1", "policy.context_tokens=128", "simulator.source=variation"),
-    *("run.rounds=2", "run.eval_every=2", "environment.features=[2,3]"),
+    *("run.rounds=2", "run.eval_every=2", "run.keep_checkpoints=3", "environment.features=[2,3]"),
 )
 
 
@@ -386,7 +386,7 @@ def test_a_frozen_seat_keeps_its_weights_and_the_other_one_learns(tmp_path: Path
 
 def weights(path: Path, number: int) -> dict[str, bytes]:
     folder = path / "checkpoints" / f"round-{number:04d}"
-    return {name: next((folder / name).rglob("*.safetensors")).read_bytes() for name in ("truth", "seeker")}
+    return {name: (folder / name / "model.safetensors").read_bytes() for name in ("truth", "seeker")}
 
 
 def test_the_leading_seat_is_one_that_is_trained(tmp_path: Path) -> None:
