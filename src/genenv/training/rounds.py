@@ -445,11 +445,12 @@ class Learner:
         whom = "the agent" if agent.name == AGENT else agent.name
         with stage("agent_update", f"update of {whom}", items=sequences, unit="sequences"):
             metrics = await agent.learn(batch, round_=number, rounds=self.config.run.rounds)
-        guided = sum(group.task.id in known for group in groups)
+        told = leading(groups)  # demonstrations are of an agent's first seat
+        guided = sum(group.task.id in known for group in told)
         return {
             **metrics,
             "agent/zero_advantage_rate": zero_advantage_rate(groups, config),
-            "agent/guided_rate": guided / len(groups) if groups else 0.0,
+            "agent/guided_rate": guided / len(told) if told else 0.0,
             "agent/replayed": float(len(known) - guided),
             "agent/imitated": float(sum(datum.loss == "nll" for datum in batch.data)),
         }
