@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 from collections.abc import Callable
@@ -39,13 +40,13 @@ def game(env: GuessWho = BRIEF, **changes: Any) -> Task:
 def test_the_prompts_of_both_seats_in_code_and_in_words() -> None:
     assert game().messages[0].content == "4 a1y2y3n b1y2n3n c1n2y3y d1n2n3y"
     assert game().oracle == ("1", "2", "c")
-    answerer = SeatView(BRIEF, "answerer").seen(game())  # pyright: ignore[reportArgumentType]
+    answerer = asyncio.run(SeatView(BRIEF, "answerer").seen(game()))  # pyright: ignore[reportArgumentType]
     assert ([one.content for one in answerer.messages], answerer.oracle) == (["1n2y3y 1"], ("n", "y"))
     words = game(WORDS)
     persons = [str(one) for one in words.payload["persons"]]  # type: ignore[union-attr]
     assert f"- {persons[0]}: glasses, hat\n- {persons[1]}: glasses\n" in words.messages[0].content
     assert words.oracle == ("glasses", "hat", persons[2])
-    seen = SeatView(WORDS, "answerer").seen(words)  # pyright: ignore[reportArgumentType]
+    seen = asyncio.run(SeatView(WORDS, "answerer").seen(words))  # pyright: ignore[reportArgumentType]
     assert f"You are {persons[2]}. Of glasses, hat, beard you have: hat, beard." in seen.messages[0].content
     assert seen.oracle == ("no", "yes")
 

@@ -147,12 +147,12 @@ def test_a_view_has_the_prompt_and_the_demonstration_of_its_seat() -> None:
     world = GuessWho(GAME)
     view = SeatView(world, "answerer")
     for task in world.held_out()[:20]:
-        seen = view.seen(task)
+        seen = asyncio.run(view.seen(task))
         assert len(seen.oracle) == len(task.oracle) - 1
         assert view.check(task, seen.oracle).reward == 1.0
         lie = tuple("n" if one == "y" else "y" for one in seen.oracle)
         assert not view.check(task, lie).success
-        assert SeatView(world, "asker").seen(task) == task
+        assert asyncio.run(SeatView(world, "asker").seen(task)) == task
 
 
 def test_a_guard_lets_seats_through_and_names_their_faults() -> None:

@@ -138,7 +138,7 @@ class Agent:
             self._replied_in = round_
         return groups if self._replied_in == round_ else self.some_sampled(groups)
 
-    def seen(self, env: Environment, task: Task, number: int = 0) -> tuple[Environment, Task]:
+    async def seen(self, env: Environment, task: Task, number: int = 0) -> tuple[Environment, Task]:
         """Return an environment and a task as this agent has them, at one of its seats; else unchanged.
 
         Args:
@@ -149,7 +149,7 @@ class Agent:
         if not self.seats:
             return env, task
         view = SeatView(env, self.seats[number % len(self.seats)])
-        return cast(Environment, view), view.seen(task)
+        return cast(Environment, view), await view.seen(task)
 
     async def solve(self, env: Environment, tasks: Sequence[Task]) -> list[Group]:
         """Roll out each task once, greedily, to measure success. Raises as `roll_out` does.
@@ -245,7 +245,7 @@ class Agent:
     async def _played(self, env: Environment, tasks: Sequence[Task]) -> list[Trace]:
         """Return the demonstrations of tasks as traces, in order."""
         new = [task for task in tasks if task.id not in self._guided]
-        given = [self.seen(env, task) for task in new]
+        given = [await self.seen(env, task) for task in new]
         played = await asyncio.gather(*(demonstration(seen, self.sampler, task) for seen, task in given))
         found = {task.id: trace for task, trace in zip(new, played, strict=True)}
         self._guided |= {task.id: found[task.id] for task in new if task.lineage.origin is Origin.SEED}

@@ -5,6 +5,7 @@ An environment sees messages, never tokens: `genenv.chat.format` converts betwee
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -366,7 +367,11 @@ class SeatView(EnvironmentWrapper):
         return _OneSeat(cast(SeatedEpisode, super().episode(task)), self.seat)
 
     def check(self, task: Task, replies: Sequence[str]) -> Verdict:
-        """Grade the replies of this seat: the episode is held again, with code at the other seats."""
+        """Grade the replies of this seat: the episode is held again, with code at the other seats.
+
+        Raises:
+            EnvironmentCodeError: the episode awaits something other than replies.
+        """
         episode, given = _OneSeat(cast(SeatedEpisode, super().episode(task)), self.seat), iter(replies)
 
         async def ask(messages: Sequence[Message]) -> str:
@@ -377,7 +382,7 @@ class SeatView(EnvironmentWrapper):
         _to_its_end(episode.run(ask), task)
         return episode.verdict()
 
-    def seen(self, task: Task) -> Task:
+    async def seen(self, task: Task) -> Task:
         """Return a task as this seat has it: with its prompt, and the replies of code as demonstration."""
         episode = cast(SeatedEpisode, super().episode(task))
         prompts, replies = list[Sequence[Message]](), list[str]()
@@ -387,17 +392,19 @@ class SeatView(EnvironmentWrapper):
             replies.append(episode.coded(self.seat, messages))
             return replies[-1]
 
-        _to_its_end(episode.play_seats({self.seat: ask}), task)
+        with contextlib.suppress(OutOfTurns):
+            await episode.play_seats({self.seat: ask})
         return replace(task, messages=tuple(prompts[0]) if prompts else task.messages, oracle=tuple(replies))
 
 
 def _to_its_end(episode: Coroutine[Any, Any, None], task: Task) -> None:
-    """Run an episode that awaits nothing, because all replies are known."""
+    """Run an episode whose replies are known, outside of any event loop."""
     try:
         episode.send(None)
     except (StopIteration, OutOfTurns):
         return
     episode.close()
     raise EnvironmentCodeError(
-        f"the episode of {task.id} waits for something else than a reply; an environment with seats must not"
+        f"the episode of {task.id} waits for something else than a reply, so its seats cannot be graded by "
+        "their replies alone"
     )
