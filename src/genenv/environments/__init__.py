@@ -69,7 +69,8 @@ def environment_seats(name: str) -> tuple[str, ...]:
         UsageError: there is no such environment.
     """
     kind, _ = _kind_and_place(environment_name(name))
-    return () if kind is not None else tuple(getattr(_environment_class(environment_name(name)), "seats", ()))
+    made = _environment_class(environment_name(name)) if kind is None else load(_KINDS[kind])
+    return tuple(getattr(made, "seats", ()))
 
 
 def load_environment(name: str, settings: BaseModel | None = None) -> Environment:

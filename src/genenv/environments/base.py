@@ -361,10 +361,12 @@ class SeatView(EnvironmentWrapper):
     def __init__(self, env: Environment, seat: str) -> None:
         super().__init__(env)
         self.seat = seat
+        self._whole = dict[str, Task]()
+        """The tasks that `seen` was given, by id: the other seats need them as they are."""
 
     def episode(self, task: Task) -> Episode:
-        """Return an episode of this seat."""
-        return _OneSeat(cast(SeatedEpisode, super().episode(task)), self.seat)
+        """Return an episode of this seat, of a task or of what `seen` made of it."""
+        return _OneSeat(self._of_all(task), self.seat)
 
     def check(self, task: Task, replies: Sequence[str]) -> Verdict:
         """Grade the replies of this seat: the episode is held again, with code at the other seats.
@@ -372,7 +374,7 @@ class SeatView(EnvironmentWrapper):
         Raises:
             EnvironmentCodeError: the episode awaits something other than replies.
         """
-        episode, given = _OneSeat(cast(SeatedEpisode, super().episode(task)), self.seat), iter(replies)
+        episode, given = _OneSeat(self._of_all(task), self.seat), iter(replies)
 
         async def ask(messages: Sequence[Message]) -> str:
             if (reply := next(given, None)) is None:
@@ -384,7 +386,7 @@ class SeatView(EnvironmentWrapper):
 
     async def seen(self, task: Task) -> Task:
         """Return a task as this seat has it: with its prompt, and the replies of code as demonstration."""
-        episode = cast(SeatedEpisode, super().episode(task))
+        self._whole[task.id], episode = task, self._of_all(task)
         prompts, replies = list[Sequence[Message]](), list[str]()
 
         async def ask(messages: Sequence[Message]) -> str:
@@ -395,6 +397,9 @@ class SeatView(EnvironmentWrapper):
         with contextlib.suppress(OutOfTurns):
             await episode.play_seats({self.seat: ask})
         return replace(task, messages=tuple(prompts[0]) if prompts else task.messages, oracle=tuple(replies))
+
+    def _of_all(self, task: Task) -> SeatedEpisode:
+        return cast(SeatedEpisode, super().episode(self._whole.get(task.id, task)))
 
 
 def _to_its_end(episode: Coroutine[Any, Any, None], task: Task) -> None:
