@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from genenv.runs.store.store import PoolStore
 from genenv.types import Group, StopReason, Task, leading
 from genenv.viewer import tasks
 from genenv.viewer.folders import Runs, reading
+from genenv.viewer.tasks import seat_of
 from typed import refused, succeeds
 
 GAME = GuessWhoConfig(brief=True, persons=(4, 4), features=(2, 2), turns=(4, 4))
@@ -136,11 +138,13 @@ def test_a_seat_whose_reply_is_cut_off_has_failed_and_the_others_do_not_count() 
     assert groups[0].traces[0].explanation == "The answerer's reply was cut off."
 
 
-def test_a_seat_that_was_never_asked_does_not_count() -> None:
-    groups = sampled({"asker": lambda text, rng: "a", "answerer": answers})
-    assert groups[0].valid == groups[0].traces
-    assert groups[3].valid == ()
-    assert groups[3].traces[0].response_tokens == 0
+def test_a_seat_that_was_never_asked_has_no_trace() -> None:
+    groups = sampled({"asker": lambda text, rng: rng.choice("1a"), "answerer": answers}, rollouts=8)
+    for asker, answerer in zip(groups[:3], groups[3:], strict=True):
+        asked = [one.id.split("/asker@")[0] for one in asker.traces if one.replies[0] == "1"]
+        assert [one.id.split("/answerer@")[0] for one in answerer.traces] == asked
+        assert len(asker.traces) == len(asker.valid) == 8
+    assert len(groups[3].traces) not in (0, 8)
 
 
 def test_a_view_has_the_prompt_and_the_demonstration_of_its_seat() -> None:
@@ -265,17 +269,20 @@ def test_the_success_of_a_task_is_that_of_the_leading_seat(whole: Path) -> None:
         own = {name: [one for one in groups if one.agent == name] for name in ("seeker", "truth")}
         assert [one.task.id for one in own["seeker"]] == [one.task.id for one in own["truth"]]
         for mine, other in zip(own["seeker"], own["truth"], strict=True):
-            for trace, of_other in zip(mine.traces, other.traces, strict=True):
-                assert trace.id.split("/asker@")[0] == of_other.id.split("/answerer@")[0]
+            asked = {one.id.split("/answerer@")[0]: one for one in other.traces}
+            for trace in mine.traces:
+                of_other = asked.pop(trace.id.split("/asker@")[0], replace(trace, messages=()))
                 told_ = [one.content for one in trace.messages if one.role == "user"]
                 assert [one[-1] for one in told_ if one != "?"] == list(of_other.replies)
+            assert not asked
         for name, some in own.items():
             valid = [trace for one in some for trace in one.valid]
             assert line[f"agents/{name}/success_rate"] == sum(t.success for t in valid) / len(valid)
-            assert line[f"agents/{name}/attempts"] == 4 * len(some)
+            assert line[f"agents/{name}/attempts"] == sum(len(one.traces) for one in some)
         assert line["agent/success_rate"] == line["agents/seeker/success_rate"]
         assert line["agent/eval_success"] == line["agents/seeker/eval_success"]
-        assert line["agent/attempts"] == 4 * len(groups)
+        assert line["agents/seeker/attempts"] == 4 * len(own["seeker"])
+        assert line["agent/attempts"] == sum(len(one.traces) for one in groups)
         with PoolStore.open(whole / "pool.db", create=False) as store:
             batches = store.batches(number)
         assert {batch.context.agent for batch in batches} == {"seeker"}
@@ -420,11 +427,12 @@ def test_without_seats_and_with_code_at_the_other_seat_the_same_is_played(tmp_pa
 def test_one_agent_may_have_both_seats(tmp_path: Path) -> None:
     train(tmp_path / "run", 'environment.seats={asker="agent",answerer="agent"}', "run.rounds=2", text=ONE)
     groups = groups_of(tmp_path / "run", 2)
-    seats = [one.traces[0].id.rpartition("/")[2].partition("@")[0] for one in groups]
-    assert seats == ["asker"] * (len(groups) // 2) + ["answerer"] * (len(groups) // 2)
+    half = len(groups) // 2
+    assert {seat_of(one.id) for group in groups[:half] for one in group.traces} == {"asker"}
+    assert {seat_of(one.id) for group in groups[half:] for one in group.traces} == {"answerer"}
     assert {one.agent for one in groups} == {"agent"}
     line = metrics(tmp_path / "run")[-1]
-    asked = [trace.success for one in groups[: len(groups) // 2] for trace in one.valid]
+    asked = [trace.success for one in groups[:half] for trace in one.valid]
     assert line["agent/success_rate"] == sum(asked) / len(asked)
 
 

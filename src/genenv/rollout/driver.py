@@ -375,9 +375,9 @@ async def roll_out_seats(
 ) -> list[Group]:
     """Roll out all tasks concurrently with a policy at each of these seats; code plays the other seats.
 
-    Each episode has one trace per seat. An episode ends when a reply is cut off: the seat whose reply it is
-    has failed, and the traces of the other seats do not count. Nor does the trace of a seat that was never
-    asked. The time limit of the environment is that of the first player.
+    Each episode has one trace per seat, except for a seat that was never asked. An episode ends when a reply
+    is cut off: the seat whose reply it is has failed, and the traces of other seats do not count. The time
+    limit of the environment is that of the first player.
 
     Args:
         env: an environment with seats.
@@ -386,7 +386,7 @@ async def roll_out_seats(
         rollouts: episodes per task, G.
 
     Returns:
-        Groups of G traces: those of the first player in the order of the tasks, then those of the next.
+        Groups of at most G traces: those of the first player in the order of tasks, then those of the next.
     """
 
     async def play(task: Task, number: int) -> Mapping[str, Trace]:
@@ -394,11 +394,11 @@ async def roll_out_seats(
         advance(items=1)
         return traces
 
-    traces = await asyncio.gather(*(play(task, i) for task in tasks for i in range(rollouts)))
+    played = await asyncio.gather(*(play(task, i) for task in tasks for i in range(rollouts)))
     return [
         Group(
             task=task,
-            traces=tuple(one[seat] for one in traces[i * rollouts : (i + 1) * rollouts]),
+            traces=tuple(one[seat] for one in played[i * rollouts :][:rollouts] if seat in one),
             agent=player.agent,
             seat=seat,
         )
@@ -447,7 +447,7 @@ class _Table:
 async def _seated_episode(
     env: Environment, players: Mapping[str, Player], task: Task, name: str
 ) -> Mapping[str, Trace]:
-    """Return the trace of each seat."""
+    """Return the trace of each seat that was asked; where the episode itself failed, of every seat."""
     table = _Table(
         {
             seat: _Conversation(player.sampler, player.sampling, f"{name}/{seat}")
@@ -471,16 +471,14 @@ async def _seated_episode(
         of_seat, verdict = reason, verdicts.get(seat, failed(UNFINISHED.get(reason, problem)))
         if reason in UNFINISHED and seat != table.asked:
             of_seat, verdict = StopReason.ERROR, failed(f"The {table.asked}'s reply was cut off.")
-        elif reason in GRADED and not conversation.replies:
-            of_seat, verdict = StopReason.ERROR, failed(_NEVER_ASKED)
-        found[seat] = _trace(conversation, task, of_seat, verdict)
+        if conversation.replies or seat == table.asked or not (reason in GRADED or reason in UNFINISHED):
+            found[seat] = _trace(conversation, task, of_seat, verdict)
     return found
 
 
 _GUIDE_TIMEOUT_S = 120.0
 
 NO_ROOM_FOR_SOLUTION = "The known solution does not fit into the context window."
-_NEVER_ASKED = "The episode ended before this seat was asked."
 _NO_ROOM_FOR_REPLY = "The task's prompt leaves no room for a reply in the context window."
 
 GRADED = (StopReason.DONE, StopReason.MAX_TURNS)
