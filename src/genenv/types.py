@@ -8,6 +8,7 @@ Shapes: T = tokens of one episode (prompt, completions and environment replies),
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -228,10 +229,10 @@ class Trace:
     sampled: tuple[bool, ...]  # [T] True where the policy chose the token
     logprobs: tuple[float, ...]  # [T] nats at the sampling temperature; 0.0 where the token was not sampled
     prompt_tokens: int
-    """Length of the prompt. All traces of a task have the same prompt."""
+    """Length of the prompt. All traces of a task have the same prompt; not so at a later seat of several."""
     messages: tuple[Message, ...]
     """The messages after the prompt, in order: the agent's replies and the environment's messages between
-    them."""
+    them. At a later seat of several they begin with its own prompt, and so not with a reply."""
     reward: float
     """In [0, 1], from the environment's checker."""
     success: bool
@@ -267,6 +268,8 @@ class Group:
     traces: tuple[Trace, ...]  # [G]
     agent: str = AGENT
     """Name of the agent that was rolled out."""
+    seat: str = field(default="", compare=False)
+    """Seat of the agent; empty in an environment without seats. Not stored, except in the ids of traces."""
 
     @property
     def successes(self) -> int:
@@ -277,6 +280,22 @@ class Group:
     def valid(self) -> tuple[Trace, ...]:
         """The traces of episodes that ran to a verdict. Only these count as rollouts."""
         return tuple([trace for trace in self.traces if trace.stop_reason not in _BROKEN])
+
+
+def leading(groups: Sequence[Group]) -> Sequence[Group]:
+    """Return the groups that count as a task's success rate: with seats those of the leading one, else all.
+
+    The leading seat is the first one that a trained agent plays; its groups come first.
+    """
+    if not groups or not groups[0].seat:
+        return groups
+    return [group for group in groups if group.seat == groups[0].seat]
+
+
+def seat_of(trace_id: str) -> str:
+    """Return the seat in the id of a trajectory, `TASK/NUMBER/SEAT@SEED`; empty if it has none."""
+    found = re.search(r"/\d+/([a-z][a-z0-9_-]*)@[0-9a-f]{16}$", trace_id)
+    return "" if found is None else found[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,5 +72,5 @@ def test_a_backend_that_there_is_not_is_refused_in_a_sentence(tmp_path: Path) ->
         "train", CONFIGS / "quickstart.toml", "--set", "policy.backend=sglang", "--out", tmp_path / "run"
     )
     assert "policy.backend" in sentence
-    assert "unknown backend 'sglang'; known: local, scripted, tinker, vllm" in sentence
+    assert "unknown backend 'sglang'; known: local, ppo, scripted, tinker, vllm" in sentence
     assert not (tmp_path / "run").exists()

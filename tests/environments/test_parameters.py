@@ -23,7 +23,7 @@ from genenv.training.loop import CoEvolution
 from genenv.training.opening import build_players, open_environment
 from genenv.types import JsonObject, Lineage, Origin, Profile, Rejection, Task
 
-NAMES = ("programs", "tool_calling", "household", "multihop_qa", "travel")
+NAMES = ("programs", "tool_calling", "household", "multihop_qa", "travel", "guess_who")
 N = 24
 UNSAID = {"tools", "relations", "o"}
 """Parameters that are not a field of the spec in the same form."""

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from bundles import made
+from genenv.backends.scripted import ScriptedSampler
+from genenv.environments.base import SeatView
 from genenv.environments.stepwise import StepwiseRollout
 from genenv.gate.gate import base_tasks, examined
+from genenv.rollout.driver import Player, Sampling, demonstration, roll_out_seats
 from genenv.tools.bundle import Bundle
 from genenv.tools.bundle_check import check_tools
 from genenv.tools.check import UNKNOWN
@@ -79,6 +83,50 @@ def test_the_agent_asks_is_told_and_does_what_was_wanted(env: Tools, task: Task)
     assert rollout.reply("It is cancelled.") == ()
     assert rollout.done
     assert rollout.verdict().success
+
+
+@pytest.mark.parametrize(
+    ("said", "told", "reward"),
+    [("It is o-5003, thanks.", True, 1.0), ("No idea.", False, 0.5), (None, True, 1.0)],
+)
+def test_the_user_is_a_seat(env: Tools, task: Task, said: str | None, told: bool, reward: float) -> None:
+    def agent(text: str, rng: random.Random) -> str:
+        return [ASK, CANCEL, "Done."][text.count("[assistant]") - 1]
+
+    heard = list[str]()
+
+    def user(text: str, rng: random.Random) -> str:
+        heard.append(text)
+        return str(said)
+
+    players = {
+        seat: Player(
+            sampler=ScriptedSampler(script),
+            sampling=Sampling(temperature=1.0, max_new_tokens=99, timeout_s=60, seed=1),
+            agent=seat,
+        )
+        for seat, script in {"agent": agent, "user": user}.items()
+        if seat == "agent" or said is not None
+    }
+    groups = asyncio.run(roll_out_seats(env, players, [task], rollouts=1))
+    (trace,) = groups[0].traces
+    assert trace.success
+    assert trace.messages[1].content == (said or 'The order id is "O-5003".')
+    if said is not None:
+        (trace,) = groups[1].traces
+        assert (trace.reward, trace.success) == (reward, told)
+        assert task.messages[-1].content in heard[0]
+        assert 'The order id is "O-5003". Answer the assistant' in heard[0]
+        assert heard[0].endswith(f"{ASK}\n[assistant] ")
+
+
+def test_the_seat_of_the_user_has_a_demonstration(env: Tools, task: Task) -> None:
+    view = SeatView(env, "user")
+    seen = asyncio.run(view.seen(task))
+    assert seen.oracle == ('The order id is "O-5003".',)
+    trace = asyncio.run(demonstration(cast(Any, view), ScriptedSampler(lambda text, rng: ""), seen))
+    assert (trace.success, trace.reward) == (True, 1.0), trace.explanation
+    assert asyncio.run(SeatView(env, "agent").seen(task)) == task
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Self
+from typing import Self, cast
 
 from pydantic import Field, model_validator
 
@@ -17,9 +17,10 @@ from genenv.algorithms.advantages import imitate
 from genenv.algorithms.datum import Datum, Trainer, UpdateBatch
 from genenv.algorithms.settings import GrpoConfig, OptimizerConfig, Steps, WarmupConfig
 from genenv.algorithms.update import learn, lr_scale
-from genenv.environments.base import Environment
+from genenv.environments.base import Environment, SeatView
 from genenv.errors import GenenvError, UsageError
-from genenv.rollout.driver import NO_ROOM, Sampling, demonstration, roll_out
+from genenv.rollout.driver import NO_ROOM, Player, Sampling, demonstration, roll_out
+from genenv.rollout.driver import roll_out_seats as roll_out_players
 from genenv.sampling import Sampler
 from genenv.seeding import stream
 from genenv.settings import PLACE, Settings
@@ -98,7 +99,14 @@ class Agent:
     """An agent policy with its sampler and the trainer of its weights."""
 
     def __init__(
-        self, sampler: Sampler, trainer: Trainer, config: AgentConfig, *, seed: int, name: str = AGENT
+        self,
+        sampler: Sampler,
+        trainer: Trainer,
+        config: AgentConfig,
+        *,
+        seed: int,
+        name: str = AGENT,
+        seats: Sequence[str] = (),
     ) -> None:
         """Wrap a sampler and a trainer.
 
@@ -108,9 +116,11 @@ class Agent:
             config: settings of the agent.
             seed: of the run.
             name: of the agent. Agents of one run with different names have different random streams.
+            seats: its seats in an environment with seats, the leading one first.
         """
         self.sampler, self.trainer, self.config, self.seed = sampler, trainer, config, seed
         self.name, self._own = name, () if name == AGENT else (name,)
+        self.seats = tuple(seats)
         self._guided = dict[str, Trace]()
         """Demonstrations of base tasks, by id. They are cached because base tasks are repeated."""
         self._replied_in = 0
@@ -126,18 +136,35 @@ class Agent:
         groups = await self._rolled_out(env, tasks, rollouts=self.config.rollouts, sampling=sampling)
         if any(trace.response_tokens for group in groups for trace in group.traces):
             self._replied_in = round_
-        return groups if self._replied_in == round_ else self._some_sampled(groups)
+        return groups if self._replied_in == round_ else self.some_sampled(groups)
+
+    async def seen(self, env: Environment, task: Task, number: int = 0) -> tuple[Environment, Task]:
+        """Return an environment and a task as this agent has them, at one of its seats; else unchanged.
+
+        Args:
+            env: the environment.
+            task: a task of it.
+            number: an agent with several seats takes them in turn, by this number.
+        """
+        if not self.seats:
+            return env, task
+        view = SeatView(env, self.seats[number % len(self.seats)])
+        return cast(Environment, view), await view.seen(task)
 
     async def solve(self, env: Environment, tasks: Sequence[Task]) -> list[Group]:
-        """Roll out each task once, greedily, to measure success. Raises as `roll_out` does."""
+        """Roll out each task once, greedily, to measure success. Raises as `roll_out` does.
+
+        In an environment with seats the agent plays its first seat, and code plays the others.
+        """
         sampling = self._sampling(0.0, 0)
         groups = await self._rolled_out(env, tasks, rollouts=1, sampling=sampling)
-        return self._some_sampled(groups)
+        return self.some_sampled(groups)
 
     async def _rolled_out(
         self, env: Environment, tasks: Sequence[Task], *, rollouts: int, sampling: Sampling
     ) -> list[Group]:
-        groups = await roll_out(env, self.sampler, tasks, rollouts=rollouts, sampling=sampling)
+        view = cast(Environment, SeatView(env, self.seats[0])) if self.seats else env
+        groups = await roll_out(view, self.sampler, tasks, rollouts=rollouts, sampling=sampling)
         return [replace(group, agent=self.name) for group in groups]
 
     async def solutions(
@@ -151,6 +178,7 @@ class Agent:
             others: tasks whose demonstrations are always returned.
         """
         guidance = self.config.guidance
+        groups = [group for group in groups if group.seat in ("", *self.seats[:1])]
         wanted = [
             group.task
             for group in groups
@@ -217,12 +245,21 @@ class Agent:
     async def _played(self, env: Environment, tasks: Sequence[Task]) -> list[Trace]:
         """Return the demonstrations of tasks as traces, in order."""
         new = [task for task in tasks if task.id not in self._guided]
-        played = await asyncio.gather(*(demonstration(env, self.sampler, task) for task in new))
+        given = [await self.seen(env, task) for task in new]
+        played = await asyncio.gather(*(demonstration(seen, self.sampler, task) for seen, task in given))
         found = {task.id: trace for task, trace in zip(new, played, strict=True)}
         self._guided |= {task.id: found[task.id] for task in new if task.lineage.origin is Origin.SEED}
         return [found.get(task.id) or self._guided[task.id] for task in tasks]
 
-    def _some_sampled(self, groups: list[Group]) -> list[Group]:
+    def player(self, round_: int | None) -> Player:
+        """Return this agent as a player of a seat, in a round; None: greedily, to measure success."""
+        temperature, seed = 0.0, 0
+        if round_ is not None:
+            temperature = self.config.temperature
+            seed = stream(self.seed, "rollout", round_, *self._own)
+        return Player(sampler=self.sampler, sampling=self._sampling(temperature, seed), agent=self.name)
+
+    def some_sampled(self, groups: list[Group]) -> list[Group]:
         """Return the groups unchanged if any token was sampled, so that a broken run stops early.
 
         Raises:
@@ -250,6 +287,27 @@ class Agent:
             timeout_s=self.config.episode_timeout_s,
             seed=seed,
         )
+
+
+async def roll_out_seats(
+    agents: Mapping[str, Agent], env: Environment, tasks: Sequence[Task], *, round_: int | None
+) -> list[Group]:
+    """Roll out each task with an agent at each of these seats; return the groups of one seat after another.
+
+    Args:
+        agents: the agents by seat, the leading seat first. Code plays the seats that are left out.
+        env: the environment.
+        tasks: the tasks.
+        round_: number of the round. None: each task is rolled out once, greedily, to measure success.
+
+    Raises:
+        GenenvError: there are tasks, but no token was sampled.
+    """
+    leader = next(iter(agents.values()))
+    rollouts = 1 if round_ is None else leader.config.rollouts
+    players = {seat: agent.player(round_) for seat, agent in agents.items()}
+    groups = await roll_out_players(env, players, tasks, rollouts=rollouts)
+    return leader.some_sampled(groups)
 
 
 def _summed(

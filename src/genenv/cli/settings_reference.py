@@ -17,7 +17,7 @@ from genenv.config.resolved import ARITHMETIC, FREE
 from genenv.config.run import RunConfig, all_settings
 from genenv.config.tables import flat
 from genenv.curriculum.settings import PRESETS
-from genenv.environments import environment_names
+from genenv.environments import environment_names, environment_seats
 from genenv.evaluation.config import evaluation_default, evaluation_settings
 from genenv.evaluation.config import sections as evaluation_sections
 from genenv.settings import allowed, section_of, why_it_may_change
@@ -70,7 +70,12 @@ def render_reference() -> str:
     own = [(f"agents.NAME.{key}", field) for key, field in _of_named_agents()]
     parts.append(f"## `[agents.NAME]`\n\n{_SEVERAL}\n\n{_rows(own)}")
     for name in (*environment_names(), "path/to/bundle", "openenv:http://HOST:PORT", "verifiers:TASKSET"):
-        own = [pair for pair in all_settings(name) if pair[0].startswith("environment.")]
+        left_out = () if environment_seats(name) else ("environment.seats",)
+        own = [
+            pair
+            for pair in all_settings(name)
+            if pair[0].startswith("environment.") and pair[0] not in left_out
+        ]
         parts.append(_section("environment", own, f' with name = "{name}"'))
     parts += [_continuing(), _EVALUATION]
     of_evaluation = list(evaluation_settings())

@@ -28,7 +28,7 @@ from genenv.config.tables import (
 )
 from genenv.config.variants import with_variant
 from genenv.curriculum.settings import CurriculumConfig, preset
-from genenv.environments import environment_config, environment_name
+from genenv.environments import environment_config, environment_name, environment_seats
 from genenv.errors import UsageError
 from genenv.settings import Settings, may_change, walk
 from genenv.simulator.settings import SimulatorConfig
@@ -36,6 +36,10 @@ from genenv.types import AGENT, Json, JsonObject
 
 _AGENT_NAME = re.compile(r"(?!simulator$)[a-z][a-z0-9-]{0,31}")
 """Names of agents. They become names of folders, metrics and adapters."""
+
+
+CODE = "code"
+"""Stands for the environment's code where an agent of a seat is named."""
 
 
 class RunSettings(Settings, frozen=True):
@@ -77,6 +81,9 @@ class EnvironmentConfig(Settings, frozen=True):
 
     name: str = "tool_calling"
     """Name of the environment."""
+    seats: dict[str, str] = Field(default_factory=dict)
+    """The agent at each seat of an environment with several, such as `{asker = "agent", answerer = "code"}`.
+    `code` is the environment's code. Left out: the agent at the first seat, code at the others."""
     settings: SerializeAsAny[BaseModel] = Field(default_factory=lambda: environment_config("tool_calling")())
     """Settings that the environment defines."""
 
@@ -173,6 +180,49 @@ class RunConfig(Settings, frozen=True):
         return self
 
     @model_validator(mode="after")
+    def _seats_have_agents(self) -> RunConfig:
+        """Refuse seats without an agent, agents without a seat, and settings that seats cannot have."""
+        if not self.environment.seats:
+            return self
+        env, given, agents = self.environment.name, self.environment.seats, list(self.population)
+        there, named = environment_seats(env), ", ".join(agents)
+        if not there:
+            raise ValueError(f"the environment {env} has no seats: leave environment.seats out")
+        if strange := [seat for seat in given if seat not in there]:
+            raise ValueError(
+                f"environment.seats names {strange[0]!r}, but the seats of {env} are {', '.join(there)}"
+            )
+        if empty := [seat for seat in there if seat not in given]:
+            raise ValueError(
+                f"the seat {empty[0]!r} of {env} has no agent: set environment.seats.{empty[0]} to one of "
+                f'{named}, or to "{CODE}" for the environment\'s code'
+            )
+        if CODE in agents:
+            raise ValueError(
+                f"an agent is called {CODE!r}, which stands for the environment's code in environment.seats: "
+                f"rename [agents.{CODE}]"
+            )
+        if unknown := [who for who in given.values() if who not in (CODE, *agents)]:
+            raise ValueError(
+                f"environment.seats names the agent {unknown[0]!r}, but the agents are {named}; "
+                f"add a section [agents.{unknown[0]}]"
+            )
+        if idle := [name for name in agents if name not in given.values()]:
+            raise ValueError(
+                f"the agent {idle[0]!r} has no seat: name it in environment.seats, or leave out its section"
+            )
+        rollouts = {name: agent.rollouts for name, agent in self.population.items()}
+        if len(set(rollouts.values())) > 1:
+            told = ", ".join(f"{name} {number}" for name, number in rollouts.items())
+            raise ValueError(f"agents that share episodes have as many rollouts each, not {told}")
+        if self.curriculum.agents_reward != "mean" or not self.curriculum.share_tasks:
+            raise ValueError(
+                "agents at seats are not compared with each other, and share all tasks: leave out "
+                "curriculum.agents_reward and curriculum.share_tasks, or environment.seats"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _agents_fit_together(self) -> RunConfig:
         """Refuse settings that several agents cannot have, and rewards of agents that there are not."""
         rates, names = self.curriculum, list(self.agents)
@@ -211,6 +261,18 @@ class RunConfig(Settings, frozen=True):
     def population(self) -> Mapping[str, AgentConfig]:
         """The settings of each agent by name: those of `agents`, or else `agent` alone."""
         return self.agents or {AGENT: self.agent}
+
+    @property
+    def seated(self) -> Mapping[str, str]:
+        """The agent at each seat that is not played by code, the leading seat first; empty without seats.
+
+        The leading seat is the first one of the environment whose agent is trained.
+        """
+        given, agents = self.environment.seats, self.population
+        if not given:
+            return {}
+        order = [seat for seat in environment_seats(self.environment.name) if given.get(seat, CODE) != CODE]
+        return {seat: given[seat] for seat in sorted(order, key=lambda seat: not agents[given[seat]].train)}
 
     def model_of(self, agent: str) -> str:
         """Return the base model of an agent."""
@@ -293,14 +355,12 @@ def parse_config(document: JsonObject) -> RunConfig:
     known = [key for key, _ in all_settings(name) if key != "agents"]
     of_agents = [f"agents.{agent}.{key}" for agent in agents for key, _ in walk(NamedAgentConfig)]
     check_keys({**document, **({"agents": agents} if agents else {})}, [*known, *of_agents])
-    own = {key: value for key, value in env.items() if key != "name"}
+    own = {key: value for key, value in env.items() if key not in ("name", "seats")}
     settings = validated(environment_config(name), own, "environment.")
     several = _named_agents(document, agents) if agents else {}
-    config = validated(
-        RunConfig,
-        {**document, "agents": several, "environment": EnvironmentConfig(name=name, settings=settings)},
-        "",
-    )
+    given = {"name": name, "seats": env.get("seats", {}), "settings": settings}
+    chosen = validated(EnvironmentConfig, given, "environment.")
+    config = validated(RunConfig, {**document, "agents": several, "environment": chosen}, "")
     if config.later_environment() == settings:
         raise UsageError(
             f"shift.round is {config.shift.round}, but [shift.environment] changes nothing; say there which "
@@ -358,7 +418,7 @@ def all_settings(environment_name: str) -> Iterator[tuple[str, FieldInfo]]:
     """Yield every setting with its dotted key, for one environment."""
     of_environments = ("environment.", "shift.environment")
     yield from (pair for pair in walk(RunConfig) if not pair[0].startswith(of_environments))
-    yield "environment.name", EnvironmentConfig.model_fields["name"]
+    yield from ((f"environment.{key}", EnvironmentConfig.model_fields[key]) for key in ("name", "seats"))
     for section in of_environments:
         yield from walk(environment_config(environment_name), f"{section.rstrip('.')}.")
 
@@ -367,7 +427,8 @@ def as_tables(config: RunConfig) -> dict[str, Json]:
     """Return the settings as nested tables, in the form of a file. Settings without a value are absent."""
     tables = cast(dict[str, Json], config.model_dump(mode="json", exclude_none=True))
     env = cast(dict[str, Json], tables["environment"])
-    tables["environment"] = {"name": env["name"], **cast(JsonObject, env["settings"])}
+    seats = {"seats": env["seats"]} if config.environment.seats else {}
+    tables["environment"] = {"name": env["name"], **seats, **cast(JsonObject, env["settings"])}
     if not config.agents:
         del tables["agents"]
     if not config.shift.environment:  # an environment may have no settings that could be written there

@@ -26,6 +26,7 @@ from genenv.types import (
     SimulatorSample,
     Task,
     TaskBatch,
+    leading,
 )
 
 
@@ -142,7 +143,11 @@ def trained_groups(
     if not config.agent_band:
         return groups
     names = {task.id for task in new}
-    return [group for group in groups if group.task.id not in names or _inside(group, config)]
+    kept = [one for one in leading(groups) if one.task.id not in names or _inside(one, config)]
+    if not groups or not groups[0].seat:
+        return kept
+    trained = {group.task.id for group in kept}
+    return [group for group in groups if group.task.id in trained]
 
 
 def _inside(group: Group, config: CurriculumConfig) -> bool:

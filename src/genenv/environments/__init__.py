@@ -62,6 +62,17 @@ def environment_config(name: str) -> type[BaseModel]:
     return cast(type[BaseModel], getattr(made, "config"))  # noqa: B009
 
 
+def environment_seats(name: str) -> tuple[str, ...]:
+    """Return the seats of an environment: the attribute `seats` of its class; empty if it has one agent.
+
+    Raises:
+        UsageError: there is no such environment.
+    """
+    kind, _ = _kind_and_place(environment_name(name))
+    made = _environment_class(environment_name(name)) if kind is None else load(_KINDS[kind])
+    return tuple(getattr(made, "seats", ()))
+
+
 def load_environment(name: str, settings: BaseModel | None = None) -> Environment:
     """Create an environment; the environment of a user is wrapped in a guard (`genenv.environments.guard`).
 

@@ -5,12 +5,16 @@ An environment sees messages, never tokens: `genenv.chat.format` converts betwee
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Protocol, cast, runtime_checkable
 
 from pydantic import BaseModel
 
+from genenv.errors import EnvironmentCodeError
 from genenv.types import Json, JsonObject, Lineage, Message, Profile, Rejection, Seed, Task, Verdict
 
 Ask = Callable[[Sequence[Message]], Awaitable[str]]
@@ -71,6 +75,60 @@ class HasVerdict(Protocol):
     def verdict(self) -> Verdict:
         """Grade the episode. Called once, after `run` has returned, or has raised `OutOfTurns`."""
         ...
+
+
+class SeatedEpisode:
+    """Base class of episodes with several seats, each played by a policy or by the environment's code.
+
+    A subclass defines `seats`, `max_turns`, `take_turns`, `coded` and `verdicts`. Its environment has the
+    attribute `seats` too. Without policies for other seats it is an `Episode` of the first seat.
+    """
+
+    seats: ClassVar[tuple[str, ...]]
+    """The names of the seats. Tools and `task.messages` are those of the first one."""
+    max_turns: int
+    """The maximum number of replies of each seat."""
+
+    async def take_turns(self, asks: Mapping[str, Ask]) -> None:
+        """Hold the conversations of all seats until the episode ends.
+
+        Args:
+            asks: for each seat, appends messages to its conversation and returns its next reply. The first
+                call for the first seat passes `task.messages`, for every other seat a prompt of its own.
+                Only one seat is asked at a time.
+        """
+        raise NotImplementedError
+
+    def coded(self, seat: str, messages: Sequence[Message]) -> str:
+        """Return the reply of the environment's code at a seat. Code may know the solution.
+
+        Args:
+            seat: the seat to reply for.
+            messages: what a policy at this seat would be asked with.
+        """
+        raise NotImplementedError
+
+    def verdicts(self) -> Mapping[str, Verdict]:
+        """Grade every seat. Called once, after the episode has ended."""
+        raise NotImplementedError
+
+    async def play_seats(self, asks: Mapping[str, Ask]) -> None:
+        """Hold the episode with policies at some seats, and code at all others."""
+
+        async def code(seat: str, messages: Sequence[Message]) -> str:
+            return self.coded(seat, messages)
+
+        await self.take_turns(
+            {seat: asks.get(seat) or functools.partial(code, seat) for seat in self.seats},
+        )
+
+    async def run(self, ask: Ask) -> None:
+        """Hold the episode with a policy at the first seat; see `Episode`."""
+        await self.play_seats({self.seats[0]: ask})
+
+    def verdict(self) -> Verdict:
+        """Grade the first seat; see `HasVerdict`."""
+        return self.verdicts()[self.seats[0]]
 
 
 def tools_of(episode: Episode) -> Sequence[JsonObject]:
@@ -265,3 +323,93 @@ class EnvironmentWrapper:
     def surface(self, task: Task) -> str:
         """See `Environment`."""
         return self.call("surface", task)
+
+
+class _OneSeat:
+    """An episode of one seat of several; code plays the others."""
+
+    def __init__(self, episode: SeatedEpisode, seat: str) -> None:
+        self._episode, self._seat, self.max_turns = episode, seat, episode.max_turns
+
+    @property
+    def tools(self) -> Sequence[JsonObject]:
+        """The tools of the first seat; none at another one."""
+        return tools_of(self._episode) if self._seat == self._episode.seats[0] else ()
+
+    @property
+    def choices(self) -> Sequence[str]:
+        """See `OffersChoices`."""
+        return choices_of(self._episode)
+
+    async def run(self, ask: Ask) -> None:
+        """See `Episode`."""
+        await self._episode.play_seats({self._seat: ask})
+
+    def verdict(self) -> Verdict:
+        """Grade this seat; see `HasVerdict`."""
+        return self._episode.verdicts()[self._seat]
+
+
+class SeatView(EnvironmentWrapper):
+    """An environment as one of its seats has it: the agent plays that seat, and code plays the others.
+
+    Args:
+        env: an environment with seats.
+        seat: the agent's seat.
+    """
+
+    def __init__(self, env: Environment, seat: str) -> None:
+        super().__init__(env)
+        self.seat = seat
+        self._whole = dict[str, Task]()
+        """The tasks that `seen` was given, by id: the other seats need them as they are."""
+
+    def episode(self, task: Task) -> Episode:
+        """Return an episode of this seat, of a task or of what `seen` made of it."""
+        return _OneSeat(self._of_all(task), self.seat)
+
+    def check(self, task: Task, replies: Sequence[str]) -> Verdict:
+        """Grade the replies of this seat: the episode is held again, with code at the other seats.
+
+        Raises:
+            EnvironmentCodeError: the episode awaits something other than replies.
+        """
+        episode, given = _OneSeat(self._of_all(task), self.seat), iter(replies)
+
+        async def ask(messages: Sequence[Message]) -> str:
+            if (reply := next(given, None)) is None:
+                raise OutOfTurns
+            return reply
+
+        _to_its_end(episode.run(ask), task)
+        return episode.verdict()
+
+    async def seen(self, task: Task) -> Task:
+        """Return a task as this seat has it: with its prompt, and the replies of code as demonstration."""
+        self._whole[task.id], episode = task, self._of_all(task)
+        prompts, replies = list[Sequence[Message]](), list[str]()
+
+        async def ask(messages: Sequence[Message]) -> str:
+            prompts.append(messages)
+            replies.append(episode.coded(self.seat, messages))
+            return replies[-1]
+
+        with contextlib.suppress(OutOfTurns):
+            await episode.play_seats({self.seat: ask})
+        return replace(task, messages=tuple(prompts[0]) if prompts else task.messages, oracle=tuple(replies))
+
+    def _of_all(self, task: Task) -> SeatedEpisode:
+        return cast(SeatedEpisode, super().episode(self._whole.get(task.id, task)))
+
+
+def _to_its_end(episode: Coroutine[Any, Any, None], task: Task) -> None:
+    """Run an episode whose replies are known, outside of any event loop."""
+    try:
+        episode.send(None)
+    except (StopIteration, OutOfTurns):
+        return
+    episode.close()
+    raise EnvironmentCodeError(
+        f"the episode of {task.id} waits for something else than a reply, so its seats cannot be graded by "
+        "their replies alone"
+    )

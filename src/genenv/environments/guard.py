@@ -18,10 +18,10 @@ from types import FrameType
 from typing import Any, Self, TypeVar, cast
 
 from genenv.environments import promises
-from genenv.environments.base import Ask, Environment, EnvironmentWrapper, Episode, OutOfTurns
+from genenv.environments.base import Ask, Environment, EnvironmentWrapper, Episode, OutOfTurns, SeatedEpisode
 from genenv.errors import EnvironmentCodeError, GenenvError, first_line
 from genenv.threads import CallTimeout, run_in_thread
-from genenv.types import Message, Task, Verdict
+from genenv.types import Message, Task
 
 _OWN = Path(__file__).parents[1]
 """The folder of genenv's code. A user's clone of genenv may have the same name, so paths are compared."""
@@ -185,6 +185,15 @@ class GuardedEnvironment(EnvironmentWrapper):
         )
 
 
+_MAY_HAVE: Mapping[str, Callable[[Any], Any]] = {
+    "verdict": promises.verdict,
+    "verdicts": promises.verdicts,
+    "coded": promises.text,
+    "seats": tuple,
+}
+"""Attribute that an episode may have beyond `Episode` -> the check of what it returns."""
+
+
 class _GuardedEpisode:
     """An episode whose steps are timed; the time that the policy takes to reply does not count."""
 
@@ -204,27 +213,36 @@ class _GuardedEpisode:
         except (Exception, CallTimeout) as error:  # the user's code may raise anything
             raise self._wrong(error) from error
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the user's own verdict
-        """`verdict`, guarded, if the user's episode has it (`HasVerdict`)."""
-        if name != "verdict":
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - what the user's episode may have
+        """`verdict` (`HasVerdict`) and what a `SeatedEpisode` has, guarded, if the user's episode has it."""
+        if name not in _MAY_HAVE:
             raise AttributeError(name)
         given = getattr(self._episode, name)
+        return given if name == "seats" else functools.partial(self._call, given, _MAY_HAVE[name])
 
-        def verdict() -> Verdict:
-            try:
-                with Watch(self._limit_s):
-                    return promises.verdict(given())
-            except (Exception, CallTimeout) as error:  # the user's code may raise anything
-                raise self._wrong(error) from error
-
-        return verdict
+    def _call(self, method: Callable[..., object], check: Callable[[Any], T], *args: Any) -> T:  # noqa: ANN401
+        try:
+            with Watch(self._limit_s):
+                return check(method(*args))
+        except (Exception, CallTimeout) as error:  # the user's code may raise anything
+            raise self._wrong(error) from error
 
     async def run(self, ask: Ask) -> None:
         """See `Episode`."""
+        await self._held({"": ask}, lambda asks: self._episode.run(asks[""]))
+
+    async def play_seats(self, asks: Mapping[str, Ask]) -> None:
+        """See `SeatedEpisode`."""
+        await self._held(asks, cast(SeatedEpisode, self._episode).play_seats)
+
+    async def _held(
+        self, asks: Mapping[str, Ask], hold: Callable[[Mapping[str, Ask]], Coroutine[Any, Any, None]]
+    ) -> None:
+        """Hold the episode, by a method of the user's episode that is given guarded policies."""
         watch = Watch(self._limit_s)
         outside: list[BaseException] = []
 
-        async def asked(messages: Sequence[Message]) -> str:
+        async def asked(ask: Ask, messages: Sequence[Message]) -> str:
             try:
                 wanted = promises.messages(messages)
             except promises.Broken as error:
@@ -239,7 +257,7 @@ class _GuardedEpisode:
                     raise
 
         try:
-            await watch.steps(self._episode.run(asked))
+            await watch.steps(hold({seat: functools.partial(asked, ask) for seat, ask in asks.items()}))
         except (GenenvError, OutOfTurns):
             raise
         except (Exception, CallTimeout) as error:  # the user's code may raise anything

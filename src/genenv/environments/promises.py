@@ -81,6 +81,13 @@ def verdict(answer: object) -> Verdict:
     return answer
 
 
+def verdicts(answer: object) -> Mapping[str, Verdict]:
+    """Check for a verdict on each seat."""
+    if not isinstance(answer, Mapping):
+        raise Broken(f"returns {_shown(answer)}, not a verdict for each seat")
+    return {text(seat): verdict(one) for seat, one in cast("Mapping[object, object]", answer).items()}
+
+
 def rejection_or_none(answer: object) -> Rejection | None:
     """Check for a rejection or None."""
     if answer is not None and not isinstance(answer, Rejection):

@@ -19,8 +19,8 @@ from genenv.agent.policy import AgentConfig
 from genenv.chat.assistant import ChatMessage, Talk
 from genenv.chat.tool_calls import as_text
 from genenv.config.run import RunConfig, as_tables, load_config
-from genenv.environments import load_environment
-from genenv.environments.base import Environment, Episode, choices_of, tools_of, verdict_of
+from genenv.environments import environment_seats, load_environment
+from genenv.environments.base import Environment, Episode, SeatView, choices_of, tools_of, verdict_of
 from genenv.environments.mixture import member_of
 from genenv.errors import ContextOverflow, UsageError
 from genenv.evaluation.base import Grade, Graded, Item, PlainBenchmark
@@ -127,6 +127,9 @@ class HeldOutConfig(Settings, frozen=True):
     """Folder of the run whose environment is used; left out, the run that `--policy` names."""
     config: str | None = Field(default=None, min_length=1)
     """Instead of a run: a TOML file with the environment and its settings, as for `genenv train`."""
+    seat: str | None = Field(default=None, min_length=1)
+    """In an environment with seats, the seat that the model plays; left out, the first one. Code plays the
+    others."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -179,10 +182,16 @@ class HeldOut(PlainBenchmark):
         """Return the environment's held-out tasks as items, and record their hash among those of files.
 
         Raises:
-            UsageError: the run, file or environment does not exist, or it has no held-out tasks.
+            UsageError: the run, file, environment or seat does not exist, or it has no held-out tasks.
         """
         self._of = self._settings_of_run()
         self._env = load_environment(self._of.environment.name, self._of.environment.settings)
+        seats, seat = environment_seats(self._of.environment.name), self._chosen.seat
+        if seat is not None and seat not in seats:
+            raise UsageError(
+                f"held_out.seat is {seat!r}, but the seats of {self._of.environment.name} are "
+                f"{', '.join(seats) or 'none'}; set one of them, or leave it out"
+            )
         self._limits = Limits.of_run(self._of)
         self.max_tokens = self._limits.max_new_tokens
         tasks = list(self._env.held_out())
@@ -190,6 +199,8 @@ class HeldOut(PlainBenchmark):
         tasks = tasks[: {"main": main, "measured": self._of.run.eval_tasks}.get(split)]
         if not tasks:
             raise UsageError(f"environment {self._of.environment.name!r} has no held-out tasks to measure on")
+        if seat is not None:
+            self._env = cast(Environment, SeatView(self._env, seat))
         data.hashes[TASKS] = _digest(tasks)
         return [_item(self._env, task) for task in tasks]
 

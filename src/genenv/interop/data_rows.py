@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby
+from itertools import groupby, takewhile
 from sqlite3 import Row
 from typing import Any, cast
 
@@ -193,11 +193,25 @@ class Source:
                 if self.filters.fits(sum(graded), len(graded)):
                     of = (found[0]["task_id"],)
                     for task in self._db.read(task_of, "SELECT * FROM tasks WHERE id = ?", of):
-                        yield Tries(_cleaned(task), round_, [_tried(row) for row in found])
+                        for prompt, own in _by_prompt(map(_tried, found)).items():
+                            seen = _cleaned(replace(task, messages=prompt or task.messages))
+                            yield Tries(seen, round_, own)
 
 
 def _origin(held_out: bool) -> str:
     return f"origin {'=' if held_out else '<>'} '{Origin.HELD_OUT.value}'"
+
+
+def _by_prompt(tried: Iterable[Tried]) -> dict[tuple[Message, ...], list[Tried]]:
+    """Return trajectories by their own prompt; it is empty where the prompt is the task's.
+
+    Those of a later seat of an episode begin with a prompt of their own, see `Trace.messages`.
+    """
+    found: dict[tuple[Message, ...], list[Tried]] = {}
+    for one in tried:
+        prompt = tuple(takewhile(lambda message: message.role != "assistant", one.messages))
+        found.setdefault(prompt, []).append(replace(one, messages=one.messages[len(prompt) :]))
+    return found
 
 
 def _tried(row: Row) -> Tried:

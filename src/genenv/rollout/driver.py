@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 from genenv.chat.reasoning import CLOSING, answer_of
 from genenv.chat.sampler import encode_choices, forced_places
@@ -18,6 +19,7 @@ from genenv.environments.base import (
     Environment,
     Episode,
     OutOfTurns,
+    SeatedEpisode,
     choices_of,
     failed,
     tools_of,
@@ -27,7 +29,7 @@ from genenv.errors import RolloutError
 from genenv.progress import advance
 from genenv.sampling import Completion, Conversation, Sampler, SampleRequest, blocked_s
 from genenv.seeding import stream
-from genenv.types import Choices, Group, JsonObject, LeftOut, Message, StopReason, Task, Trace
+from genenv.types import Choices, Group, JsonObject, LeftOut, Message, StopReason, Task, Trace, Verdict
 
 CHARS_A_TOKEN = 64
 """Maximum characters per token of the context window. Longer prompts are rejected without tokenizing."""
@@ -115,6 +117,8 @@ class _Conversation:
     """For each turn: start of its prompt, end of its prompt, end of its reply."""
     left_out: list[LeftOut] = field(default_factory=list)
     prompt_tokens: int = 0
+    own_prompt: bool = False
+    """Whether the prompt is not `task.messages`, and so belongs to the messages of the trace."""
     episode: Episode | None = None
 
     def begin(self, episode: Episode) -> Episode:
@@ -135,9 +139,9 @@ class _Conversation:
         begin = len(self.token_ids)
         rendered = self.sampler.render(messages, first=not self.replies, tools=self.tools, after=after)
         self._append(rendered, [0.0] * len(rendered), forced=range(len(rendered)))
-        if self.replies:
+        if self.replies or self.own_prompt:
             self.messages += messages
-        else:
+        if not self.replies:
             self.prompt_tokens = len(self.token_ids)
         prompt = self._seen()
         if len(prompt) + self.sampling.max_new_tokens > self.sampler.context_tokens:
@@ -332,8 +336,13 @@ async def _episode(env: Environment, sampler: Sampler, task: Task, name: str, sa
         verdict = verdict_of(env, task, conversation.episode, conversation.replies)
     else:
         verdict = failed(UNFINISHED.get(reason, problem))
+    return _trace(conversation, task, reason, verdict)
+
+
+def _trace(conversation: _Conversation, task: Task, reason: StopReason, verdict: Verdict) -> Trace:
+    seed = conversation.sampling.seed  # all of it: ids are unique in a run, over its rounds
     return Trace(
-        id=f"{name}@{sampling.seed:016x}",  # all of the seed: ids are unique in a run, over its rounds
+        id=f"{conversation.name}@{seed:016x}",
         task_id=task.id,
         token_ids=tuple(conversation.token_ids),
         sampled=tuple(conversation.sampled),
@@ -349,6 +358,122 @@ async def _episode(env: Environment, sampler: Sampler, task: Task, name: str, sa
         choices=tuple(conversation.choices),
         left_out=tuple(conversation.left_out),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Player:
+    """A policy at a seat, with the sampling parameters of its rollouts."""
+
+    sampler: Sampler
+    sampling: Sampling
+    agent: str
+    """Name of the agent."""
+
+
+async def roll_out_seats(
+    env: Environment, players: Mapping[str, Player], tasks: Sequence[Task], *, rollouts: int
+) -> list[Group]:
+    """Roll out all tasks concurrently with a policy at each of these seats; code plays the other seats.
+
+    Each episode has one trace per seat, except for a seat that was never asked. An episode ends when a reply
+    is cut off: the seat whose reply it is has failed, and the traces of other seats do not count. The time
+    limit of the environment is that of the first player.
+
+    Args:
+        env: an environment with seats.
+        players: the policies by seat.
+        tasks: [N] tasks.
+        rollouts: episodes per task, G.
+
+    Returns:
+        Groups of at most G traces: those of the first player in the order of tasks, then those of the next.
+    """
+
+    async def play(task: Task, number: int) -> Mapping[str, Trace]:
+        traces = await _seated_episode(env, players, task, f"{task.id}/{number}")
+        advance(items=1)
+        return traces
+
+    played = await asyncio.gather(*(play(task, i) for task in tasks for i in range(rollouts)))
+    return [
+        Group(
+            task=task,
+            traces=tuple(one[seat] for one in played[i * rollouts :][:rollouts] if seat in one),
+            agent=player.agent,
+            seat=seat,
+        )
+        for seat, player in players.items()
+        for i, task in enumerate(tasks)
+    ]
+
+
+@dataclass(slots=True)
+class _Table:
+    """The conversations of the seats of one episode, of which one is asked at a time."""
+
+    conversations: Mapping[str, _Conversation]
+    episode: SeatedEpisode | None = None
+    max_turns: int = 1
+    asked: str = ""
+    """The seat that was asked last."""
+
+    def begin(self, episode: Episode) -> Episode:
+        """Know what an episode offers to each seat, and return it as an episode of all of them."""
+        self.episode = cast(SeatedEpisode, episode)
+        for seat, conversation in self.conversations.items():
+            _ = conversation.begin(episode)
+            if seat != self.episode.seats[0]:
+                conversation.tools, conversation.own_prompt = (), True
+        return self
+
+    async def run(self, ask: Ask) -> None:
+        """Hold the episode; see `Episode`."""
+        assert self.episode is not None  # noqa: S101 - `begin` has set it
+
+        def of(seat: str) -> Ask:
+            async def asks(messages: Sequence[Message]) -> str:
+                self.asked = seat
+                return await ask(messages)
+
+            return asks
+
+        await self.episode.play_seats({seat: of(seat) for seat in self.conversations})
+
+    async def ask(self, messages: Sequence[Message]) -> str:
+        """Return the reply of the seat that is asked."""
+        return await self.conversations[self.asked].ask(messages)
+
+
+async def _seated_episode(
+    env: Environment, players: Mapping[str, Player], task: Task, name: str
+) -> Mapping[str, Trace]:
+    """Return the trace of each seat that was asked; where the episode itself failed, of every seat."""
+    table = _Table(
+        {
+            seat: _Conversation(player.sampler, player.sampling, f"{name}/{seat}")
+            for seat, player in players.items()
+        }
+    )
+    timeout_s, problem = next(iter(players.values())).sampling.timeout_s, ""
+    try:
+        reason = await play(lambda: table.begin(env.episode(task)), table.ask, timeout_s=timeout_s)
+        if reason is StopReason.CONTEXT and not table.conversations[table.asked].replies:
+            raise RolloutError(_NO_ROOM_FOR_REPLY)
+    except OutOfTime as error:
+        reason, problem = StopReason.TIMEOUT, str(error)
+    except RolloutError as error:
+        reason, problem = StopReason.ERROR, str(error)
+    verdicts: Mapping[str, Verdict] = {}
+    if reason in GRADED and table.episode is not None:
+        verdicts = table.episode.verdicts()
+    found: dict[str, Trace] = {}
+    for seat, conversation in table.conversations.items():
+        of_seat, verdict = reason, verdicts.get(seat, failed(UNFINISHED.get(reason, problem)))
+        if reason in UNFINISHED and seat != table.asked:
+            of_seat, verdict = StopReason.ERROR, failed(f"The {table.asked}'s reply was cut off.")
+        if conversation.replies or seat == table.asked or not (reason in GRADED or reason in UNFINISHED):
+            found[seat] = _trace(conversation, task, of_seat, verdict)
+    return found
 
 
 _GUIDE_TIMEOUT_S = 120.0

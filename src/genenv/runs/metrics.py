@@ -24,7 +24,7 @@ from genenv.runs.folder import RunFolder
 from genenv.runs.store.records import Evaluation
 from genenv.runs.store.store import PoolStore
 from genenv.sampling import Sampler
-from genenv.types import Group, Origin, RejectReason, StopReason, Task, TaskBatch, Trace
+from genenv.types import Group, Origin, RejectReason, StopReason, Task, TaskBatch, Trace, leading
 
 
 def target_band(alpha: float) -> tuple[float, float]:
@@ -335,7 +335,7 @@ def rollout_metrics(
     """Return success, reward and lengths of a round's rollouts, and length and steps of its new tasks.
 
     Args:
-        groups: all rollouts of the round.
+        groups: all rollouts of the round. With seats, rates and means are those of the leading seat.
         batches: the round's generations, to count their tokens.
         sampler: the agent's sampler, whose tokenizer measures the length of demonstrations.
         env: counts the steps of a demonstration.
@@ -347,13 +347,14 @@ def rollout_metrics(
     wrote = sum(len(p.generation.token_ids) for p in written if not p.generation.drawn) + elsewhere
     agents = list(dict.fromkeys(group.agent for group in groups))
     own = {name: [group for group in groups if group.agent == name] for name in agents}
-    of_all = _agents_rollouts(groups, new_ids)
+    counted = leading(groups)
+    of_all = _agents_rollouts(counted, new_ids) | _amounts(groups)
     metrics = {
         **{name: of_all.pop(name) for name in ("agent/attempts", "agent/failed_traces")},
         "tokens/agent_sampled": (answered := of_all.pop("tokens/agent_sampled")),
         "tokens/simulator_sampled": float(wrote),
         "tokens/sampled": answered + wrote,
-        **_outcomes([group for group in groups if group.task.id in new_ids]),
+        **_outcomes([group for group in counted if group.task.id in new_ids]),
     }
     for kind, chosen in _kinds(groups, new_ids).items():
         metrics[f"tasks/{kind}"] = float(len({group.task.id for group in chosen}))
@@ -375,13 +376,7 @@ def rollout_metrics(
 
 def _agents_rollouts(groups: Sequence[Group], new_ids: Set[str]) -> dict[str, float]:
     """Return the metrics of rollouts that belong to the agent: of one of several agents, or of all."""
-    traces = [trace for group in groups for trace in group.valid]
-    everything = [trace for group in groups for trace in group.traces]
-    metrics = {
-        "agent/attempts": float(len(everything)),
-        "agent/failed_traces": float(len(everything) - len(traces)),
-        "tokens/agent_sampled": float(sum(trace.response_tokens for trace in everything)),
-    }
+    traces, metrics = [trace for group in groups for trace in group.valid], _amounts(groups)
     for kind, chosen in _kinds(groups, new_ids).items():
         if tried := [trace.success for group in chosen for trace in group.valid]:
             metrics[f"agent/{kind}_success"] = fmean(tried)
@@ -392,6 +387,16 @@ def _agents_rollouts(groups: Sequence[Group], new_ids: Set[str]) -> dict[str, fl
         metrics["agent/reward"] = fmean(trace.reward for trace in traces)
         metrics["agent/response_tokens"] = fmean(trace.response_tokens for trace in traces)
     return metrics
+
+
+def _amounts(groups: Sequence[Group]) -> dict[str, float]:
+    """Return the metrics that are sums: rollouts, failed ones, and sampled tokens."""
+    everything = [trace for group in groups for trace in group.traces]
+    return {
+        "agent/attempts": float(len(everything)),
+        "agent/failed_traces": float(len(everything) - sum(len(group.valid) for group in groups)),
+        "tokens/agent_sampled": float(sum(trace.response_tokens for trace in everything)),
+    }
 
 
 def _outcomes(groups: Sequence[Group]) -> Mapping[str, float]:

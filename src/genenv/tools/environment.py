@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, cast
 
 from pydantic import BaseModel
 
-from genenv.environments.base import Ask, Episode, Options, OutOfTurns
-from genenv.environments.common import Refused, asked_for, held_out_tasks, request
+from genenv.environments.base import Ask, Episode, Options, OutOfTurns, SeatedEpisode
+from genenv.environments.common import Refused, asked_for, caseless, held_out_tasks, request
 from genenv.environments.stepwise import STEPPED
 from genenv.evaluation.environment_check import Finding
 from genenv.tools.build import build, skills_of
@@ -34,6 +34,8 @@ from genenv.types import (
     Verdict,
 )
 
+AGENT_SEAT, USER_SEAT = SEATS = ("agent", "user")
+"""The user's seat is asked only in tasks whose request omits a value, when the agent asks for something."""
 _DRAWS = 8
 """Maximum number of programs drawn for given parameters until one is not reserved for held-out tasks."""
 
@@ -49,6 +51,7 @@ class Tools(Toolbox):
     spec: ClassVar[type[BaseModel]] = Program
     config: ClassVar[type[BaseModel]] = ToolsConfig
     parameters: ClassVar[type[BaseModel]] = ToolsParameters
+    seats: ClassVar[tuple[str, ...]] = SEATS
 
     def build(
         self, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
@@ -256,7 +259,12 @@ class Conversation:
         self.outcomes: list[Outcome] = []
 
     async def converse(
-        self, session: Session, ask: Ask, messages: Sequence[Message], most: int, user: User | None = None
+        self,
+        session: Session,
+        ask: Ask,
+        messages: Sequence[Message],
+        most: int,
+        user: Callable[[Reply], Awaitable[str | None]] | None = None,
     ) -> bool:
         """Converse until a reply without calls that the user does not answer; return whether there was one.
 
@@ -265,14 +273,14 @@ class Conversation:
             ask: see `Episode.run`.
             messages: the first messages.
             most: the maximum number of replies.
-            user: answers replies without calls; None: nobody does.
+            user: answers a reply without calls, or ends the episode with None; None: nobody answers.
         """
         for _ in range(most):
             reply = await self.reply(ask, messages)
             if reply.calls:
                 made = await self.act(session, reply.calls)
                 messages = [Message(role="tool", content=one.text) for one in made]
-            elif user is not None and (said := user.answer(reply)) is not None:
+            elif user is not None and (said := await user(reply)) is not None:
                 messages = [Message(role="user", content=said)]
             else:
                 return True
@@ -295,16 +303,21 @@ class Conversation:
         return made
 
 
-class ToolsEpisode:
+class ToolsEpisode(SeatedEpisode):
     """An episode in which the agent's calls are executed in a separate session of the world.
 
     In a one-reply task (`mode = "single"`), the calls of that reply are executed, and the episode ends.
+
+    The user who gives an omitted value has a seat. Code decides when the user is asked. A policy at the seat
+    words the answer, and earns the mean of its share of answers with the value and of the agent's success.
 
     Args:
         env: the environment that has the tools.
         task: the task of the episode.
         tools: the tools that the model's chat template lists; empty if the messages describe them.
     """
+
+    seats: ClassVar[tuple[str, ...]] = SEATS
 
     def __init__(self, env: Tools, task: Task, tools: Sequence[JsonObject] = ()) -> None:
         self._env, self._task, self.tools = env, task, tools
@@ -313,10 +326,13 @@ class ToolsEpisode:
         shown = cast("Sequence[str]", task.payload["tools"])
         self._talk = Conversation(env.world, env.settings.style, env.known, shown)
         self._executed: Played | None = None
+        self._said: list[tuple[str, str]] = []
+        """What code would answer as the user, and what was answered."""
+        self._answer = ""
 
-    async def run(self, ask: Ask) -> None:
+    async def take_turns(self, asks: Mapping[str, Ask]) -> None:
         """Run the episode until a reply without calls, or for `max_turns` replies."""
-        talk, messages = self._talk, self._task.messages
+        talk, messages, ask = self._talk, self._task.messages, asks[AGENT_SEAT]
         reply = Reply()
         if self._single:
             reply = await talk.reply(ask, messages)
@@ -329,7 +345,7 @@ class ToolsEpisode:
             if self._single:
                 await talk.act(session, reply.calls)
             else:
-                user = User(self._env, self._task)
+                user = self._user(asks[USER_SEAT])
                 ended = await talk.converse(session, ask, messages, self.max_turns, user)
             self._executed = Played(outcomes=tuple(talk.outcomes), state=await session.state())
         if talk.outcomes and not isinstance(session, ReplayingSession):
@@ -342,6 +358,43 @@ class ToolsEpisode:
         if not STEPPED.get() and is_solvable(self._task):
             program = [call for key in ("before", "calls") for call in calls_of(self._task.payload, key)]
             await asyncio.to_thread(self._env.world.play, program)
+
+    def _user(self, ask: Ask) -> Callable[[Reply], Awaitable[str | None]]:
+        """Return what answers the agent's replies: code decides whether, and a policy or code how."""
+        user = User(self._env, self._task)
+
+        async def answer(reply: Reply) -> str | None:
+            if (by_code := user.answer(reply)) is None:
+                return None
+            self._answer, content = by_code, self._talk.replies[-1]
+            if not self._said:
+                known = self._task.payload["user_answer"]
+                content = (
+                    f"You are the user of an assistant. You asked:\n{self._task.messages[-1].content}\n\n"
+                    f"What you left out: {known} Answer the assistant in one sentence. Tell it what it asks "
+                    f"for if you know it, and nothing else. It says:\n{content}"
+                )
+            said = await ask((Message(role="user", content=content),))
+            self._said.append((by_code, said))
+            return said
+
+        return answer
+
+    def coded(self, seat: str, messages: Sequence[Message]) -> str:
+        """See `SeatedEpisode`: the user's answer, or the next reply of the demonstration."""
+        place = len(self._talk.replies)
+        return self._answer if seat == USER_SEAT else "".join(self._task.oracle[place : place + 1])
+
+    def verdicts(self) -> Mapping[str, Verdict]:
+        """See `SeatedEpisode`."""
+        agent, known = self.verdict(), str(self._task.payload.get("user_answer", ""))
+        value = caseless(known.partition(" is ")[2].removesuffix(".").strip('"'))
+        told = [value in caseless(said) for wanted, said in self._said if wanted == known]
+        share = sum(told) / len(told) if told else 0.0
+        explanation = f"{sum(told)} of {len(told)} answers give the value. The agent: {agent.explanation}"
+        reward = (share + agent.success) / 2
+        user = Verdict(reward=reward, success=bool(told) and all(told), explanation=explanation)
+        return {AGENT_SEAT: agent, USER_SEAT: user}
 
     def verdict(self) -> Verdict:
         """Grade the session's end state without executing calls again. See `check`."""

@@ -297,10 +297,11 @@ class CoEvolution:
         """Return the record with evaluation results, if due, and timings; all metric names are checked."""
         found: list[Evaluation] = []
         if self.pool.measures(record.number):
-            found = await evaluate(self.policies.agents.values(), self.env, self.pool.held_out, stage)
+            found = await evaluate(self.policies, self.env, self.pool.held_out, stage)
         await self.policies.check_samples()
         columns = {task.id: column for task in self.pool.held_out if (column := member_of(task)) is not None}
-        metrics = {**record.metrics, **evaluation_metrics(found, columns), **stage.metrics()}
+        counted = self.policies.of_task(found)
+        metrics = {**record.metrics, **evaluation_metrics(counted, columns), **stage.metrics()}
         if self.policies.others:
             own = {name: [one for one in found if one.agent == name] for name in self.policies.agents}
             metrics |= named_by_agent({name: evaluation_metrics(some, columns) for name, some in own.items()})

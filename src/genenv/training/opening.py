@@ -167,9 +167,17 @@ def build_players(config: RunConfig, env: Environment) -> Policies:
                 "policy.backend to 'ppo', or agent.algorithm to 'grpo'"
             )
     agents = [
-        Agent(opened.samplers[name], opened.trainers[name], own, seed=seed, name=name)
+        Agent(
+            opened.samplers[name],
+            opened.trainers[name],
+            own,
+            seed=seed,
+            name=name,
+            seats=[seat for seat, agent in config.seated.items() if agent == name],
+        )
         for name, own in config.population.items()
     ]
+    by_name = {agent.name: agent for agent in agents}
     simulator = None
     if source is None:
         writing = _of_one(config.simulator) if config.simulator.per_seed else config.simulator
@@ -190,6 +198,7 @@ def build_players(config: RunConfig, env: Environment) -> Policies:
         agent=agents[0],
         simulator=source,
         others=agents[1:],
+        seats={seat: by_name[name] for seat, name in config.seated.items()},
         warmup=warmup if opened.warms_up else None,
         backend=opened,
     )

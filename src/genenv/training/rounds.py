@@ -9,13 +9,13 @@ ahead too, so a `Produced` round holds everything that its commit needs.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Protocol, TypeVar
 
-from genenv.agent.policy import Agent
+from genenv.agent.policy import Agent, roll_out_seats
 from genenv.algorithms.advantages import agent_credit, zero_advantage_rate
 from genenv.backends.base import Backend
 from genenv.config.run import RunConfig
@@ -46,6 +46,7 @@ from genenv.types import (
     SimulatorSample,
     Task,
     TaskBatch,
+    leading,
 )
 
 T = TypeVar("T")
@@ -70,6 +71,8 @@ class Policies:
     simulator: TaskSource
     others: Sequence[Agent] = ()
     """Further agents, in the order of the settings."""
+    seats: Mapping[str, Agent] = field(default_factory=dict[str, Agent])
+    """The agents by seat, the leading seat first; empty in a run without seats."""
     warmup: Warmup | None = None
     backend: Backend = field(default_factory=Backend)
     """What they run on."""
@@ -78,6 +81,11 @@ class Policies:
     def agents(self) -> Mapping[str, Agent]:
         """All agents by name, in the order of the settings."""
         return {agent.name: agent for agent in (self.agent, *self.others)}
+
+    def of_task(self, found: Sequence[Evaluation]) -> Sequence[Evaluation]:
+        """Return the results that count as success on a task: with seats those of the leading agent."""
+        names = [agent.name for agent in self.seats.values()]
+        return [one for one in found if one.agent == names[0]] if names else found
 
     async def check_samples(self) -> None:
         """Refuse samples of wrong weights before they are trained on.
@@ -121,18 +129,25 @@ async def together(*wanted: Coroutine[Any, Any, T]) -> list[T]:
 
 
 async def evaluate(
-    agents: Iterable[Agent], env: Environment, held_out: Sequence[Task], stage: Stages
+    policies: Policies, env: Environment, held_out: Sequence[Task], stage: Stages
 ) -> list[Evaluation]:
-    """Have each agent roll out each held-out task once, greedily, and return the results."""
-    return [one for agent in agents for one in await _evaluate(agent, env, held_out, stage)]
+    """Have each agent roll out each held-out task once, greedily, and return the results.
+
+    Agents at seats do so together. An agent with several seats has the results of its first one.
+    """
+    if policies.seats:
+        with stage("eval", "evaluation", items=len(held_out), unit="held-out tasks"):
+            groups = await roll_out_seats(policies.seats, env, held_out, round_=None)
+        return _results([one for one in groups if one.seat == policies.agents[one.agent].seats[0]])
+    found: list[Evaluation] = []
+    for agent in policies.agents.values():
+        whose = "" if agent.name == AGENT else f" of {agent.name}"
+        with stage("eval", f"evaluation{whose}", items=len(held_out), unit="held-out tasks"):
+            found += _results(await agent.solve(env, held_out))
+    return found
 
 
-async def _evaluate(
-    agent: Agent, env: Environment, held_out: Sequence[Task], stage: Stages
-) -> list[Evaluation]:
-    whose = "" if agent.name == AGENT else f" of {agent.name}"
-    with stage("eval", f"evaluation{whose}", items=len(held_out), unit="held-out tasks"):
-        groups = await agent.solve(env, held_out)
+def _results(groups: Sequence[Group]) -> list[Evaluation]:
     return [
         Evaluation(
             task_id=group.task.id,
@@ -244,11 +259,12 @@ class Producer:
         groups = await self._attempted(number, chosen, back, stage)
         new = pool.joined(groups, written)
         wanted = in_round(config.curriculum, number, config.run.rounds)
-        batches = score_batches(contexts, proposals, groups, wanted)
+        batches = score_batches(contexts, proposals, leading(groups), wanted)
         selection = select(batches, wanted, generator(pool.seed, "shuffled", number))
         replayed, profile = pool.replayed(number, groups, tasks), pool.profile
         probed = {} if predicted is None else predicted.metrics(candidates, [group.task for group in groups])
         probed |= pool.observe(number, groups, {task.id for task in new}, predicted)
+        counted = self.policies.of_task(entered)
         sampler, elsewhere = self.policies.agent.sampler, simulator.tokens_sampled_elsewhere()
         return Produced(
             number=number,
@@ -267,7 +283,7 @@ class Producer:
                 **probed,
                 **_skills(pool.stats.profile()),
                 **named_by_agent({name: _skills(own.profile()) for name, own in pool.own_stats.items()}),
-                **({"agent/eval_at_shift": fmean(one.success for one in entered)} if entered else {}),
+                **({"agent/eval_at_shift": fmean(one.success for one in counted)} if counted else {}),
                 **(_scored_only(generations, new) if config.simulator.scores_without_training else {}),
             },
             seconds=stage.seconds,
@@ -278,7 +294,7 @@ class Producer:
         """Evaluate the agents in another environment, if this is the first round in it."""
         if not self.pool.enter(number) or not self.pool.config.run.eval_every:
             return []
-        return await evaluate(self.policies.agents.values(), self.pool.env, self.pool.held_out, stage)
+        return await evaluate(self.policies, self.pool.env, self.pool.held_out, stage)
 
     async def _gated(
         self,
@@ -331,18 +347,28 @@ class Producer:
         stage: Stages,
     ) -> list[Group]:
         """Roll out the tasks of a round, and substitutes for candidates whose rewards all agree."""
-        groups, tasks, agents = list[Group](), [*chosen.new, *chosen.base, *back], self.policies.agents
+        groups, tasks = list[Group](), [*chosen.new, *chosen.base, *back]
         while tasks:
-            assigned, found = self.pool.assigned(tasks), list[Group]()
-            items = sum(len(own) * agents[name].config.rollouts for name, own in assigned.items())
-            with stage("rollout", "rollouts", items=items, unit="rollouts"):
-                for name, own in assigned.items():
-                    if own:
-                        found += await agents[name].roll_out(self.pool.env, own, round_=number)
+            found = await self._rolled_out(number, tasks, stage)
             groups += found
-            tasks = chosen.instead_of(found)
+            tasks = chosen.instead_of(leading(found))
         await self.policies.check_samples()
         return groups
+
+    async def _rolled_out(self, number: int, tasks: Sequence[Task], stage: Stages) -> list[Group]:
+        """Roll out tasks with the agents at their seats, or with each agent on its own."""
+        agents, seats = self.policies.agents, self.policies.seats
+        if seats:
+            items = len(tasks) * self.policies.agent.config.rollouts
+            with stage("rollout", "rollouts", items=items, unit="rollouts"):
+                return await roll_out_seats(seats, self.pool.env, tasks, round_=number)
+        assigned, found = self.pool.assigned(tasks), list[Group]()
+        items = sum(len(own) * agents[name].config.rollouts for name, own in assigned.items())
+        with stage("rollout", "rollouts", items=items, unit="rollouts"):
+            for name, own in assigned.items():
+                if own:
+                    found += await agents[name].roll_out(self.pool.env, own, round_=number)
+        return found
 
 
 Update = Callable[[], Coroutine[Any, Any, Mapping[str, float]]]
@@ -426,11 +452,12 @@ class Learner:
         whom = "the agent" if agent.name == AGENT else agent.name
         with stage("agent_update", f"update of {whom}", items=sequences, unit="sequences"):
             metrics = await agent.learn(batch, round_=number, rounds=self.config.run.rounds)
-        guided = sum(group.task.id in known for group in groups)
+        told = leading(groups)  # demonstrations are of an agent's first seat
+        guided = sum(group.task.id in known for group in told)
         return {
             **metrics,
             "agent/zero_advantage_rate": zero_advantage_rate(groups, config),
-            "agent/guided_rate": guided / len(groups) if groups else 0.0,
+            "agent/guided_rate": guided / len(told) if told else 0.0,
             "agent/replayed": float(len(known) - guided),
             "agent/imitated": float(sum(datum.loss == "nll" for datum in batch.data)),
         }

@@ -25,7 +25,7 @@ from genenv.runs.store.store import PoolStore
 from genenv.seeding import generator
 from genenv.settings import is_own
 from genenv.simulator.policy import make_contexts
-from genenv.types import Context, Group, JsonObject, Profile, Proposal, Seed, Task
+from genenv.types import Context, Group, JsonObject, Profile, Proposal, Seed, Task, leading
 
 
 class Tasks(Protocol):
@@ -49,7 +49,9 @@ class TaskPool:
         self.taught = [name for name, agent in config.population.items() if agent.train] or [
             *config.population
         ]
-        """The agents for whom tasks are written: those that are trained, or all if none is."""
+        """The agents for whom tasks are written: those that are trained, or all if none is. With seats it is
+        the leading one, whose success is that of the task."""
+        self.taught = list(config.seated.values())[:1] or self.taught
         self.chooser = self._seed_chooser()
         self.predictors = {name: one for name in several or config.population if (one := self._predictor())}
         """What predicts the success rates of each agent, by name; empty if predictions are off."""
@@ -147,17 +149,18 @@ class TaskPool:
         Returns:
             Metrics of the predictions' error.
         """
-        self.stats.observe(groups)
+        counted = leading(groups)
+        self.stats.observe(counted)
         for name, stats in self.own_stats.items():
             stats.observe([group for group in groups if group.agent == name])
-        self.replay.observe(number, groups)
+        self.replay.observe(number, counted)
         if self.chooser is not None:
-            self.chooser.observe([group for group in groups if group.task.id in new])
+            self.chooser.observe([group for group in counted if group.task.id in new])
         if predicted is None:
             return {}
         errors = dict[str, list[float]]()
         for name, predictor in self.predictors.items():
-            own = [group for group in groups if group.agent == name]
+            own = [group for group in counted if group.agent == name]
             for metric, value in predictor.observe(predicted, own).items():
                 errors.setdefault(metric, []).append(value)
         return {metric: fmean(values) for metric, values in errors.items()}

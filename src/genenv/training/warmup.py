@@ -93,7 +93,8 @@ class SupervisedWarmup:
             )
         taught = taught[: config.steps * config.batch]  # later ones are in no step
         sampler = self.agent.sampler
-        given = [await demonstrate(self.env, sampler, task) for task in taught]
+        seen = [await self.agent.seen(self.env, task, number) for number, task in enumerate(taught)]
+        given = [await demonstrate(env, sampler, task) for env, task in seen]
         reasons = [one for one in given if isinstance(one, str)]
         _tell_left_out("agent", reasons, len(taught), sampler.context_tokens)
         return checked, [datum for one in given if not isinstance(one, str) for datum in one]

@@ -19,7 +19,7 @@ from genenv.backends.settings import EMBEDDED, TINY
 from genenv.chat.tool_calls import read_calls
 from genenv.runs.store.codec import from_text
 from genenv.runs.store.database import Database
-from genenv.types import Json
+from genenv.types import Json, seat_of
 from genenv.viewer.folders import NotFound
 from genenv.viewer.lists import VERDICT, of_seed, relatives
 
@@ -325,6 +325,8 @@ class TracePage:
     """What the page of a trajectory shows."""
 
     trace: Row
+    seat: str
+    """The agent's seat, as the id has it; empty without seats."""
     task: Row
     asked: list[Told]
     messages: list[Told]
@@ -395,12 +397,14 @@ def trace_page(db: Database, id_: str, texts: Texts, advantage: Callable[[str], 
         found = ADVANTAGES[name]([float(row["reward"]) for row in valid])
         values = {int(row["n"]): value for row, value in zip(valid, found, strict=True)}
     messages, group = conversation(trace["messages"]), [int(row["n"]) for row in rows]
-    oracle = strings(task["oracle"])
+    first_seat = not messages or messages[0].role == "assistant"  # a later seat has a prompt of its own
+    oracle = strings(task["oracle"]) if first_seat else []
     replies = [one.content for one in messages if one.role == "assistant"]
     return TracePage(
         trace=trace,
+        seat=seat_of(id_),
         task=task,
-        asked=conversation(task["messages"]),
+        asked=conversation(task["messages"]) if first_seat else [],
         messages=messages,
         replies=_replies(trace, texts, messages),
         before=before,

@@ -127,6 +127,26 @@ def test_solutions_in_the_models_own_form_of_calls_succeed(tmp_path: Path) -> No
         assert talker.tools[0], "the environment's tools are offered"
 
 
+def test_a_model_may_play_another_seat_than_the_first(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text('environment.name = "guess_who"\nenvironment.brief = true\n')
+    benchmark = HeldOut(HeldOutConfig(config=str(tmp_path / "c.toml"), seat="answerer"))
+    item = benchmark.load(DataFolder(None), "all")[0]
+    talker = Recited(*["y"] * 4)
+    answer = asyncio.run(benchmark.attempt(item, talker))
+    row = str(item.data.spec["p"]).split(",")[int(str(item.data.spec["s"]))]
+    assert talker.heard[0][0]["content"].startswith(
+        "".join(f"{i + 1}{'ny'[int(f)]}" for i, f in enumerate(row))
+    )
+    first = benchmark.grade(item, answer)
+    assert first == benchmark.grade(item, answer)  # the replies alone are graded alike
+    assert 0 <= first.measures["reward"] <= 1
+    wrong = HeldOut(HeldOutConfig(config=str(tmp_path / "c.toml"), seat="judge"))
+    with pytest.raises(
+        UsageError, match=r"held_out\.seat is 'judge', but the seats of guess_who are asker, answerer"
+    ):
+        wrong.load(DataFolder(None), "all")
+
+
 def test_replies_are_asked_for_among_the_choices_of_their_turn() -> None:
     class Chosen(Recited):
         given: list[list[str]]
