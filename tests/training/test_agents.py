@@ -6,18 +6,17 @@ import importlib.util
 import json
 import subprocess
 import sys
-import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from equal_runs import contents, groups_of, killed, metrics
 from genenv.config.run import load_config, parse_config
 from genenv.errors import UsageError
-from genenv.runs.checkpoint import COMMITTED, MANIFEST
 from genenv.runs.store.store import PoolStore
-from genenv.types import Group, TaskBatch
+from genenv.types import TaskBatch
 from genenv.viewer import rounds, tasks
 from genenv.viewer.curves import charts
 from genenv.viewer.folders import Runs, reading
@@ -70,26 +69,6 @@ def train(out: Path, *more: str, text: str = TWO, resume: bool = False) -> str:
     file.write_text(text, encoding="utf-8")
     words = [word for one in more for word in ("--set", one)]
     return succeeds("train", file, *words, "--out", out, *(["--resume"] if resume else [])).stderr
-
-
-def metrics(path: Path) -> list[dict[str, float]]:
-    lines = map(json.loads, (path / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
-    return [{name: value for name, value in line.items() if not name.startswith("time/")} for line in lines]
-
-
-def contents(path: Path) -> dict[str, object]:
-    """All that two equal runs have in common."""
-    with PoolStore.open(path / "pool.db", create=False) as store:
-        found: dict[str, object] = {"store": store.digest(), "damage": store.damage(whole=True)}
-    files = [one for one in (path / "checkpoints").rglob("*") if one.is_file()]
-    kept = [one for one in files if one.name not in (MANIFEST, COMMITTED)]
-    found |= {one.relative_to(path).as_posix(): one.read_bytes() for one in kept}
-    return found | {"metrics": metrics(path)}
-
-
-def groups_of(path: Path, number: int) -> tuple[Group, ...]:
-    with PoolStore.open(path / "pool.db", create=False) as store:
-        return store.groups(number)
 
 
 def batches_of(path: Path, number: int) -> tuple[TaskBatch, ...]:
@@ -217,26 +196,6 @@ INSTANTS = {
     "after the commit": ("genenv.runs.folder:mark_committed", 3),
 }
 """In round 2: a function, and the call of it in which the process ends."""
-DIES = """
-    import importlib, os, sys
-    place, call = sys.argv.pop(1), int(sys.argv.pop(1))
-    module, _, path = place.partition(":")
-    owner, (*outer, name) = importlib.import_module(module), path.split(".")
-    for one in outer:
-        owner = getattr(owner, one)
-    function, calls = getattr(owner, name), 0
-
-    def dies(*values, **options):
-        global calls
-        calls += 1
-        if calls == call:
-            os._exit(9)
-        return function(*values, **options)
-
-    setattr(owner, name, dies)
-    from genenv.cli.app import main
-    main()
-"""
 
 
 @pytest.mark.slow
@@ -245,10 +204,7 @@ def test_a_run_killed_at_any_instant_goes_on_to_the_same_end(
     whole: Path, tmp_path: Path, instant: str
 ) -> None:
     (tmp_path / "two.toml").write_text(TWO, encoding="utf-8")
-    place, call = INSTANTS[instant]
-    words = [place, str(call), "train", str(tmp_path / "two.toml"), "--out", str(tmp_path / "run")]
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(DIES), *words], capture_output=True)
-    assert done.returncode == 9, done.stderr.decode()
+    killed(tmp_path / "two.toml", tmp_path / "run", *INSTANTS[instant])
     with PoolStore.open(tmp_path / "run" / "pool.db", create=False) as store:
         assert store.last_round() == (2 if instant == "after the commit" else 1)
     succeeds("train", "--resume", "--out", tmp_path / "run")

@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import subprocess
-import sys
-import textwrap
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from equal_runs import contents, groups_of, killed, metrics
 from genenv.algorithms.advantages import grpo_credit
 from genenv.algorithms.settings import GrpoConfig
 from genenv.backends.scripted import ScriptedSampler
@@ -23,7 +21,6 @@ from genenv.environments.base import Environment, SeatView
 from genenv.environments.guard import guarded
 from genenv.environments.guess_who import GuessWho, GuessWhoConfig
 from genenv.rollout.driver import Player, Sampling, roll_out_seats
-from genenv.runs.checkpoint import COMMITTED, MANIFEST
 from genenv.runs.store.store import PoolStore
 from genenv.types import Group, StopReason, Task, leading, seat_of
 from genenv.viewer import tasks
@@ -227,26 +224,6 @@ def train(out: Path, *more: str, text: str = TWO) -> str:
     return succeeds("train", file, *words, "--out", out).stderr
 
 
-def metrics(path: Path) -> list[dict[str, float]]:
-    lines = map(json.loads, (path / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
-    return [{name: value for name, value in line.items() if not name.startswith("time/")} for line in lines]
-
-
-def contents(path: Path) -> dict[str, object]:
-    """All that two equal runs have in common."""
-    with PoolStore.open(path / "pool.db", create=False) as store:
-        found: dict[str, object] = {"store": store.digest(), "damage": store.damage(whole=True)}
-    files = [one for one in (path / "checkpoints").rglob("*") if one.is_file()]
-    kept = [one for one in files if one.name not in (MANIFEST, COMMITTED)]
-    found |= {one.relative_to(path).as_posix(): one.read_bytes() for one in kept}
-    return found | {"metrics": metrics(path)}
-
-
-def groups_of(path: Path, number: int) -> tuple[Group, ...]:
-    with PoolStore.open(path / "pool.db", create=False) as store:
-        return store.groups(number)
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("runs") / "whole"
@@ -327,34 +304,6 @@ INSTANTS = {
     "after the commit": ("genenv.runs.folder:mark_committed", 3),
 }
 """In round 2: a function, and the call of it in which the process ends."""
-DIES = """
-    import importlib, os, sys
-    place, call = sys.argv.pop(1), int(sys.argv.pop(1))
-    module, _, path = place.partition(":")
-    owner, (*outer, name) = importlib.import_module(module), path.split(".")
-    for one in outer:
-        owner = getattr(owner, one)
-    function, calls = getattr(owner, name), 0
-
-    def dies(*values, **options):
-        global calls
-        calls += 1
-        if calls == call:
-            os._exit(9)
-        return function(*values, **options)
-
-    setattr(owner, name, dies)
-    from genenv.cli.app import main
-    main()
-"""
-
-
-def killed(out: Path, place: str, call: int, *more: str) -> None:
-    (out.parent / "two.toml").write_text(TWO, encoding="utf-8")
-    words = [place, str(call), "train", str(out.parent / "two.toml"), "--out", str(out)]
-    words += [word for one in more for word in ("--set", one)]
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(DIES), *words], capture_output=True)
-    assert done.returncode == 9, done.stderr.decode()
 
 
 @pytest.mark.slow
@@ -362,7 +311,8 @@ def killed(out: Path, place: str, call: int, *more: str) -> None:
 def test_a_run_killed_at_any_instant_goes_on_to_the_same_end(
     whole: Path, tmp_path: Path, instant: str
 ) -> None:
-    killed(tmp_path / "run", *INSTANTS[instant])
+    (tmp_path / "two.toml").write_text(TWO, encoding="utf-8")
+    killed(tmp_path / "two.toml", tmp_path / "run", *INSTANTS[instant])
     with PoolStore.open(tmp_path / "run" / "pool.db", create=False) as store:
         assert store.last_round() == (2 if instant == "after the commit" else 1)
     succeeds("train", "--resume", "--out", tmp_path / "run")
@@ -376,7 +326,8 @@ def test_two_seats_learn_and_a_run_killed_between_their_updates_ends_alike(tmp_p
     assert {name: first[name] != last[name] for name in first} == {"truth": True, "seeker": True}
     line = metrics(tmp_path / "run")[-1]
     assert line["agents/truth/steps"] > 0 < line["agents/seeker/steps"]
-    killed(tmp_path / "other", "genenv.agent.policy:Agent.learn", 4, *TINY)
+    (tmp_path / "two.toml").write_text(TWO, encoding="utf-8")
+    killed(tmp_path / "two.toml", tmp_path / "other", "genenv.agent.policy:Agent.learn", 4, *TINY)
     succeeds("train", "--resume", "--out", tmp_path / "other")
     assert contents(tmp_path / "other") == contents(tmp_path / "run")
 
