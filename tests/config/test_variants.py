@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from genenv.config.run import as_tables, load_config, parse_config
-from genenv.config.tables import flat, merged
+from genenv.config.tables import apply_override, flat, merged
 from genenv.config.variants import VARIANTS, with_variant
 from genenv.curriculum.replay import Replay
 from genenv.curriculum.settings import PRESETS, STEPS
@@ -157,3 +157,10 @@ def test_a_variant_that_there_is_not_is_refused_by_name(tmp_path: Path) -> None:
 def test_every_variant_is_described() -> None:
     assert all(variant.about and not variant.about.endswith(".") for variant in VARIANTS.values())
     assert parse_config({"variant": "an older name"}).variant == "an older name"
+
+
+def test_an_override_of_one_run_does_not_change_the_variant_of_the_next() -> None:
+    before = parse_config(with_variant({}, "paper"))
+    document = with_variant({}, "paper")
+    apply_override(document, f"simulator.contexts={before.simulator.contexts + 1}")
+    assert parse_config(with_variant({}, "paper")) == before

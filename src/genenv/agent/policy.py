@@ -86,8 +86,8 @@ class NamedAgentConfig(AgentConfig, frozen=True):
     model: str | None = Field(default=None, min_length=1, json_schema_extra=PLACE)
     """Base model of this agent; default: `policy.model`."""
     checkpoint: str | None = Field(default=None, min_length=1)
-    """First weights of this agent, those of an agent in a checkpoint of another run: `RUN`, `RUN@ROUND` or
-    `RUN@ROUND:NAME`. It then has no warm-up."""
+    """First weights of this agent, those of an agent in a checkpoint of another run: `RUN`, `RUN@ROUND`,
+    `RUN:NAME` or `RUN@ROUND:NAME`. It then has no warm-up."""
 
     @property
     def warms_up(self) -> bool:

@@ -73,6 +73,8 @@ class Opened(Backend):
     """The sampler of each role, by role name."""
     trainers: Mapping[str, Trainer]
     """The trainer of each role, by role name."""
+    reply_tokens: int = 0
+    """Tokens of the longest reply of an agent, where that is known; agents with a lower limit are refused."""
 
 
 Open = Callable[[PolicyConfig, Sequence[Role], Environment, int], Opened]

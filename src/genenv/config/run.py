@@ -6,6 +6,7 @@ one sentence.
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -227,9 +228,11 @@ class RunConfig(Settings, frozen=True):
         """Refuse settings that several agents cannot have, and rewards of agents that there are not."""
         rates, names = self.curriculum, list(self.agents)
         if strange := [name for name in rates.regret_agents if name not in names]:
+            close = difflib.get_close_matches(strange[0], names, n=1)
             raise ValueError(
                 f"curriculum.regret_agents names {strange[0]!r}, but the agents are "
-                f"{', '.join(names) or 'one without a name'}; add a section [agents.{strange[0]}]"
+                f"{', '.join(names) or 'one without a name'}; "
+                + (f"did you mean {close[0]!r}?" if close else f"add a section [agents.{strange[0]}]")
             )
         if len(names) < 2:
             if rates.agents_reward != "mean":
@@ -289,8 +292,8 @@ class RunConfig(Settings, frozen=True):
         if name in names or (name == AGENT and len(names) == 1):
             return name if name in names else names[0]
         raise UsageError(
-            f"the agents of {self.run.name} are {', '.join(names)}, and none is {name}; name one of them, as "
-            f"in runs/{self.run.name}:{names[0]}"
+            f"{self.run.name} has the agents {', '.join(names)}; name one of them after a colon, as in "
+            f"runs/{self.run.name}:{names[0]}"
         )
 
     def later_environment(self) -> BaseModel | None:

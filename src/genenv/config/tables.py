@@ -169,13 +169,17 @@ def flat(tables: JsonObject) -> dict[str, Json]:
 
 
 def merged(beneath: Mapping[str, Json], above: Mapping[str, Json]) -> dict[str, Json]:
-    """Merge two nested tables; values of `above` override those of `beneath`."""
-    found = dict(beneath)
+    """Merge two nested tables; values of `above` override those of `beneath`. The result shares no table."""
+    found: dict[str, Json] = dict(beneath)
+    for key, value in beneath.items():
+        if isinstance(value, Mapping):
+            found[key] = merged(value, {})
     for key, value in above.items():
         below = found.get(key)
-        found[key] = (
-            merged(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
-        )
+        if isinstance(value, Mapping):
+            found[key] = merged(below if isinstance(below, Mapping) else {}, value)
+        else:
+            found[key] = value
     return found
 
 

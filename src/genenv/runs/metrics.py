@@ -537,11 +537,15 @@ def summarise(run: Path) -> list[str]:
         "valid tasks of the simulator: " + (_from_to(valid) or "no round played"),
         "mean p_hat in the last third of the rounds: "
         + (f"{fmean(p_hats):.2f} (target band {low:g} to {high:g})" if p_hats else "none"),
-        "new tasks with mixed outcomes, the only ones with a GRPO signal: "
-        + _share(late_values(metrics, "tasks/mixed")),
+        _mixed(config.agent.algorithm) + _share(late_values(metrics, "tasks/mixed")),
         f"rounds: {len(played)}, new tasks: {new}, {tokens}",
         time,
     ]
+
+
+def _mixed(algorithm: str) -> str:
+    told = "new tasks with mixed outcomes"
+    return f"{told}: " if algorithm == "ppo" else f"{told}, the only ones with a GRPO signal: "
 
 
 def _total(metrics: Mapping[int, Mapping[str, float]], name: str) -> float:

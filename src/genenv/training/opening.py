@@ -166,6 +166,11 @@ def build_players(config: RunConfig, env: Environment) -> Policies:
                 f"agent.algorithm is 'ppo', but backend {config.policy.backend!r} has no value function: set "
                 "policy.backend to 'ppo', or agent.algorithm to 'grpo'"
             )
+        if own.max_new_tokens < opened.reply_tokens:
+            raise UsageError(
+                f"agent.max_new_tokens is {own.max_new_tokens}, which cuts trajectories of "
+                f"{opened.reply_tokens - 1} steps off: set it to {opened.reply_tokens}"
+            )
     agents = [
         Agent(
             opened.samplers[name],

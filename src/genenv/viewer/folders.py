@@ -86,7 +86,9 @@ class Run:
         return found if len(found) > 1 else []
 
     def advantage_of(self, agent: str) -> str:
-        """Return the setting `advantage` of an agent."""
+        """Return the setting `advantage` of an agent; "" where a value network computes advantages."""
+        if self.text("agent.algorithm") == "ppo":
+            return ""
         own = self.settings.get(f"agents.{agent}")
         if isinstance(own, Mapping):
             return str(cast(Mapping[str, object], own).get("advantage", ""))

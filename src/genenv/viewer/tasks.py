@@ -458,10 +458,7 @@ Replay = Callable[
     [Mapping[str, object], Json, Sequence[str]],
     Sequence[tuple[str, str, Sequence[tuple[str, str, str]]]] | None,
 ]
-"""Settings of a run, payload of a task, replies -> the fields of a `CallChange` for each call.
-
-None if they cannot be executed.
-"""
+"""Settings, payload of a task, replies -> fields of a `CallChange` for each call; None if they cannot run."""
 
 
 def changes(
@@ -493,12 +490,12 @@ def texts_of(backend: str, model: str, caches: Sequence[Path]) -> Texts:
     """Return a function from token ids to texts, with the tokenizer on this machine if there is one.
 
     Args:
-        backend: `policy.backend` of the run; the tokens of `scripted` are bytes.
+        backend: `policy.backend` of the run; the tokens of `scripted` are bytes, those of `ppo` actions.
         model: `policy.model` of the run.
         caches: folders that may hold the model's folder.
     """
-    if backend == "scripted":
-        return _bytes
+    if known := {"scripted": _bytes, "ppo": actions}.get(backend):
+        return known
     names = {EMBEDDED: "SmolLM2-135M-Instruct*", TINY: "tiny-*"}
     hub = f"models--{escape(model.replace('/', '--'))}/snapshots/*"
     places = [Path(model)] if Path(model).is_absolute() else []
@@ -537,6 +534,13 @@ def _bytes(ids: Sequence[int]) -> list[str]:
             found.append(held.decode(errors="replace") if whole else "")
             held = b"" if whole else held
     return found
+
+
+def actions(ids: Sequence[int]) -> list[str]:
+    """Return the numbers of a policy network's actions, whose tokens follow those of bytes."""
+    from genenv.environments.control.simulation import MOST, UNIT  # imports numpy, and few pages need it
+
+    return [f"{(one - END - 1 - MOST) / UNIT:g} " if one > END else _bytes([one])[0] for one in ids]
 
 
 _TEXTS = {

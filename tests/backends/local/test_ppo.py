@@ -29,6 +29,7 @@ from genenv.errors import DataError, RolloutError, UpdateSkipped
 from genenv.rollout.driver import Sampling, demonstration, roll_out
 from genenv.sampling import SampleRequest
 from genenv.types import Group, Message
+from genenv.viewer.tasks import actions
 from typed import refused, succeeds
 
 CONFIG = PolicyConfig(backend="ppo", context_tokens=1024, ppo=PpoConfig(hidden=16))
@@ -336,3 +337,13 @@ def test_the_agent_of_a_run_is_no_language_model_elsewhere(tmp_path: Path) -> No
 def test_a_run_learns_to_swing_up(tmp_path: Path) -> None:
     succeeds("train", "pendulum", "--out", str(tmp_path / "run"), "--set", "run.rounds=40")
     assert metrics(tmp_path / "run")[-1]["agent/eval_success"] > 0.3
+
+
+def test_a_limit_that_cuts_trajectories_is_refused(tmp_path: Path) -> None:
+    said = refused("train", "pendulum", "--set", "agent.max_new_tokens=90", "--out", tmp_path / "run")
+    assert "agent.max_new_tokens is 90, which cuts trajectories of 120 steps off: set it to 121" in said
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_viewer_reads_the_tokens_as_actions() -> None:
+    assert actions((FIRST + 1071, FIRST - 547, END)) == ["1.071 ", "-0.547 ", "⏹"]

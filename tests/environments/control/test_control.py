@@ -7,7 +7,7 @@ import random
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -26,6 +26,7 @@ from genenv.environments.control.simulation import (
     written,
 )
 from genenv.environments.control.systems import SCALARS, SYSTEMS, Parameter, Pendulum, find_system
+from genenv.errors import UsageError
 from genenv.gate.gate import examined
 from genenv.types import JsonObject, Lineage, Origin, Profile, Rejection, RejectReason, Task
 
@@ -297,3 +298,39 @@ def test_a_trajectory_is_drawn_as_a_film_strip(name: str) -> None:
 def test_nothing_is_drawn_of_what_cannot_be_read_or_is_not_ours(line: str, reply: str) -> None:
     task = load_environment("control", ControlConfig()).held_out()[0]
     assert film_of(line.replace("{level}", str(task.payload["level"])), reply) == ""
+
+
+class Crane(Pendulum):
+    """A system with mistakes: each test makes one."""
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"step": lambda self, state, *rest: state[:1]}, "`start` returns 2 numbers and `step` 1"),
+        ({"step": lambda self, state, action, physics, xp: physics["motor"]}, "KeyError: 'motor'"),
+        ({"quality": lambda self, *rest: float("nan")}, "numbers that are not finite"),
+        ({"observe": lambda self, state, physics, xp: [[1.0], [2.0]]}, "TypeError"),
+    ],
+)
+def test_a_system_of_ones_own_with_a_mistake_is_one_sentence(
+    changes: dict[str, Any], sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, function in changes.items():
+        monkeypatch.setattr(Crane, name, function)
+    find_system.cache_clear()
+    with pytest.raises(ValidationError, match="cannot be used") as caught:
+        ControlConfig(system=f"{__name__}:Crane")
+    assert sentence in str(caught.value)
+    find_system.cache_clear()
+
+
+def test_controllers_that_solve_nothing_are_named() -> None:
+    class Idle(Pendulum):
+        def controllers(self, physics: Any) -> Iterator[Any]:
+            yield lambda state: 0.0
+
+    env = Control(ControlConfig(base_tasks=2))
+    env.system = Idle()
+    with pytest.raises(UsageError, match=r"none of the system's controllers solves \d+.*write better"):
+        env.seeds()

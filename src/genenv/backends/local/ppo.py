@@ -424,6 +424,7 @@ def open_ppo(config: PolicyConfig, roles: Sequence[Role], env: Environment, seed
         },
         settled=rest.settled or config,
         scores_written=True,
+        reply_tokens=max(sampler.system.steps for sampler in samplers.values()) + 1,
     )
 
 

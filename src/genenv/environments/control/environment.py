@@ -152,20 +152,23 @@ class Control(QuestionEnvironment):
         Raises:
             UsageError: hardly any draw is one.
         """
-        found = 0
+        found = unsolved = 0
         for draw in range(50 * number):
             rng = generator(0, "control", self.settings.system, name, draw)
             physics = {name: rng.choice(values) for name, values in self.values.items()}
             start = self._start(physics, rng, held_out=held_out)
             level = Level(system=self.settings.system, physics=physics, start=start)
-            if self._solution(level) is not None and not self._is_trivial(level, rng):
+            if self._solution(level) is None:
+                unsolved += 1
+            elif not self._is_trivial(level, rng):
                 yield f"{name}-{found:04d}", self.spec.model_validate({**physics, "start": start})
                 found += 1
             if found == number:
                 return
         raise UsageError(
-            f"environment.values: of {50 * number} tasks drawn from these values only {found} are solved by "
-            "a controller and not by random actions; add other values"
+            f"of {50 * number} tasks of {self.settings.system} with uniformly drawn parameters only {found} "
+            f"can be used: none of the system's controllers solves {unsolved}, and random actions solve "
+            f"{50 * number - unsolved - found}; write better controllers, or set other environment.values"
         )
 
     def _start(
@@ -221,7 +224,7 @@ class Control(QuestionEnvironment):
             return Rejection(RejectReason.ORACLE_FAILS, f"Nobody is known to solve it: {why}")
         question = (
             f"{self.job} Reply with at most {self.system.steps} numbers, one for each time step: the torque "
-            "or force as a share of the largest, from -1 to 1."
+            "or force as a share of the largest, from -1 to 1. Numbers beyond count as -1 or 1."
         )
         return Task(
             id=task_id,

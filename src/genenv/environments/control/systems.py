@@ -11,6 +11,7 @@ Shapes: N = trajectories.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import random
 from abc import ABC, abstractmethod
@@ -18,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple, TypeAlias, cast
 
-from genenv.errors import UsageError, unknown_name
+from genenv.errors import GenenvError, UsageError, unknown_name
 from genenv.plugins import load, own_part
 from genenv.settings import is_own
 
@@ -457,9 +458,50 @@ def find_system(name: str) -> System:
     if is_own(name):
         own = cast(type[System], own_part("environment.system", name, methods=_NEEDED))
         try:
-            return own()
-        except (TypeError, AttributeError) as error:  # a method of a base class is missing, or `env_id`
-            raise UsageError(f"environment.system is {name!r}, which cannot be used: {error}") from error
+            found = own()
+            _try_out(found)
+        except (GenenvError, KeyboardInterrupt):
+            raise
+        except Exception as error:
+            raise UsageError(
+                f"environment.system is {name!r}, which cannot be used: {type(error).__name__}: {error}"
+            ) from error
+        return found
     if name not in SYSTEMS:
         raise unknown_name("system", name, [*SYSTEMS, *_MUJOCO])
     return SYSTEMS[name]()
+
+
+def _try_out(system: System) -> None:
+    """Take one step of a user-defined system with the easiest values, as a trajectory and as arrays.
+
+    Raises:
+        ValueError: the number of a state's numbers changes, or something is not finite.
+        Exception: whatever the user's code raises.
+    """
+    import numpy as np
+
+    physics = {name: one.values[0] for name, one in system.parameters.items()}
+    start = system.start(physics, random.Random(0))
+    controllers = list(itertools.islice(system.controllers(physics), 1))
+    action = controllers[0](start) if controllers else 0.0
+    state = system.step(start, action, physics, SCALARS)
+    if len(state) != len(start):
+        raise ValueError(f"`start` returns {len(start)} numbers and `step` {len(state)}")
+    seen = [
+        *state,
+        system.quality(state, physics, SCALARS),
+        *system.observe(state, physics, SCALARS),
+    ]
+    if not all(map(math.isfinite, seen)):
+        raise ValueError(f"the first step leads to numbers that are not finite: {seen}")
+    _ = system.reached(state, physics, SCALARS), system.failed(state, physics)
+    many = {name: np.array([value, value], dtype=float) for name, value in physics.items()}
+    rows = system.step(tuple(np.array([one, one], dtype=float) for one in start), np.zeros(2), many, np)
+    _ = system.reached(rows, many, np), system.failed(rows, many)
+    for what, value in (
+        ("quality", system.quality(rows, many, np)),
+        ("observe", system.observe(rows, many, np)[0]),
+    ):
+        if np.shape(value) not in ((2,), ()):
+            raise ValueError(f"`{what}` of two trajectories has the shape {np.shape(value)}, not (2,)")
