@@ -26,13 +26,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from turns import machine, resident_kib, say
 
-from genenv.agent.policy import AgentConfig
+from genenv.agent.policy import Agent, AgentConfig
+from genenv.algorithms.datum import UpdateBatch
 from genenv.backends.scripted import ScriptedSampler, ScriptedTrainer
 from genenv.config.run import RunConfig, dump_toml, load_config, parse_config
 from genenv.environments import load_environment
@@ -111,7 +111,7 @@ def make(options: argparse.Namespace) -> None:
     folder = RunFolder.create(options.run, dump_toml(config))
     begin = time.perf_counter()
     written = tasks_of(env, options.distinct, random.Random(0))
-    loop = CoEvolution(config, env, made_up_players(options), folder)
+    loop = CoEvolution(config, env, random_players(options), folder)
     loop.pool.gate.admit = admitting(written, random.Random(1))
     loop.run()
     seconds = time.perf_counter() - begin
@@ -177,25 +177,35 @@ def admitting(tasks: Iterator[Task], rng: random.Random) -> Callable[..., list[P
     return admit
 
 
-class _MadeUp(UntrainedSource):
-    """Both players at once: what they write is random."""
+class _Noise:
+    """Random tokens and log-probabilities, fifty draws of each."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
-        self.config = AgentConfig()
-        self.attempts, self.rng = options.attempts, random.Random(2)
-        self.sampler, self.trainer = ScriptedSampler(lambda prompt, rng: ""), ScriptedTrainer()
-        draws = (tuple(self.rng.randrange(50_000) for _ in range(options.tokens)) for _ in range(50))
-        self.ids = list(draws)
-        self.logprobs = [tuple(-self.rng.random() for _ in range(options.tokens)) for _ in range(50)]
+    def __init__(self, tokens: int) -> None:
+        self.rng = random.Random(2)
+        self._ids = [tuple(self.rng.randrange(50_000) for _ in range(tokens)) for _ in range(50)]
+        self._logprobs = [tuple(-self.rng.random() for _ in range(tokens)) for _ in range(50)]
+
+    def ids(self) -> tuple[int, ...]:
+        return self.rng.choice(self._ids)
+
+    def logprobs(self) -> tuple[float, ...]:
+        return self.rng.choice(self._logprobs)
+
+
+class _RandomSource(UntrainedSource):
+    """A simulator whose tokens are random."""
+
+    def __init__(self, noise: _Noise) -> None:
+        self.noise = noise
 
     async def propose(self, env: Environment, contexts: Sequence[Context]) -> list[Generation]:
         return [
             Generation(
                 id=f"{context.id}-g{number}",
                 context_id=context.id,
-                prompt_ids=self.rng.choice(self.ids),
-                token_ids=self.rng.choice(self.ids),
-                logprobs=self.rng.choice(self.logprobs),
+                prompt_ids=self.noise.ids(),
+                token_ids=self.noise.ids(),
+                logprobs=self.noise.logprobs(),
                 text="a spec would stand here",
                 finished=True,
             )
@@ -203,36 +213,41 @@ class _MadeUp(UntrainedSource):
             for number in range(4)
         ]
 
-    async def roll_out(
-        self, env: Environment, tasks: Sequence[Task], *, round_: int, **_: object
-    ) -> list[Group]:
+
+class _RandomAgent(Agent):
+    """An agent whose tokens are random. It solves each task at a random rate, and learns nothing."""
+
+    def __init__(self, noise: _Noise, config: AgentConfig) -> None:
+        super().__init__(ScriptedSampler(lambda prompt, rng: ""), ScriptedTrainer(), config, seed=0)
+        self.noise = noise
+
+    async def roll_out(self, env: Environment, tasks: Sequence[Task], *, round_: int) -> list[Group]:
         return [self.group(task, f"r{round_}") for task in tasks]
 
-    async def solve(self, env: Environment, tasks: Sequence[Task], **_: object) -> list[Group]:
+    async def solve(self, env: Environment, tasks: Sequence[Task]) -> list[Group]:
         return [self.group(task, "eval") for task in tasks]
 
-    async def solutions(self, *_: object) -> dict[str, Trace]:
+    async def solutions(
+        self, env: Environment, groups: Sequence[Group], others: Sequence[Task] = ()
+    ) -> dict[str, Trace]:
         return {}
 
-    async def learn(self, *_: object, **__: object) -> dict[str, float]:
+    async def learn(self, batch: UpdateBatch, *, round_: int, rounds: int) -> Mapping[str, float]:
         return {}
 
     def group(self, task: Task, of: str) -> Group:
-        rate = self.rng.random()
-        return Group(
-            task=task,
-            traces=tuple(self.trace(task, f"{of}-{task.id}-{n}", rate) for n in range(self.attempts)),
-        )
+        rate, names = self.noise.rng.random(), [f"{of}-{task.id}-{n}" for n in range(self.config.rollouts)]
+        return Group(task=task, traces=tuple(self.trace(task, name, rate) for name in names))
 
     def trace(self, task: Task, name: str, rate: float) -> Trace:
-        ids, success = self.rng.choice(self.ids), self.rng.random() < rate
+        ids, success = self.noise.ids(), self.noise.rng.random() < rate
         said = task.oracle if success else ("I do not know.",)
         return Trace(
             id=name,
             task_id=task.id,
             token_ids=ids,
             sampled=(True,) * len(ids),
-            logprobs=self.rng.choice(self.logprobs),
+            logprobs=self.noise.logprobs(),
             prompt_tokens=0,
             messages=tuple(Message(role="assistant", content=reply) for reply in said),
             reward=float(success),
@@ -242,9 +257,10 @@ class _MadeUp(UntrainedSource):
         )
 
 
-def made_up_players(options: argparse.Namespace) -> Policies:
-    player: Any = _MadeUp(options)
-    return Policies(agent=player, simulator=player)
+def random_players(options: argparse.Namespace) -> Policies:
+    noise = _Noise(options.tokens)
+    agent = _RandomAgent(noise, AgentConfig(rollouts=options.attempts))
+    return Policies(agent=agent, simulator=_RandomSource(noise))
 
 
 def measure_report(options: argparse.Namespace) -> None:
@@ -277,7 +293,7 @@ def resumed(options: argparse.Namespace) -> CoEvolution:
     folder = RunFolder.open(options.run)
     config: RunConfig = load_config(folder.config)
     env = load_environment(config.environment.name, config.environment.settings)
-    loop = CoEvolution(config, env, made_up_players(options), folder)
+    loop = CoEvolution(config, env, random_players(options), folder)
     loop.run()  # all rounds are committed: it resumes, and plays none
     return loop
 
