@@ -18,7 +18,7 @@ from genenv.errors import UsageError
 from genenv.runs.store.store import PoolStore
 from genenv.types import TaskBatch
 from genenv.viewer import rounds, tasks
-from genenv.viewer.curves import charts
+from genenv.viewer.curves import charts, numbers
 from genenv.viewer.folders import Runs, reading
 from typed import refused, succeeds
 
@@ -180,6 +180,14 @@ def test_pages_of_the_viewer_name_the_agents(whole: Path) -> None:
     assert [one.agent for one in both] == ["strong", "weak"]
     (held_out,) = (chart for chart in charts(run) if chart["title"] == "Held-out success")
     assert "success, weak" in held_out["said"]
+    (regret,) = (chart for chart in charts(run) if chart["title"] == "Regret")
+    assert regret["section"] == "Are the tasks at the agent's level?"
+    assert run.band is None  # half of the rollouts need not succeed for a regret
+    first, last = metrics(whole)[0], metrics(whole)[-1]
+    assert numbers(run)["held-out success"] == "; ".join(
+        f"{name} {first[f'agents/{name}/eval_success']:.2f} → {last[f'agents/{name}/eval_success']:.2f}"
+        for name in ("strong", "weak")
+    )
     held_out_tasks = reading(run, lambda db: rounds.evaluated(db, (1, 3))).after
     assert {task.tried for task in held_out_tasks} == {2}
 

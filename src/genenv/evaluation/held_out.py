@@ -25,13 +25,13 @@ from genenv.environments.mixture import member_of
 from genenv.errors import ContextOverflow, UsageError
 from genenv.evaluation.base import Grade, Graded, Item, PlainBenchmark
 from genenv.evaluation.data import DataFolder
-from genenv.evaluation.models import run_of
+from genenv.evaluation.models import NamedPolicy, named_policy
 from genenv.rollout.driver import UNFINISHED, EpisodeOver, play
 from genenv.runs.folder import RunFolder
 from genenv.settings import Settings
 from genenv.statistics import Figure
 from genenv.texts import masked
-from genenv.types import Json, JsonObject, Message, StopReason, Task, Verdict
+from genenv.types import AGENT, Json, JsonObject, Message, StopReason, Task, Verdict
 
 TASKS = "held_out_tasks"
 """The name of the tasks' hash in a summary's `data`."""
@@ -128,8 +128,8 @@ class HeldOutConfig(Settings, frozen=True):
     config: str | None = Field(default=None, min_length=1)
     """Instead of a run: a TOML file with the environment and its settings, as for `genenv train`."""
     seat: str | None = Field(default=None, min_length=1)
-    """In an environment with seats, the seat that the model plays; left out, the first one. Code plays the
-    others."""
+    """In an environment with seats, the seat that the model plays; left out, the seat of that agent in the
+    run, or the first one. Code plays the others."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -170,13 +170,14 @@ class HeldOut(PlainBenchmark):
         given = cast(HeldOutConfig, settings)
         if given.run is not None or given.config is not None:
             return given
-        run = run_of(policy)
-        if run is None:
+        named = named_policy(policy)
+        if named is None:
             raise UsageError(
                 f"{masked(policy)} is of no run, so nothing says whose held-out tasks to ask; add --set "
                 "held_out.run=runs/demo, or --set held_out.config=FILE.toml for an environment without a run"
             )
-        return given.model_copy(update={"run": run.as_posix()})
+        seat = given.seat or _seat_of(named)
+        return given.model_copy(update={"run": named.run.as_posix(), "seat": seat})
 
     def load(self, data: DataFolder, split: str) -> Sequence[Item]:
         """Return the environment's held-out tasks as items, and record their hash among those of files.
@@ -260,6 +261,16 @@ class HeldOut(PlainBenchmark):
             "context_tokens": self._limits.context_tokens,
             "episode_timeout_s": self._limits.timeout_s,
         }
+
+
+def _seat_of(named: NamedPolicy) -> str | None:
+    """Return the first seat of an agent in the run that trained it; None if it has none."""
+    config = load_config(RunFolder.open(named.run).config)
+    if not config.seated or named.policy not in (AGENT, *config.population):
+        return None
+    agent = config.agent_named(named.policy)
+    seats = environment_seats(config.environment.name)
+    return next(seat for seat in seats if config.seated.get(seat) == agent)
 
 
 def _item(env: Environment, task: Task) -> Item:

@@ -55,6 +55,7 @@ _CHARTS: Mapping[str, Sequence[tuple[str, str, str, Lines]]] = {
             "band",
             {"curriculum/p_hat_mean": "mean p̂", "tasks/mixed": "tasks with mixed outcomes"},
         ),
+        ("Regret", "difference", "line", {"curriculum/regret": "success of the strong agent minus the weak"}),
         (
             "Length",
             "tokens",
@@ -437,8 +438,13 @@ def rewards(db: Database, round_: int | None) -> Rewards | None:
 def numbers(run: Run) -> dict[str, str]:
     """Return the headline numbers of a run as text by label; those that were not measured are left out."""
     late = late_p_hats(run.rounds)
+    of_agents = [
+        f"{name} {change}"
+        for name, metric in _of_agents(run, "agent/eval_success")
+        if (change := _change(list(run.series(metric).values())))
+    ]
     found = {
-        "held-out success": _held_out_change(run),
+        "held-out success": "; ".join(of_agents) or _held_out_change(run),
         "valid rate": _change(list(run.series("simulator/valid_rate").values())),
         "late mean p̂": f"{fmean(late):.2f}" if late else "",
         "success in training": "" if late else _change(list(run.series("agent/success_rate").values())),

@@ -132,7 +132,9 @@ class Run:
 
     @property
     def band(self) -> tuple[float, float] | None:
-        """The range in which the mean success rate of a round should be."""
+        """The range in which the mean success rate of a round should be; None if the reward is no mean."""
+        if self.text("curriculum.agents_reward") not in ("", "mean"):
+            return None
         alpha = self.settings.get("curriculum.alpha")
         return target_band(alpha) if isinstance(alpha, int | float) and 0 <= alpha <= 1 else None
 

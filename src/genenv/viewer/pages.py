@@ -85,7 +85,9 @@ TERMS = {
     "the later one alone.",
     "mix, within": "two parts of a change of success: other kinds of tasks were rolled out, or tasks of the "
     "same kinds were solved more or less often.",
-    "R_env": "the simulator's reward for a batch of tasks: the nearer p̂ is to alpha, the higher.",
+    "R_env": "the simulator's reward for a batch of tasks: the nearer p̂ is to alpha, the higher; or what "
+    "curriculum.env_reward and curriculum.agents_reward name instead.",
+    "regret": "of a task: success of the strong agent minus that of the weak one.",
     "base task": "a task of the environment's own data, which the simulator varies.",
     "alarms": "sentences about what usually means that a run goes wrong.",
     "KL": "how far a policy has moved from its start, in nats per token.",

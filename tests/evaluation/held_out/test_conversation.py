@@ -140,6 +140,13 @@ def test_a_model_may_play_another_seat_than_the_first(tmp_path: Path) -> None:
     first = benchmark.grade(item, answer)
     assert first == benchmark.grade(item, answer)  # the replies alone are graded alike
     assert 0 <= first.measures["reward"] <= 1
+    run = '[environment]\nname = "guess_who"\nseats = {asker = "seeker", answerer = "helper"}\n'
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.toml").write_text(f"{run}[agents.seeker]\ntrain = false\n[agents.helper]\n")
+    (tmp_path / "run" / "pool.db").touch()
+    for agent, seat in {"seeker": "asker", "helper": "answerer"}.items():
+        of_run = HeldOut.settled(HeldOutConfig(), f"{tmp_path / 'run'}:{agent}")
+        assert of_run == HeldOutConfig(run=(tmp_path / "run").as_posix(), seat=seat)
     wrong = HeldOut(HeldOutConfig(config=str(tmp_path / "c.toml"), seat="judge"))
     with pytest.raises(
         UsageError, match=r"held_out\.seat is 'judge', but the seats of guess_who are asker, answerer"

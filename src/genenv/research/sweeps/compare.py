@@ -334,8 +334,8 @@ def rows(comparison: Comparison) -> Iterator[tuple[str, ...]]:
             "" if one.budget == AT_THE_END else f"{one.amount:,.0f}",
             one.one,
             one.other,
-            f"{one.means[0]:.1%}",
-            f"{one.means[1]:.1%}",
+            f"{one.means[0]:z.1%}",
+            f"{one.means[1]:z.1%}",
             *one.cells(".1f", scale=100),
         )
 
@@ -362,7 +362,7 @@ def _contrast_text(one: BudgetContrast) -> str:
         shown = f"{found.needed} seeds would show it" if found.needed else held_out
         settled = f"; if this is the true difference, {shown}"
     return (
-        f"{one.one} against {one.other}, {where}: {one.means[0]:.1%} and {one.means[1]:.1%}, "
+        f"{one.one} against {one.other}, {where}: {one.means[0]:z.1%} and {one.means[1]:z.1%}, "
         f"{100 * found.value:+.1f} points ({100 * found.low:+.1f} to {100 * found.high:+.1f}, "
         f"p {p_word(one.adjusted)}, {counted(found.seeds, 'seed')}): {one.verdict()}{settled}."
     )
