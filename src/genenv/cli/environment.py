@@ -41,7 +41,7 @@ Name = Annotated[
     typer.Argument(
         metavar="ENVIRONMENT",
         help="An environment's name, package.module:Class for one of your own, an environment of others "
-        "(openenv:http://HOST:PORT, verifiers:TASKSET), or a run's TOML file.",
+        "(openenv:http://HOST:PORT, verifiers:TASKSET, textarena:GAME), or a run's TOML file.",
     ),
 ]
 Number = Annotated[int, typer.Option("--n", min=1, help="How many tasks of each kind to look at.")]

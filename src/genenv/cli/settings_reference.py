@@ -48,6 +48,8 @@ decides anew what is not there, lets `--set` change the rest, and the change is 
 A relative path to a model or a file is read from the folder where the command is typed, and kept whole.
 """
 
+_GAMES = "textarena:GAME"
+
 _SEVERAL = """One of several agents, with one simulator. It has all settings of `[agent]`, whose values it
 inherits, and these:"""
 
@@ -69,8 +71,9 @@ def render_reference() -> str:
         parts.append(_section(section, pairs))
     own = [(f"agents.NAME.{key}", field) for key, field in _of_named_agents()]
     parts.append(f"## `[agents.NAME]`\n\n{_SEVERAL}\n\n{_rows(own)}")
-    for name in (*environment_names(), "path/to/bundle", "openenv:http://HOST:PORT", "verifiers:TASKSET"):
-        left_out = () if environment_seats(name) else ("environment.seats",)
+    of_others = ("openenv:http://HOST:PORT", "verifiers:TASKSET", _GAMES)
+    for name in (*environment_names(), "path/to/bundle", *of_others):
+        left_out = () if name == _GAMES or environment_seats(name) else ("environment.seats",)
         own = [
             pair
             for pair in all_settings(name)

@@ -2,7 +2,7 @@
 
 A name takes one of four forms: the name that a distribution registers (`genenv.plugins`), such as
 `household`; the path of an environment's folder, `path/to/folder`; a class, `package.module:Class`; or an
-environment of another library, `openenv:http://HOST:PORT` or `verifiers:TASKSET`.
+environment of another library, `openenv:http://HOST:PORT`, `verifiers:TASKSET` or `textarena:GAME`.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ _FOLDER = "folder"
 _ENVIRONMENTS: Mapping[str, str] = parts("environments")
 _KINDS: Mapping[str, str] = parts("environment_kinds")
 """Kind -> class, called with the settings and with the folder or the text after the colon."""
+
+_PLACES = {"openenv": "http://HOST:PORT", "verifiers": "a taskset", "textarena": "a game"}
 
 _PARTS = {*Environment.__annotations__, *(name for name in vars(Environment) if not name.startswith("_"))}
 """Attributes and methods that the class of an environment must have."""
@@ -68,9 +70,10 @@ def environment_seats(name: str) -> tuple[str, ...]:
     Raises:
         UsageError: there is no such environment.
     """
-    kind, _ = _kind_and_place(environment_name(name))
+    kind, where = _kind_and_place(environment_name(name))
     made = _environment_class(environment_name(name)) if kind is None else load(_KINDS[kind])
-    return tuple(getattr(made, "seats", ()))
+    of_place = getattr(made, "seats_of", None)
+    return tuple(getattr(made, "seats", ()) if of_place is None else of_place(where))
 
 
 def load_environment(name: str, settings: BaseModel | None = None) -> Environment:
@@ -111,7 +114,7 @@ def _kind_and_place(name: str) -> tuple[str | None, str]:
         return None, ""
     if not where.strip():
         raise UsageError(
-            f"environment {name!r}: say which one, {'http://HOST:PORT' if kind == 'openenv' else 'a taskset'}"
+            f"environment {name!r}: say which one, {_PLACES.get(kind, 'its name')}, after the colon"
         )
     return kind, where
 

@@ -111,10 +111,15 @@ def by_field(options: Options, pick: Callable[[str, Sequence[Json]], Json]) -> J
     """
     chosen: dict[str, Json] = {}
     for name in options[0]:
-        value = pick(name, list(dict.fromkeys(value for one in options for value in one[name])))
+        value = pick(name, list({_key(value): value for one in options for value in one[name]}.values()))
         chosen[name] = value
         options = [one for one in options if value in one[name]]
     return chosen
+
+
+def _key(value: Json) -> object:
+    """Return what is equal for equal values; lists and tables cannot be keys themselves."""
+    return json.dumps(value, sort_keys=True) if isinstance(value, list | dict) else value
 
 
 def at_random(options: Options, rng: random.Random) -> JsonObject:

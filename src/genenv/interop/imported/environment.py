@@ -219,7 +219,7 @@ class Start:
 
 
 class RemoteRollout(ABC):
-    """One rollout in an environment of another library; implemented for OpenEnv and verifiers."""
+    """One rollout in an environment of another library; implemented for OpenEnv, verifiers and TextArena."""
 
     messages: tuple[Message, ...] = ()
     """The messages before the next reply."""
@@ -461,13 +461,18 @@ class ImportedEnvironment(ABC):
             self._verdicts.popitem(last=False)
 
     def verdict(self, rollout: RemoteRollout) -> Verdict:
+        """Return the verdict on a rollout; see `graded`."""
+        total = rollout.total
+        return self.graded(total, rollout.explanation, ended=rollout.done)
+
+    def graded(self, total: float, explanation: str, *, ended: bool) -> Verdict:
         """Return the verdict: the environment's reward scaled to [0, 1], and success by `success_at`."""
-        settings, total = self.settings, rollout.total
+        settings = self.settings
         if not math.isfinite(total):
             return failed(f"The environment gave the reward {total}.")
         share = (total - settings.reward_low) / (settings.reward_high - settings.reward_low)
-        solved = total > 0 and rollout.done if settings.success_at == 0 else total >= settings.success_at
-        said = rollout.explanation or f"The environment gives {total:g}."
+        solved = total > 0 and ended if settings.success_at == 0 else total >= settings.success_at
+        said = explanation or f"The environment gives {total:g}."
         return Verdict(reward=min(1.0, max(0.0, share)), success=solved, explanation=said)
 
     def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:

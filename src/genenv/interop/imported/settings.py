@@ -1,4 +1,4 @@
-"""Settings of environments of other libraries (OpenEnv, verifiers), and of datasets."""
+"""Settings of environments of other libraries (OpenEnv, verifiers, TextArena), and of datasets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Table = dict[str, JsonValue]
 
 
 class ImportedConfig(Settings, frozen=True):
-    """Settings shared by OpenEnv and verifiers environments."""
+    """Settings shared by environments of OpenEnv, verifiers and TextArena."""
 
     vary: Table = Field(default_factory=dict)
     """Parameters that the simulator sets: a list of values for each name; tables may be nested."""
@@ -87,6 +87,18 @@ class VerifiersConfig(ImportedConfig, frozen=True):
     """Further settings of verifiers' environment, in the form of its configuration files."""
     step_s: float = Field(default=120.0, ge=0.1, le=86_400)
     """Seconds that an answer may take; after that the rollout fails."""
+
+
+class TextArenaConfig(ImportedConfig, frozen=True):
+    """Settings of a game of TextArena: `[environment] name = "textarena:GAME"`. It has no tools."""
+
+    seeds: int = Field(default=1000, ge=1, le=1_000_000_000)
+    """Training tasks begin with a seed below this. Held-out tasks use other seeds."""
+    system: str = ""
+    """The system message of every player; empty: none."""
+    legal_moves: bool = False
+    """Whether the only replies are legal moves, for games whose moves are words or numbers in brackets. They
+    are found by trying moves on a copy of the game."""
 
 
 class DatasetConfig(Settings, frozen=True):

@@ -1,0 +1,358 @@
+"""Games of TextArena as environments: `[environment] name = "textarena:TicTacToe-v0"`.
+
+A task is a game, the arguments that it is made with, and a seed. In games of several players each player is
+a seat: agents play the seats that `environment.seats` gives them, and code plays the others by random legal
+moves. `player-0` moves first. It needs the package `textarena` (0.7).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import importlib
+import io
+import random
+import re
+import threading
+from collections.abc import Generator, Mapping, Sequence
+from types import ModuleType
+from typing import Any, ClassVar, cast
+
+import numpy as np
+from pydantic import BaseModel
+
+from genenv.environments.base import Ask, Episode, SeatedEpisode
+from genenv.errors import RolloutError, UsageError, first_line, unknown_name
+from genenv.interop.imported.environment import (
+    RANDOM_WORDS,
+    ImportedEnvironment,
+    RemoteRollout,
+    Space,
+    Start,
+    start_of,
+)
+from genenv.interop.imported.settings import TextArenaConfig
+from genenv.types import Message, Task, Verdict
+
+_RAW = "-raw"
+"""End of the id of a game whose observations come as single messages, not as one text."""
+_MOST_PLAYERS = 15
+_HELD_OUT_SEED = 1_000_000_000
+"""The seed of the first held-out task, above all seeds of training tasks."""
+_MOVE = re.compile(r"\[[^\[\]\n]{1,40}\]")
+"""A move in the form that nearly all games read."""
+_NUMBERS = [f"[{i}]" for i in range(30)] + [f"[{i} {j}]" for i in range(10) for j in range(10)]
+"""Moves that are tried where the texts of a game name fewer than two legal ones."""
+_MOST_MOVES = 10_000
+_RANDOM = threading.Lock()
+
+_Closed = tuple[Mapping[int, float] | None, Mapping[int, Mapping[str, object]]]
+"""What a game returns at its end: rewards, and what is known of each player."""
+
+
+@contextlib.contextmanager
+def _random_state(own: list[Any]) -> Generator[None]:
+    """Run code of a game with the game's own state of the global random generators; keep what it prints.
+
+    Games draw from the generators of `random` and numpy, so games at the same time would disturb each other.
+    """
+    with _RANDOM:
+        before = random.getstate(), np.random.get_state()
+        if own:
+            random.setstate(own[0])
+            np.random.set_state(own[1])
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):
+                yield
+        finally:
+            own[:] = random.getstate(), np.random.get_state()
+            random.setstate(before[0])
+            np.random.set_state(before[1])
+
+
+class Game:
+    """A game in progress. Its players are numbered from 0 by the order of the first round of moves."""
+
+    def __init__(self, name: str, start: Start, players: int) -> None:
+        """Begin a game.
+
+        Args:
+            name: of the game, such as `TicTacToe-v0`.
+            start: the arguments that the game is made with, and its seed.
+            players: the number of players.
+
+        Raises:
+            RolloutError: the game cannot begin. The message says why.
+        """
+        self._name, self._players, self._state = name, players, list[Any]()
+        self._seed, self._moves = start.number or 0, 0
+        self.done = False
+        with self._call("begin"):
+            random.seed(self._seed)
+            np.random.seed(self._seed % 2**32)
+            self._env = _textarena().make(f"{name}{_RAW}", **start.given)
+            self._env.reset(num_players=players, seed=self._seed)
+        self._first: int = self._env.state.current_player_id
+        self._texts = [""] * players
+        """All that each player has been told."""
+
+    @contextlib.contextmanager
+    def _call(self, what: str) -> Generator[None]:
+        try:
+            with _random_state(self._state):
+                yield
+        except Exception as error:
+            sentence = f"TextArena's {self._name} cannot {what}: {type(error).__name__}: {first_line(error)}"
+            raise RolloutError(sentence) from error
+
+    def told(self) -> tuple[int, Message]:
+        """Return the player whose turn it is, and what this player is told since its last turn."""
+        with self._call("go on"):
+            number, found = self._env.get_observation()
+        if not isinstance(found, str):
+            roles = cast("Mapping[int, str]", getattr(self._env.state, "role_mapping", None) or {})
+            parts = [
+                text if sender < 0 else f"[{roles.get(sender, f'Player {sender}')}] {text}"
+                for sender, text, _ in found
+                if sender != number
+            ]
+            found = "\n".join(part for part in parts if part.strip())
+        text, player = found.strip() or "It is your turn.", (number - self._first) % self._players
+        self._texts[player] += f"{text}\n"
+        return player, Message(role="user", content=text)
+
+    def move(self, text: str) -> None:
+        """Make the move of the player whose turn it is."""
+        self._moves += 1
+        if self._moves > _MOST_MOVES:
+            raise RolloutError(f"TextArena's {self._name} has not ended after {_MOST_MOVES:,} moves")
+        with self._call("take this move"):
+            self.done = bool(self._env.step(action=text)[0])
+
+    def legal_moves(self, player: int) -> list[str]:
+        """Return legal moves of the player whose turn it is, each tried on a copy of the game.
+
+        Moves are tried that the game's texts name, in brackets as nearly all games read them. If fewer than
+        two of these are legal, numbers in brackets are tried too.
+        """
+        named = sorted(set(_MOVE.findall(self._texts[player])))
+        found = list(filter(self._accepts, named))
+        return found if len(found) > 1 else [*found, *filter(self._accepts, _NUMBERS)]
+
+    def random_move(self, player: int) -> str:
+        """Return a random legal move of the player whose turn it is.
+
+        Raises:
+            RolloutError: no legal move was found.
+        """
+        if found := self.legal_moves(player):
+            return random.Random(f"{self._seed}/{self._moves}").choice(found)
+        raise RolloutError(
+            f"no legal move of TextArena's {self._name} was found, so code cannot play {seat_name(player)}; "
+            "give this seat an agent in environment.seats"
+        )
+
+    def _accepts(self, text: str) -> bool:
+        with contextlib.suppress(Exception), _random_state(list(self._state)):
+            other = copy.deepcopy(self._env)
+            number, errors = other.state.current_player_id, other.state.error_count
+            other.step(action=text)
+            invalid = other.state.game_info[number].get("invalid_move")
+            return not invalid and other.state.error_count <= errors
+        return False
+
+    def outcome(self, player: int) -> tuple[float, str]:
+        """Return a player's reward in TextArena, and the reason for the end of the game."""
+        with self._call("end"):
+            rewards, info = cast(_Closed, self._env.close())
+        number = (player + self._first) % self._players
+        return (rewards or {}).get(number, 0.0), str(info[number].get("reason") or "")
+
+
+def seat_name(player: int) -> str:
+    """Return the name of a player's seat: `player-0` moves first."""
+    return f"player-{player}"
+
+
+@functools.cache
+def _textarena() -> ModuleType:
+    """Return the module `textarena`.
+
+    Raises:
+        UsageError: it is not installed, or cannot be imported.
+    """
+    try:
+        return importlib.import_module("textarena")
+    except ImportError as error:
+        raise UsageError(
+            f"games of TextArena need its package: pip install 'textarena>=0.7.4' ({first_line(error)})"
+        ) from error
+
+
+@functools.cache
+def players_of(name: str) -> int:
+    """Return the fewest players of a game.
+
+    Raises:
+        UsageError: there is no such game, or it cannot begin on this machine.
+    """
+    known = _textarena().envs.registration.ENV_REGISTRY
+    games = [one.removesuffix(_RAW) for one in known if one.endswith(_RAW)]
+    if name not in games:
+        raise unknown_name("game of TextArena", name, games)
+    problem = ""
+    for players in range(1, _MOST_PLAYERS + 1):
+        try:
+            Game(name, Start(given={}, number=0), players)
+        except RolloutError as error:
+            of_number = isinstance(error.__cause__, AssertionError)
+            problem = problem or ("" if of_number else str(error))
+        else:
+            return players
+    raise UsageError(problem or f"TextArena's {name} accepts no number of players up to {_MOST_PLAYERS}")
+
+
+class TextArena(ImportedEnvironment):
+    """A game of TextArena as an environment.
+
+    Args:
+        settings: see `TextArenaConfig`.
+        game: the game, such as `TicTacToe-v0`.
+    """
+
+    name: ClassVar[str] = "textarena"
+    config: ClassVar[type[BaseModel]] = TextArenaConfig
+    thing: ClassVar[str] = "game"
+
+    def __init__(self, settings: TextArenaConfig | None, game: str) -> None:
+        chosen = settings or TextArenaConfig()
+        super().__init__(chosen, Space(chosen.vary, "seed", chosen.seeds), _HELD_OUT_SEED)
+        self.game, self.players = game, players_of(game)
+        self.chosen, self.seats = chosen, self.seats_of(game)
+
+    @staticmethod
+    def seats_of(game: str) -> tuple[str, ...]:
+        """Return the seats of a game; none if it has one player."""
+        players = players_of(game)
+        return tuple(map(seat_name, range(players))) if players > 1 else ()
+
+    @property
+    def about(self) -> str:
+        """See `ImportedEnvironment`."""
+        return f"The game is {self.game} of TextArena."
+
+    def begin(self, start: Start) -> RemoteRollout:
+        """Begin a game in which code plays all but the first player; see `ImportedEnvironment`."""
+        return _WithCode(self, start)
+
+    def fresh(self, start: Start) -> Game:
+        """Begin a game."""
+        return Game(self.game, start, self.players)
+
+    def first(self, message: Message) -> tuple[Message, ...]:
+        """Return the first messages of a player, with the system message of the settings."""
+        said = self.chosen.system
+        return (Message(role="system", content=said), message) if said else (message,)
+
+    def choices(self, game: Game, player: int) -> Sequence[str]:
+        """Return the replies that a player can give: its legal moves, if only these are allowed."""
+        return game.legal_moves(player) if self.chosen.legal_moves else ()
+
+    def episode(self, task: Task) -> Episode:
+        """Return a fresh game with a seat for each player."""
+        return _Match(self, task)
+
+    def result(self, game: Game, player: int) -> tuple[float, str]:
+        """Return a player's reward and the reason; a game that did not end has the lowest reward."""
+        if not game.done:
+            return self.settings.reward_low, "The game has not ended."
+        reward, reason = game.outcome(player)
+        return reward, f"TextArena gives {reward:g}. {reason}".strip()
+
+
+class _WithCode(RemoteRollout):
+    """A game of one policy, the first player; code plays the others."""
+
+    def __init__(self, env: TextArena, start: Start) -> None:
+        self._env, self._game = env, env.fresh(start)
+        self._receive()
+        self.messages = env.first(self.messages[0]) if self.messages else ()
+
+    def _receive(self) -> None:
+        """Play for the others until it is the first player's turn."""
+        self.done, self.messages = self._game.done, ()
+        while not self.done:
+            player, message = self._game.told()
+            if player == 0:
+                self.messages, self.choices = (message,), self._env.choices(self._game, player)
+                return
+            self._game.move(self._game.random_move(player))
+            self.done = self._game.done
+
+    @property
+    def total(self) -> float:
+        """See `RemoteRollout`."""
+        reward, self.explanation = self._env.result(self._game, 0)
+        return reward
+
+    def reply(self, text: str) -> None:
+        """See `RemoteRollout`."""
+        self._game.move(text)
+        self._receive()
+
+    def random_reply(self, rng: random.Random) -> str:
+        """See `RemoteRollout`. Random moves may beat other players, so words are said that are none."""
+        return rng.choice((not self._env.seats and self.choices) or RANDOM_WORDS)
+
+    def close(self) -> None:
+        """See `RemoteRollout`."""
+
+
+class _Match(SeatedEpisode):
+    """A game with a seat for each player."""
+
+    def __init__(self, env: TextArena, task: Task) -> None:
+        self.seats = tuple(map(seat_name, range(env.players)))  # pyright: ignore[reportIncompatibleVariableOverride, reportAttributeAccessIssue] - a game's own
+        self.max_turns = env.settings.max_turns
+        self._env, self._task = env, task
+        self._game = env.fresh(start_of(task))
+        self._replies: dict[str, list[str]] = {seat: [] for seat in self.seats}
+        self.choices = cast("Sequence[str]", task.payload["choices"])
+        """The replies that the player whose turn it is can give; empty if any text is allowed."""
+
+    async def take_turns(self, asks: Mapping[str, Ask]) -> None:
+        """See `SeatedEpisode`. The game stops when a player has no replies left.
+
+        Raises:
+            RolloutError: the game failed, or began otherwise than when the task was built.
+        """
+        game = self._game
+        while not game.done:
+            player, message = game.told()
+            seat = self.seats[player]
+            own = self._replies[seat]
+            messages = (message,) if own else self._env.first(message)
+            if not any(self._replies.values()) and messages != self._task.messages:
+                raise RolloutError(
+                    f"TextArena's {self._env.game} began otherwise than before with the same seed; its tasks "
+                    "must begin alike whenever they are attempted"
+                )
+            if len(own) >= self.max_turns:
+                return
+            self.choices = self._env.choices(game, player)
+            own.append(await asks[seat](messages))
+            game.move(own[-1])
+
+    def coded(self, seat: str, messages: Sequence[Message]) -> str:
+        """See `SeatedEpisode`: a random legal move."""
+        return self._game.random_move(self.seats.index(seat))
+
+    def verdicts(self) -> Mapping[str, Verdict]:
+        """See `SeatedEpisode`."""
+        found = {
+            seat: self._env.graded(*self._env.result(self._game, player), ended=self._game.done)
+            for player, seat in enumerate(self.seats)
+        }
+        self._env.keep_verdict(self._task, self._replies[self.seats[0]], found[self.seats[0]])
+        return found
