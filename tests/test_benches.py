@@ -44,6 +44,7 @@ FAST = {
     "rarity_picture",
     "rows_picture",
     "imported",
+    "textarena_games",
     "own_tools",
     "tinker_cookbook",
     "memory_table",

@@ -52,9 +52,9 @@ class UpdateSkipped(GenenvError):
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of another library's error, short enough for one sentence."""
-    text = str(error).strip().splitlines()
-    return text[0][:_SHOWN] if text else type(error).__name__
+    """Return the first line of another library's error that has words, short enough for one sentence."""
+    lines = (line.strip() for line in str(error).splitlines())
+    return next((line[:_SHOWN] for line in lines if any(map(str.isalnum, line))), type(error).__name__)
 
 
 def disk_is_full(error: Exception) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
+import json
 import random
 import sys
 from collections.abc import Mapping, Sequence
@@ -177,11 +179,11 @@ def test_what_cannot_be_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None
         players_of("Debate-v0")
     with pytest.raises(UsageError, match=r"held-out task 0 .* cannot begin: TypeError"):
         opened("TicTacToe-v0", given={"size": 4}).held_out()
-    golf = opened("Golf-v0")
+    blotto = opened("ColonelBlotto-v0")
     with pytest.raises(
-        RolloutError, match="no legal move of TextArena's Golf-v0 was found, so code cannot play"
+        RolloutError, match="no legal move of TextArena's ColonelBlotto-v0 was found, so code cannot play"
     ):
-        played(golf, golf.held_out()[0], {})
+        played(blotto, blotto.held_out()[0], {})
     with pytest.raises(UsageError, match="say which one, a game, after the colon"):
         load_environment("textarena:")
     monkeypatch.setitem(sys.modules, "textarena", None)
@@ -235,3 +237,14 @@ def test_two_agents_play_each_other_in_a_run(tmp_path: Path) -> None:
     (tmp_path / "wrong.toml").write_text(RUN.replace("player-1", "player-2"))
     said = refused("train", tmp_path / "wrong.toml", "--out", tmp_path / "wrong")
     assert "player-2" in said
+
+
+def test_moves_of_code_have_the_rewards_that_textarena_itself_gives(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "bench"))
+    games = "TicTacToe-v0,KuhnPoker-v0,GuessTheNumber-v0"
+    importlib.import_module("textarena_games").main(["--seeds", "2", "--games", games])
+    sums = json.loads(capsys.readouterr().out.splitlines()[-1])["sums"]
+    assert sums["listed"] == sums["opened"] == sums["by_code"] == 3
+    assert sums["played"] == sums["alike_again"] == sums["ended"] == sums["equal"] == 6

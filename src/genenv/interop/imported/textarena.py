@@ -12,10 +12,11 @@ import copy
 import functools
 import importlib
 import io
+import itertools
 import random
 import re
 import threading
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any, ClassVar, cast
 
@@ -42,9 +43,11 @@ _HELD_OUT_SEED = 1_000_000_000
 """The seed of the first held-out task, above all seeds of training tasks."""
 _MOVE = re.compile(r"\[[^\[\]\n]{1,40}\]")
 """A move in the form that nearly all games read."""
-_NUMBERS = [f"[{i}]" for i in range(30)] + [f"[{i} {j}]" for i in range(10) for j in range(10)]
-"""Moves that are tried where the texts of a game name fewer than two legal ones."""
-_MOST_MOVES = 10_000
+_PLACE = re.compile(r"\d+|(?<![A-Za-z])[A-Za-z](?![A-Za-z])")
+"""A number or a single letter in a move, in whose place another one is tried."""
+_TRIES = 400
+"""Moves like those in the texts of a game that are tried where the texts name fewer than two legal ones."""
+_MOST_MOVES, _HALF = 10_000, 0.5
 _RANDOM = threading.Lock()
 
 _Closed = tuple[Mapping[int, float] | None, Mapping[int, Mapping[str, object]]]
@@ -112,12 +115,7 @@ class Game:
             number, found = self._env.get_observation()
         if not isinstance(found, str):
             roles = cast("Mapping[int, str]", getattr(self._env.state, "role_mapping", None) or {})
-            parts = [
-                text if sender < 0 else f"[{roles.get(sender, f'Player {sender}')}] {text}"
-                for sender, text, _ in found
-                if sender != number
-            ]
-            found = "\n".join(part for part in parts if part.strip())
+            found = "\n".join(filter(None, (_told(roles, number, one) for one in found)))
         text, player = found.strip() or "It is your turn.", (number - self._first) % self._players
         self._texts[player] += f"{text}\n"
         return player, Message(role="user", content=text)
@@ -131,14 +129,8 @@ class Game:
             self.done = bool(self._env.step(action=text)[0])
 
     def legal_moves(self, player: int) -> list[str]:
-        """Return legal moves of the player whose turn it is, each tried on a copy of the game.
-
-        Moves are tried that the game's texts name, in brackets as nearly all games read them. If fewer than
-        two of these are legal, numbers in brackets are tried too.
-        """
-        named = sorted(set(_MOVE.findall(self._texts[player])))
-        found = list(filter(self._accepts, named))
-        return found if len(found) > 1 else [*found, *filter(self._accepts, _NUMBERS)]
+        """Return legal moves of the player whose turn it is, each tried on a copy of the game."""
+        return sorted(set(self._legal(player, random.Random(f"{self._seed}/{self._moves}"))))
 
     def random_move(self, player: int) -> str:
         """Return a random legal move of the player whose turn it is.
@@ -146,12 +138,30 @@ class Game:
         Raises:
             RolloutError: no legal move was found.
         """
-        if found := self.legal_moves(player):
-            return random.Random(f"{self._seed}/{self._moves}").choice(found)
+        for move in self._legal(player, random.Random(f"{self._seed}/{self._moves}")):
+            return move
         raise RolloutError(
             f"no legal move of TextArena's {self._name} was found, so code cannot play {seat_name(player)}; "
             "give this seat an agent in environment.seats"
         )
+
+    def _legal(self, player: int, rng: random.Random) -> Iterator[str]:
+        """Yield legal moves in random order.
+
+        Moves are tried that the game's texts name, in brackets as nearly all games read them. If fewer than
+        two of these are legal, moves are tried that have other numbers and letters in the same places.
+        """
+        named = sorted(set(_MOVE.findall(self._texts[player])))
+        rng.shuffle(named)
+        legal = filter(self._accepts, named)
+        found = list(itertools.islice(legal, 2))
+        if len(found) < 2:
+            alike = {_like(rng.choice(named or ["[0]"]), rng) for _ in range(_TRIES)}
+            tried = sorted({*alike.difference(named), *found})
+            rng.shuffle(tried)
+            found, legal = [], filter(self._accepts, tried)
+        yield from found
+        yield from legal
 
     def _accepts(self, text: str) -> bool:
         with contextlib.suppress(Exception), _random_state(list(self._state)):
@@ -168,6 +178,28 @@ class Game:
             rewards, info = cast(_Closed, self._env.close())
         number = (player + self._first) % self._players
         return (rewards or {}).get(number, 0.0), str(info[number].get("reason") or "")
+
+
+def _told(roles: Mapping[int, str], player: int, entry: Sequence[object]) -> str:
+    """Return what a player is told by an entry of an observation: sender, text and type, in any order."""
+    sender = next((part for part in entry if isinstance(part, int)), -1)
+    text = next((part for part in entry if isinstance(part, str)), "")
+    if sender == player or not text.strip():
+        return ""
+    return text if sender < 0 else f"[{roles.get(sender, f'Player {sender}')}] {text}"
+
+
+def _like(move: str, rng: random.Random) -> str:
+    """Return a move with other numbers and single letters; a letter may stand for a number, too."""
+    numbers_alone = rng.random() < _HALF
+
+    def other(found: re.Match[str]) -> str:
+        number = str(rng.randrange(10 if rng.random() < _HALF else 30))
+        if numbers_alone or found[0].isdigit():
+            return number
+        return rng.choice("ABCDEFGHIJ" if found[0].isupper() else "abcdefghij")
+
+    return _PLACE.sub(other, move)
 
 
 def seat_name(player: int) -> str:
