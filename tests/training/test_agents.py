@@ -355,7 +355,6 @@ def test_agents_inherit_the_settings_of_agent_and_are_written_whole(whole: Path)
             "set curriculum.share_tasks to true",
         ),
         (TWO.replace("[simulator]", "candidates = 4\n[simulator]"), "only if each task is for one of them"),
-        (TWO.replace('"scripted"', '"vllm"'), "backend 'vllm' has one agent"),
         ("agents = 3\n", "'agents' is a section, not a value"),
         ("[agents]\nstrong = 3\n", "'agents.strong' is a value"),
         ('[curriculum]\nagents_reward = "minimum"\n', "which compares several agents"),

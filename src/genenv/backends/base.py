@@ -20,9 +20,6 @@ from genenv.errors import UsageError
 from genenv.plugins import load, parts
 from genenv.sampling import Sampler
 
-SEVERAL_AGENTS = ("local", "ppo", "scripted")
-"""Backends that can open several agents."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role:
@@ -91,12 +88,6 @@ def open_backend(config: PolicyConfig, roles: Sequence[Role], env: Environment, 
         raise UsageError(
             f"policy.backend is {config.backend!r}, and {torchrun.size()} processes train together while "
             "servers sample: set policy.backend='vllm', or start one process without torchrun"
-        )
-    agents = [role.name for role in roles if role.name != "simulator"]
-    if len(agents) > 1 and config.backend not in SEVERAL_AGENTS:
-        raise UsageError(
-            f"backend {config.backend!r} has one agent: leave out the sections [agents.NAME], or set "
-            "policy.backend to 'local'"
         )
     if config.backend == "tinker" and importlib.util.find_spec("tinker") is None:
         raise UsageError("a Tinker server is asked by the package tinker: pip install 'genenv[tinker]'")

@@ -25,7 +25,7 @@ from genenv.sampling import SampleRequest
 from genenv.servers.vllm import SamplingServer
 from lessons import imitated
 from policies_on_servers import HERE, lines_of, opened, played, request
-from typed import succeeds
+from typed import refused, succeeds
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 RUN = [
@@ -335,6 +335,22 @@ def test_addresses_are_read_in_the_order_of_names_without_what_is_none(tmp_path:
     remove_address(tmp_path, "never")
     assert read_addresses(tmp_path) == ("http://host:9", "http://host:2")
     assert read_addresses(tmp_path / "none") == ()
+
+
+@pytest.mark.long
+def test_two_agents_are_adapters_on_one_server(serve: Serve, tmp_path: Path) -> None:
+    two = tmp_path / "two.toml"
+    two.write_text((CONFIGS / "tiny.toml").read_text() + "\n[agents.one]\n[agents.two]\nlr = 1e-3\n")
+    named = ("--set", f'policy.vllm.addresses=["{serve(0).url}"]', "--set", "agent.guidance=all")
+    succeeds("train", two, *RUN, *named, "--out", tmp_path / "whole")
+    last = lines_of(tmp_path / "whole")[-1]
+    assert last["agents/one/steps"] > 0 < last["agents/two/steps"]
+    assert last["agents/one/loss"] != last["agents/two/loss"]
+    saved = tmp_path / "whole" / "checkpoints" / "round-0002"
+    assert {path.name for path in saved.iterdir() if path.is_dir()} == {"one", "two", "simulator"}
+    other = ("--set", "agents.two.model=tiny-2")
+    said = refused("train", two, *RUN, *named, *other, "--out", tmp_path / "other")
+    assert "leave out agents.two.model (tiny-2), or set policy.backend to 'local'" in said
 
 
 @pytest.mark.long

@@ -55,7 +55,8 @@ async def _open(service: Service, config: PolicyConfig, roles: Sequence[Role], s
     trainers: dict[str, TinkerTrainer] = {}
     facts: dict[str, Facts] = {}
     for role in roles:
-        source = (config.simulator_model or config.model) if role.name == "simulator" else config.model
+        named = config.simulator_model if role.name == "simulator" else role.model
+        source = named or config.model
         model = _served(service, config, source, list(lengths))
         if model not in formats:
             tokenizer = loading.load_tokenizer(loading.resolve(source))

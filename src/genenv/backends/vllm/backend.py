@@ -36,7 +36,7 @@ def open_vllm(config: PolicyConfig, roles: Sequence[Role], env: Environment, see
         UsageError: a model cannot be loaded on this machine, or a server cannot be reached, cannot load
             adapters, or serves another model.
     """
-    check_policies(config)
+    check_policies(config, roles)
     fleet = Fleet(config.vllm)
     cards = run_coroutine(lambda: _closing(fleet, fleet.meet()), _OPENING_S)
     here = open_on_all_ranks(config, roles, env, seed)

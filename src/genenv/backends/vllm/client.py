@@ -22,6 +22,7 @@ import aiohttp
 import pydantic_core
 from pydantic import BaseModel, Field, StrictFloat, StrictInt, StrictStr, ValidationError
 
+from genenv.backends.base import Role
 from genenv.backends.sampler_check import completion_problem
 from genenv.backends.settings import PolicyConfig
 from genenv.errors import RolloutError, UsageError, first_line
@@ -327,8 +328,8 @@ def why(error: BaseException | None) -> str:
     return "nothing" if error is None else (first_line(error) or type(error).__name__)
 
 
-def check_policies(policy: PolicyConfig) -> None:
-    """Refuse settings that servers cannot follow: both policies must be adapters on one base.
+def check_policies(policy: PolicyConfig, roles: Sequence[Role] = ()) -> None:
+    """Refuse settings that servers cannot follow: all policies must be adapters on one base.
 
     Raises:
         UsageError: a policy has another base, or full tuning is set.
@@ -338,6 +339,12 @@ def check_policies(policy: PolicyConfig) -> None:
             "servers hold one base and adapters on it: add --set policy.tuning=lora, and leave "
             "policy.simulator_model out"
         )
+    for role in roles:
+        if role.model not in (None, policy.model):
+            raise UsageError(
+                f"servers hold one base, {policy.model}, and adapters on it: leave out "
+                f"agents.{role.name}.model ({role.model}), or set policy.backend to 'local'"
+            )
 
 
 _SUFFIX = ".address"
