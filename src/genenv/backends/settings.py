@@ -134,7 +134,7 @@ class VllmConfig(Settings, frozen=True):
         default=0.0, ge=0, le=0.95, json_schema_extra=may_change("memory at a time changes no answer")
     )
     """Share of the device's memory for the vLLM that a run starts. 0: what the trainer leaves free, less 15%
-    of the device; without sleep half of what is free, on a CPU no more than the model and 4 GiB of KV cache
+    of the device; without sleep half of what is free, on a CPU no more than the model and 2 GiB of KV cache
     need."""
     sleep: bool = Field(default=True, json_schema_extra=may_change("memory at a time changes no answer"))
     """Whether the vLLM that a run starts frees its memory while the policies train (sleep mode), if its

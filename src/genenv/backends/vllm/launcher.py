@@ -187,7 +187,7 @@ _RESERVED = 0.15
 """Share of a GPU that is left to the trainer while a server that sleeps at times is awake."""
 _WORKING_BYTES = 2.0 * 2**30
 """Memory of a server besides weights and KV cache: its program, activations, CUDA graphs."""
-_CPU_CACHE_BYTES = 4.0 * 2**30
+_CPU_CACHE_BYTES = 2.0 * 2**30
 """Maximum size of the KV cache on a CPU, unless the share is set."""
 
 
@@ -197,7 +197,8 @@ def memory_share(
     """Return the share of a device's memory that a server gets beside the trainer.
 
     A server that sleeps while the policies train gets all that is free but 15% of the device; one that does
-    not, half of what is free. On a CPU the KV cache gets at most 4 GiB.
+    not, half of what is free. On a CPU it gets no more than the model, 2 GiB of KV cache and 2 GiB of
+    working memory need.
 
     Args:
         setting: `policy.vllm.memory_share`; 0: choose.
@@ -213,7 +214,7 @@ def memory_share(
     gib, needed = 2**30, weights + _WORKING_BYTES
     wanted = free - _RESERVED * total if sleeps else free / 2
     if device == "cpu":
-        wanted = min(wanted, 2 * weights + _WORKING_BYTES + _CPU_CACHE_BYTES)
+        wanted = min(wanted, needed + _CPU_CACHE_BYTES)
     share = setting or math.floor(max(wanted, 0.0) / total * 1000) / 1000
     of = "this machine" if device == "cpu" else "the GPU"
     if share * total > free:
