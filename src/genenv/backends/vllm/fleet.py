@@ -431,9 +431,7 @@ class Fleet:
         Raises:
             GenenvError: the time is over, or the server that the run started has ended for good.
         """
-        if self._launched is not None and self._launched.failure:
-            raise GenenvError(self._launched.failure)
-        if time.monotonic() > until and (self._launched is None or not self._launched.starting):
+        if time.monotonic() > (until if self._launched is None else self._launched.waits_until(until)):
             raise self._no_server_error()
         await self._ping_resting()
         await asyncio.sleep(0.2)

@@ -326,9 +326,9 @@ class LaunchedServer:
         self._variables = {**ENVIRONMENT, **(variables or {}), VLLM_KEY: self.key}
         self._log: Path | None = None
         self._asleep, self._waking = False, asyncio.Lock()
-        self.starting = True
-        """Whether the server does not answer yet, or is being restarted."""
-        self.failure = ""
+        self._starting, self._began_at = True, 0.0
+        """Whether the server does not answer yet, or is being restarted; and when it last began to answer."""
+        self._failure = ""
         """Why there is no server any more; empty while there is one."""
         self._over, self._changing = threading.Event(), threading.Lock()
         self._child = Child(self._words, variables=self._variables)
@@ -353,9 +353,19 @@ class LaunchedServer:
             self._log = path
             self._child.log_to(path)
 
+    def waits_until(self, until: float) -> float:
+        """Return how long to wait for the server, given a limit: longer while it is being restarted.
+
+        Raises:
+            GenenvError: there is no server any more.
+        """
+        if self._failure:
+            raise GenenvError(self._failure)
+        return math.inf if self._starting else max(until, self._began_at + self._config.timeout_s)
+
     async def sleep(self, connections: Connections) -> None:
         """Have the server free its memory, if it can. No request may be in flight."""
-        if not self._sleeps or self._asleep or self.starting:
+        if not self._sleeps or self._asleep or self._starting:
             return
         answer = await self._told(connections, "/sleep?level=1&mode=wait")
         if answer is not None and answer.status == 200:
@@ -420,13 +430,13 @@ class LaunchedServer:
                 )
             show(seconds)
             self._child.wait(_LOOK_S)
-        self.starting = False
+        self._starting, self._began_at = False, time.monotonic()
 
     def _watch(self) -> None:
         """Restart the server if it dies, once."""
         for again in (True, False):
             self._child.wait()
-            self.starting, self._asleep = again, False
+            self._starting, self._asleep = again, False
             with self._changing:
                 if self._over.is_set():
                     return
@@ -435,13 +445,13 @@ class LaunchedServer:
                     log.warning("vLLM has ended and is started again: %s", words)
                     self._child = Child(self._words, log=self._log, variables=self._variables)
             if not again:
-                self.failure = f"vLLM has ended a second time: {words}; {_KEPT}"
+                self._failure = f"vLLM has ended a second time: {words}; {_KEPT}"
                 return
             try:
                 self._await(lambda _: None)
             except UsageError as error:
                 self._child.end()
-                self.failure, self.starting = f"{error}; {_KEPT}", False
+                self._failure, self._starting = f"{error}; {_KEPT}", False
                 return
 
     def _last_words(self) -> str:
