@@ -325,12 +325,12 @@ def test_options_are_those_of_the_platform() -> None:
     on_cpu, variables = own_options(
         config, Installed("0.32.0", "cpu", False), share=0.25, context=8192, sleeps=False
     )
-    assert on_cpu[:2] == ["--gpu-memory-utilization", "0.25"]
+    assert on_cpu[1:3] == ["--gpu-memory-utilization", "0.25"]
     assert on_cpu[on_cpu.index("--max-num-batched-tokens") + 1] == "8192"
     assert on_cpu[-2:] == ["--max-num-seqs", "8"]
     assert variables == {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
     on_gpu = own_options(config, Installed("0.32.0", "cuda", True), share=0.5, context=512, sleeps=True)
-    assert on_gpu[0][2:] == ["--enable-sleep-mode", "--max-num-seqs", "8"]
+    assert on_gpu[0][3:] == ["--enable-sleep-mode", "--max-num-seqs", "8"]
     assert on_gpu[1] == {"VLLM_SERVER_DEV_MODE": "1"}
     assert own_options(config, None, share=None, context=512, sleeps=False) == (["--max-num-seqs", "8"], {})
 

@@ -244,6 +244,8 @@ def own_options(
         sleeps: whether the server sleeps while the policies train.
     """
     options, variables = list[str](), dict[str, str]()
+    if found is not None:
+        options.append("--disable-uvicorn-access-log")  # a line a request, in the run's folder
     if share is not None:
         options += ["--gpu-memory-utilization", f"{share:g}"]  # of main memory, where that is the device
     if found is not None and found.device == "cpu":
