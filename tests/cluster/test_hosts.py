@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from genenv.backends.vllm.child import Child
 from genenv.backends.vllm.client import read_addresses
 from genenv.cluster import hosts
-from genenv.cluster.child import Child
 from genenv.cluster.hosts import Needs, News, Plan, ServerHost, TrainerHost, prepare, sees
 from genenv.runs.folder import RunFolder
 

@@ -135,6 +135,11 @@ VALUES = {
     "policy.vllm.addresses_folder": "elsewhere",
     "policy.vllm.folder": "elsewhere",
     "policy.vllm.timeout_s": 7.0,
+    "policy.vllm.start_timeout_s": 7.0,
+    "policy.vllm.command": "elsewhere/vllm",
+    "policy.vllm.options": ["--max-num-seqs", "8"],
+    "policy.vllm.memory_share": 0.5,
+    "policy.vllm.sleep": False,
     "policy.vllm.tries": 3,
     "policy.vllm.at_once": 8,
 }

@@ -9,6 +9,7 @@ import importlib
 import importlib.util
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import cast
 
 from genenv.algorithms.datum import Trainer
@@ -60,6 +61,11 @@ class Backend:
     None: samplers and trainers have the same weights."""
     close: Callable[[], Awaitable[None]] | None = None
     """Ends connections, when the run is over; None: there are none."""
+    begin: Callable[[Path], None] | None = None
+    """Called with the run's folder once it exists, for logs of what the backend started; None: there are
+    none."""
+    end: Callable[[], None] | None = None
+    """Ends the processes that the backend started, whatever became of the run; None: there are none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

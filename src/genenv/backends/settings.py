@@ -109,7 +109,8 @@ class VllmConfig(Settings, frozen=True):
     addresses: tuple[Address, ...] = Field(
         default=(), strict=False, json_schema_extra=may_change("servers may come and go")
     )
-    """Base URLs, such as `["http://127.0.0.1:8000"]`."""
+    """Base URLs, such as `["http://127.0.0.1:8000"]`. Without addresses and a folder of addresses the run
+    starts vLLM itself, on the trainer's device, and ends it."""
     addresses_folder: str | None = Field(
         default=None, min_length=1, json_schema_extra={**PLACE, **may_change("servers may come and go")}
     )
@@ -120,6 +121,28 @@ class VllmConfig(Settings, frozen=True):
     )
     """Folder to which adapters are written for the servers to load, on a disk that all can read; default: a
     temporary folder."""
+    command: str | None = Field(
+        default=None, min_length=1, json_schema_extra={**PLACE, **may_change("where the program is")}
+    )
+    """The program `vllm` that a run starts, such as `.venv-vllm/bin/vllm`: vLLM pins its own torch, so it may
+    be in another environment. Default: the one on PATH, else in this Python's environment."""
+    options: tuple[str, ...] = Field(
+        default=(), strict=False, json_schema_extra=may_change("how fast a server is, and in what memory")
+    )
+    """Further options of the vLLM that a run starts, such as `["--max-num-seqs", "64"]`."""
+    memory_share: float = Field(
+        default=0.0, ge=0, le=0.95, json_schema_extra=may_change("memory at a time changes no answer")
+    )
+    """Share of the device's memory for the vLLM that a run starts. 0: what the trainer leaves free, less 15%
+    of the device; without sleep half of what is free, on a CPU no more than the model and 2 GiB of KV cache
+    need."""
+    sleep: bool = Field(default=True, json_schema_extra=may_change("memory at a time changes no answer"))
+    """Whether the vLLM that a run starts frees its memory while the policies train (sleep mode), if its
+    platform can and `run.staleness` is 0."""
+    start_timeout_s: float = Field(
+        default=600.0, ge=0.01, le=86_400, json_schema_extra=may_change("patience")
+    )
+    """Timeout of the start of the vLLM that a run starts, seconds."""
     kept: int = Field(default=2, ge=1, le=1000)
     """How many versions of a policy's weights the servers keep, including the present version."""
     at_once: int = Field(

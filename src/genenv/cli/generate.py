@@ -59,7 +59,11 @@ def generate(
     env = opening.open_environment(settings)
     policies = opening.load_players(settings, env, ConsoleReporter())
     writing = _Writing(pool=TaskPool(settings, env), policies=policies)
-    tasks, written = asyncio.run(_written(writing, folder, n))
+    try:
+        tasks, written = asyncio.run(_written(writing, folder, n))
+    finally:
+        if policies.backend.end is not None:
+            policies.backend.end()
     if not tasks:
         advice = (
             "warm a simulator up and train it, then name its run with --run"

@@ -3,6 +3,5 @@
 | module | contents |
 |---|---|
 | `hosts` | the requested resources, and the processes on a node: server, trainer, checks of the shared disk |
-| `child` | a subprocess that ends when its parent ends, with access to its output |
 | `on_ray` | the cluster; the only module that imports Ray |
 """

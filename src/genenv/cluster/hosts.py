@@ -10,7 +10,6 @@ import json
 import os
 import secrets
 import shutil
-import socket
 import sys
 import threading
 import time
@@ -19,16 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-import httpx2
-
 from genenv.backends.settings import PolicyConfig
+from genenv.backends.vllm.child import Child
 from genenv.backends.vllm.client import remove_address, write_address
-from genenv.cluster.child import Child
+from genenv.backends.vllm.launcher import VLLM_KEY, answers, free_port
 from genenv.config.run import load_config
 from genenv.errors import GenenvError, UsageError
 from genenv.files import write_whole
 from genenv.runs.folder import RunFolder
-from genenv.servers.cli import VLLM_KEY
 
 _GENENV = (sys.executable, "-m", "genenv")
 _SEVERAL = (sys.executable, "-m", "genenv.backends.local.launch_ranks")
@@ -148,6 +145,7 @@ class Plan:
         )
 
 
+_LOOK_S = 0.5
 _AGAIN_S = 10.0
 """Seconds before a server that failed to start is started again."""
 _STOPPING_S = 20.0
@@ -209,12 +207,14 @@ class ServerHost:
 
     def _serve(self) -> None:
         while not self._over.is_set():
-            port = _free_port(self._host)
+            port = free_port(self._host)
             address = f"http://{self._host}:{port}"
             log = self._plan.folder / f"{self._name}.log"
             variables = {} if self._key is None else {VLLM_KEY: self._key}
             self._child = child = Child(at(self._words, self._host, port), log=log, variables=variables)
-            if _answers(child, address, self._key):
+            while not (running := answers(address, self._key)) and child.wait(_LOOK_S) is None:
+                pass
+            if running:
                 write_address(self._plan.addresses, self._name, address)
                 self._state = ServerState(address, None)
                 child.wait()
@@ -223,25 +223,6 @@ class ServerHost:
                 return
             self._state = ServerState(None, child.last_line)
             self._over.wait(_AGAIN_S)
-
-
-def _answers(child: Child, address: str, key: str | None) -> bool:
-    """Wait until a server answers; return False if it ends before."""
-    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-    with httpx2.Client(timeout=5.0, headers=headers) as client:
-        while child.wait(0.5) is None:
-            try:
-                if client.get(f"{address}/v1/models").status_code == 200:
-                    return True
-            except (httpx2.HTTPError, OSError):
-                continue
-    return False
-
-
-def _free_port(host: str) -> int:
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
 
 
 class News(NamedTuple):

@@ -6,10 +6,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
-import shutil
 import sys
 import threading
 import webbrowser
@@ -20,20 +18,12 @@ from typing import Annotated, Any
 import typer
 
 from genenv.backends.settings import EMBEDDED, PolicyConfig
+from genenv.backends.vllm.launcher import ENVIRONMENT, VLLM_KEY, vllm_command
 from genenv.cli.console import AllowHost, BodyMib, Host, Overrides, Requests, begin, check_packages
 from genenv.config.run import load_config
 from genenv.errors import UsageError
 from genenv.http.guard import MIB, Access, is_loopback, key_in, new_key
 from genenv.types import Json
-
-ENVIRONMENT = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
-"""Environment variables that vLLM is started with."""
-VLLM_KEY = "VLLM_API_KEY"
-"""The environment variable from which vLLM's server reads its API key."""
-_ADAPTERS = 4
-"""Adapters that vLLM may hold in one batch: two versions of each of two policies."""
-_GRAMMARS = {"backend": "xgrammar", "disable_any_whitespace": True}
-"""vLLM's grammar settings: no whitespace, as in specs sampled by the local engine."""
 
 Base = Annotated[
     str,
@@ -146,54 +136,6 @@ def _become_vllm(policy: PolicyConfig, host: str, port: int, more: Sequence[str]
     if key is not None:
         variables[VLLM_KEY] = key
     os.execvpe(words[0], words, variables)  # noqa: S606 - the program that was asked for
-
-
-def vllm_command(
-    policy: PolicyConfig, folder: str, *, host: str, port: int, context: int, more: Sequence[str] = ()
-) -> list[str]:
-    """Return the command line that starts vLLM with the options that a run needs.
-
-    Args:
-        policy: supplies the model's name, its number format and the adapters' rank.
-        folder: the base model's folder, or its name on the hub.
-        host: the address to listen on.
-        port: the port to listen on.
-        context: the longest sequence in tokens.
-        more: further options of vLLM, appended last so that they override.
-
-    Raises:
-        UsageError: vLLM is not installed.
-    """
-    options = [
-        *("--served-model-name", policy.model, "--host", host, "--port", str(port)),
-        *("--enable-lora", "--max-lora-rank", str(policy.lora_rank), "--max-loras", str(_ADAPTERS)),
-        *("--logprobs-mode", "processed_logprobs", "--max-model-len", str(context)),
-        *("--allowed-origins", "[]"),  # no web page may read the server's responses
-        *("--enable-scale-out", "--structured-outputs-config", json.dumps(_GRAMMARS)),
-    ]
-    if policy.dtype != "auto":
-        options += ["--dtype", policy.dtype]
-    return [*_vllm_program(), "--model", folder, *options, *more]
-
-
-def _vllm_program() -> list[str]:
-    """Return the start of vLLM's command: Python with its server module if found, else `vllm serve`.
-
-    The interpreter next to `vllm` is preferred because the program `vllm` of the CPU package exits at once.
-
-    Raises:
-        UsageError: `vllm` is not on PATH.
-    """
-    found = shutil.which("vllm")
-    if found is None:
-        raise UsageError(
-            "there is no vllm here: install it, in an environment of its own if need be, and put that one's "
-            "bin folder on PATH; or leave --vllm out"
-        )
-    python = Path(found).with_name("python")
-    if python.is_file():
-        return [str(python), "-m", "vllm.entrypoints.openai.api_server"]
-    return [found, "serve"]
 
 
 Name = Annotated[str, typer.Option(metavar="ALIAS", help="What clients call it; its own name when left out.")]

@@ -13,7 +13,6 @@ import json
 import logging
 import math
 import os
-import tempfile
 import time
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
@@ -26,6 +25,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from genenv.backends.settings import ADAPTERS_PREFIX
+from genenv.backends.vllm.launcher import adapters_places
 from genenv.chat.sampler import parse_structural_tag
 from genenv.errors import GenenvError, UsageError, first_line
 from genenv.http.guard import Access
@@ -67,7 +67,8 @@ class Folders:
         except (OSError, ValueError, RuntimeError) as error:
             raise UsageError(f"{path} is no folder of an adapter that this server can read") from error
         if not within:
-            shown = ", ".join(map(str, self._named)) or f"{tempfile.gettempdir()}/{ADAPTERS_PREFIX}*"
+            usual = (f"{place}/{ADAPTERS_PREFIX}*" for place in adapters_places())
+            shown = ", ".join(map(str, self._named or usual))
             raise UsageError(
                 f"{path} is in no folder that this server loads adapters from ({shown}); start it with "
                 "--adapters FOLDER, where FOLDER is the run's policy.vllm.folder"
@@ -77,12 +78,12 @@ class Folders:
     @staticmethod
     def _temporary(folder: Path) -> list[Path]:
         """Return the temporary run folder that contains `folder`; an empty list if it is not this user's."""
-        root = Path(tempfile.gettempdir()).resolve()
-        if not folder.is_relative_to(root) or folder == root:
-            return []
-        own = root / folder.relative_to(root).parts[0]
-        mine = own.name.startswith(ADAPTERS_PREFIX) and own.stat().st_uid == os.getuid()
-        return [own] if mine else []
+        for root in adapters_places():
+            if folder.is_relative_to(root) and folder != root:
+                own = root / folder.relative_to(root).parts[0]
+                mine = own.name.startswith(ADAPTERS_PREFIX) and own.stat().st_uid == os.getuid()
+                return [own] if mine else []
+        return []
 
 
 log = logging.getLogger(__name__)

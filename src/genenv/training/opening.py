@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -19,7 +19,7 @@ from genenv.algorithms.advantages import agent_credit
 from genenv.algorithms.datum import Critic
 from genenv.algorithms.losses import find_loss
 from genenv.algorithms.reward_weighting import simulator_credit
-from genenv.backends.base import Role, open_backend
+from genenv.backends.base import Backend, Role, open_backend
 from genenv.config.resolved import ResolvedConfig, resolve
 from genenv.config.run import RunConfig, as_tables, dump_toml
 from genenv.curriculum.seed_choice import check_seeds, chooser_class
@@ -303,7 +303,7 @@ def start(
             RunFolder.create(path, settings)
         else:
             RunFolder.create(path, origin.note() + settings, fill=origin.fill)
-        _note_server(folder, loop.policies.backend.found)
+        _note_server(folder, loop.policies.backend)
         begun()
         loop.run()
 
@@ -353,7 +353,7 @@ def go_on(
             record(folder, final, since=0 if last is None else last + 1)
             remember(folder, file)
 
-        _note_server(folder, loop.policies.backend.found)
+        _note_server(folder, loop.policies.backend)
         begun()
         loop.run(note_changes)
     return None
@@ -384,6 +384,8 @@ def _opened(config: ResolvedConfig, folder: RunFolder, reporter: Reporter) -> Ge
         env = open_environment(config, reporter)
         opened.callback(close_environment, env)
         players = load_players(config, env, reporter)
+        if players.backend.end is not None:
+            opened.callback(players.backend.end)
         if (settled := players.backend.settled) is not None:
             config = config.model_copy(update={"policy": settled})
         _check_tools(env, players.agent.sampler, seed=config.run.seed)
@@ -394,11 +396,13 @@ def _opened(config: ResolvedConfig, folder: RunFolder, reporter: Reporter) -> Ge
         yield loop
 
 
-def _note_server(folder: RunFolder, found: Mapping[str, object]) -> None:
-    """Write down what was found out of the remote server that samples, where there is one."""
-    if found:
+def _note_server(folder: RunFolder, backend: Backend) -> None:
+    """Write down what was found out of the server that samples, where there is one, and have it log here."""
+    if backend.found:
         with (folder.path / SERVER).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(found) + "\n")
+            file.write(json.dumps(backend.found) + "\n")
+    if backend.begin is not None:
+        backend.begin(folder.path)
 
 
 def _check_tools(env: Environment, sampler: Sampler, *, seed: int) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from genenv.backends.settings import PolicyConfig
+from genenv.backends.vllm.launcher import vllm_command as command
 from genenv.errors import UsageError
-from genenv.servers.cli import vllm_command as command
 from typed import refused
 
 POLICY = PolicyConfig(model="smollm2-135m", lora_rank=8)

@@ -228,3 +228,34 @@ def test_a_whole_run_ahead_of_itself_outlives_one_of_two_servers(
     assert all(row["agent/failed_traces"] == 0 for row in rows[1:])
     assert servers[1].process.poll() is not None
     assert json.loads((run / "server.jsonl").read_text().splitlines()[0])["gap"] < 1e-3
+
+
+def test_a_run_starts_it_and_ends_it(tmp_path: Path) -> None:
+    """Nothing but the backend and the program is named; on a CPU it does not sleep."""
+    assert PYTHON is not None
+    settings = {
+        "policy.backend": "vllm",
+        "policy.vllm.command": str(Path(PYTHON).with_name("vllm")),
+        "policy.model": MODEL,
+        "policy.tuning": "lora",
+        "policy.dtype": "float32",
+        "policy.context_tokens": CONTEXT,
+        "run.rounds": 1,
+        "run.eval_every": 0,
+        "simulator.contexts": 1,
+        "simulator.variations": 2,
+        "simulator.warmup.steps": 1,
+        "simulator.warmup.batch": 4,
+        "agent.warmup.steps": 0,
+        "agent.rollouts": 2,
+    }
+    overrides = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        succeeds("train", "tiny", *overrides, "--out", tmp_path / "run")
+    found = json.loads((tmp_path / "run" / "server.jsonl").read_text())
+    assert found["gap"] < 1e-3
+    assert found["vllm"].startswith("0.")
+    (address,) = found["servers"]
+    assert not answers(address)
+    assert "sleep" not in (tmp_path / "run" / "vllm.log").read_text().partition("non-default args")[2]

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from genenv.environments.multihop_qa.environment import MultihopQA
 from genenv.environments.multihop_qa.kb import Fact
-from genenv.environments.multihop_qa.settings import MultihopConfig
-from genenv.environments.multihop_qa.spec import QuestionSpec
+from genenv.environments.multihop_qa.spec import MultihopConfig, QuestionSpec
 from genenv.environments.multihop_qa.world import load_corpus
 from genenv.errors import UsageError
 from genenv.types import Lineage, Origin, Task

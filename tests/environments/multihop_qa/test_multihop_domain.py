@@ -20,8 +20,7 @@ from genenv.environments.base import Environment, OutOfTurns
 from genenv.environments.multihop_qa.environment import MultihopQA
 from genenv.environments.multihop_qa.search import NOTHING
 from genenv.environments.multihop_qa.seeds import spec_of
-from genenv.environments.multihop_qa.settings import MultihopConfig
-from genenv.environments.multihop_qa.spec import QuestionSpec
+from genenv.environments.multihop_qa.spec import MultihopConfig, QuestionSpec
 from genenv.errors import UsageError
 from genenv.gate.gate import HELD_OUT_SIMILARITY, Gate, base_tasks
 from genenv.gate.novelty import Archive

@@ -11,7 +11,7 @@ import pytest
 
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.environments.travel.environment import Travel
-from genenv.environments.travel.settings import TravelConfig
+from genenv.environments.travel.spec import TravelConfig
 from genenv.gate.gate import Gate
 from genenv.types import Context, Generation, Rejection, Task
 

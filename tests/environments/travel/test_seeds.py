@@ -13,8 +13,7 @@ from genenv.curriculum.settings import CurriculumConfig
 from genenv.environments.travel.environment import Travel
 from genenv.environments.travel.sandbox import sandbox
 from genenv.environments.travel.seeds import bare
-from genenv.environments.travel.settings import TravelConfig
-from genenv.environments.travel.spec import HELD_OUT, TRAINING, TravelSpec
+from genenv.environments.travel.spec import HELD_OUT, TRAINING, TravelConfig, TravelSpec
 from genenv.gate.gate import Gate, base_task, base_tasks
 from genenv.types import Context, Generation, Lineage, Origin, Profile, Rejection, RejectReason, Task
 

@@ -16,7 +16,7 @@ from genenv.environments.travel.database import Database, load_database
 from genenv.environments.travel.environment import Travel
 from genenv.environments.travel.query import benchmark_query
 from genenv.environments.travel.sandbox import sandbox
-from genenv.environments.travel.settings import TravelConfig
+from genenv.environments.travel.spec import TravelConfig
 from genenv.errors import DataError, UsageError
 
 FILES = {

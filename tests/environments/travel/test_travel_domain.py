@@ -16,8 +16,7 @@ from genenv.environments.base import OutOfTurns
 from genenv.environments.travel.check import query_of
 from genenv.environments.travel.constraints import total_cost
 from genenv.environments.travel.environment import Travel
-from genenv.environments.travel.settings import TravelConfig
-from genenv.environments.travel.spec import TravelSpec, filled, stray, unstated, wordings
+from genenv.environments.travel.spec import TravelConfig, TravelSpec, filled, stray, unstated, wordings
 from genenv.types import Lineage, Origin, Rejection, RejectReason, Task
 from quickly import within
 

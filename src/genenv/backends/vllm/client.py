@@ -26,6 +26,7 @@ from genenv.backends.base import Role
 from genenv.backends.sampler_check import completion_problem
 from genenv.backends.settings import PolicyConfig
 from genenv.errors import RolloutError, UsageError, first_line
+from genenv.http.guard import is_loopback
 from genenv.texts import inert
 
 LOST = (aiohttp.ClientError, OSError)
@@ -132,12 +133,13 @@ class Connections:
             return Answer(answer.status, bytes(found))
 
     def _proxy(self, url: str) -> str | None:
-        """Return the proxy that the environment names for a URL; cached per server."""
+        """Return the proxy that the environment names for a URL, never for loopback; cached per server."""
         try:
             parts = urlsplit(url)
             base = f"{parts.scheme}://{parts.netloc}"
             if base not in self._proxies:
-                passed = proxy_bypass(parts.hostname or "")
+                host = parts.hostname or ""
+                passed = is_loopback(host) or proxy_bypass(host)
                 self._proxies[base] = None if passed else getproxies().get(parts.scheme)
         except ValueError as error:
             raise aiohttp.InvalidURL(url, str(error)) from error

@@ -50,6 +50,7 @@ from genenv.backends.vllm.client import (
     refusal_text,
     why,
 )
+from genenv.backends.vllm.launcher import LaunchedServer
 from genenv.errors import GenenvError, RolloutError, UsageError
 from genenv.http.guard import key_headers
 
@@ -142,8 +143,12 @@ class Server:
 class Fleet:
     """All vLLM servers of a run; samplers and trainers send their requests through it."""
 
-    def __init__(self, config: VllmConfig) -> None:
+    def __init__(self, config: VllmConfig, launched: LaunchedServer | None = None) -> None:
         """Create the list of servers; no request is sent.
+
+        Args:
+            config: names the servers.
+            launched: a server that the run has started for itself, which `config` names too.
 
         Raises:
             UsageError: the settings name no server and no folder.
@@ -153,8 +158,9 @@ class Fleet:
                 "policy.vllm.addresses names no server; start one with `genenv serve`, or vLLM's own, and "
                 'set it to ["http://HOST:PORT"]'
             )
-        self.config = config
-        self._headers = key_headers(config.key_variable)
+        self.config, self._launched = config, launched
+        own = {} if launched is None else {"Authorization": f"Bearer {launched.key}"}
+        self._headers = own or key_headers(config.key_variable)
         self.servers = [Server(address.rstrip("/")) for address in config.addresses]
         self._refreshed_at, self._pinged_at = -_REFRESH_S, -_PING_S
         self.wanted: dict[str, Path] = {}
@@ -277,11 +283,8 @@ class Fleet:
             for server in self.available():
                 yield server
                 some |= server.rests_until <= time.monotonic()
-            if not some and time.monotonic() > until:
-                raise self._no_server_error()
             if not some:
-                await self._ping_resting()
-                await asyncio.sleep(0.2)
+                await self._ping_or_give_up(until)
 
     async def ask(
         self, server: Server, name: str, ids: Sequence[int], parameters: Mapping[str, Any]
@@ -420,10 +423,18 @@ class Fleet:
                 if usual in there and usual.busy < least + _SPREAD:
                     return usual
                 return min(there, key=lambda server: server.busy)
-            if now > until:
-                raise self._no_server_error()
-            await self._ping_resting()
-            await asyncio.sleep(0.2)
+            await self._ping_or_give_up(until)
+
+    async def _ping_or_give_up(self, until: float) -> None:
+        """Wait a moment for a server, as none answers.
+
+        Raises:
+            GenenvError: the time is over, or the server that the run started has ended for good.
+        """
+        if time.monotonic() > (until if self._launched is None else self._launched.waits_until(until)):
+            raise self._no_server_error()
+        await self._ping_resting()
+        await asyncio.sleep(0.2)
 
     def _no_server_error(self) -> GenenvError:
         shown = ", ".join(server.address for server in self.servers) or self.config.addresses_folder
@@ -505,6 +516,8 @@ class Fleet:
             Broken: the server has moved.
             TooLarge: the answer has more than `most` bytes.
         """
+        if self._launched is not None:
+            await self._launched.wake(self._connections())
         asked = self._connections().post(
             server.address, path, body, timeout_s=self.config.timeout_s, most=most
         )
@@ -555,6 +568,11 @@ class Fleet:
         for address in known.keys() - named.keys():
             known[address].named = False
         self.servers = [known.get(address) or Server(address) for address in named]
+
+    async def sleep(self) -> None:
+        """Have a server that the run started free its memory until the next request, if none is in flight."""
+        if self._launched is not None and not any(server.busy for server in self.servers):
+            await self._launched.sleep(self._connections())
 
     async def close(self) -> None:
         """Close the connections of the running event loop."""

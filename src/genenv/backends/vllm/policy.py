@@ -191,7 +191,9 @@ class PublishingTrainer:
         return await (made() if self._worker is None else self._worker.run(made))
 
     async def forward_backward(self, data: Sequence[Datum], objective: Objective) -> Mapping[str, float]:
-        """See `Trainer`."""
+        """See `Trainer`. A server that the run started sleeps from here to the next request."""
+        if self._worker is None:
+            await self._fleet.sleep()
         return await self._run(lambda: self._own.forward_backward(data, objective))
 
     async def step(self, learning_rate: float) -> Mapping[str, float]:

@@ -16,8 +16,13 @@ from genenv.environments.multihop_qa.kb import (
     supporting,
 )
 from genenv.environments.multihop_qa.search import accepted, words_of
-from genenv.environments.multihop_qa.settings import MultihopConfig
-from genenv.environments.multihop_qa.spec import MAX_QUESTION, MIN_QUESTION, START, QuestionSpec
+from genenv.environments.multihop_qa.spec import (
+    MAX_QUESTION,
+    MIN_QUESTION,
+    START,
+    MultihopConfig,
+    QuestionSpec,
+)
 from genenv.environments.multihop_qa.world import World
 from genenv.types import Json, Lineage, Message, Origin, Rejection, RejectReason, Task
 

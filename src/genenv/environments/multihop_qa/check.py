@@ -25,8 +25,14 @@ from genenv.environments.multihop_qa.search import (
     normalized,
     token_f1,
 )
-from genenv.environments.multihop_qa.settings import MultihopConfig
-from genenv.environments.multihop_qa.spec import Misread, QuestionSpec, Reading, named, strange_word
+from genenv.environments.multihop_qa.spec import (
+    Misread,
+    MultihopConfig,
+    QuestionSpec,
+    Reading,
+    named,
+    strange_word,
+)
 from genenv.environments.multihop_qa.world import World
 from genenv.types import Message, Rejection, RejectReason, Task, Verdict
 

@@ -27,8 +27,7 @@ from genenv.environments.multihop_qa.seeds import (
     spec_schema,
     training_specs,
 )
-from genenv.environments.multihop_qa.settings import MultihopConfig
-from genenv.environments.multihop_qa.spec import Name, QuestionSpec
+from genenv.environments.multihop_qa.spec import MultihopConfig, Name, QuestionSpec
 from genenv.environments.multihop_qa.world import MAX_HOPS, MIN_HOPS, Chain, load_world
 from genenv.errors import UsageError
 from genenv.types import JsonObject, Lineage, Message, Profile, Rejection, RejectReason, Seed, Task, Verdict

@@ -14,9 +14,16 @@ from genenv.environments.travel.prompts import agent_system, lookups, reference
 from genenv.environments.travel.query import MISSING, Query, without_missing_day
 from genenv.environments.travel.sandbox import CUISINES, DATES
 from genenv.environments.travel.seeds import Atlas
-from genenv.environments.travel.settings import TravelConfig
 from genenv.environments.travel.solver import solve
-from genenv.environments.travel.spec import HOUSE_RULES, ROOM_TYPES, Slack, TravelSpec, filled, wordings
+from genenv.environments.travel.spec import (
+    HOUSE_RULES,
+    ROOM_TYPES,
+    Slack,
+    TravelConfig,
+    TravelSpec,
+    filled,
+    wordings,
+)
 from genenv.environments.travel.trips import Trip, written
 from genenv.types import Json, Lineage, Message, Origin, Rejection, RejectReason, Task
 

@@ -23,9 +23,8 @@ from genenv.environments.travel.query import (
 )
 from genenv.environments.travel.sandbox import CUISINES
 from genenv.environments.travel.seeds import Atlas
-from genenv.environments.travel.settings import TravelConfig
 from genenv.environments.travel.solver import fits
-from genenv.environments.travel.spec import TravelSpec, stray, unstated
+from genenv.environments.travel.spec import TravelConfig, TravelSpec, stray, unstated
 from genenv.environments.travel.trips import Trip, TripDay, Way, fits_wishes, named, read_trip, way_text
 from genenv.types import Json, JsonObject, Rejection, RejectReason, Task, Verdict
 

@@ -32,8 +32,7 @@ from genenv.environments.travel.seeds import (
     training_specs,
     variation,
 )
-from genenv.environments.travel.settings import TravelConfig
-from genenv.environments.travel.spec import Slack, TravelSpec
+from genenv.environments.travel.spec import Slack, TravelConfig, TravelSpec
 from genenv.types import (
     JsonObject,
     Lineage,

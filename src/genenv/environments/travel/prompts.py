@@ -12,8 +12,7 @@ from genenv.environments.common import request
 from genenv.environments.travel.database import Accommodation, Database, Flight, Restaurant
 from genenv.environments.travel.query import Query
 from genenv.environments.travel.seeds import Choices, bare
-from genenv.environments.travel.settings import TravelConfig
-from genenv.environments.travel.spec import TravelSpec
+from genenv.environments.travel.spec import TravelConfig, TravelSpec
 from genenv.environments.travel.trips import Trip
 from genenv.types import Message, Profile, Seed
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from genenv.cluster.child import Child
+from genenv.backends.vllm.child import Child
 
 TALKS = "import sys; print('one'); print('two', file=sys.stderr); sys.exit(3)"
 WAITS = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
 HOLDS = """
 import subprocess, sys, time
-from genenv.cluster.child import Child
+from genenv.backends.vllm.child import Child
 child = Child([sys.executable, "-c", {program!r}])
 print(child.said(0, 30.0).lines[0], flush=True)
 time.sleep(600)

@@ -1,8 +1,8 @@
 """A subprocess that ends when its parent ends, with access to its output.
 
-`python -m genenv.cluster.child WORD...` runs the program. The parent holds the other end of its input. A line
-`interrupt` there is Ctrl-C for the program. The end of the input, which also occurs if the parent is killed,
-ends the program and everything that it started.
+`python -m genenv.backends.vllm.child WORD...` runs the program. The parent holds the other end of its input.
+A line `interrupt` there is Ctrl-C for the program. The end of the input, which also occurs if the parent is
+killed, ends the program and everything that it started.
 """
 
 from __future__ import annotations
@@ -50,9 +50,10 @@ class Child:
         """
         self._lines: deque[str] = deque(maxlen=_KEPT)
         self._count, self._ended = 0, False
+        self._log = None if log is None else log.open("ab", buffering=0)
         self._news = threading.Condition()
         self._process = subprocess.Popen(  # noqa: S603 - our own program
-            [sys.executable, "-m", "genenv.cluster.child", *words],
+            [sys.executable, "-m", "genenv.backends.vllm.child", *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -60,7 +61,7 @@ class Child:
             cwd=folder if folder is not None and folder.is_dir() else None,
             env={**os.environ, **(variables or {}), "PYTHONUNBUFFERED": "1"},
         )
-        self._reader = threading.Thread(target=self._read, args=(log,), daemon=True)
+        self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     @property
@@ -73,6 +74,19 @@ class Child:
         """The last line of its output that is not blank."""
         with self._news:
             return next((line for line in reversed(self._lines) if line.strip()), "nothing")
+
+    def log_to(self, path: Path) -> None:
+        """Append the output so far to a file, and all that follows; for a child without a log.
+
+        Only the most recent lines are kept, so early lines of a long output are missing.
+        """
+        with self._news:
+            file = path.open("ab", buffering=0)
+            file.write("".join(f"{line}\n" for line in self._lines).encode())
+            if self._ended:
+                file.close()
+            else:
+                self._log = file
 
     def said(self, after: int, wait_s: float = 0.0) -> Said:
         """Return lines from number `after` on; if there are none, wait up to `wait_s` seconds for some.
@@ -110,20 +124,21 @@ class Child:
                 self._process.stdin.write(line)
                 self._process.stdin.flush()
 
-    def _read(self, log: Path | None) -> None:
+    def _read(self) -> None:
         assert self._process.stdout is not None  # noqa: S101 - a pipe, as asked
-        with contextlib.ExitStack() as stack:
-            file = None if log is None else stack.enter_context(log.open("ab", buffering=0))
-            for raw in stack.enter_context(self._process.stdout):
-                if file is not None:
-                    with contextlib.suppress(OSError):  # the run itself reports a full disk
-                        file.write(raw)
+        with self._process.stdout as output:
+            for raw in output:
                 with self._news:
+                    if self._log is not None:
+                        with contextlib.suppress(OSError):  # the run itself reports a full disk
+                            self._log.write(raw)
                     self._lines.append(raw.decode("utf-8", errors="replace").rstrip("\r\n"))
                     self._count += 1
                     self._news.notify_all()
         self._let_go()
         with self._news:
+            if self._log is not None:
+                self._log.close()
             self._ended = True
             self._news.notify_all()
 
