@@ -175,7 +175,7 @@ class PolicyConfig(Settings, frozen=True):
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Number format of the base weights; auto: bfloat16 if the hardware computes fast in it, else float32."""
     quantize: Literal["none", "nf4"] = "none"
-    """Whether the linear layers of the frozen base are held in 4 bits: NormalFloat4 with double quantization, as
+    """nf4: the linear layers of the frozen base are held in 4 bits, NormalFloat4 with double quantization as
     in QLoRA (arXiv:2305.14314), 4.13 bits per weight. Embeddings, output layer and products stay in
     `policy.dtype`, adapters in float32. Needs `pip install 'genenv[qlora]'`."""
     device: Literal["auto", "cpu", "cuda"] = "auto"

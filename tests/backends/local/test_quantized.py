@@ -44,7 +44,9 @@ def dequantized(tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     state = safetensors.torch.load_file(file)
     for name, weight in state.items():
         if "proj" in name:
-            packed = functional.quantize_4bit(weight, blocksize=64, compress_statistics=True, quant_type="nf4")
+            packed = functional.quantize_4bit(
+                weight, blocksize=64, compress_statistics=True, quant_type="nf4"
+            )
             state[name] = functional.dequantize_4bit(*packed)
             assert not torch.equal(state[name], weight)
     safetensors.torch.save_file(state, file, metadata={"format": "pt"})
@@ -184,7 +186,9 @@ def test_what_a_quantized_base_does_not_allow_is_refused_in_one_sentence(
 
 def test_without_bitsandbytes_the_extra_is_named(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "_QUANTIZERS", ("bitsandbytes_that_nobody_has", "json"))
-    with pytest.raises(UsageError, match=r"which needs bitsandbytes_that_nobody_has: pip install 'genenv\[ql"):
+    with pytest.raises(
+        UsageError, match=r"which needs bitsandbytes_that_nobody_has: pip install 'genenv\[ql"
+    ):
         tiny.model(**NF4)
 
 

@@ -2,5 +2,5 @@
 
 import logging
 
-# PEFT imports bitsandbytes wherever it is installed, and that warns of a package that it could use on some CPUs.
+# PEFT imports bitsandbytes if it is installed, which then warns of a package that it could use on some CPUs.
 logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)

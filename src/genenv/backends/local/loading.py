@@ -291,6 +291,21 @@ def load_tokenizer(source: str) -> Any:  # noqa: ANN401
     return tokenizer
 
 
+def stop_ids(source: str) -> tuple[int, ...]:
+    """Return the tokens at which a resolved model ends a reply, as its files list them.
+
+    They are `eos_token_id` of generation_config.json, else of config.json: one number, several, or none.
+    """
+    found: Any = None
+    for read in (transformers.GenerationConfig, transformers.AutoConfig):
+        with contextlib.suppress(*_LOAD_ERRORS):
+            found = getattr(read.from_pretrained(hub.check(source)), "eos_token_id", None)
+        if found is not None:
+            break
+    listed = found if isinstance(found, list | tuple) else [found]
+    return tuple(one for one in listed if isinstance(one, int))
+
+
 def causal_config(source: str) -> Any:  # noqa: ANN401
     """Load the configuration of a resolved model, without its weights.
 

@@ -87,11 +87,9 @@ class LocalModel:
             check_can_shard(config)
         self.dtype = torch.float32 if full else hardware.choose_dtype(config.dtype, self.device)
         self.tokenizer = loading.load_tokenizer(resolved)
-        self.chat = ChatFormat(self.tokenizer, config.chat_template_kwargs)
+        self.chat = ChatFormat(self.tokenizer, config.chat_template_kwargs, loading.stop_ids(resolved))
         at_first = torch.device("cpu") if self.shared else self.device
-        causal = loading.load_causal_lm(
-            resolved, dtype=self.dtype, device=at_first, quantize=config.quantize
-        )
+        causal = loading.load_causal_lm(resolved, dtype=self.dtype, device=at_first, quantize=config.quantize)
         loading.check_vocabulary(source, self.tokenizer, causal)
         shape = causal.config.get_text_config()
         limit = int(getattr(shape, "max_position_embeddings", None) or config.context_tokens)
@@ -244,7 +242,7 @@ class LocalModel:
     def grammars(self) -> Grammars:
         """The grammar compiler of this model's vocabulary."""
         if self._grammars is None:
-            self._grammars = Grammars(self.tokenizer, self.vocabulary, self.chat.end_id)
+            self._grammars = Grammars(self.tokenizer, self.vocabulary, self.chat.stop_ids)
         return self._grammars
 
     def end_round(self) -> None:
@@ -311,14 +309,14 @@ def check_can_quantize(config: PolicyConfig) -> None:
         return
     if config.tuning == "full":
         raise UsageError(
-            f"policy.quantize is {config.quantize!r} and policy.tuning 'full', but weights in 4 bits cannot be "
-            "trained; use policy.tuning='lora', or policy.quantize='none'"
+            f"policy.quantize is {config.quantize!r} and policy.tuning 'full', but weights in 4 bits cannot "
+            "be trained; use policy.tuning='lora', or policy.quantize='none'"
         )
     if config.decoder == "fused" or config.packed_weights is True:
         name = "decoder is 'fused'" if config.decoder == "fused" else "packed_weights is true"
         raise UsageError(
-            f"policy.{name}, which reads weights as numbers, and policy.quantize is {config.quantize!r}; leave "
-            "one of them out"
+            f"policy.{name}, which reads weights as numbers, and policy.quantize is {config.quantize!r}; "
+            "leave one of them out"
         )
 
 

@@ -334,8 +334,8 @@ def check_can_shard(config: PolicyConfig) -> None:
         raise UsageError("policy.tuning is 'full', and several processes train adapters alone; take 'lora'")
     if config.quantize != "none":
         raise UsageError(
-            f"policy.quantize is {config.quantize!r}, and several processes hold shards of whole numbers; take "
-            "one process, or policy.quantize='none'"
+            f"policy.quantize is {config.quantize!r}, and weights in 4 bits are not split between several "
+            "processes; take one process, or policy.quantize='none'"
         )
     if config.decoder == "fused" or config.packed_weights is True:
         name = "decoder" if config.decoder == "fused" else "packed_weights"

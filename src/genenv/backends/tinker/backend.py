@@ -58,15 +58,16 @@ async def _open(service: Service, config: PolicyConfig, roles: Sequence[Role], s
         source = (config.simulator_model or config.model) if role.name == "simulator" else config.model
         model = _served(service, config, source, list(lengths))
         if model not in formats:
-            tokenizer = loading.load_tokenizer(loading.resolve(source))
-            formats[model] = ChatFormat(tokenizer, config.chat_template_kwargs)
+            place = loading.resolve(source)
+            tokenizer = loading.load_tokenizer(place)
+            formats[model] = ChatFormat(tokenizer, config.chat_template_kwargs, loading.stop_ids(place))
         chat = formats[model]
         if model not in facts:
             prompt = chat.render(
                 [Message(role="user", content="Count from one to ten in words.")], first=True
             )
             facts[model] = await probe(
-                service, model, rank=config.lora_rank, prompt=prompt, end_id=chat.end_id
+                service, model, rank=config.lora_rank, prompt=prompt, stop_ids=sorted(chat.stop_ids)
             )
             _tell(service, model, facts[model])
         own = Base(
