@@ -164,7 +164,8 @@ class ChatFormat:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of sampled ids: thoughts in `<think>`, no special tokens except those of calls."""
-        kept = [number for number in ids if number not in self._silent]
+        said = ids[:-1] if ids and ids[-1] in self.stop_ids else ids
+        kept = [number for number in said if number not in self._silent]
         return self.spelling.read(self.raw(kept))
 
     def raw(self, ids: Sequence[int]) -> str:
