@@ -137,9 +137,7 @@ def test_calls_that_end_with_a_token_of_their_own_are_played_turn_by_turn(tiny: 
 
 
 @pytest.mark.parametrize("name", STOPS)
-def test_without_that_stop_token_such_calls_are_heard_and_refused_for_training(
-    tiny: Any, name: str
-) -> None:
+def test_without_that_stop_token_such_calls_are_heard_and_refused_for_training(tiny: Any, name: str) -> None:
     chat = chat_of(tiny, FOLDER / f"{name}.jinja")
     assert chat.tool_format.is_readable
     with pytest.raises(UsageError, match="ends a turn with calls otherwise than one without"):

@@ -26,7 +26,8 @@ from genenv.sampling import SampleRequest
 from genenv.servers.vllm import GenerateBody
 
 GLM = (
-    "{% for m in messages %}<|{{ 'observation' if m.role == 'tool' else m.role }}|>{{ m.content }}{% endfor %}"
+    "{% for m in messages %}<|{{ 'observation' if m.role == 'tool' else m.role }}|>{{ m.content }}"
+    "{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 """As GLM: no token ends a reply but the one that begins the next message."""

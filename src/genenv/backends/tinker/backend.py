@@ -142,6 +142,8 @@ def _check(config: PolicyConfig, roles: Sequence[Role]) -> None:
     """
     if config.tuning != "lora":
         raise UsageError('a Tinker server trains adapters: set policy.tuning to "lora"')
+    if config.quantize != "none":
+        raise UsageError('a Tinker server holds the base as it does: set policy.quantize to "none"')
     if config.lora_targets not in ALL_LAYERS:
         raise UsageError('a Tinker server adapts all linear layers: set policy.lora_targets to "auto"')
     for role in roles:
