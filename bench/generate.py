@@ -107,7 +107,7 @@ def ours(options: argparse.Namespace) -> None:
         context_tokens=options.length + options.new,
         max_batch_rows=options.prompts * options.group,
     )
-    sampler.model.chat.end_id = -1  # no completion ends early
+    sampler.model.chat.stop_ids = frozenset()  # no completion ends early
     streams = iter(range(2**62))
     prompts = prompts_of(options, sampler.model.vocabulary)
 

@@ -95,7 +95,7 @@ def ours(options: argparse.Namespace) -> None:
         max_batch_rows=options.prompts * options.group,
     )
     tokenizer = sampler.model.tokenizer
-    sampler.model.chat.end_id = -1  # no completion ends early
+    sampler.model.chat.stop_ids = frozenset()  # no completion ends early
     # rewards are drawn: groups that happen to be alike cost as much as others, here as in TRL
     config = AgentConfig(kl_coefficient=KL, skip_zero_advantage=False)
     update = our_update(sampler, config, rate=1e-6)

@@ -35,14 +35,15 @@ PARTS_ONLY = ("idefics3", "llava_next", "smolvlm")
 """Templates of vision models whose contents are lists."""
 
 
-def chat_of(tiny: Any, path: Path) -> ChatFormat:
+def chat_of(tiny: Any, path: Path, *stops: str) -> ChatFormat:
     template = path.read_text(encoding="utf-8")
     tokenizer = tiny.tokenizer(template)
     tokenizer.bos_token = "<|im_start|>"  # noqa: S105
     known = tokenizer.get_vocab()
-    tokenizer.add_tokens([s for s in set(SPECIAL.findall(template)) if s not in known], special_tokens=True)
+    special = {*SPECIAL.findall(template), *stops}
+    tokenizer.add_tokens(sorted(one for one in special if one not in known), special_tokens=True)
     tokenizer.add_tokens(sorted(set(FRAMES.findall(template))))
-    return ChatFormat(tokenizer)
+    return ChatFormat(tokenizer, None, tokenizer.convert_tokens_to_ids([*stops]))
 
 
 def asked(text: str) -> list[Message]:
@@ -110,10 +111,33 @@ def test_calls_in_tags_in_python_and_in_gemmas_form_are_heard_as_they_were_writt
     assert normalize_tool_calls(answer_of(chat.decode(ids[:-1]), opened=opened), [TOOL]) == call
 
 
-@pytest.mark.parametrize("name", ["gptoss", "gemma4_v5", "glm4moe"])
-def test_calls_that_end_with_a_token_of_their_own_are_heard_and_refused_for_training(
-    tiny: Any, name: str
-) -> None:
+STOPS = {
+    "gptoss": ("<|return|>", "<|call|>"),
+    "gemma4_v5": ("<turn|>", "<|tool_response>"),
+    "glm4moe": ("<|user|>", "<|observation|>"),
+}
+"""Tokens at which these models end a reply, by their generation_config.json."""
+
+
+@pytest.mark.parametrize("name", STOPS)
+def test_calls_that_end_with_a_token_of_their_own_are_played_turn_by_turn(tiny: Any, name: str) -> None:
+    chat = chat_of(tiny, FOLDER / f"{name}.jinja", *STOPS[name])
+    end = chat.tokenizer.convert_tokens_to_ids(STOPS[name][1])
+    result = Message(role="tool", content='{"paid": 1}')
+    reply = chat.encode_reply(CALL, [TOOL])
+    assert reply[-1] == end != chat.end_id
+    assert end not in reply[:-1]
+    assert normalize_tool_calls(answer_of(chat.decode(reply)), [TOOL]) == CALL
+    after = chat.render([result], first=False, tools=[TOOL], after=CALL)
+    ids = [*chat.render(asked(""), first=True, tools=[TOOL]), *reply]
+    ids += after[1:] if after[0] == end else after
+    told = {"role": "tool", "content": result.content, "tool_call_id": "call00000", "name": "pay"}
+    whole = [{"role": m.role, "content": m.content} for m in asked("")]
+    assert tuple(ids) == chat.render_whole([*whole, message_of(CALL), told], [TOOL])[0]
+
+
+@pytest.mark.parametrize("name", STOPS)
+def test_without_that_stop_token_such_calls_are_heard_and_refused_for_training(tiny: Any, name: str) -> None:
     chat = chat_of(tiny, FOLDER / f"{name}.jinja")
     assert chat.tool_format.is_readable
     with pytest.raises(UsageError, match="ends a turn with calls otherwise than one without"):

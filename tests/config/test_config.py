@@ -87,7 +87,7 @@ def test_set_takes_booleans_numbers_and_lists() -> None:
         ("environment.stile=json", "unknown setting 'environment.stile'; did you mean 'environment.style'?"),
         ("environment.settings=3", "unknown setting 'environment.settings'"),
         ("xyzzy=1", "unknown setting 'xyzzy'; known: agent, "),
-        ("policy.zzzqqq=1", "unknown setting 'policy.zzzqqq'; did you mean 'policy.model'? known: policy."),
+        ("policy.wwwjjj=1", "unknown setting 'policy.wwwjjj'; did you mean 'policy.model'? known: policy."),
         ("environment.name=tool", "unknown environment 'tool'; did you mean 'tool_calling'?"),
         ("agent.learning_rate=1", "unknown setting 'agent.learning_rate'; did you mean 'agent.lr'?"),
         (

@@ -197,8 +197,12 @@ class PolicyConfig(Settings, frozen=True):
     PEFT; or names separated by commas, such as `q_proj,v_proj`."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Number format of the base weights; auto: bfloat16 if the hardware computes fast in it, else float32."""
+    quantize: Literal["none", "nf4"] = "none"
+    """nf4: the linear layers of the frozen base are held in 4 bits, NormalFloat4 with double quantization as
+    in QLoRA (arXiv:2305.14314), 4.13 bits per weight. Embeddings, output layer and products stay in
+    `policy.dtype`, adapters in float32. Needs `pip install 'genenv[qlora]'`."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Device of the models; auto: a GPU if there is one."""
+    """Device of the models; auto: a CUDA GPU if there is one, else the CPU. Apple GPUs (MPS) are not used."""
     attention: Literal["auto", "packed", "own"] = "auto"
     """Whether attention is packed, so that a prompt is prefilled once for all its completions, or the model's
     original code, which is slower (own). auto: packed if the model's attention is of the usual kind."""
@@ -275,6 +279,6 @@ OF_THE_MACHINE = ("device", "dtype", "threads", "compiled")
 
 WEIGHTS = frozenset(
     f"policy.{name}"
-    for name in ("model", "simulator_model", "tuning", "lora_rank", "lora_alpha", "lora_targets")
+    for name in ("model", "simulator_model", "tuning", "lora_rank", "lora_alpha", "lora_targets", "quantize")
 )
 """Settings of a run, by dotted key, that decide which model the weights in a checkpoint belong to."""

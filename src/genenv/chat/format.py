@@ -45,12 +45,19 @@ _USER_MESSAGE: ChatMessage = {"role": "user", "content": "u"}
 class ChatFormat:
     """A model's chat template, applied incrementally; used by all samplers of chat models."""
 
-    def __init__(self, tokenizer: Any, arguments: Mapping[str, Json] | None = None) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        tokenizer: Any,  # noqa: ANN401
+        arguments: Mapping[str, Json] | None = None,
+        stop_ids: Collection[int] = (),
+    ) -> None:
         """Probe a tokenizer's template once.
 
         Args:
             tokenizer: a tokenizer with a chat template.
             arguments: variables for every application of the template.
+            stop_ids: further tokens that end a reply, as the model's files list them. Those that are not
+                special tokens of the tokenizer are ignored.
 
         Raises:
             UsageError: the template cannot be applied to a plain conversation.
@@ -58,10 +65,20 @@ class ChatFormat:
         self.tokenizer = tokenizer
         self.template = ChatTemplate(tokenizer, arguments)
         self.spelling = spelling_of(str(tokenizer.chat_template))
+        self._special = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+        self._special |= {*tokenizer.all_special_ids}
         self.end_id = self._end_of_turn()
+        """The token that ends the replies of demonstrations, which the template writes after a reply."""
+        self.stop_ids = frozenset(
+            {self.end_id, tokenizer.eos_token_id, *self._special.intersection(stop_ids)}
+        )
+        """All tokens that end a sampled reply, `end_id` included."""
         self._end: str = tokenizer.convert_ids_to_tokens(self.end_id)
         self.plain = PlainText(tokenizer, self._control())
-        self.tool_format = ToolFormat(self.template, self._end, self._read_reply, self.spelling)
+        ends = tokenizer.convert_ids_to_tokens(
+            sorted(self.stop_ids, key=lambda one: (one != self.end_id, one))
+        )
+        self.tool_format = ToolFormat(self.template, ends, self._read_reply, self.spelling)
         self._silent = self._without_meaning()
         self._earlier_turns = functools.cache(self._probe_earlier_turns)
         self._opening = functools.lru_cache(maxsize=_OPENINGS)(self._open)
@@ -138,7 +155,8 @@ class ChatFormat:
                 said = self.plain.encode_data(text[len(CLOSING) :] if thought else text)
                 return (*(self.plain.encode(begins) if begins else ()), *said, self.end_id)
             (message, offered), mark = self.plain.hide((message_of(text), list(tools)))
-            return (*self.plain.encode(self.tool_format.reply(message, offered), mark), self.end_id)
+            said, end = self.tool_format.reply(message, offered)
+            return (*self.plain.encode(said, mark), self.tokenizer.convert_tokens_to_ids(end))
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Return the ids of template text, in which the strings of control tokens become control tokens."""
@@ -146,7 +164,8 @@ class ChatFormat:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of sampled ids: thoughts in `<think>`, no special tokens except those of calls."""
-        kept = [number for number in ids if number not in self._silent]
+        said = ids[:-1] if ids and ids[-1] in self.stop_ids else ids
+        kept = [number for number in said if number not in self._silent]
         return self.spelling.read(self.raw(kept))
 
     def raw(self, ids: Sequence[int]) -> str:
@@ -158,11 +177,7 @@ class ChatFormat:
     def _without_meaning(self) -> set[int]:
         """Return the ids of special tokens to drop from a reply: all except those of thoughts and calls."""
         read = {*CALL_TOKENS, *self.spelling.tokens} - {self._end}
-        added = self.tokenizer.added_tokens_decoder
-        special = {number for number, token in added.items() if token.special} | {
-            *self.tokenizer.all_special_ids
-        }
-        return {number for number in special if self.tokenizer.convert_ids_to_tokens(number) not in read}
+        return {one for one in self._special if self.tokenizer.convert_ids_to_tokens(one) not in read}
 
     def left_out(self, role: str, prompt: Sequence[int], reply: Sequence[int]) -> tuple[int, int, int]:
         """Count the tokens of an earlier turn that the template drops once a message with this role follows.
@@ -171,17 +186,18 @@ class ChatFormat:
             role: the role of the message that follows.
             prompt: the ids of the turn's prompt.
             reply: the ids of its reply; another end-of-turn token may replace the last once a message
-                follows.
+                follows, unless that is what the template writes next.
 
         Returns:
             Three counts: tokens at the end of the prompt that only a pending reply has, tokens of the reply's
                 thought at its beginning, and tokens at its end. All are 0 if the template keeps thoughts.
         """
-        kept, only_last, ends = self._earlier_turns(role)
+        kept, only_last, after = self._earlier_turns(role)
         if kept:
             return 0, 0, 0
         tail = next((n for n in range(1, len(only_last) + 1) if self.raw(prompt[-n:]) == only_last), 0)
-        last = int(not ends and list(reply[-1:]) == [self.end_id])
+        stopped = bool(reply) and reply[-1] in self.stop_ids
+        last = int(stopped and not after.startswith((self._end, self.raw(reply[-1:]))))
         return tail if only_last else 0, self._thought(reply), last
 
     def _thought(self, reply: Sequence[int]) -> int:
@@ -199,11 +215,11 @@ class ChatFormat:
             count += 1
         return count
 
-    def _probe_earlier_turns(self, role: str) -> tuple[bool, str, bool]:
+    def _probe_earlier_turns(self, role: str) -> tuple[bool, str, str]:
         """Find out how a template writes an earlier turn once a message with this role follows.
 
         Returns:
-            Whether the thought stays, the text before a pending reply, and whether the turn ends as usual.
+            Whether the thought stays, the text before a pending reply, and the text after the reply.
         """
         follows: ChatMessage = {"role": role, "content": "v"}
         thought = f"{self.spelling.opening}{_THOUGHT}{self.spelling.ending}\n\n{_MARKER}"
@@ -212,20 +228,19 @@ class ChatFormat:
                 [_USER_MESSAGE, _reply(_MARKER), follows], reply=True
             ).partition(_MARKER)
         except Exception:  # noqa: BLE001 - templates are programs: they raise what they like
-            return True, "", True
+            return True, "", ""
         try:
             kept = _THOUGHT in self.template.text([_USER_MESSAGE, _reply(thought), follows], reply=True)
         except Exception:  # noqa: BLE001 - it takes answers alone
             kept = False
         ready = self.template.text([_USER_MESSAGE], reply=True)
-        ends = after.lstrip().startswith(self._end)
         if not kept and not ready.startswith(before) and before != ready + self.spelling.answer:
             log.warning(
                 "the chat template writes something else in the place of earlier thoughts; in conversations "
                 "of several turns they stay in what is sampled and trained, and a server drops them"
             )
             kept = True
-        return kept, ready[len(before) :] if ready.startswith(before) else "", ends
+        return kept, ready[len(before) :] if ready.startswith(before) else "", after.lstrip()
 
     def _read_reply(self, text: str) -> str:
         return self.decode(self.encode(text))
@@ -250,10 +265,7 @@ class ChatFormat:
         ids = self.tokenizer.encode(
             self._text_after_reply([], reply=False).lstrip(), add_special_tokens=False
         )
-        # Not all that a tokenizer holds to be special is in its list of special tokens.
-        special = {number for number, token in self.tokenizer.added_tokens_decoder.items() if token.special}
-        found = ids and ids[0] in special.union(self.tokenizer.all_special_ids)
-        return int(ids[0] if found else self.tokenizer.eos_token_id)
+        return int(ids[0] if ids and ids[0] in self._special else self.tokenizer.eos_token_id)
 
     def _control(self) -> set[str]:
         """Return the strings of tokens that content must not become: special tokens, frames of tool answers.

@@ -284,6 +284,7 @@ _PROBE: JsonObject = {
 }
 _PROBE_CALL = ToolCall(name="probe_tool", arguments={"x": "y"}, id="call00000")
 _MARK_TEXT = "\u2403"
+_NOT_SAYABLE = "the chat template writes such a reply otherwise than a model could say it"
 _IN_THE_PROMPT = "describe them in the prompt (environment.style = 'python' or 'json'), or use another model"
 _USER_MESSAGE: ChatMessage = {"role": "user", "content": "u"}
 
@@ -292,17 +293,22 @@ class ToolFormat:
     """The form in which a chat template writes tools, calls and tool results."""
 
     def __init__(
-        self, template: ChatTemplate, end: str, read_reply: Callable[[str], str], spelling: Spelling = USUAL
+        self,
+        template: ChatTemplate,
+        ends: Sequence[str],
+        read_reply: Callable[[str], str],
+        spelling: Spelling = USUAL,
     ) -> None:
         """Take a template.
 
         Args:
             template: the chat template.
-            end: the token that ends an assistant's turn.
+            ends: the tokens that end a reply, first the one after a reply without calls.
             read_reply: returns template text in the form of a decoded reply, without special tokens.
             spelling: the model's markup of thoughts.
         """
-        self._template, self._end, self._read_reply, self._spelling = template, end, read_reply, spelling
+        self._template, self._read_reply, self._spelling = template, read_reply, spelling
+        self._end, *self._other_ends = ends
 
     @functools.cached_property
     def is_readable(self) -> bool:
@@ -354,30 +360,56 @@ class ToolFormat:
         except Exception:  # noqa: BLE001 - as above
             return False
 
-    def reply(self, message: ChatMessage, tools: Sequence[JsonObject]) -> str:
-        """Return the text that a model must sample to produce this message, up to the end of the turn."""
+    def reply(self, message: ChatMessage, tools: Sequence[JsonObject]) -> tuple[str, str]:
+        """Return the text that a model must sample to produce this message, and the token that ends it.
+
+        Raises:
+            RolloutError: the template writes the message in a form that no reply has.
+        """
         prompt = self._template.text([_USER_MESSAGE], tools, reply=True)
         whole = self._template.text([_USER_MESSAGE, message], tools, reply=False)
         written = self._written(prompt, whole)
-        if written is None or self._end not in written:
-            raise RolloutError("the chat template writes such a reply otherwise than a model could say it")
-        return written.rpartition(self._end)[0]
+        if written is None:
+            raise RolloutError(_NOT_SAYABLE)
+        if self._end in written:
+            return written.rpartition(self._end)[0], self._end
+        for end in self._other_ends:
+            if written.rstrip().endswith(end):
+                return written.rstrip().removesuffix(end), end
+        if self._other_ends:  # the token that begins the next message ends the reply
+            calls = message.get("tool_calls") or []
+            answers = [{"role": "tool", "content": _MARK_TEXT} for _ in calls]
+            follows = self._after(answers or [_USER_MESSAGE], tools, message, reply=False)
+            for end in self._other_ends:
+                if follows.removeprefix(whole).lstrip().startswith(end):
+                    return written.rstrip(), end
+        raise RolloutError(_NOT_SAYABLE)
 
     def continuation(
         self, messages: Sequence[ChatMessage], tools: Sequence[JsonObject], after: ChatMessage
     ) -> str:
         """Return the text that the template adds after the end of a reply to which the messages respond."""
-        calls = after.get("tool_calls") or []
-        answers = iter(calls)
+        before = self._template.text([_USER_MESSAGE, after], tools, reply=False)
+        whole = self._after(messages, tools, after, reply=True)
+        said = before.rstrip()
+        if self._other_ends and not said.endswith(self._end) and whole.startswith(said):
+            end, rest = self.reply(after, tools)[1], whole[len(said) :]
+            if end != self._end:
+                return rest.lstrip() if rest.lstrip().startswith(end) else rest
+        return self._end.join(whole.split(self._end)[before.count(self._end) :])
+
+    def _after(
+        self, messages: Sequence[ChatMessage], tools: Sequence[JsonObject], after: ChatMessage, *, reply: bool
+    ) -> str:
+        """Return the text of a conversation in which messages respond to a reply, each result to its call."""
+        answers = iter(after.get("tool_calls") or [])
         messages = [
             {**m, "tool_call_id": call["id"], "name": call["function"]["name"]}
             if m["role"] == "tool" and (call := next(answers, None))
             else m
             for m in messages
         ]
-        before = self._template.text([_USER_MESSAGE, after], tools, reply=False)
-        whole = self._template.text([_USER_MESSAGE, after, *messages], tools, reply=True)
-        return self._end.join(whole.split(self._end)[before.count(self._end) :])
+        return self._template.text([_USER_MESSAGE, after, *messages], tools, reply=reply)
 
     def _written(self, prompt: str, whole: str) -> str | None:
         """Return the template's text of a reply; a thought that the prompt begins is closed first.

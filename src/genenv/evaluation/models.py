@@ -162,7 +162,7 @@ def _of_run(named: NamedPolicy, policy: PolicyConfig, sampling: SamplingConfig) 
         check_weights(run, trained)
     checkpoint, number = folder.checkpoint(named.round)
     base = (trained.simulator_model or trained.model) if simulates else config.model_of(which)
-    kept = {"lora_rank", "lora_alpha", "lora_targets"}
+    kept = {"lora_rank", "lora_alpha", "lora_targets", "quantize"}
     kept |= {"chat_template_kwargs", "max_thinking_tokens"} - policy.model_fields_set  # as in training
     settings = policy.model_copy(
         update={key: getattr(trained, key) for key in kept} | _dtype(policy, trained)

@@ -194,6 +194,11 @@ def notes(source: Source, made: Written, template: ChatTemplate) -> Iterator[str
             f"The run began with the 4-bit weights of {EMBEDDED}, which come as a package; on the weights of "
             f"{made.base} the adapter answers a little differently. Merged, the agent has its own weights."
         )
+    if policy.quantize != "none":
+        yield (
+            f"The adapter was trained on the base in {policy.quantize}, and is served on the base's original "
+            "weights: log-probabilities differ a little from those in the run. Measure it there."
+        )
     yield from made.notes
     yield "The licence of the base model holds for this one."
 
@@ -210,7 +215,9 @@ def _learned(source: Source) -> str:
     policy = source.config.policy
     if policy.tuning == "full":
         return "all weights"
-    return f"LoRA adapters of rank {policy.lora_rank}, alpha {policy.lora_alpha:g}, on {policy.lora_targets}"
+    base = "" if policy.quantize == "none" else f", with the base in {policy.quantize} (QLoRA)"
+    rank, alpha = policy.lora_rank, f"{policy.lora_alpha:g}"
+    return f"LoRA adapters of rank {rank}, alpha {alpha}, on {policy.lora_targets}{base}"
 
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")

@@ -138,6 +138,8 @@ class _Conversation:
             self._leave_out(messages[0].role)
         begin = len(self.token_ids)
         rendered = self.sampler.render(messages, first=not self.replies, tools=self.tools, after=after)
+        if self.replies and [*rendered[:1]] == self.token_ids[-1:]:
+            rendered = rendered[1:]  # what ended the reply begins the next message, as `<|user|>` of GLM does
         self._append(rendered, [0.0] * len(rendered), forced=range(len(rendered)))
         if self.replies or self.own_prompt:
             self.messages += messages

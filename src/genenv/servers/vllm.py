@@ -14,7 +14,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -143,11 +143,14 @@ class GenerateBody(BaseModel, extra="ignore"):
     token_ids: Ids = Field(min_length=1)
     sampling_params: SamplingBody
 
-    def request(self, *, end_id: int, context_tokens: int, vocabulary: int) -> SampleRequest:
+    def request(
+        self, *, end_id: int, stop_ids: Set[int], context_tokens: int, vocabulary: int
+    ) -> SampleRequest:
         """Return the request in the form of the local engine.
 
         Args:
-            end_id: the token that ends a reply.
+            end_id: the token that the chat template writes at the end of a reply.
+            stop_ids: all tokens that end a reply.
             context_tokens: the longest sequence.
             vocabulary: the number of tokens in the vocabulary.
 
@@ -155,8 +158,9 @@ class GenerateBody(BaseModel, extra="ignore"):
             UsageError: the engine does not support a parameter, or a token is not in the vocabulary.
         """
         asked = self.sampling_params
-        if [one for one in asked.stop_token_ids if one != end_id]:
-            raise UsageError(f"a reply ends with token {end_id} alone here")
+        if not stop_ids >= set(asked.stop_token_ids):
+            known = " or ".join(map(str, sorted(stop_ids)))
+            raise UsageError(f"a reply ends with token {known} alone here")
         if len(self.token_ids) + asked.max_tokens > context_tokens:
             raise UsageError(f"the longest sequence here has {context_tokens} tokens")
         _check_tokens("token_ids", self.token_ids, vocabulary)
@@ -277,7 +281,8 @@ class Routes:
         if body.model not in self._base.adapters:
             return _refusal(404, f"The model `{body.model}` does not exist.")
         asked = body.request(
-            end_id=self._base.end_id,
+            end_id=self._base.chat.end_id,
+            stop_ids=self._base.chat.stop_ids,
             context_tokens=self._base.context_tokens,
             vocabulary=self._base.vocabulary,
         )

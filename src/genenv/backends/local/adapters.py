@@ -93,9 +93,9 @@ def unadapted(causal: Any) -> dict[str, float]:  # noqa: ANN401
     found: Counter[str] = Counter()
     total = 0
     for weight in _weights(causal):
-        total += weight.value.numel()
+        total += weight.count
         if weight.name not in adapted:
-            found[weight.kind.removesuffix(".weight")] += weight.value.numel()
+            found[weight.kind.removesuffix(".weight")] += weight.count
     return {kind: count / total for kind, count in found.most_common()}
 
 
@@ -125,6 +125,13 @@ class _Weight:
     @property
     def name(self) -> str:
         return f"{self.path}.{self.own}"
+
+    @property
+    def count(self) -> int:
+        """Number of weights; the tensor of a layer in 4 bits has fewer elements."""
+        layer: Any = self.module
+        is_linear = isinstance(layer, nn.Linear) and self.own == "weight"
+        return layer.in_features * layer.out_features if is_linear else self.value.numel()
 
     @property
     def kind(self) -> str:

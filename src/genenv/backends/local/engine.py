@@ -7,7 +7,7 @@ Shapes: R = live rows, V = vocabulary.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Hashable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Container, Hashable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -82,7 +82,8 @@ class Engine:
     head: Head
     decode: Callable[[Sequence[int]], str]
     grammars: Callable[[], Grammars]
-    stop_id: int
+    stop_ids: Collection[int]
+    """The tokens that end a completion; the one that was sampled is its last token."""
     device: torch.device
     max_rows: int
     prefill_tokens: int
@@ -249,7 +250,7 @@ class Engine:
             row.logprobs.append(logprob)
             if row.matcher is not None:
                 row.matcher.accept_token(token)
-            row.finished = token == self.stop_id
+            row.finished = token in self.stop_ids
 
 
 def at_temperatures(scores_RV: Tensor, rows: Sequence[Row]) -> Tensor:

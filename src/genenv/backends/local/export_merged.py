@@ -79,7 +79,8 @@ class TrainedAgent:
         self.source = str(folder) if self.is_whole else loading.resolve(base)
         """The source of the weights, to which the adapter is added if there is one."""
         self.tokenizer = loading.load_tokenizer(self.source)
-        self.chat = ChatFormat(self.tokenizer, config.chat_template_kwargs)
+        stop_ids = loading.stop_ids(self.source)
+        self.chat = ChatFormat(self.tokenizer, config.chat_template_kwargs, stop_ids)
         self.causal = loading.load_causal_lm(self.source, dtype=self._run_dtype(), device=_CPU)
         loading.check_vocabulary(base, self.tokenizer, self.causal)
         self._peft = None if self.is_whole else self._with_adapter()

@@ -318,6 +318,8 @@ def why_not(causal: Any) -> str | None:  # noqa: ANN401
     name = type(causal.get_decoder()).__name__
     if name not in FAMILIES:
         return f"{name} is none of {', '.join(FAMILIES)}"
+    if getattr(causal, "is_quantized", False):
+        return "its weights are quantized"
     activation = causal.config.get_text_config().hidden_act
     return None if activation == "silu" else f"its activation is {activation}, not silu"
 

@@ -19,7 +19,7 @@ import math
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import safetensors
 import torch
@@ -39,13 +39,14 @@ _SHOWN = 2
 _TRANSFORMERS_LOG = logging.getLogger("transformers.modeling_utils")
 
 
-def read_causal_lm(source: str, made: Any, *, dtype: torch.dtype) -> Any:  # noqa: ANN401
+def read_causal_lm(source: str, made: Any, *, dtype: torch.dtype, **options: Any) -> Any:  # noqa: ANN401
     """Load the weights of a folder or hub name, and check that none is missing or left over.
 
     Args:
         source: the folder or the name.
         made: the transformers class to load.
         dtype: number format in memory.
+        options: further arguments of `from_pretrained`.
 
     Raises:
         ValueError: weights are missing, of another shape, left over, or not finite; the message names some.
@@ -59,6 +60,7 @@ def read_causal_lm(source: str, made: Any, *, dtype: torch.dtype) -> Any:  # noq
             use_safetensors=True,
             ignore_mismatched_sizes=True,  # `_check_weights` refuses them by name
             output_loading_info=True,
+            **options,
         )
     model, found = loaded
     _check_weights(model, found)
@@ -289,6 +291,21 @@ def load_tokenizer(source: str) -> Any:  # noqa: ANN401
     return tokenizer
 
 
+def stop_ids(source: str) -> tuple[int, ...]:
+    """Return the tokens at which a resolved model ends a reply, as its files list them.
+
+    They are `eos_token_id` of generation_config.json, else of config.json: one number, several, or none.
+    """
+    found: Any = None
+    for read in (transformers.GenerationConfig, transformers.AutoConfig):
+        with contextlib.suppress(*_LOAD_ERRORS):
+            found = getattr(read.from_pretrained(hub.check(source)), "eos_token_id", None)
+        if found is not None:
+            break
+    listed = found if isinstance(found, list | tuple) else [found]
+    return tuple(one for one in listed if isinstance(one, int))
+
+
 def causal_config(source: str) -> Any:  # noqa: ANN401
     """Load the configuration of a resolved model, without its weights.
 
@@ -325,17 +342,80 @@ def causal_on_meta(config: Any) -> Any:  # noqa: ANN401
         return made(config)
 
 
-def load_causal_lm(source: str, *, dtype: torch.dtype, device: torch.device) -> Any:  # noqa: ANN401
+def load_causal_lm(
+    source: str, *, dtype: torch.dtype, device: torch.device, quantize: Literal["none", "nf4"] = "none"
+) -> Any:  # noqa: ANN401
     """Load the weights of a resolved model, including modules for images and sound, in evaluation mode.
 
+    Args:
+        source: the resolved model.
+        dtype: number format in memory, and of the products.
+        device: of the weights.
+        quantize: see `policy.quantize`. Layers are quantized one by one while they are read.
+
     Raises:
-        UsageError: it is not a causal language model, cannot be read completely, or does not fit into memory.
+        UsageError: it is not a causal language model, cannot be read completely, cannot be quantized, or does
+            not fit into memory.
     """
-    made = class_of(causal_config(source))
+    config = causal_config(source)
+    made, checked = class_of(config), hub.check(source)
+    options = {} if quantize == "none" else _four_bits(source, config, dtype, device)
     try:
-        return read_causal_lm(hub.check(source), made, dtype=dtype).to(device).eval()
+        causal = read_causal_lm(checked, made, dtype=dtype, **options)
+        return (_as_trained(source, causal) if options else causal.to(device)).eval()
     except _LOAD_ERRORS as error:
         raise _cannot_load(f"the weights of {source}", error) from error
+
+
+_QUANTIZERS = ("bitsandbytes", "accelerate")
+"""Packages that `policy.quantize` needs, all in the extra `qlora`."""
+
+
+def _four_bits(source: str, config: Any, dtype: torch.dtype, device: torch.device) -> dict[str, Any]:  # noqa: ANN401
+    """Return the arguments of `from_pretrained` that quantize linear layers to nf4 while they are read.
+
+    Raises:
+        UsageError: a package is missing, or the checkpoint is already quantized.
+    """
+    if missing := [name for name in _QUANTIZERS if importlib.util.find_spec(name) is None]:
+        raise UsageError(
+            f"policy.quantize is 'nf4', which needs {' and '.join(missing)}: pip install 'genenv[qlora]'"
+        )
+    before = getattr(config, "quantization_config", None)
+    if before is not None:
+        method = before.get("quant_method") if isinstance(before, Mapping) else before.quant_method
+        raise UsageError(
+            f"the weights of {source} are already quantized ({getattr(method, 'value', method)}), and "
+            "policy.quantize needs the original ones; name that model, or set policy.quantize='none'"
+        )
+    asked = transformers.BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=dtype,
+    )
+    return {"quantization_config": asked, "device_map": {"": device}}
+
+
+def _as_trained(source: str, causal: Any) -> Any:  # noqa: ANN401
+    """Check a quantized model, and make sampling and training run the same products.
+
+    On CPUs with AVX512-BF16 bitsandbytes repacks a layer at its first pass without gradients, and a repacked
+    layer passes no gradient back.
+
+    Raises:
+        UsageError: no layer is quantized, or the original weights were not finite.
+    """
+    quantized = {name: m for name, m in causal.named_modules() if hasattr(m, "support_avx512bf16_for_cpu")}
+    if not quantized:
+        raise UsageError(f"policy.quantize is 'nf4', and {source} has no linear layer to quantize")
+    for name, module in quantized.items():
+        module.support_avx512bf16_for_cpu = False
+        if not torch.isfinite(module.weight.quant_state.offset):  # the mean of all scales of the layer
+            raise UsageError(
+                f"the weight {name}.weight of {source} is not finite (NaN or infinity); get undamaged weights"
+            )
+    return causal
 
 
 def other_inputs(causal: Any) -> list[str]:  # noqa: ANN401

@@ -2,6 +2,7 @@
 """Estimate of the device memory that a run needs for both policies, before any weight is loaded.
 
     weights     P b             the base, P parameters of b bytes; plus copies that are packed for the CPU
+                                in 4 bits Q 0.516 + (P - Q) b, and one matrix of b bytes while it is used
                                 with n processes each: Q b / n of the layers' Q, the rest, two whole layers
     adapters    A (4 + 4 + 8)   of each policy: float32, gradients, both moments of AdamW; A 4 for a reference
     sampling    R T 2 L K d b   keys and values of R rows of T tokens, in L layers of K heads of size d
@@ -24,11 +25,15 @@ from genenv.backends.local import hardware, loading
 from genenv.backends.local.adapters import add_lora_adapter, unadapted, unadapted_sentence
 from genenv.backends.local.cuda import learning
 from genenv.backends.local.fused_decoder import kept_values
+from genenv.backends.local.model import check_can_quantize
+from genenv.backends.local.model_forward import Sizes, quantized_token_bytes, sizes_of
 from genenv.backends.local.processes import check_can_shard
 from genenv.backends.local.token_logprobs import HEAD_ROWS
 from genenv.backends.settings import PolicyConfig
 from genenv.errors import UsageError
 
+NF4_BYTES = 1 / 2 + 1 / 64 + 4 / (64 * 256)
+"""Bytes of a weight in nf4: 4 bits, a scale of 8 bits for 64 weights, a number of 4 bytes for 256 scales."""
 _COPIES_OF_SCORES = 4
 _PROGRAM = 0.7e9
 """Memory of Python, torch and other libraries on a CPU, or of a CUDA context on a GPU."""
@@ -53,6 +58,11 @@ class Shape:
     """Parameters of an adapter of rank 1; an adapter of rank r has r times as many."""
     unadapted: Mapping[str, float]
     """Kinds of weights in layers that get no adapter, with their shares."""
+
+    @property
+    def sizes(self) -> Sizes:
+        """The sizes of the layers."""
+        return Sizes(self.layers, self.width, self.queries, self.keys, self.inner)
 
     @property
     def kept_values(self) -> int:
@@ -96,7 +106,6 @@ def shape_in(config: Any, targets: str) -> Shape:  # noqa: ANN401
         config: of transformers.
         targets: `policy.lora_targets`.
     """
-    text = config.get_text_config()
     causal = loading.without_other_inputs(loading.causal_on_meta(config))
     last = causal.get_output_embeddings()
     linear = {
@@ -109,16 +118,10 @@ def shape_in(config: Any, targets: str) -> Shape:  # noqa: ANN401
     causal.requires_grad_(requires_grad=False)
     with torch.device("meta"):
         add_lora_adapter(causal, "counted", PolicyConfig(lora_rank=1, lora_targets=targets))
-    heads = text.num_attention_heads
-    size = getattr(text, "head_dim", None) or text.hidden_size // heads
     return Shape(
         parameters=parameters,
-        layers=text.num_hidden_layers,
-        width=text.hidden_size,
-        queries=heads * size,
-        keys=(getattr(text, "num_key_value_heads", None) or heads) * size,
-        inner=getattr(text, "intermediate_size", None) or 4 * text.hidden_size,
-        vocabulary=text.vocab_size,
+        **sizes_of(config)._asdict(),
+        vocabulary=config.get_text_config().vocab_size,
         products=products,
         adapted=sum(p.numel() for p in causal.parameters() if p.requires_grad),
         unadapted=unadapted(causal),
@@ -150,12 +153,13 @@ def memory_needs(  # noqa: PLR0913 - all inputs of the estimate
     models = len(policies) if full else 1
     learned = shape.parameters if full else shape.adapted * config.lora_rank
     packed = 0.0
-    if not full and processes == 1 and device.type == "cpu" and config.packed_weights is not False:
+    whole_numbers = not full and processes == 1 and config.quantize == "none"
+    if whole_numbers and device.type == "cpu" and config.packed_weights is not False:
         own = float(shape.products * size)
         packed = own if config.packed_weights is True or own <= hardware.packing_bytes(device) else 0.0
     rows = hardware.batch_rows(config.max_batch_rows, device)
     cache = rows * config.context_tokens * 2 * shape.layers * shape.keys * size
-    compiled = device.type == "cuda" and not full and processes == 1
+    compiled = device.type == "cuda" and whole_numbers
     compiled = compiled and config.decoder != "transformers" and config.compiled is not False
     values = shape.compiled_kept_values if compiled else shape.kept_values
     token = shape.layers * values * size if compiled else None
@@ -167,9 +171,20 @@ def memory_needs(  # noqa: PLR0913 - all inputs of the estimate
     backward = whole if kept_whole else inputs
     apart = shape.products * (1 - 1 / processes)  # held by the other processes
     together = 2 * shape.products / shape.layers if processes > 1 else 0.0  # running, and next
+    base, unpacked = (models * shape.parameters - apart) * size, 0.0
+    if config.quantize != "none":
+        sizes = shape.sizes
+        tokens = hardware.microbatch_tokens(
+            config.tokens_per_microbatch, device, quantized_token_bytes(sizes, dtype)
+        )
+        kept_whole = tokens * sizes.kept * size <= hardware.activation_bytes(config.activation_gib, device)
+        backward = tokens * (sizes.kept if kept_whole else sizes.kept_when_recomputed) * size
+        base = shape.products * NF4_BYTES + (shape.parameters - shape.products) * size
+        unpacked = float(shape.width * shape.inner * size)
     own_adapters = 0 if full else len(policies) + (config.backend == "vllm")  # vllm: one to check servers
     kept = [
-        ("base weights", (models * shape.parameters - apart) * size, "policy.model, policy.dtype"),
+        ("base weights", base, "policy.model, policy.dtype, policy.quantize"),
+        ("a matrix as numbers", unpacked, "policy.quantize"),
         ("layers that are brought together", together * size, "policy.model, policy.dtype"),
         ("their copy, packed for the processor", packed, "policy.packed_weights"),
         ("gradients and moments", len(policies) * learned * 12, "policy.tuning, policy.lora_rank"),
@@ -209,6 +224,7 @@ def estimate_memory(
     Raises:
         UsageError: the model or the device is not available, or the settings do not allow several processes.
     """
+    check_can_quantize(config)
     if processes > 1:
         check_can_shard(config)
     device = hardware.choose_device(config.device)

@@ -11,6 +11,7 @@ Shapes: N = tokens of the flat row, M = tokens scored, V = vocabulary.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Hashable
 from typing import Any
@@ -26,7 +27,15 @@ from genenv.backends.local.cpu import build, threads
 from genenv.backends.local.cuda.decode import DecodeStep, captured_step
 from genenv.backends.local.cuda.learning import TreeDecoder, token_bytes
 from genenv.backends.local.fused_decoder import FusedDecoder
-from genenv.backends.local.model_forward import fused_decoder, own_hidden, shaping, use_packed_attention
+from genenv.backends.local.model_forward import (
+    fused_decoder,
+    layers_recomputed,
+    own_hidden,
+    quantized_token_bytes,
+    shaping,
+    sizes_of,
+    use_packed_attention,
+)
 from genenv.backends.local.next_token import Grammars
 from genenv.backends.local.processes import check_can_shard, shard_base
 from genenv.backends.settings import ALL_LAYERS, PolicyConfig
@@ -72,14 +81,15 @@ class LocalModel:
                 "policy.tuning is 'full' and policy.dtype 'bfloat16': steps of usual size vanish in bfloat16 "
                 "weights; use policy.dtype='float32', or policy.tuning='lora'"
             )
+        check_can_quantize(config)
         full, self.shared = config.tuning == "full", processes > 1
         if self.shared:
             check_can_shard(config)
         self.dtype = torch.float32 if full else hardware.choose_dtype(config.dtype, self.device)
         self.tokenizer = loading.load_tokenizer(resolved)
-        self.chat = ChatFormat(self.tokenizer, config.chat_template_kwargs)
+        self.chat = ChatFormat(self.tokenizer, config.chat_template_kwargs, loading.stop_ids(resolved))
         at_first = torch.device("cpu") if self.shared else self.device
-        causal = loading.load_causal_lm(resolved, dtype=self.dtype, device=at_first)
+        causal = loading.load_causal_lm(resolved, dtype=self.dtype, device=at_first, quantize=config.quantize)
         loading.check_vocabulary(source, self.tokenizer, causal)
         shape = causal.config.get_text_config()
         limit = int(getattr(shape, "max_position_embeddings", None) or config.context_tokens)
@@ -93,6 +103,10 @@ class LocalModel:
             loading.without_other_inputs(causal)
         if self.shared:
             shard_base(causal, self.device, processes)
+        if config.quantize != "none":
+            token = quantized_token_bytes(sizes_of(causal.config), self.dtype)
+            most = hardware.microbatch_tokens(config.tokens_per_microbatch, self.device, token)
+            self.tokens_per_microbatch = self.tokens_per_tree = most
         self.shaping = shaping(causal.config)
         self.peft: Any = None
         self._grammars: Grammars | None = None
@@ -228,7 +242,7 @@ class LocalModel:
     def grammars(self) -> Grammars:
         """The grammar compiler of this model's vocabulary."""
         if self._grammars is None:
-            self._grammars = Grammars(self.tokenizer, self.vocabulary, self.chat.end_id)
+            self._grammars = Grammars(self.tokenizer, self.vocabulary, self.chat.stop_ids)
         return self._grammars
 
     def end_round(self) -> None:
@@ -245,8 +259,19 @@ class LocalModel:
         if self.own_forward:
             most = self.tokens_per_microbatch
             return own_hidden(decoder, ids_1N, positions_1N, layout, tokens=most)
-        output = decoder(input_ids=ids_1N, position_ids=positions_1N, use_cache=False, layout=layout)
+        with layers_recomputed(decoder) if self._recomputes(ids_1N.shape[1]) else contextlib.nullcontext():
+            output = decoder(input_ids=ids_1N, position_ids=positions_1N, use_cache=False, layout=layout)
         return output.last_hidden_state[0]
+
+    def _recomputes(self, tokens: int) -> bool:
+        """Return whether a backward pass over so many tokens keeps only the inputs of layers.
+
+        This is for quantized bases, whose layers are those of transformers; `FusedDecoder` decides by itself.
+        """
+        if self.config.quantize == "none" or self.shared or not torch.is_grad_enabled():
+            return False
+        kept = sizes_of(self.causal.config).kept * self.dtype.itemsize
+        return tokens * kept > hardware.activation_bytes(self.config.activation_gib, self.device)
 
     @property
     def prefill_tokens(self) -> int:
@@ -272,6 +297,27 @@ class LocalModel:
     def head(self, hidden: Tensor) -> Tensor:
         """Return [M, V] logits in float32."""
         return self.scores(hidden).float()
+
+
+def check_can_quantize(config: PolicyConfig) -> None:
+    """Refuse settings that a base in 4 bits does not allow.
+
+    Raises:
+        UsageError: a setting does not go with `policy.quantize`; the message names it.
+    """
+    if config.quantize == "none":
+        return
+    if config.tuning == "full":
+        raise UsageError(
+            f"policy.quantize is {config.quantize!r} and policy.tuning 'full', but weights in 4 bits cannot "
+            "be trained; use policy.tuning='lora', or policy.quantize='none'"
+        )
+    if config.decoder == "fused" or config.packed_weights is True:
+        name = "decoder is 'fused'" if config.decoder == "fused" else "packed_weights is true"
+        raise UsageError(
+            f"policy.{name}, which reads weights as numbers, and policy.quantize is {config.quantize!r}; "
+            "leave one of them out"
+        )
 
 
 def resolve_settings(policy: PolicyConfig) -> PolicyConfig:

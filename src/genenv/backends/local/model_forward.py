@@ -14,10 +14,12 @@ sequence, R = rows, T = tokens so far.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,7 +28,7 @@ from torch.utils.checkpoint import checkpoint
 from genenv.backends.local import attention
 from genenv.backends.local.attention import AnyLayout, Layout, OwnLayout
 from genenv.backends.local.cpu.kernels import Kernels
-from genenv.backends.local.fused_decoder import FusedDecoder, why_not
+from genenv.backends.local.fused_decoder import FusedDecoder, kept_values, why_not
 from genenv.backends.local.packing import Bundle, Packed
 from genenv.errors import UsageError, first_line
 
@@ -66,6 +68,84 @@ def shaping(config: Any) -> Shaping:  # noqa: ANN401
 def scores_of(causal: Any, hidden: Tensor) -> Tensor:  # noqa: ANN401
     """Return [M, V] logits of all tokens, from last hidden states [M, W]."""
     return shaping(causal.config)(causal.get_output_embeddings()(hidden))
+
+
+class Sizes(NamedTuple):
+    """The sizes of a model's layers that determine the memory of a backward pass."""
+
+    layers: int
+    width: int
+    queries: int
+    """Width of all query heads together."""
+    keys: int
+    """Width of all key heads together, which is also that of the values."""
+    inner: int
+    """Width between the two products of the MLP."""
+
+    @property
+    def kept_by_layer(self) -> int:
+        """Estimate of the numbers per token that a layer of transformers keeps, with adapters of PEFT."""
+        return _TIMES_FUSED * kept_values(self.width, self.queries, self.keys, self.inner)
+
+    @property
+    def kept(self) -> int:
+        """The same estimate for all layers."""
+        return self.layers * self.kept_by_layer
+
+    @property
+    def kept_when_recomputed(self) -> int:
+        """The same estimate if all layers keep only their inputs: these, and one layer that is recomputed."""
+        return self.layers * self.width + self.kept_by_layer
+
+
+_TIMES_FUSED = 2
+"""How many times as many numbers the layers of transformers keep as the fused ones."""
+
+
+def sizes_of(config: Any) -> Sizes:  # noqa: ANN401
+    """Read the sizes from a transformers configuration."""
+    text = config.get_text_config()
+    heads = text.num_attention_heads
+    size = getattr(text, "head_dim", None) or text.hidden_size // heads
+    return Sizes(
+        layers=text.num_hidden_layers,
+        width=text.hidden_size,
+        queries=heads * size,
+        keys=(getattr(text, "num_key_value_heads", None) or heads) * size,
+        inner=getattr(text, "intermediate_size", None) or 4 * text.hidden_size,
+    )
+
+
+def quantized_token_bytes(sizes: Sizes, dtype: torch.dtype) -> float:
+    """Return the bytes per token for `hardware.microbatch_tokens` on a quantized base.
+
+    Such bases are for small memories: with recomputed layers, activations then fill a quarter of the device.
+    """
+    return 2.0 * sizes.kept_when_recomputed * dtype.itemsize
+
+
+@contextlib.contextmanager
+def layers_recomputed(decoder: Any) -> Iterator[None]:  # noqa: ANN401
+    """Context manager: layers keep only their inputs for the backward pass, which recomputes the rest."""
+    layers = list(getattr(decoder, "layers", ()))
+    before = [vars(layer).get("forward") for layer in layers]
+    for layer in layers:
+        layer.forward = functools.partial(recomputed, layer.forward)
+    try:
+        yield
+    finally:
+        for layer, own in zip(layers, before, strict=True):
+            if own is None:
+                del layer.forward  # that of the class
+            else:
+                layer.forward = own
+
+
+def recomputed(forward: Any, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401
+    """Call a function whose intermediate results are computed again in the backward pass."""
+    if torch.is_grad_enabled():
+        return checkpoint(forward, *arguments, use_reentrant=False, **options)
+    return forward(*arguments, **options)
 
 
 _PREFILLS = 16

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -54,9 +54,9 @@ class Grammars:
     A grammar takes 1 to 60 MiB, so the cache is cleared after each round.
     """
 
-    def __init__(self, tokenizer: Any, vocabulary: int, stop_id: int) -> None:  # noqa: ANN401
+    def __init__(self, tokenizer: Any, vocabulary: int, stop_ids: Collection[int]) -> None:  # noqa: ANN401
         info = xgrammar.TokenizerInfo.from_huggingface(
-            tokenizer, vocab_size=vocabulary, stop_token_ids=[stop_id]
+            tokenizer, vocab_size=vocabulary, stop_token_ids=sorted(stop_ids)
         )
         self._compiler = xgrammar.GrammarCompiler(info, max_threads=2, cache_enabled=False)
         self._vocabulary = vocabulary

@@ -39,12 +39,12 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.rendezvous import rendezvous
-from torch.utils.checkpoint import checkpoint
 
 from genenv.algorithms.datum import Datum, Objective
 from genenv.algorithms.settings import OptimizerConfig
 from genenv.backends import torchrun
 from genenv.backends.base import Role
+from genenv.backends.local.model_forward import recomputed
 from genenv.backends.settings import PolicyConfig
 from genenv.errors import UsageError
 from genenv.types import Choices
@@ -332,6 +332,11 @@ def check_can_shard(config: PolicyConfig) -> None:
     """
     if config.tuning == "full":
         raise UsageError("policy.tuning is 'full', and several processes train adapters alone; take 'lora'")
+    if config.quantize != "none":
+        raise UsageError(
+            f"policy.quantize is {config.quantize!r}, and weights in 4 bits are not split between several "
+            "processes; take one process, or policy.quantize='none'"
+        )
     if config.decoder == "fused" or config.packed_weights is True:
         name = "decoder" if config.decoder == "fused" else "packed_weights"
         raise UsageError(
@@ -362,7 +367,7 @@ def shard_base(causal: Any, device: torch.device, size: int) -> None:  # noqa: A
     for layer in layers:
         own = layer.forward
         fully_shard(layer, mesh=mesh)
-        layer.forward = functools.partial(_twice, own)
+        layer.forward = functools.partial(recomputed, own)
     whole = {parameter for name, parameter in decoder.named_parameters() if not name.startswith("layers.")}
     fully_shard(decoder, mesh=mesh, ignored_params=whole)
     for module in causal.modules():
@@ -370,12 +375,6 @@ def shard_base(causal: Any, device: torch.device, size: int) -> None:  # noqa: A
             for name, value in own.items():
                 if value is not None and value.device.type != device.type:
                     own[name] = _moved(value, device)
-
-
-def _twice(forward: Any, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401
-    if torch.is_grad_enabled():
-        return checkpoint(forward, *arguments, use_reentrant=False, **options)
-    return forward(*arguments, **options)
 
 
 def _moved(value: torch.Tensor, device: torch.device) -> torch.Tensor:

@@ -133,7 +133,7 @@ class LocalSampler(ChatSampler):
             head=self.model.scores,
             decode=self.model.chat.decode,
             grammars=lambda: self.model.grammars,
-            stop_id=self.model.chat.end_id,
+            stop_ids=self.model.chat.stop_ids,
             device=self.model.device,
             max_rows=rows,
             kernels=self.model.kernels,

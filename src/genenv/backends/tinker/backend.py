@@ -59,15 +59,16 @@ async def _open(service: Service, config: PolicyConfig, roles: Sequence[Role], s
         source = named or config.model
         model = _served(service, config, source, list(lengths))
         if model not in formats:
-            tokenizer = loading.load_tokenizer(loading.resolve(source))
-            formats[model] = ChatFormat(tokenizer, config.chat_template_kwargs)
+            place = loading.resolve(source)
+            tokenizer = loading.load_tokenizer(place)
+            formats[model] = ChatFormat(tokenizer, config.chat_template_kwargs, loading.stop_ids(place))
         chat = formats[model]
         if model not in facts:
             prompt = chat.render(
                 [Message(role="user", content="Count from one to ten in words.")], first=True
             )
             facts[model] = await probe(
-                service, model, rank=config.lora_rank, prompt=prompt, end_id=chat.end_id
+                service, model, rank=config.lora_rank, prompt=prompt, stop_ids=sorted(chat.stop_ids)
             )
             _tell(service, model, facts[model])
         own = Base(
@@ -142,6 +143,8 @@ def _check(config: PolicyConfig, roles: Sequence[Role]) -> None:
     """
     if config.tuning != "lora":
         raise UsageError('a Tinker server trains adapters: set policy.tuning to "lora"')
+    if config.quantize != "none":
+        raise UsageError('a Tinker server holds the base as it does: set policy.quantize to "none"')
     if config.lora_targets not in ALL_LAYERS:
         raise UsageError('a Tinker server adapts all linear layers: set policy.lora_targets to "auto"')
     for role in roles:

@@ -93,7 +93,7 @@ class TinkerSampler(ChatSampler):
             sampling_params=tinker.SamplingParams(
                 max_tokens=request.max_tokens,
                 seed=request.stream % SEEDS,
-                stop=[self.chat.end_id],
+                stop=sorted(self.chat.stop_ids),
                 **sampling_params(request, greedy_below=COLDEST),
             ),
         )
@@ -112,7 +112,7 @@ class TinkerSampler(ChatSampler):
             token_ids=ids,
             logprobs=logprobs,
             text=self.chat.decode(ids),
-            finished=ids[-1:] == (self.chat.end_id,),
+            finished=bool(ids) and ids[-1] in self.chat.stop_ids,
             version=version,
         )
 

@@ -134,7 +134,9 @@ class Facts:
             )
 
 
-async def probe(service: Service, model: str, *, rank: int, prompt: Sequence[int], end_id: int) -> Facts:
+async def probe(
+    service: Service, model: str, *, rank: int, prompt: Sequence[int], stop_ids: Sequence[int]
+) -> Facts:
     """Measure how a server samples and trains.
 
     Args:
@@ -142,7 +144,7 @@ async def probe(service: Service, model: str, *, rank: int, prompt: Sequence[int
         model: the server's name for the base model.
         rank: of the adapters of the run.
         prompt: any prompt in the model's format.
-        end_id: the token that ends a reply.
+        stop_ids: the tokens that end a reply.
 
     Raises:
         ServerError: the server does not answer.
@@ -150,7 +152,7 @@ async def probe(service: Service, model: str, *, rank: int, prompt: Sequence[int
     client = await service.adapter(model, rank, seed=1)
     states, paths = States(service, "probe", model=model, rank=rank), list[str]()
     try:
-        return await _found(service, client, states, paths, tuple(prompt), end_id)
+        return await _found(service, client, states, paths, tuple(prompt), stop_ids)
     finally:
         for path in paths:
             await states.delete(path)
@@ -163,10 +165,10 @@ async def _found(
     states: States,
     paths: list[str],
     prompt: tuple[int, ...],
-    end_id: int,
+    stop_ids: Sequence[int],
 ) -> Facts:
     sampler = await service.within(client.save_weights_and_get_sampling_client_async(), "publish weights")
-    drawn = [await _drawn(service, sampler, prompt, seed=seed, end_id=end_id) for seed in (7, 7, 8)]
+    drawn = [await _drawn(service, sampler, prompt, seed=seed, stop_ids=stop_ids) for seed in (7, 7, 8)]
     first = drawn[0]
     whole = Datum(
         prompt_ids=prompt,
@@ -185,7 +187,7 @@ async def _found(
         scored=len(scored) - len(prompt) - len(first.tokens),
         gap=fmean(abs(a - b) for a, b in zip(first.logprobs or (), own, strict=True)),
         seeds=list(first.tokens) == list(drawn[1].tokens),
-        ends=all(one.stop_reason != "stop" or list(one.tokens)[-1:] == [end_id] for one in drawn),
+        ends=all(one.stop_reason != "stop" or one.tokens[-1] in stop_ids for one in drawn),
     )
     paths.append(await states.save(client))
     unlikely = _unlikely(prompt, first.tokens)
@@ -357,12 +359,19 @@ class _Mover:
 
 
 async def _drawn(
-    service: Service, sampler: tinker.SamplingClient, prompt: tuple[int, ...], *, seed: int, end_id: int
+    service: Service,
+    sampler: tinker.SamplingClient,
+    prompt: tuple[int, ...],
+    *,
+    seed: int,
+    stop_ids: Sequence[int],
 ) -> tinker.SampledSequence:
     asked = sampler.sample_async(
         prompt=tinker.ModelInput.from_ints(list(prompt)),
         num_samples=1,
-        sampling_params=tinker.SamplingParams(max_tokens=_TOKENS, temperature=1.0, seed=seed, stop=[end_id]),
+        sampling_params=tinker.SamplingParams(
+            max_tokens=_TOKENS, temperature=1.0, seed=seed, stop=list(stop_ids)
+        ),
     )
     (sequence,) = (await service.within(asked, "sample")).sequences
     return sequence

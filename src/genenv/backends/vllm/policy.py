@@ -85,7 +85,7 @@ class VllmSampler(ChatSampler):
             token_ids=ids,
             logprobs=done.logprobs,
             text=self.chat.decode(ids),
-            finished=ids[-1:] == (self.chat.end_id,),
+            finished=bool(ids) and ids[-1] in self.chat.stop_ids,
             forced=forced_places(ids, request.choices),
             version=version,
         )
@@ -136,7 +136,7 @@ class VllmSampler(ChatSampler):
             **sampling_params(request, greedy_below=COLDEST),
             "seed": request.stream % 2**63,
             "logprobs": 0,
-            "stop_token_ids": [self.chat.end_id],
+            "stop_token_ids": sorted(self.chat.stop_ids),
             "skip_special_tokens": False,
             "detokenize": False,
         }

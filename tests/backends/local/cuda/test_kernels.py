@@ -114,8 +114,9 @@ def test_drawing(monkeypatch, held):
             torch.randint(-(2**31), 2**31, state.mask_RV.shape, generator=generator, dtype=torch.int64)
         )
         state.least_R[::4] = -1.0
+        state.end_at({17, *range(0, vocabulary, 9), -1, vocabulary})
         for step in range(2):
-            ops.draw(scores, state, step, 17, 0, held=held)
+            ops.draw(scores, state, step, 0, held=held)
         found.append(
             (state.out_token_SR[:2], state.token_R, state.drawn_R, state.left_R, state.out_logprob_SR[:2])
         )

@@ -57,6 +57,7 @@ class PagedBatch:
         self._moved = True
         """Whether the rows have changed since their state was copied to the device."""
         self._remembered_bytes = 0
+        step.state.end_at(engine.stop_ids)
 
     @property
     def rows(self) -> list[Row]:
@@ -139,7 +140,6 @@ class PagedBatch:
             else min(STEPS, max(r.request.max_tokens - len(r.ids) for r in rows))
         )
         step.state.put_uniform(_uniform(rows, steps))
-        stop = self._engine.stop_id
         for at in range(steps):
             if self._fresh:
                 scores = self._engine.head(torch.stack([one.prompt.end_W for one in self._seated[first:]]))
@@ -147,7 +147,7 @@ class PagedBatch:
                 scores = step.scores(len(rows))
             if bound or cut:
                 self._hold(taking, scores, first)
-            step.draw(scores, at, stop, first=first, held=bound or cut)
+            step.draw(scores, at, first=first, held=bound or cut)
         self._fresh = 0
         return self._collect(first, steps)
 
@@ -182,7 +182,7 @@ class PagedBatch:
                 count += len(new)
                 row.ids += new
                 row.logprobs += logprobs[index][: len(new)]
-                row.finished = row.ids[-1] == self._engine.stop_id
+                row.finished = row.ids[-1] in self._engine.stop_ids
                 for token in new if row.matcher is not None else ():
                     row.matcher.accept_token(token)  # type: ignore[union-attr]
             if not row.done:

@@ -163,17 +163,16 @@ class DecodeStep:
         graph.replay()
         return scores
 
-    def draw(self, scores: Tensor, step: int, stop: int, *, first: int = 0, held: bool = False) -> None:
+    def draw(self, scores: Tensor, step: int, *, first: int = 0, held: bool = False) -> None:
         """Draw tokens from logits, and store tokens and log-probabilities in the state.
 
         Args:
             scores: [n, V] logits of rows.
             step: index of the step, of its results and of its random numbers.
-            stop: the token that ends a row.
             first: the first of these rows in the state.
             held: whether to apply the masks and minimum logits in the state.
         """
-        self._ops.draw(scores, self.state, step, stop, first, held=held)
+        self._ops.draw(scores, self.state, step, first, held=held)
 
     def _capture(self, size: int) -> None:
         stream = torch.cuda.Stream()
@@ -373,7 +372,7 @@ def difference(step: DecodeStep, fused: FusedDecoder) -> float:
             found.append(step.scores(rows)[rows - 1].float().clone())
         differences.append((torch.stack(found).softmax(-1) - expected).abs().sum(-1).mean().item())
     for held in (False, True):  # compile both variants now, so that failures show here
-        step.draw(step.scores(1), 0, -1, held=held)
+        step.draw(step.scores(1), 0, held=held)
     step.pool.give(page)
     return max(differences)
 
@@ -462,7 +461,7 @@ class TorchOps:
             start += width
         return done
 
-    def draw(self, scores: Tensor, state: RowState, step: int, stop: int, first: int, *, held: bool) -> None:
+    def draw(self, scores: Tensor, state: RowState, step: int, first: int, *, held: bool) -> None:
         """Draw a token for each row of scores [R, V]; these rows start at row `first` of the state."""
         at = slice(first, first + len(scores))
         raw = scores.float()
@@ -483,7 +482,7 @@ class TorchOps:
         state.out_logprob_SR[step, at] = scores.gather(1, token[:, None])[:, 0] - norm
         state.token_R[at] = torch.where(goes_on, token, state.token_R[at])
         state.drawn_R[at] += goes_on.int()
-        state.left_R[at] = torch.where(goes_on & (token == stop), 0, left - goes_on.int()).int()
+        state.left_R[at] = torch.where(goes_on & (state.ends_V[token] != 0), 0, left - goes_on.int()).int()
 
 
 def _norm(x: Tensor, norm: tuple[Tensor, float]) -> Tensor:

@@ -274,10 +274,10 @@ def chunk_kernel(
         )
 
 
-@triton.jit(do_not_specialize=["step", "stop"])
+@triton.jit(do_not_specialize=["step"])
 def draw_kernel(
     scores, temperature_R, mask, least_R, top_RC, sum_RC, top_allowed_RC, sum_allowed_RC, uniform,
-    greedy_R, among_R, token_R, drawn_R, left_R, out_token, out_logprob, step, stop, V, C, scores_stride,
+    greedy_R, among_R, token_R, drawn_R, left_R, ends_V, out_token, out_logprob, step, V, C, scores_stride,
     mask_stride, uniform_stride, out_stride, HELD: tl.constexpr, CHUNK: tl.constexpr,
     CHUNKS: tl.constexpr,
 ):  # fmt: skip
@@ -333,4 +333,4 @@ def draw_kernel(
     if left > 0:
         tl.store(token_R + row, token.to(tl.int64))
         tl.store(drawn_R + row, tl.load(drawn_R + row) + 1)
-        tl.store(left_R + row, tl.where(token == stop, 0, left - 1))
+        tl.store(left_R + row, tl.where(tl.load(ends_V + token) != 0, 0, left - 1))

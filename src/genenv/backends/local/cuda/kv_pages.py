@@ -11,7 +11,7 @@ T = tokens, R = rows, S = steps between two reads of the drawn tokens, V = vocab
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -201,9 +201,16 @@ class RowState:
         self.uniform_RS = numbers(rows, STEPS, dtype=torch.float32)
         self.mask_RV = numbers(rows, -(-vocabulary // 32), value=-1)
         """Bit masks of the tokens that may be drawn."""
+        self.ends_V = numbers(vocabulary)
+        """1 at the tokens that end a row; see `end_at`."""
         self.out_token_SR = numbers(STEPS, rows, value=-1)
         """Drawn tokens; -1 if the row was already done."""
         self.out_logprob_SR = numbers(STEPS, rows, dtype=torch.float32)
+
+    def end_at(self, tokens: Collection[int]) -> None:
+        """Set the tokens that end a row."""
+        self.ends_V.zero_()
+        self.ends_V[[token for token in tokens if 0 <= token < len(self.ends_V)]] = 1
 
     def seat(self, seats: Sequence[Seat], rows: int) -> None:
         """Copy the state of rows to the device; the remaining rows up to `rows` become empty.

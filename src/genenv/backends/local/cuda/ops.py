@@ -135,7 +135,7 @@ class TritonOps:
         )  # fmt: skip
         return out
 
-    def draw(self, scores: Tensor, state: RowState, step: int, stop: int, first: int, *, held: bool) -> None:
+    def draw(self, scores: Tensor, state: RowState, step: int, first: int, *, held: bool) -> None:
         """Draw a token for each row of scores [R, V]; these rows start at row `first` of the state."""
         rows, vocabulary = scores.shape
         chunks = _ceil(vocabulary, _CHUNK)
@@ -149,7 +149,7 @@ class TritonOps:
         kernels.draw_kernel[(rows,)](
             scores, *per_row, *parts, state.uniform_RS[first:], state.greedy_R[first:], state.among_R[first:],
             state.token_R[first:], state.drawn_R[first:], state.left_R[first:],
-            state.out_token_SR[:, first:], state.out_logprob_SR[:, first:], step, stop,
+            state.ends_V, state.out_token_SR[:, first:], state.out_logprob_SR[:, first:], step,
             *sizes, state.uniform_RS.stride(0), state.out_token_SR.stride(0),
             HELD=held, CHUNK=_CHUNK, CHUNKS=_power(chunks), num_warps=4,
         )  # fmt: skip

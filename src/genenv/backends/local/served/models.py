@@ -22,6 +22,7 @@ from genenv.backends.local.served.learner import Learner
 from genenv.backends.local.served.sampling import ServedSampler
 from genenv.backends.served import LORA_ALPHA, AdapterShape, PromptRequest, PromptResult
 from genenv.backends.settings import PolicyConfig
+from genenv.chat.format import ChatFormat
 from genenv.errors import DataError, UsageError
 from genenv.sampling import Completion, SampleRequest
 
@@ -207,9 +208,9 @@ class LoadedBase(_AdapterBase):
         return self.model.vocabulary
 
     @property
-    def end_id(self) -> int:
-        """The token that ends a reply."""
-        return self.model.chat.end_id
+    def chat(self) -> ChatFormat:
+        """The chat format, which has the tokens that end a reply."""
+        return self.model.chat
 
     def load(self, name: str, folder: Path) -> None:
         """Load an adapter in PEFT's format; it replaces one of the same name, unless it is refused.
