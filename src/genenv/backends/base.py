@@ -81,17 +81,27 @@ Open = Callable[[PolicyConfig, Sequence[Role], Environment, int], Opened]
 """(settings, roles, environment of the tasks, seed of the run) -> both policies; raises UsageError."""
 
 
+def check_several(config: PolicyConfig, processes: int) -> None:
+    """Refuse settings with which several processes cannot train together.
+
+    Raises:
+        UsageError: nothing would sample; the message names the settings.
+    """
+    if processes > 1 and config.backend != "vllm" and (config.backend, config.tuning) != ("local", "full"):
+        raise UsageError(
+            f"policy.backend is {config.backend!r}, and {processes} processes train adapters while servers "
+            "sample: set policy.backend='vllm', or start one process without torchrun; with "
+            "policy.tuning='full', policy.backend is 'local' and rank 0 samples"
+        )
+
+
 def open_backend(config: PolicyConfig, roles: Sequence[Role], env: Environment, *, seed: int) -> Opened:
     """Open both policies on the backend that `config.backend` names.
 
     Raises:
         UsageError: there is no such backend, or a model cannot be loaded or used on it.
     """
-    if torchrun.size() > 1 and config.backend != "vllm":
-        raise UsageError(
-            f"policy.backend is {config.backend!r}, and {torchrun.size()} processes train together while "
-            "servers sample: set policy.backend='vllm', or start one process without torchrun"
-        )
+    check_several(config, torchrun.size())
     agents = [role.name for role in roles if role.name != "simulator"]
     if len(agents) > 1 and config.backend not in SEVERAL_AGENTS:
         raise UsageError(

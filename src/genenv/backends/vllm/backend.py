@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 from genenv.backends.base import Opened, Role
-from genenv.backends.local.backend import open_on_all_ranks
+from genenv.backends.local.backend import open_local
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.backends.settings import ADAPTERS_PREFIX, PolicyConfig
 from genenv.backends.vllm.client import LOST, Broken, Card, Forgot, Unfit, check_policies
@@ -39,7 +39,7 @@ def open_vllm(config: PolicyConfig, roles: Sequence[Role], env: Environment, see
     check_policies(config)
     fleet = Fleet(config.vllm)
     cards = run_coroutine(lambda: _closing(fleet, fleet.meet()), _OPENING_S)
-    here = open_on_all_ranks(config, roles, env, seed)
+    here = open_local(config, roles, env, seed)
     folder, token = _folder(config), uuid.uuid4().hex[:8]
     threads: defaultdict[int, WorkerThread] = defaultdict(lambda: WorkerThread("genenv-trainer"))
     samplers: dict[str, VllmSampler] = {}
