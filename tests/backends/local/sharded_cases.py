@@ -65,9 +65,9 @@ def main() -> None:
     if torchrun.rank():
         follow_rank_0()
         return
-    folder, dtype, *rest = sys.argv[1:]
-    settings = HERE | {"dtype": dtype, "tokens_per_microbatch": TOKENS}
-    opened = open_local(PolicyConfig(model="tiny", tuning="full", **settings), ROLES, cast(Any, None), 1)
+    folder, model, dtype, *rest = sys.argv[1:]
+    settings: dict[str, Any] = HERE | {"dtype": dtype, "tokens_per_microbatch": TOKENS}
+    opened = open_local(PolicyConfig(model=model, tuning="full", **settings), ROLES, cast(Any, None), 1)
     try:
         found = asyncio.run(played(opened, Path(folder), Path(rest[0]) if rest else None))
     finally:

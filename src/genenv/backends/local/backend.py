@@ -22,7 +22,7 @@ from genenv.backends.local.trainer import LocalTrainer
 from genenv.backends.settings import PolicyConfig
 from genenv.environments.base import Environment
 from genenv.errors import GenenvError
-from genenv.sampling import Completion, SampleRequest, Sampler
+from genenv.sampling import Completion, Sampler, SampleRequest
 from genenv.seeding import stream
 
 

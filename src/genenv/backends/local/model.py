@@ -93,7 +93,8 @@ class LocalModel:
         limit = int(getattr(shape, "max_position_embeddings", None) or config.context_tokens)
         self.context_tokens = min(config.context_tokens, limit)
         self.vocabulary = int(shape.vocab_size)
-        self.causal = causal.requires_grad_(requires_grad=False)
+        # FSDP takes number formats from what is trained when it first runs
+        self.causal = causal.requires_grad_(requires_grad=self.sharded)
         self.other_inputs = tuple(loading.other_inputs(causal))
         """Modules for images and sound. They are removed, or with full tuning frozen, since checkpoints are
         complete."""

@@ -345,7 +345,7 @@ class PolicyWeights:
             causal.load_state_dict(state)
 
     def fill(self, other: LocalModel | None) -> None:
-        """Copy sharded weights into a whole model of rank 0; all processes take part, the others with None."""
+        """Copy sharded weights into a whole model of rank 0; the other processes take part with None."""
         into = {} if other is None else other.causal.state_dict()
         for name, tensor in whole_tensors(self.model.causal.state_dict()):
             if name in into:

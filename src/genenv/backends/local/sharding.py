@@ -4,14 +4,14 @@
 The weights of a layer are gathered when it runs, forward and backward, and then released. The backward pass
 keeps only the input of each layer and recomputes the rest.
 
-- Adapters on a frozen base (`shard_base`): the layers are sharded. Embeddings and output layer stay whole, and
-  adapters too, because they are attached after sharding.
-- All weights trained (`shard_all`): everything is sharded: weights, gradients, moments and reference.
-  Log-probabilities are computed from the output layer in pieces, as many as a process has tokens. So what is
-  outside the layers (embeddings, last norm, output layer) is not gathered by each piece, but once for each
-  micro-batch (`whole_ends`), and its gradient is summed once.
+- Adapters on a frozen base (`shard_base`): the layers are sharded. Embeddings and output layer stay whole.
+  So do adapters, because they are attached after sharding.
+- All weights trained (`shard_all`): weights, gradients, moments and reference are sharded. Log-probabilities
+  are computed from the output layer in pieces, and each process has its own number of pieces. So weights
+  outside the layers (embeddings, last norm, output layer) are not gathered for each piece, but once for each
+  micro-batch (`whole_ends`). Their gradients are summed once, too.
 
-Shards are float32. With another number format the gathered copies have it, and gradients are summed in float32.
+Shards are float32. The gathered weights can have another number format; gradients are summed in float32.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def shard_base(causal: Any, device: torch.device, size: int) -> None:  # noqa: A
     Raises:
         UsageError: the model has no list of layers.
     """
-    _shard_layers(causal, _mesh(device.type, size), None)
+    _shard_layers(causal, _mesh(device.type, size), MixedPrecisionPolicy())
     _move(causal, device)
 
 
@@ -77,7 +77,7 @@ def shard_all(causal: Any, device: torch.device, size: int, dtype: torch.dtype) 
     """
     mesh = _mesh(device.type, size)
     policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
-    for layer in _shard_layers(causal, mesh, None if dtype == torch.float32 else policy):
+    for layer in _shard_layers(causal, mesh, policy):
         layer.set_gradient_divide_factor(1.0)  # a loss is a sum over all processes, not a mean
         layer.set_force_sum_reduction_for_comms(True)  # Gloo has no other
     shards: dict[nn.Parameter, nn.Parameter] = {}
@@ -95,7 +95,7 @@ def shard_all(causal: Any, device: torch.device, size: int, dtype: torch.dtype) 
         _move(causal, device)
 
 
-def _shard_layers(causal: Any, mesh: DeviceMesh, policy: MixedPrecisionPolicy | None) -> list[Any]:  # noqa: ANN401
+def _shard_layers(causal: Any, mesh: DeviceMesh, policy: MixedPrecisionPolicy) -> list[Any]:  # noqa: ANN401
     decoder = causal.get_decoder()
     layers = getattr(decoder, "layers", None)
     if layers is None:
@@ -103,13 +103,12 @@ def _shard_layers(causal: Any, mesh: DeviceMesh, policy: MixedPrecisionPolicy | 
             f"a {type(causal).__name__} is not trained by several processes: its layers are not where they "
             "are looked for; take one process"
         )
-    options = {"mesh": mesh} if policy is None else {"mesh": mesh, "mp_policy": policy}
     for layer in layers:
         own = layer.forward
-        fully_shard(layer, **options)
+        fully_shard(layer, mesh=mesh, mp_policy=policy)
         layer.forward = functools.partial(_twice, own)
     whole = {parameter for name, parameter in decoder.named_parameters() if not name.startswith("layers.")}
-    fully_shard(decoder, ignored_params=whole, **options)
+    fully_shard(decoder, mesh=mesh, mp_policy=policy, ignored_params=whole)
     return list(layers)
 
 
@@ -160,7 +159,7 @@ class _Gathered(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, shard: DTensor, dtype: torch.dtype) -> Tensor:  # type: ignore[override]  # noqa: ANN401
         ctx.mesh, ctx.placed, ctx.kept = shard.device_mesh, shard.placements, shard.dtype
-        return shard.to(dtype).full_tensor()
+        return _whole(shard.to(dtype))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401
@@ -210,25 +209,29 @@ def twin(causal: Any, device: torch.device, size: int, dtype: torch.dtype) -> An
 
 @torch.no_grad()
 def whole_tensors(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-    """Yield tensors of all processes by name, each gathered in its turn; all processes must go through it."""
+    """Yield tensors by name, each gathered in its turn; all processes must go through it."""
     for name, value in tensors.items():
-        yield name, value.full_tensor() if isinstance(value, DTensor) else value.detach()
+        yield name, _whole(value.detach())
 
 
+@torch.no_grad()
 def whole_state(tensors: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
     """Gather tensors in the CPU memory of rank 0; return None in the other processes.
 
     Args:
         tensors: by name. Those that are one object (tied weights) stay one.
     """
-    once = {id(value): (name, value) for name, value in reversed(tensors.items())}
-    found: dict[str, Tensor] = {}
-    for name, whole in whole_tensors(dict(reversed(once.values()))):
-        if dist.get_rank() == 0:
-            found[name] = whole.cpu()
-    if dist.get_rank() != 0:
-        return None
-    return {name: found[once[id(value)][0]] for name, value in tensors.items()}
+    leads = dist.get_rank() == 0
+    found: dict[int, Tensor] = {}
+    for value in {id(value): value for value in tensors.values()}.values():
+        whole = _whole(value.detach())
+        if leads:
+            found[id(value)] = whole.cpu()
+    return {name: found[id(value)] for name, value in tensors.items()} if leads else None
+
+
+def _whole(value: Tensor) -> Tensor:
+    return value.full_tensor() if isinstance(value, DTensor) else value
 
 
 @torch.no_grad()
@@ -242,6 +245,8 @@ def put_state(tensors: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> Non
         raise ValueError("they belong to another model")
     for name, value in tensors.items():
         if isinstance(value, DTensor):
-            value.copy_(distribute_tensor(state[name], value.device_mesh, value.placements, src_data_rank=None))
+            value.copy_(
+                distribute_tensor(state[name], value.device_mesh, value.placements, src_data_rank=None)
+            )
         else:
             value.copy_(state[name])
