@@ -87,11 +87,12 @@ def check_several(config: PolicyConfig, processes: int) -> None:
     Raises:
         UsageError: nothing would sample; the message names the settings.
     """
-    if processes > 1 and config.backend != "vllm" and (config.backend, config.tuning) != ("local", "full"):
+    pair = (config.backend, config.tuning)
+    if processes > 1 and pair not in (("vllm", "lora"), ("local", "full")):
         raise UsageError(
-            f"policy.backend is {config.backend!r}, and {processes} processes train adapters while servers "
-            "sample: set policy.backend='vllm', or start one process without torchrun; with "
-            "policy.tuning='full', policy.backend is 'local' and rank 0 samples"
+            f"policy.backend is {pair[0]!r} and policy.tuning {pair[1]!r}: {processes} processes train "
+            "adapters while servers sample (set policy.backend='vllm' and policy.tuning='lora'), or all weights while "
+            "rank 0 samples (set policy.backend='local' and policy.tuning='full'); or start one process"
         )
 
 

@@ -30,7 +30,14 @@ from genenv.backends.local.cuda.learning import TreeDecoder, token_bytes
 from genenv.backends.local.fused_decoder import FusedDecoder
 from genenv.backends.local.model_forward import fused_decoder, own_hidden, shaping, use_packed_attention
 from genenv.backends.local.next_token import Grammars
-from genenv.backends.local.sharding import check_can_shard, shard_all, shard_base, twin, whole_ends
+from genenv.backends.local.sharding import (
+    check_can_shard,
+    full_dtype,
+    shard_all,
+    shard_base,
+    twin,
+    whole_ends,
+)
 from genenv.backends.settings import ALL_LAYERS, PolicyConfig
 from genenv.chat.format import ChatFormat
 from genenv.errors import UsageError
@@ -73,15 +80,11 @@ class LocalModel:
         self.processes = processes
         self.sharded = full and self.shared
         """Whether all weights are sharded, and not the layers of a frozen base alone."""
-        if full and config.dtype == "bfloat16" and not self.shared:
-            raise UsageError(
-                "policy.tuning is 'full' and policy.dtype 'bfloat16': steps of usual size vanish in bfloat16 "
-                "weights; use policy.dtype='float32', or policy.tuning='lora', or several processes "
-                "(torchrun), which keep float32 weights and compute in bfloat16"
-            )
         if self.shared:
             check_can_shard(config)
-        self.dtype = full_dtype(config) if full else hardware.choose_dtype(config.dtype, self.device)
+        self.dtype = (
+            full_dtype(config, processes) if full else hardware.choose_dtype(config.dtype, self.device)
+        )
         self.kept_dtype = torch.float32 if full else self.dtype
         """Number format in which weights are kept; `dtype` is that in which they are used."""
         self.tokenizer = loading.load_tokenizer(resolved)
@@ -296,11 +299,6 @@ class LocalModel:
     def head(self, hidden: Tensor) -> Tensor:
         """Return [M, V] logits in float32."""
         return self.scores(hidden).float()
-
-
-def full_dtype(config: PolicyConfig) -> torch.dtype:
-    """Return the number format of computations when all weights are trained: float32 unless stated."""
-    return torch.bfloat16 if config.dtype == "bfloat16" else torch.float32
 
 
 def resolve_settings(policy: PolicyConfig) -> PolicyConfig:

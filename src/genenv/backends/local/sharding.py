@@ -48,6 +48,23 @@ def check_can_shard(config: PolicyConfig) -> None:
         )
 
 
+def full_dtype(config: PolicyConfig, processes: int) -> torch.dtype:
+    """Return the number format of computations when all weights are trained: float32 unless stated.
+
+    Raises:
+        UsageError: bfloat16 in one process, which would also keep its weights in it.
+    """
+    if config.dtype != "bfloat16":
+        return torch.float32
+    if processes == 1:
+        raise UsageError(
+            "policy.tuning is 'full' and policy.dtype 'bfloat16': steps of usual size vanish in bfloat16 "
+            "weights; use policy.dtype='float32', or policy.tuning='lora', or several processes (torchrun), "
+            "which keep float32 weights and compute in bfloat16"
+        )
+    return torch.bfloat16
+
+
 def shard_base(causal: Any, device: torch.device, size: int) -> None:  # noqa: ANN401
     """Shard the layers of a frozen model over all processes, in place.
 
