@@ -91,8 +91,9 @@ def check_several(config: PolicyConfig, processes: int) -> None:
     if processes > 1 and pair not in (("vllm", "lora"), ("local", "full")):
         raise UsageError(
             f"policy.backend is {pair[0]!r} and policy.tuning {pair[1]!r}: {processes} processes train "
-            "adapters while servers sample (set policy.backend='vllm' and policy.tuning='lora'), or all weights while "
-            "rank 0 samples (set policy.backend='local' and policy.tuning='full'); or start one process"
+            "adapters while servers sample (set policy.backend='vllm' and policy.tuning='lora'), or all "
+            "weights while rank 0 samples (set policy.backend='local' and policy.tuning='full'); or start "
+            "one process"
         )
 
 
